@@ -1,0 +1,167 @@
+"""Kafka's and Spark's jars, through the Ivy that PySpark carries, pinned by our own SHA-256.
+
+Neither Maven nor Gradle is needed: PySpark ships Ivy, and Ivy needs only Java. A jar enters the shared
+cache by an atomic rename after its hash was checked, so what is in the cache is whole and verified.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal
+from xml.sax.saxutils import quoteattr
+
+from harness.errors import HarnessError
+from harness.provision.java import find_java
+from harness.provision.paths import cache_dir
+
+LOCK_FILE = Path(__file__).with_name("jars.lock")
+JarSet = Literal["kafka", "tools", "spark"]
+
+# Its own resolver without a root means Ivy's default repository. Looking for POMs, sources, javadoc and
+# remote checksums triples the requests; versions are pinned here and hashes are checked here.
+_SETTINGS = """<ivysettings>
+  <settings defaultResolver="main"/>
+  <caches defaultCacheDir={cache} />
+  <property name="ivy.checksums" value=""/>
+  <resolvers>
+    <ibiblio name="main" m2compatible="true" usepoms="false" useMavenMetadata="false" checksums=""/>
+  </resolvers>
+</ivysettings>
+"""
+
+
+@dataclass(frozen=True)
+class Jar:
+    """One pinned jar: its coordinates, the set that it belongs to, and the hash that it must have."""
+
+    jar_set: JarSet
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def path(self) -> Path:
+        """Where the verified jar stands in the shared cache."""
+        return cache_dir() / "jars" / f"{self.artifact}-{self.version}.jar"
+
+
+def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:
+    """The pinned list, in the order of the file, which is the order of the class path."""
+    jars = []
+    for line in lock.read_text().splitlines():
+        if line and not line.startswith("#"):
+            jar_set, coordinates, sha256 = line.split()
+            group, artifact, version = coordinates.split(":")
+            jars.append(Jar(jar_set, group, artifact, version, sha256))  # type: ignore[arg-type]
+    return jars
+
+
+def class_path(*sets: JarSet) -> list[Path]:
+    """The jars of these sets, in pinned order: a CDS archive is tied to exactly this order."""
+    return [jar.path for jar in pinned_jars() if jar.jar_set in sets]
+
+
+def ensure_jars(report: Callable[[str], None], *sets: JarSet) -> list[Path]:
+    """Fetch what is missing of these sets, verify it, and return their class path."""
+    missing = [jar for jar in pinned_jars() if jar.jar_set in sets and not jar.path.exists()]
+    if missing:
+        report(f"fetching {len(missing)} jars ({', '.join(sets)}) into {cache_dir() / 'jars'}")
+        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="ivy-") as scratch:
+            fetched = _resolve(missing, Path(scratch))
+            for jar in missing:
+                _admit(jar, fetched / f"{jar.group}--{jar.artifact}-{jar.version}.jar")
+    return class_path(*sets)
+
+
+def altered_jars(sets: Iterable[JarSet]) -> list[Path]:
+    """Cached jars of these sets whose bytes are no longer the pinned ones."""
+    wanted = set(sets)
+    return [
+        jar.path
+        for jar in pinned_jars()
+        if jar.jar_set in wanted and jar.path.exists() and _sha256(jar.path) != jar.sha256
+    ]
+
+
+def _admit(jar: Jar, fetched: Path) -> None:
+    """Move a fetched jar into the cache if its hash is the pinned one."""
+    found = _sha256(fetched)
+    if found != jar.sha256:
+        raise HarnessError(
+            f"{jar.group}:{jar.artifact}:{jar.version} has SHA-256 {found}, pinned is {jar.sha256}",
+            f"nothing was installed; if the change is wanted, correct the line in {LOCK_FILE.name}",
+        )
+    jar.path.parent.mkdir(parents=True, exist_ok=True)
+    # The archive of class data remembers each jar's mtime: give it one that a second fetch repeats.
+    os.utime(fetched, (1_000_000_000, 1_000_000_000))
+    fetched.replace(jar.path)
+
+
+def _resolve(jars: list[Jar], scratch: Path) -> Path:
+    """Let Ivy fetch these jars into a folder of `scratch` and return that folder."""
+    dependencies = "\n".join(
+        f'<dependency org="{j.group}" name="{j.artifact}" rev="{j.version}" transitive="false"/>'
+        for j in jars
+    )
+    (scratch / "settings.xml").write_text(_SETTINGS.format(cache=quoteattr(str(scratch / "cache"))))
+    (scratch / "ivy.xml").write_text(
+        f'<ivy-module version="2.0"><info organisation="eos" module="jars"/>'
+        f'<dependencies>{dependencies}<conflict manager="all"/></dependencies></ivy-module>'
+    )
+    target = scratch / "jars"
+    command = [
+        str(find_java().executable), "-XX:TieredStopAtLevel=1", "-jar", str(_ivy_jar()),
+        "-settings", str(scratch / "settings.xml"), "-ivy", str(scratch / "ivy.xml"),
+        "-types", "jar", "-retrieve", str(target / "[organisation]--[artifact]-[revision].[ext]"),
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode != 0:
+        unresolved = [line.strip() for line in done.stdout.splitlines() if "not found" in line]
+        raise HarnessError(
+            f"Ivy could not fetch {len(jars)} jars: " + ("; ".join(unresolved[:3]) or done.stdout[-500:]),
+            "check the network (a proxy is set with JAVA_TOOL_OPTIONS=-Dhttps.proxyHost=...) and run again",
+        )
+    return target
+
+
+def _ivy_jar() -> Path:
+    """The Ivy inside the installed PySpark, found without importing PySpark."""
+    spec = find_spec("pyspark")
+    folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
+    found = sorted(folder.glob("ivy-*.jar")) if folder else []
+    if not found:
+        raise HarnessError("PySpark's Ivy was not found", "run `make venv` to install the dependencies")
+    return found[0]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def pin(lock: Path = LOCK_FILE) -> None:
+    """Write the hash of every jar whose hash in the lock is `-`: for a maintainer who adds a jar."""
+    new = {jar: "" for jar in pinned_jars(lock) if jar.sha256 == "-"}
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="ivy-") as scratch:
+        fetched = _resolve(list(new), Path(scratch))
+        for jar in new:
+            new[jar] = _sha256(fetched / f"{jar.group}--{jar.artifact}-{jar.version}.jar")
+    text = lock.read_text()
+    for jar, sha256 in new.items():
+        line = f"{jar.jar_set} {jar.group}:{jar.artifact}:{jar.version} "
+        text = text.replace(f"{line}-\n", f"{line}{sha256}\n")
+    lock.write_text(text)
+
+
+if __name__ == "__main__":
+    pin()
+    sys.exit(0)

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Creates the virtual environment in $1 with the pinned dependencies, hashes checked, and this package in it.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+venv=$1
+python=${PYTHON:-python3}
+
+fail() { printf 'error: %s\nhint: %s\n' "$1" "$2" >&2; exit 4; }
+
+command -v "$python" >/dev/null || fail "no $python on PATH" "install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3 ..."
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "$("$python" --version) is too old" "Python 3.11 or newer is needed: make PYTHON=python3.12 ..."
+"$python" -c 'import ensurepip, venv' 2>/dev/null ||
+    fail "$python has no venv module" "Debian: apt-get install python3-venv"
+command -v java >/dev/null || [ -x "${JAVA_HOME:-}/bin/java" ] ||
+    fail "no java on PATH" "install Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"
+
+[ -x "$venv/bin/python" ] || { echo "creating $venv with $("$python" --version)"; "$python" -m venv "$venv"; }
+echo "installing the pinned dependencies (about a minute the first time; PySpark is the large one)"
+"$venv/bin/pip" install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+"$venv/bin/pip" install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
+    --config-settings editable_mode=compat --editable .
+touch "$venv/.ready"
