@@ -20,7 +20,7 @@ from xml.sax.saxutils import quoteattr
 
 from harness.errors import HarnessError
 from harness.provision.java import find_java
-from harness.provision.paths import cache_dir
+from harness.provision.paths import cache_dir, cache_lock
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 JarSet = Literal["kafka", "tools", "spark"]
@@ -72,14 +72,20 @@ def class_path(*sets: JarSet) -> list[Path]:
 
 def ensure_jars(report: Callable[[str], None], *sets: JarSet) -> list[Path]:
     """Fetch what is missing of these sets, verify it, and return their class path."""
-    missing = [jar for jar in pinned_jars() if jar.jar_set in sets and not jar.path.exists()]
-    if missing:
-        report(f"fetching {len(missing)} jars ({', '.join(sets)}) into {cache_dir() / 'jars'}")
-        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="ivy-") as scratch:
-            fetched = _resolve(missing, Path(scratch))
-            for jar in missing:
-                _admit(jar, fetched / f"{jar.group}--{jar.artifact}-{jar.version}.jar")
+    if not _missing(*sets):
+        return class_path(*sets)
+    with cache_lock():
+        if missing := _missing(*sets):
+            report(f"fetching {len(missing)} jars ({', '.join(sets)}) into {cache_dir() / 'jars'}")
+            with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="ivy-") as scratch:
+                fetched = _resolve(missing, Path(scratch))
+                for jar in missing:
+                    _admit(jar, fetched / f"{jar.group}--{jar.artifact}-{jar.version}.jar")
     return class_path(*sets)
+
+
+def _missing(*sets: JarSet) -> list[Jar]:
+    return [jar for jar in pinned_jars() if jar.jar_set in sets and not jar.path.exists()]
 
 
 def altered_jars(sets: Iterable[JarSet]) -> list[Path]:

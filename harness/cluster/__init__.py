@@ -1,0 +1,1 @@
+"""Three brokers, three controllers and Toxiproxy, under one interface whatever runs them."""

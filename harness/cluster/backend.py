@@ -1,0 +1,57 @@
+"""What a back end must offer: nodes, a start, an end that leaves nothing, and what it is capable of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from harness.cluster.nodes import Node
+from harness.cluster.state import BackendName, ClusterRecord
+
+
+class Capability(StrEnum):
+    """What a fault may need of a back end."""
+
+    LINK = "link"  # Toxiproxy on the clients' links
+    KILL = "kill"
+    STOP = "stop"
+    PAUSE = "pause"
+    PARTITION = "partition"  # cut nodes from each other
+
+
+ALL_CAPABILITIES = frozenset(Capability)
+
+
+class Backend(Protocol):
+    """Runs the six nodes and Toxiproxy."""
+
+    @property
+    def name(self) -> BackendName:
+        """`compose` or `process`."""
+        ...
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """What it can do; what is missing is refused by name."""
+        ...
+
+    def nodes(self) -> Sequence[Node]:
+        """Every node, Toxiproxy included."""
+        ...
+
+    def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
+        """Provide what a start needs; return the record with what was decided on the way."""
+        ...
+
+    def start(self) -> None:
+        """Start every node."""
+        ...
+
+    def destroy(self) -> None:
+        """Remove everything that was started and its data; harmless if nothing is there."""
+        ...
+
+    def leftovers(self) -> list[str]:
+        """What is still there of the cluster, in words."""
+        ...

@@ -1,0 +1,196 @@
+"""One cluster, whatever runs it: nodes, roles resolved live, topics, offsets, health."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
+
+from harness.cluster.backend import Backend, Capability
+from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, Ports
+from harness.cluster.nodes import Condition, Node
+from harness.cluster.state import ClusterRecord, State
+from harness.errors import CapabilityError, UsageError
+from harness.waits import wait_until
+from harness.wire.admin import Admin, EndOffsets, PartitionInfo
+from harness.wire.protocol import answers
+from harness.wire.toxiproxy import Toxiproxy
+
+HEALTHY_LIMIT_S = 60.0
+
+
+class Cluster:
+    """The running cluster of a state directory."""
+
+    def __init__(self, state: State, record: ClusterRecord, backend: Backend) -> None:
+        self.state = state
+        self.record = record
+        self.backend = backend
+        self.ports = Ports(record.port_base)
+        self.admin = Admin({broker: (HOST, self.ports.direct(broker)) for broker in BROKER_IDS})
+
+    @cached_property
+    def toxiproxy(self) -> Toxiproxy:
+        """The client of this cluster's Toxiproxy."""
+        return Toxiproxy(HOST, self.ports.toxiproxy_api)
+
+    # Nodes
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """Every node by name, Toxiproxy included."""
+        return {node.name: node for node in self.backend.nodes()}
+
+    def node(self, which: int | str) -> Node:
+        """A node by its id or name."""
+        for node in self.nodes.values():
+            if which in (node.name, node.node_id):
+                return node
+        raise UsageError(f"there is no node {which!r}", f"the nodes are {', '.join(self.nodes)}")
+
+    @property
+    def brokers(self) -> list[Node]:
+        """The three brokers."""
+        return [self.node(i) for i in BROKER_IDS]
+
+    @property
+    def controllers(self) -> list[Node]:
+        """The three controllers."""
+        return [self.node(i) for i in CONTROLLER_IDS]
+
+    def require(self, capability: Capability) -> None:
+        """Refuse by name what this back end cannot do."""
+        if capability not in self.backend.capabilities:
+            raise CapabilityError(
+                f"the {self.backend.name} back end cannot {capability}",
+                "use the compose back end: `eos down` and `eos up --backend compose`",
+            )
+
+    def bootstrap(self, listener: Listener | str = Listener.PROXIED) -> str:
+        """The bootstrap servers of a listener."""
+        return self.ports.bootstrap(Listener(listener))
+
+    # Roles, resolved when they are asked for
+
+    def leader_of(self, topic: str, partition: int) -> int:
+        """The broker that leads this partition now; waits for one while there is none."""
+        return wait_until(
+            lambda: max(self.admin.partition(topic, partition).leader, 0), 30, f"a leader of {topic}-{partition}"
+        )
+
+    def txn_coordinator(self, transactional_id: str) -> int:
+        """The broker that coordinates this transactional id now."""
+        what = f"the transaction coordinator of {transactional_id}"
+        return wait_until(lambda: self.admin.coordinator("transaction", transactional_id), 30, what)
+
+    def group_coordinator(self, group: str) -> int:
+        """The broker that coordinates this group now."""
+        return wait_until(lambda: self.admin.coordinator("group", group), 30, f"the coordinator of {group}")
+
+    def active_controller(self) -> int:
+        """The controller that leads the quorum now."""
+        return wait_until(lambda: max(self.admin.quorum().leader, 0), 30, "an active controller")
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        placement: Sequence[Sequence[int]] | int = 3,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic and wait until each partition is led and replicated as placed.
+
+        `placement` names the replicas of each partition, leader first; a number spreads that many
+        partitions over the three brokers.
+        """
+        if isinstance(placement, int):
+            ring = [*BROKER_IDS, *BROKER_IDS]
+            placement = [ring[i % 3 : i % 3 + 3] for i in range(placement)]
+        self.admin.create_topic(name, placement, settings)
+        wanted = [(replicas[0], set(replicas)) for replicas in placement]
+
+        def placed() -> bool:
+            found = self.admin.metadata([name]).partitions
+            return [(p.leader, set(p.isr)) for p in found] == wanted
+
+        wait_until(placed, 30, f"topic {name} to be led and replicated as placed")
+        # Each broker learns of the topic by itself; a client may ask any of them first.
+        for broker in BROKER_IDS:
+            wait_until(
+                lambda b=broker: len(self.admin.metadata([name], broker=b).partitions) == len(wanted),  # type: ignore[misc]
+                30, f"broker {broker} to know topic {name}",
+            )  # fmt: skip
+
+    def reassign(self, topic: str, placement: Mapping[int, Sequence[int]], limit: float = 60) -> None:
+        """Move partitions to new replicas and wait until the move is done."""
+        self.admin.reassign(topic, placement)
+        moving = {(topic, partition) for partition in placement}
+        wait_until(lambda: not moving & self.admin.reassigning(), limit, f"the reassignment of {topic}")
+
+    def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
+        """High watermark and last stable offset of each partition."""
+        return self.admin.end_offsets(topic)
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo:
+        """Leader, epoch, replicas and ISR of one partition."""
+        return self.admin.partition(topic, partition)
+
+    # Health
+
+    def ailments(self) -> list[str]:
+        """What is wrong with the cluster now, in words; empty if it is healthy."""
+        return next((found for check in self._checks() if (found := check())), [])
+
+    def _checks(self) -> list[Callable[[], list[str]]]:
+        """From the cheap to the telling; a later check would stumble over what an earlier one found."""
+        return [self._ailing_nodes, self._silent_brokers, self._ailing_proxies, self._ailing_metadata]
+
+    def _ailing_nodes(self) -> list[str]:
+        states = {name: node.status() for name, node in self.nodes.items()}
+        return [f"{name} is {s}" for name, s in states.items() if s.condition is not Condition.RUNNING]
+
+    def _silent_brokers(self) -> list[str]:
+        return [
+            f"kafka-{b} does not answer on DIRECT" for b in BROKER_IDS if not answers(HOST, self.ports.direct(b))
+        ]
+
+    def _ailing_proxies(self) -> list[str]:
+        return [
+            f"proxy {p.name} is {'toxic' if p.enabled else 'down'}"
+            for p in self.toxiproxy.proxies()
+            if not p.enabled or p.toxics
+        ]
+
+    def _ailing_metadata(self) -> list[str]:
+        found = []
+        for broker in BROKER_IDS:
+            view = self.admin.metadata(None, broker=broker)
+            if missing := set(BROKER_IDS) - view.brokers:
+                found.append(f"broker {broker} does not see {sorted(missing)}")
+            found += [
+                f"{p.topic}-{p.partition} has leader {p.leader}, ISR {list(p.isr)} of {list(p.replicas)}"
+                for p in view.partitions
+                if p.leader < 0 or set(p.isr) != set(p.replicas)
+            ][:3]
+        quorum = self.admin.quorum()
+        if lagging := [v for v, end in quorum.voter_log_ends.items() if end < quorum.high_watermark]:
+            found.append(f"controllers {lagging} lag behind the quorum")
+        return found
+
+    def wait_healthy(self, limit: float = HEALTHY_LIMIT_S) -> None:
+        """Wait until nothing ails the cluster; the error says what still does."""
+        seen: list[str] = []
+
+        def healthy() -> bool:
+            seen[:] = self.ailments()
+            if seen:
+                raise ConnectionError("; ".join(seen))
+            return True
+
+        wait_until(healthy, limit, "the cluster to be healthy", every=0.1)
+
+    def wait_transactions_possible(self, limit: float = HEALTHY_LIMIT_S) -> None:
+        """Wait until both coordinators serve: their topics exist only once somebody asked."""
+        wait_until(lambda: self.admin.coordinator("group", "eos-health"), limit, "a group coordinator")
+        what = "a transaction coordinator to hand out a producer id"
+        wait_until(lambda: self.admin.init_producer_id("eos-health")[1] >= 0, limit, what)

@@ -1,0 +1,115 @@
+"""Who is who and where: node names and ids, the four listeners, and the ports of one cluster."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from harness.errors import UsageError
+
+BROKER_IDS = (1, 2, 3)
+CONTROLLER_IDS = (11, 12, 13)
+HOST = "127.0.0.1"
+# Below the range from which Linux and macOS draw the near end of outgoing connections: above it about
+# one start in thirty finds a port taken.
+_FIRST_PORT, _LAST_PORT, _BLOCK = 12_000, 32_000, 30
+
+
+class Listener(StrEnum):
+    """The doors of a broker; what a client reaches depends on the door that it came in by."""
+
+    INTERNAL = "INTERNAL"  # brokers among themselves
+    PROXIED = "PROXIED"  # clients under test: advertised as a Toxiproxy port
+    TAPPED = "TAPPED"  # clients under test, frame by frame: advertised as the wire tap's port
+    DIRECT = "DIRECT"  # observer, admin, Spark: never subject to a fault
+
+
+@dataclass(frozen=True)
+class Ports:
+    """The ports of one cluster on the host, a block from `base`."""
+
+    base: int
+
+    @property
+    def toxiproxy_api(self) -> int:
+        """Toxiproxy's HTTP interface."""
+        return self.base
+
+    def proxied(self, broker: int) -> int:
+        """Where Toxiproxy listens for PROXIED clients of this broker."""
+        return self.base + broker
+
+    def tapped(self, broker: int) -> int:
+        """Where the wire tap listens for TAPPED clients of this broker."""
+        return self.base + 3 + broker
+
+    def tap_upstream(self, broker: int) -> int:
+        """Where Toxiproxy listens for the wire tap, for this broker."""
+        return self.base + 6 + broker
+
+    def direct(self, broker: int) -> int:
+        """This broker's own DIRECT port."""
+        return self.base + 10 + broker
+
+    def inner(self, listener: Listener, broker: int) -> int:
+        """Where a broker process itself binds a listener (containers have addresses of their own)."""
+        if listener is Listener.DIRECT:
+            return self.direct(broker)
+        offset = {Listener.INTERNAL: 13, Listener.PROXIED: 16, Listener.TAPPED: 19}[listener]
+        return self.base + offset + broker
+
+    def controller(self, node_id: int) -> int:
+        """Where a controller process listens."""
+        return self.base + 23 + node_id - 10
+
+    def bootstrap(self, listener: Listener) -> str:
+        """The bootstrap servers of a listener, as clients on this host reach it."""
+        port = {
+            Listener.PROXIED: self.proxied,
+            Listener.TAPPED: self.tapped,
+            Listener.DIRECT: self.direct,
+        }.get(listener)
+        if port is None:
+            raise UsageError(f"{listener} is for brokers only", "use PROXIED, TAPPED or DIRECT")
+        return ",".join(f"{HOST}:{port(broker)}" for broker in BROKER_IDS)
+
+    @property
+    def all(self) -> range:
+        """Every port of the block."""
+        return range(self.base, self.base + _BLOCK)
+
+
+def node_name(node_id: int) -> str:
+    """`kafka-1` to `kafka-3`, `controller-11` to `controller-13`."""
+    return f"{'kafka' if node_id in BROKER_IDS else 'controller'}-{node_id}"
+
+
+def cluster_name(state: Path) -> str:
+    """A name for the cluster of a state directory: the same for the same directory, and no other's."""
+    return f"eos-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
+
+
+def choose_ports(state: Path) -> Ports:
+    """A free block of ports, the same for the same directory as long as nobody else took it."""
+    blocks = (_LAST_PORT - _FIRST_PORT) // _BLOCK
+    first = int(cluster_name(state)[4:], 16) % blocks
+    for step in range(blocks):
+        ports = Ports(_FIRST_PORT + (first + step) % blocks * _BLOCK)
+        if not any(port_taken(port) for port in ports.all):
+            return ports
+    raise UsageError("no free block of ports was found", "see who listens with `eos doctor`")
+
+
+def port_taken(port: int) -> bool:
+    """Whether this port of the loopback address cannot be listened on."""
+    with socket.socket() as probe:
+        # As servers do: a port whose last connections are only fading away (TIME_WAIT) is free.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return True
+    return False

@@ -1,0 +1,136 @@
+"""Bring a cluster up, find the one that is up, take it down: one cluster for a state directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import msgspec
+
+from harness.cluster.backend import Backend
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import choose_ports, cluster_name
+from harness.cluster.settings import Profile
+from harness.cluster.state import BackendName, ClusterRecord, State
+from harness.errors import RefusedError
+from harness.wire.admin import random_cluster_id
+
+Report = Callable[[str], None]
+
+
+def up(state: State, backend: BackendName | Literal["auto"], profile: Profile, report: Report) -> tuple[Cluster, bool]:
+    """The healthy cluster of this state directory, and whether it had to be started."""
+    with state.locked("up"):
+        found = state.load()
+        if found and found.whole:
+            return _reuse(state, found, backend, profile), False
+        if found:
+            report(f"a start of {found.name} was cut short: removing what it left")
+            _destroy(state, found)
+        record = ClusterRecord(
+            name=cluster_name(state.path),
+            backend=choose_backend(report) if backend == "auto" else backend,
+            profile=profile,
+            cluster_id=random_cluster_id(),
+            port_base=choose_ports(state.path).base,
+        )
+        state.save(record)
+        try:
+            return _start(state, record, report), True
+        except BaseException:
+            report("the start failed: removing what it left (logs are kept beside the state)")
+            keep_logs(state, record)
+            _destroy(state, record)
+            raise
+
+
+def attach(state: State) -> Cluster:
+    """The cluster that is up in this state directory."""
+    record = state.load()
+    if record is None or not record.whole:
+        raise RefusedError(f"no cluster is up in {state.path}", "`eos up` starts one")
+    return Cluster(state, record, make_backend(state, record))
+
+
+def down(state: State) -> bool:
+    """Remove the cluster of this state directory with its data; False if there was none."""
+    with state.locked("down"):
+        record = state.load()
+        if record is None:
+            return False
+        _destroy(state, record)
+        return True
+
+
+def make_backend(state: State, record: ClusterRecord) -> Backend:
+    """The back end of a record; the one that is not used is not imported."""
+    if record.backend == "process":
+        from harness.cluster.process import ProcessBackend
+
+        return ProcessBackend(state, record)
+    from harness.cluster.compose import ComposeBackend
+
+    return ComposeBackend(state, record)
+
+
+def choose_backend(report: Report) -> BackendName:
+    """Compose where a Docker engine and the compose plugin answer, else processes, said in one line."""
+    from harness.wire.docker import engine_problem
+
+    problem = engine_problem()
+    if problem is None:
+        return "compose"
+    report(f"back end: plain processes, because {problem}")
+    return "process"
+
+
+def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
+    backend = make_backend(state, record)
+    record = backend.prepare(report)
+    state.save(record)
+    report(f"starting 3 controllers, 3 brokers and Toxiproxy ({backend.name}, {record.profile})")
+    backend.start()
+    cluster = Cluster(state, record, backend)
+    cluster.wait_healthy()
+    cluster.wait_transactions_possible()
+    state.save(msgspec.structs.replace(record, whole=True))
+    return cluster
+
+
+def _reuse(
+    state: State, record: ClusterRecord, backend: BackendName | Literal["auto"], profile: Profile
+) -> Cluster:
+    """The cluster that is up, if it is the one that was asked for and is healthy."""
+    wanted = f"{backend}, {profile}"
+    if (backend, profile) != (record.backend if backend == "auto" else backend, record.profile) or (
+        backend not in ("auto", record.backend)
+    ):
+        raise RefusedError(
+            f"{state.path} has a cluster of another kind up ({record.backend}, {record.profile}; asked: {wanted})",
+            "`eos down` first, or give the new one a state directory of its own: --state DIR",
+        )
+    cluster = Cluster(state, record, make_backend(state, record))
+    try:
+        ailments = cluster.ailments()
+    except OSError as error:
+        ailments = [str(error)]
+    if ailments:
+        raise RefusedError(
+            f"the cluster of {state.path} is up and not healthy: {'; '.join(ailments[:3])}",
+            "`eos heal` brings back what can be brought back, `eos down` removes it",
+        )
+    return cluster
+
+
+def _destroy(state: State, record: ClusterRecord) -> None:
+    make_backend(state, record).destroy()
+    state.intents.unlink(missing_ok=True)
+    state.forget()
+
+
+def keep_logs(state: State, record: ClusterRecord) -> None:
+    """Copy the end of every node's log to <state>/failed-logs, where the next start does not remove it."""
+    folder = state.path / "failed-logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    for node in make_backend(state, record).nodes():
+        (folder / f"{node.name}.log").write_text(node.log(2000))

@@ -1,0 +1,35 @@
+"""Which Toxiproxy proxy stands before which listener of which broker: the same names on each back end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from harness.cluster.layout import BROKER_IDS, Listener
+
+FAULTED_LISTENERS = (Listener.PROXIED, Listener.TAPPED)
+
+
+def proxy_name(broker: int, listener: Listener) -> str:
+    """The proxy before this listener of this broker, such as `kafka-1-proxied`."""
+    return f"kafka-{broker}-{listener.lower()}"
+
+
+def proxies_of(broker: int) -> list[str]:
+    """Both proxies of a broker: a link fault hits them together."""
+    return [proxy_name(broker, listener) for listener in FAULTED_LISTENERS]
+
+
+def proxy_map(
+    upstream: Callable[[int, Listener], str], listen: Callable[[int, Listener], str]
+) -> list[dict[str, object]]:
+    """Toxiproxy's configuration for the six proxies."""
+    return [
+        {
+            "name": proxy_name(broker, listener),
+            "listen": listen(broker, listener),
+            "upstream": upstream(broker, listener),
+            "enabled": True,
+        }
+        for broker in BROKER_IDS
+        for listener in FAULTED_LISTENERS
+    ]

@@ -1,0 +1,254 @@
+"""What the harness asks and tells a cluster: over DIRECT, by raw requests, each with a time limit."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from harness.wire.protocol import KafkaAnswerError, RawConnection
+
+Address = tuple[str, int]
+Isolation = Literal["read_uncommitted", "read_committed"]
+_LATEST = -1
+_CONTROLLER_PARTITION = "__cluster_metadata"
+
+
+@dataclass(frozen=True)
+class PartitionInfo:
+    """A partition as a broker's metadata describes it; leader -1 means that there is none."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Metadata:
+    """Registered brokers and the partitions that were asked for."""
+
+    cluster_id: str
+    brokers: frozenset[int]
+    partitions: tuple[PartitionInfo, ...]
+
+
+@dataclass(frozen=True)
+class Quorum:
+    """The controllers' quorum: its leader, epoch and each voter's log end offset."""
+
+    leader: int
+    epoch: int
+    high_watermark: int
+    voter_log_ends: Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class EndOffsets:
+    """Where a partition ends for each kind of reader."""
+
+    high_watermark: int
+    last_stable: int
+
+
+def _check(what: str, code: int) -> None:
+    if code != 0:
+        raise KafkaAnswerError(what, code)
+
+
+class Admin:
+    """Requests to the brokers at `addresses` (by node id); any that answers serves a general question."""
+
+    def __init__(self, addresses: Mapping[int, Address], timeout: float = 3.0) -> None:
+        self._addresses = addresses
+        self._timeout = timeout
+
+    def call(self, broker: int, request: Any) -> Any:
+        """One request to one broker."""
+        with RawConnection(*self._addresses[broker], self._timeout) as connection:
+            return connection.call(request)
+
+    def call_any(self, request: Any) -> Any:
+        """One request to the first broker that answers in time."""
+        errors = []
+        for broker in self._addresses:
+            try:
+                return self.call(broker, request)
+            except (OSError, EOFError) as error:
+                errors.append(f"broker {broker}: {error}")
+        raise ConnectionError("no broker answered: " + "; ".join(errors))
+
+    def metadata(self, topics: Sequence[str] | None = (), broker: int | None = None) -> Metadata:
+        """Brokers and partitions of these topics (all topics if None), as one broker knows them."""
+        from kafka.protocol.metadata import MetadataRequest
+
+        wanted = (
+            None if topics is None else [MetadataRequest.MetadataRequestTopic(name=name) for name in topics]
+        )
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False, version=9)
+        answer = self.call_any(request) if broker is None else self.call(broker, request)
+        partitions = []
+        for topic in answer.topics:
+            _check(f"metadata of topic {topic.name}", topic.error_code)
+            partitions += [
+                PartitionInfo(
+                    topic.name, p.partition_index, p.leader_id, p.leader_epoch,
+                    tuple(p.replica_nodes), tuple(p.isr_nodes),
+                )
+                for p in topic.partitions
+            ]  # fmt: skip
+        partitions.sort(key=lambda p: (p.topic, p.partition))
+        return Metadata(answer.cluster_id, frozenset(b.node_id for b in answer.brokers), tuple(partitions))
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo:
+        """One partition's leader, epoch, replicas and ISR."""
+        return next(p for p in self.metadata([topic]).partitions if p.partition == partition)
+
+    def coordinator(self, kind: Literal["group", "transaction"], key: str) -> int:
+        """The broker that coordinates this group or transactional id."""
+        from kafka.protocol.metadata import FindCoordinatorRequest
+
+        key_type = 0 if kind == "group" else 1
+        answer = self.call_any(
+            FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key], version=4)
+        ).coordinators[0]
+        _check(f"{kind} coordinator of {key}", answer.error_code)
+        return int(answer.node_id)
+
+    def init_producer_id(self, transactional_id: str) -> tuple[int, int]:
+        """Producer id and epoch for a transactional id, from its coordinator: transactions are possible."""
+        from kafka.protocol.producer import InitProducerIdRequest
+
+        request = InitProducerIdRequest(
+            transactional_id=transactional_id, transaction_timeout_ms=10_000,
+            producer_id=-1, producer_epoch=-1, version=4,
+        )  # fmt: skip
+        answer = self.call(self.coordinator("transaction", transactional_id), request)
+        _check(f"init_producer_id of {transactional_id}", answer.error_code)
+        return int(answer.producer_id), int(answer.producer_epoch)
+
+    def quorum(self) -> Quorum:
+        """The controllers' quorum as its leader sees it."""
+        from kafka.protocol.admin import DescribeQuorumRequest
+
+        topic = DescribeQuorumRequest.TopicData
+        request = DescribeQuorumRequest(
+            topics=[
+                topic(
+                    topic_name=_CONTROLLER_PARTITION, partitions=[topic.PartitionData(partition_index=0)]
+                )
+            ],
+            version=1,
+        )
+        answer = self.call_any(request)
+        _check("quorum", answer.error_code)
+        state = answer.topics[0].partitions[0]
+        _check("quorum", state.error_code)
+        ends = {voter.replica_id: voter.log_end_offset for voter in state.current_voters}
+        return Quorum(state.leader_id, state.leader_epoch, state.high_watermark, ends)
+
+    def create_topic(
+        self, name: str, placement: Sequence[Sequence[int]], settings: Mapping[str, str] | None = None
+    ) -> None:
+        """Create a topic whose i-th partition has its replicas on `placement[i]`, leader first."""
+        from kafka.protocol.admin import CreateTopicsRequest
+
+        topic = CreateTopicsRequest.CreatableTopic
+        request = CreateTopicsRequest(
+            topics=[
+                topic(
+                    name=name, num_partitions=-1, replication_factor=-1,
+                    assignments=[
+                        topic.CreatableReplicaAssignment(partition_index=i, broker_ids=list(replicas))
+                        for i, replicas in enumerate(placement)
+                    ],
+                    configs=[
+                        topic.CreatableTopicConfig(name=k, value=v) for k, v in (settings or {}).items()
+                    ],
+                )
+            ],
+            timeout_ms=int(self._timeout * 1000), validate_only=False, version=5,
+        )  # fmt: skip
+        _check(f"creation of topic {name}", self.call_any(request).topics[0].error_code)
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete these topics."""
+        from kafka.protocol.admin import DeleteTopicsRequest
+
+        request = DeleteTopicsRequest(
+            topic_names=list(names), timeout_ms=int(self._timeout * 1000), version=5
+        )
+        for answer in self.call_any(request).responses:
+            _check(f"deletion of topic {answer.name}", answer.error_code)
+
+    def reassign(self, topic: str, placement: Mapping[int, Sequence[int]]) -> None:
+        """Ask for new replicas of some partitions; `reassigning` tells when it is done."""
+        from kafka.protocol.admin import AlterPartitionReassignmentsRequest
+
+        moved = AlterPartitionReassignmentsRequest.ReassignableTopic
+        partitions = [
+            moved.ReassignablePartition(partition_index=p, replicas=list(replicas))
+            for p, replicas in placement.items()
+        ]
+        request = AlterPartitionReassignmentsRequest(
+            timeout_ms=int(self._timeout * 1000), topics=[moved(name=topic, partitions=partitions)], version=0
+        )
+        answer = self.call_any(request)
+        _check(f"reassignment of {topic}", answer.error_code)
+        for entry in answer.responses[0].partitions:
+            _check(f"reassignment of {topic}-{entry.partition_index}", entry.error_code)
+
+    def reassigning(self) -> set[tuple[str, int]]:
+        """The partitions whose reassignment is under way."""
+        from kafka.protocol.admin import ListPartitionReassignmentsRequest
+
+        answer = self.call_any(ListPartitionReassignmentsRequest(timeout_ms=3000, topics=None, version=0))
+        _check("list of reassignments", answer.error_code)
+        return {(t.name, p.partition_index) for t in answer.topics for p in t.partitions}
+
+    def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
+        """High watermark and last stable offset of every partition, each asked of its leader."""
+        leaders = {p.partition: p.leader for p in self.metadata([topic]).partitions}
+        ends: dict[int, EndOffsets] = {}
+        for leader in sorted(set(leaders.values())):
+            mine = [p for p, owner in leaders.items() if owner == leader]
+            if leader < 0:
+                raise ConnectionError(f"{topic}-{mine[0]} has no leader")
+            high = self._latest(leader, topic, mine, "read_uncommitted")
+            stable = self._latest(leader, topic, mine, "read_committed")
+            ends |= {p: EndOffsets(high[p], stable[p]) for p in mine}
+        return dict(sorted(ends.items()))
+
+    def _latest(
+        self, leader: int, topic: str, partitions: list[int], isolation: Isolation
+    ) -> dict[int, int]:
+        from kafka.protocol.consumer import ListOffsetsRequest
+
+        wanted = ListOffsetsRequest.ListOffsetsTopic
+        request = ListOffsetsRequest(
+            replica_id=-1, isolation_level=int(isolation == "read_committed"),
+            topics=[
+                wanted(
+                    name=topic,
+                    partitions=[
+                        wanted.ListOffsetsPartition(partition_index=p, timestamp=_LATEST) for p in partitions
+                    ],
+                )
+            ],
+            version=5,
+        )  # fmt: skip
+        found = {}
+        for entry in self.call(leader, request).topics[0].partitions:
+            _check(f"end of {topic}-{entry.partition_index}", entry.error_code)
+            found[entry.partition_index] = entry.offset
+        return found
+
+
+def random_cluster_id() -> str:
+    """A cluster id of the form that Kafka's own tools draw: 22 characters of URL-safe base64."""
+    import base64
+
+    return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
