@@ -1,0 +1,52 @@
+"""The history: append-only facts as clients and fault injectors observed them (docs/history-format.md)."""
+
+from harness.history.lines import (
+    FORMAT,
+    Acked,
+    Bounds,
+    Close,
+    Completion,
+    Error,
+    Fail,
+    Fault,
+    Info,
+    Invoke,
+    Line,
+    Ok,
+    Open,
+    Position,
+    Producer,
+    Read,
+    Sample,
+    Sent,
+    schema_text,
+)
+from harness.history.reader import Block, HistoryFile, history_files
+from harness.history.writer import HistoryWriter, clock_id
+
+__all__ = [
+    "FORMAT",
+    "Acked",
+    "Block",
+    "Bounds",
+    "Close",
+    "Completion",
+    "Error",
+    "Fail",
+    "Fault",
+    "HistoryFile",
+    "HistoryWriter",
+    "Info",
+    "Invoke",
+    "Line",
+    "Ok",
+    "Open",
+    "Position",
+    "Producer",
+    "Read",
+    "Sample",
+    "Sent",
+    "clock_id",
+    "history_files",
+    "schema_text",
+]

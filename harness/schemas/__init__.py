@@ -1,0 +1,1 @@
+"""Published formats: JSON schemas and test vectors, as data."""
