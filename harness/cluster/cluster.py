@@ -74,7 +74,9 @@ class Cluster:
     def leader_of(self, topic: str, partition: int) -> int:
         """The broker that leads this partition now; waits for one while there is none."""
         return wait_until(
-            lambda: max(self.admin.partition(topic, partition).leader, 0), 30, f"a leader of {topic}-{partition}"
+            lambda: max(self.admin.partition(topic, partition).leader, 0),
+            30,
+            f"a leader of {topic}-{partition}",
         )
 
     def txn_coordinator(self, transactional_id: str) -> int:
@@ -151,7 +153,9 @@ class Cluster:
 
     def _silent_brokers(self) -> list[str]:
         return [
-            f"kafka-{b} does not answer on DIRECT" for b in BROKER_IDS if not answers(HOST, self.ports.direct(b))
+            f"kafka-{b} does not answer on DIRECT"
+            for b in BROKER_IDS
+            if not answers(HOST, self.ports.direct(b))
         ]
 
     def _ailing_proxies(self) -> list[str]:

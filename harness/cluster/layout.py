@@ -77,6 +77,12 @@ class Ports:
         return ",".join(f"{HOST}:{port(broker)}" for broker in BROKER_IDS)
 
     @property
+    def subnet(self) -> str:
+        """The first three bytes of the containers' subnet: one for each block of ports."""
+        block = (self.base - _FIRST_PORT) // _BLOCK
+        return f"10.{213 + block // 250}.{block % 250}"
+
+    @property
     def all(self) -> range:
         """Every port of the block."""
         return range(self.base, self.base + _BLOCK)

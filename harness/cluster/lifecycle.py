@@ -18,7 +18,9 @@ from harness.wire.admin import random_cluster_id
 Report = Callable[[str], None]
 
 
-def up(state: State, backend: BackendName | Literal["auto"], profile: Profile, report: Report) -> tuple[Cluster, bool]:
+def up(
+    state: State, backend: BackendName | Literal["auto"], profile: Profile, report: Report
+) -> tuple[Cluster, bool]:
     """The healthy cluster of this state directory, and whether it had to be started."""
     with state.locked("up"):
         found = state.load()
@@ -101,12 +103,10 @@ def _reuse(
     state: State, record: ClusterRecord, backend: BackendName | Literal["auto"], profile: Profile
 ) -> Cluster:
     """The cluster that is up, if it is the one that was asked for and is healthy."""
-    wanted = f"{backend}, {profile}"
-    if (backend, profile) != (record.backend if backend == "auto" else backend, record.profile) or (
-        backend not in ("auto", record.backend)
-    ):
+    if backend not in ("auto", record.backend) or profile != record.profile:
         raise RefusedError(
-            f"{state.path} has a cluster of another kind up ({record.backend}, {record.profile}; asked: {wanted})",
+            f"{state.path} has a cluster of another kind up: {record.backend}, {record.profile} "
+            f"(asked: {backend}, {profile})",
             "`eos down` first, or give the new one a state directory of its own: --state DIR",
         )
     cluster = Cluster(state, record, make_backend(state, record))

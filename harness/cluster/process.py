@@ -12,8 +12,8 @@ from pathlib import Path
 from harness.cluster.backend import ALL_CAPABILITIES, Capability
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, Ports, node_name
 from harness.cluster.nodes import Condition, NodeStatus, Role
-from harness.cluster.settings import jvm_options, settings_for
-from harness.cluster.state import ClusterRecord, State
+from harness.cluster.settings import heap_options, jvm_options, settings_for
+from harness.cluster.state import BackendName, ClusterRecord, State
 from harness.errors import RefusedError
 from harness.provision.kafka import KafkaRuntime, ensure_kafka
 from harness.provision.toxiproxy import ensure_toxiproxy
@@ -27,7 +27,9 @@ STOP_LIMIT_S = 20.0
 class ProcessNode:
     """A JVM or Toxiproxy, with its folder under the state directory."""
 
-    def __init__(self, name: str, node_id: int, role: Role, folder: Path, command: Callable[[], list[str]]) -> None:
+    def __init__(
+        self, name: str, node_id: int, role: Role, folder: Path, command: Callable[[], list[str]]
+    ) -> None:
         self.name = name
         self.node_id = node_id
         self.role = role
@@ -85,7 +87,9 @@ class ProcessNode:
     def _signal(self, what: signal.Signals, expected: Condition) -> None:
         pid = self._pid()
         if pid is None or not processes.send(pid, self._mark, what):
-            raise RefusedError(f"{self.name} does not run", "`eos status` shows the nodes, `eos up` starts them")
+            raise RefusedError(
+                f"{self.name} does not run", "`eos status` shows the nodes, `eos up` starts them"
+            )
         wait_until(lambda: self.status().condition is expected, 5, f"{self.name} to be {expected}")
 
     def _end(self, what: signal.Signals, limit: float) -> None:
@@ -103,7 +107,7 @@ class ProcessNode:
 class ProcessBackend:
     """The six nodes and Toxiproxy as plain processes."""
 
-    name = "process"
+    name: BackendName = "process"
     # Loopback has no links between the nodes to cut.
     capabilities = ALL_CAPABILITIES - {Capability.PARTITION}
 
@@ -167,7 +171,7 @@ class ProcessBackend:
                 "-config", str(folder / "proxies.json"), "-proxy-metrics",
             ]  # fmt: skip
         runtime: KafkaRuntime = ensure_kafka(lambda _: None)
-        options = jvm_options(role, self._record.profile)
+        options = [*heap_options(role, self._record.profile), *jvm_options(self._record.profile)]
         return runtime.command("kafka.Kafka", str(folder / "server.properties"), options=options)
 
     def _proxies(self) -> list[dict[str, object]]:

@@ -10,8 +10,8 @@ FAULTED_LISTENERS = (Listener.PROXIED, Listener.TAPPED)
 
 
 def proxy_name(broker: int, listener: Listener) -> str:
-    """The proxy before this listener of this broker, such as `kafka-1-proxied`."""
-    return f"kafka-{broker}-{listener.lower()}"
+    """The proxy before this listener of this broker, such as `proxied-1`."""
+    return f"{listener.lower()}-{broker}"
 
 
 def proxies_of(broker: int) -> list[str]:

@@ -1,9 +1,9 @@
 """What is on disk of a cluster, so that any later command finds it and nothing is left behind.
 
-    <state>/cluster.json   what was started, written before anything is started
-    <state>/lock           held by the command that changes the cluster
-    <state>/intents.jsonl  injections that must be healed (harness.faults.intents)
-    <state>/nodes/<name>/  a node's configuration, data, log, pid and exit code (process back end)
+<state>/cluster.json   what was started, written before anything is started
+<state>/lock           held by the command that changes the cluster
+<state>/intents.jsonl  injections that must be healed (harness.faults.intents)
+<state>/nodes/<name>/  a node's configuration, data, log, pid and exit code (process back end)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     port_base: int
     # Whole once every node answered; a record that is not whole belongs to a start that was cut short.
     whole: bool = False
-    settings: dict[str, str] = {}
+    images: dict[str, str] = {}
 
 
 class State:

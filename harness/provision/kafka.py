@@ -65,7 +65,12 @@ class KafkaRuntime:
     def format(self, data: Path, cluster_id: str, node_id: int) -> None:
         """Make `data` a formatted directory of this node, as `kafka-storage format` would."""
         data.mkdir(parents=True, exist_ok=True)
-        lines = ["version=1", f"cluster.id={cluster_id}", f"node.id={node_id}", f"directory.id={random_cluster_id()}"]
+        lines = [
+            "version=1",
+            f"cluster.id={cluster_id}",
+            f"node.id={node_id}",
+            f"directory.id={random_cluster_id()}",
+        ]
         (data / "meta.properties").write_text("\n".join(lines) + "\n")
         shutil.copy(self.checkpoint, data / "bootstrap.checkpoint")
 
@@ -85,7 +90,9 @@ def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
     # An archive fits one JVM and one class path only: another of either makes another archive.
     key = hashlib.sha256(f"{java.executable.resolve()} {java.version} {class_path}".encode()).hexdigest()[:16]
     folder = cache_dir() / f"kafka-runtime-{key}"
-    runtime = KafkaRuntime(java.executable, class_path, folder / "classes.jsa", folder / "bootstrap.checkpoint")
+    runtime = KafkaRuntime(
+        java.executable, class_path, folder / "classes.jsa", folder / "bootstrap.checkpoint"
+    )
     if folder.exists():
         return runtime
     with cache_lock():
@@ -108,7 +115,16 @@ def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
     properties.write_text(_TRAINING_PROPERTIES.format(broker=broker, controller=controller, data=data))
     base = [str(runtime.java), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     tail = [*_LOG_OPTIONS, "-cp", runtime.class_path]
-    formatting = [*base, *tail, "kafka.tools.StorageTool", "format", "-t", random_cluster_id(), "-c", str(properties)]
+    formatting = [
+        *base,
+        *tail,
+        "kafka.tools.StorageTool",
+        "format",
+        "-t",
+        random_cluster_id(),
+        "-c",
+        str(properties),
+    ]
     done = subprocess.run(formatting, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
         raise HarnessError(f"formatting a Kafka directory failed: {done.stdout[-500:]}{done.stderr[-500:]}",

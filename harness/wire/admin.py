@@ -137,9 +137,7 @@ class Admin:
         topic = DescribeQuorumRequest.TopicData
         request = DescribeQuorumRequest(
             topics=[
-                topic(
-                    topic_name=_CONTROLLER_PARTITION, partitions=[topic.PartitionData(partition_index=0)]
-                )
+                topic(topic_name=_CONTROLLER_PARTITION, partitions=[topic.PartitionData(partition_index=0)])
             ],
             version=1,
         )
@@ -222,9 +220,7 @@ class Admin:
             ends |= {p: EndOffsets(high[p], stable[p]) for p in mine}
         return dict(sorted(ends.items()))
 
-    def _latest(
-        self, leader: int, topic: str, partitions: list[int], isolation: Isolation
-    ) -> dict[int, int]:
+    def _latest(self, leader: int, topic: str, partitions: list[int], isolation: Isolation) -> dict[int, int]:
         from kafka.protocol.consumer import ListOffsetsRequest
 
         wanted = ListOffsetsRequest.ListOffsetsTopic

@@ -109,14 +109,18 @@ class Toxiproxy:
         try:
             answer = self._session.request(method, self._url + path, json=body, timeout=_TIME_LIMIT_S)
         except requests.Timeout as error:
-            raise ToxiproxyWedgedError(f"Toxiproxy did not answer {method} {path} in {_TIME_LIMIT_S} s", _CURE) from error
+            raise ToxiproxyWedgedError(
+                f"Toxiproxy did not answer {method} {path} in {_TIME_LIMIT_S} s", _CURE
+            ) from error
         except requests.RequestException as error:
             # An OSError, so that a wait for the start of Toxiproxy takes it for not yet.
             raise ConnectionError(f"Toxiproxy at {self._url} cannot be reached: {error}") from error
         if answer.status_code == 503:
             raise ToxiproxyWedgedError(f"Toxiproxy gave up on {method} {path}", _CURE)
         if not answer.ok:
-            raise ToxiproxyError(f"{method} {path} of {body}: {answer.status_code} {answer.text.strip()[:200]}", _LOOK)
+            raise ToxiproxyError(
+                f"{method} {path} of {body}: {answer.status_code} {answer.text.strip()[:200]}", _LOOK
+            )
         return answer.json() if answer.content else None
 
 
