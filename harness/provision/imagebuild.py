@@ -1,0 +1,201 @@
+"""How an image is built where none can be pulled: what goes in, its fingerprint, Kafka's training run."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import HarnessError
+from harness.provision.jars import ensure_jars, pinned_jars
+from harness.provision.kafka import _free_ports, _workload
+from harness.provision.paths import cache_dir, checkout_dir
+from harness.provision.toxiproxy import TOXIPROXY_VERSION, ensure_toxiproxy
+from harness.waits import wait_until
+from harness.wire.protocol import answers
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+CONTENT_LABEL = "eos-harness.content"
+HARNESS_LABEL = "eos-harness"
+_SUITE = "bookworm"
+_PACKAGES = "ca-certificates,openjdk-17-jre-headless,bash,iptables"
+# Documents and translations. Not the manual pages: Java's package fails where their folders are missing.
+_LEAVE_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
+_LIBRARIES = "/opt/kafka/libs"
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An image that can be built: its purpose, its tag, and the fingerprint of all that goes in."""
+
+    name: str
+    tag: str
+    content: str
+
+
+def recipes() -> dict[str, Recipe]:
+    """The images that can be built, by purpose; `base` is the system under kafka and nettools."""
+    base = _fingerprint(_SUITE, _PACKAGES, *_LEAVE_OUT)
+    jars = " ".join(jar.sha256 for jar in pinned_jars() if jar.jar_set == "kafka")
+    return {
+        recipe.name: recipe
+        for recipe in (
+            Recipe("base", f"eos-harness/base:{_SUITE}", base),
+            Recipe("kafka", "eos-harness/kafka:4.3.1", _fingerprint(base, jars, _context_text("kafka"))),
+            Recipe(
+                "toxiproxy",
+                f"eos-harness/toxiproxy:{TOXIPROXY_VERSION}",
+                _fingerprint(TOXIPROXY_VERSION, _context_text("toxiproxy")),
+            ),
+            Recipe("nettools", "eos-harness/nettools:1", _fingerprint(_context_text("nettools"))),
+        )
+    }
+
+
+def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> str:
+    """Build an image and return its tag; `base` is the image that kafka and nettools stand on."""
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="image-") as scratch:
+        context = Path(scratch) / "context"
+        if recipe.name == "base":
+            _build_base(client, recipe)
+        elif recipe.name == "kafka":
+            _build_kafka(client, recipe, base, context, report)
+        else:
+            _copy_context(recipe.name, context)
+            if recipe.name == "toxiproxy":
+                binaries = ensure_toxiproxy(report)
+                shutil.copy(binaries.server, context / "server")
+                shutil.copy(binaries.cli, context / "cli")
+            _docker_build(client, context, recipe.tag, recipe, {"BASE": base} if base else {})
+    report(f"built {recipe.tag} in {time.monotonic() - started:.0f} s")
+    return recipe.tag
+
+
+def _build_base(client: DockerClient, recipe: Recipe) -> None:
+    """A small Debian with a Java runtime, from packages alone."""
+    tool = shutil.which("mmdebstrap")
+    if not tool:
+        raise HarnessError(
+            "no image registry answers, and mmdebstrap, which builds images from packages, is missing",
+            "apt-get install -y mmdebstrap, or let the Docker engine reach a registry",
+        )
+    command = [tool, "--quiet", "--variant=essential", f"--include={_PACKAGES}",
+               *(f"--dpkgopt=path-exclude={path}" for path in _LEAVE_OUT), _SUITE, "-"]  # fmt: skip
+    with tempfile.TemporaryFile(dir=cache_dir()) as archive, tempfile.TemporaryFile("w+") as complaints:
+        done = subprocess.run(command, stdout=archive, stderr=complaints, timeout=900, check=False)
+        if done.returncode != 0:
+            complaints.seek(0)
+            raise HarnessError(
+                f"mmdebstrap failed: {complaints.read()[-500:]}",
+                "check that this machine reaches its Debian mirror, and run again",
+            )
+        archive.seek(0)
+        repository, tag = recipe.tag.split(":")
+        labels = [f'LABEL {CONTENT_LABEL}="{recipe.content}"', f'LABEL {HARNESS_LABEL}="1"']
+        client.api.import_image_from_data(archive, repository=repository, tag=tag, changes=labels)
+
+
+def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path, report: Report) -> None:
+    """Kafka from its jars, and a second layer with the class data that one training run leaves."""
+    jars = ensure_jars(report, "kafka")
+    _copy_context("kafka", context)
+    (context / "libs").mkdir()
+    for jar in jars:
+        shutil.copy2(jar, context / "libs")  # with its time: the class data remembers it
+    # Spelled out, in pinned order: a wildcard's order is the file system's, and class data fits one only.
+    (context / "class-path").write_text(":".join(f"{_LIBRARIES}/{jar.name}" for jar in jars))
+    untrained = f"{recipe.tag}-untrained"
+    _docker_build(client, context, untrained, recipe, {"BASE": base})
+    trained = context.with_name("trained")
+    trained.mkdir()
+    shutil.copy(context / "Dockerfile.trained", trained / "Dockerfile")
+    _train(client, untrained, trained)
+    _docker_build(client, trained, recipe.tag, recipe, {"BASE": untrained})
+    client.images.remove(untrained, noprune=True)
+
+
+def _train(client: DockerClient, image: str, target: Path) -> None:
+    """Run a node of this image through a small workload and take out the class data that it dumps at its end."""
+    (port,) = _free_ports(1)
+    node = client.containers.run(
+        image, detach=True, labels={HARNESS_LABEL: "1"}, ports={"9092/tcp": ("127.0.0.1", port)},
+        environment={
+            "KAFKA_NODE_ID": "1",
+            "KAFKA_PROCESS_ROLES": "broker,controller",
+            "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
+            "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+            "KAFKA_INTER_BROKER_LISTENER_NAME": "INTERNAL",
+            "KAFKA_LISTENERS": "INTERNAL://:9091,CLIENT://:9092,CONTROLLER://:9093",
+            "KAFKA_ADVERTISED_LISTENERS": f"INTERNAL://localhost:9091,CLIENT://127.0.0.1:{port}",
+            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": ",".join(
+                f"{listener}:PLAINTEXT" for listener in ("INTERNAL", "CLIENT", "CONTROLLER")
+            ),
+            "KAFKA_LOG_DIRS": "/tmp/training",  # noqa: S108  # inside the container
+            "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+            "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+            "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+            "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+            "KAFKA_HEAP_OPTS": "-Xmx320m",
+            "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+            "KAFKA_OPTS": "-XX:ArchiveClassesAtExit=/opt/kafka/kafka.jsa",
+        },
+    )  # fmt: skip
+    try:
+        wait_until(lambda: answers("127.0.0.1", port), 90, "the training node to answer")
+        _workload(port)
+        node.stop(timeout=120)  # SIGTERM: the dump is written at a clean end only
+        chunks, _ = node.get_archive("/opt/kafka/kafka.jsa")
+        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+            archive.extract("kafka.jsa", target, filter="data")
+    finally:
+        node.remove(force=True, v=True)
+
+
+def _docker_build(
+    client: DockerClient, context: Path, tag: str, recipe: Recipe, arguments: dict[str, str]
+) -> None:
+    """Build a context that is complete in itself, and label the image with its fingerprint."""
+    from docker.errors import BuildError
+
+    labels = {CONTENT_LABEL: recipe.content, HARNESS_LABEL: "1"}
+    try:
+        client.images.build(
+            path=str(context), tag=tag, buildargs=arguments, labels=labels, rm=True, forcerm=True
+        )
+    except BuildError as error:
+        last = "".join(str(line.get("stream", "")) for line in error.build_log)[-500:]
+        raise HarnessError(
+            f"building {tag} failed: {error}: {last}", "run it again with a network"
+        ) from error
+
+
+def _copy_context(name: str, target: Path) -> None:
+    """The files of docker/<name>, executable where they are so in the checkout."""
+    shutil.copytree(checkout_dir() / "docker" / name, target)
+
+
+def _context_text(name: str) -> str:
+    """All that docker/<name> holds, as one text."""
+    folder = checkout_dir() / "docker" / name
+    return "\n".join(
+        f"{path.name} {os.access(path, os.X_OK)}\n{path.read_text()}" for path in sorted(folder.iterdir())
+    )
+
+
+def _fingerprint(*parts: str) -> str:
+    """Sixteen hex digits that change with any of the parts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

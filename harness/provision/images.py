@@ -1,0 +1,166 @@
+"""The three images that the compose back end runs: present, else pulled, else built from packages.
+
+Kafka and Toxiproxy are the official images wherever a registry answers. Where none does, compatible ones are
+built: a base system out of Debian's packages, Kafka from its jars, Toxiproxy from its Go module. The third
+image, which cuts links, is always our own.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.errors import HarnessError
+from harness.provision.imagebuild import CONTENT_LABEL, Recipe, build, recipes
+from harness.provision.paths import cache_dir, checkout_dir
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+OFFICIAL_KAFKA = "apache/kafka:4.3.1"
+OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy:2.12.0"
+_SLIM_BASE = "debian:bookworm-slim"
+_VARIABLES = {"kafka": "EOS_KAFKA_IMAGE", "toxiproxy": "EOS_TOXIPROXY_IMAGE"}
+_OFFICIAL = {"kafka": OFFICIAL_KAFKA, "toxiproxy": OFFICIAL_TOXIPROXY}
+
+# How long a registry may take to say whether it has an image: it answers in two seconds or not at all.
+REGISTRY_SECONDS = 8
+# How long the engine may take over one call of a pull or a build.
+_ENGINE_SECONDS = 900
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Images:
+    """The images to run, and which of them were built here instead of pulled."""
+
+    kafka: str
+    toxiproxy: str
+    nettools: str
+    built: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The variables that tell docker-compose.yml about them."""
+        return {_VARIABLES["kafka"]: self.kafka, _VARIABLES["toxiproxy"]: self.toxiproxy}
+
+
+def find_images() -> dict[str, str | None]:
+    """What of kafka, toxiproxy, nettools the engine has now, by name; nothing is fetched or built."""
+    client = _engine()
+    return {name: _present(client, recipe) for name, recipe in recipes().items() if name != "base"}
+
+
+def ensure_images(report: Report, env_file: Path | None = None) -> Images:
+    """Return images that are present on the engine, pulling or building what is missing.
+
+    What was built is also written to `env_file` (the checkout's .env): plain `docker compose` finds it there.
+    """
+    client = _engine()
+    found = {name: _present(client, recipe) for name, recipe in recipes().items()}
+    if any(found[name] is None for name in ("kafka", "toxiproxy", "nettools")):
+        with _build_lock():
+            found = _provide(client, report)
+    kafka, toxiproxy, nettools = (found[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
+    built = tuple(image for image in (kafka, toxiproxy) if image.startswith("eos-harness/"))
+    images = Images(kafka, toxiproxy, nettools, built)
+    _write_env(env_file or checkout_dir() / ".env", images)
+    return images
+
+
+@contextmanager
+def _build_lock() -> Iterator[None]:
+    """Let one command build at a time; not with the cache's own lock, which a build takes on its way."""
+    with (cache_dir() / "images.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
+    """Pull or build every image that is missing."""
+    wanted = recipes()
+    found = {name: _present(client, recipe) for name, recipe in wanted.items()}
+    registry = True
+    for name, official in _OFFICIAL.items():
+        if found[name] is None and registry:
+            chosen = os.environ.get(_VARIABLES[name])
+            registry = _pull(client, chosen or official, report)
+            if chosen and not registry:
+                raise HarnessError(f"{_VARIABLES[name]}={chosen} is not present and cannot be pulled",
+                                   f"unset {_VARIABLES[name]} to let the image be built here")  # fmt: skip
+            found[name] = (chosen or official) if registry else None
+    missing = [name for name in ("kafka", "toxiproxy") if found[name] is None]
+    if missing:
+        report(f"no image registry answers: building {' and '.join(missing)} from packages (a minute, once)")
+    if found["nettools"] is None and not missing and not found["base"] and _pull(client, _SLIM_BASE, report):
+        found["base"] = _SLIM_BASE
+    needs_base = found["kafka"] is None or found["nettools"] is None
+    for name in ("base", "kafka", "toxiproxy", "nettools"):
+        if found[name] is None and (name != "base" or needs_base):
+            found[name] = build(client, wanted[name], found["base"] or "", report)
+    return found
+
+
+def _engine() -> DockerClient:
+    """A client of the engine that the docker command would use."""
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        return docker.from_env(timeout=_ENGINE_SECONDS)
+    except DockerException as error:
+        raise HarnessError(
+            f"no Docker engine answers: {error}",
+            "start Docker; on a Debian-like machine as root: scripts/install-docker.sh",
+        ) from error
+
+
+def _present(client: DockerClient, recipe: Recipe) -> str | None:
+    """What the engine has for this purpose: the user's choice, the official image, or ours if up to date."""
+    from docker.errors import ImageNotFound
+
+    chosen = os.environ.get(_VARIABLES.get(recipe.name, ""), "")
+    if chosen and chosen != recipe.tag:
+        candidates = [chosen]
+    else:
+        official = _OFFICIAL.get(recipe.name)
+        candidates = [official, recipe.tag] if official else [recipe.tag]
+    for candidate in candidates:
+        with suppress(ImageNotFound):
+            image = client.images.get(candidate)
+            if candidate != recipe.tag or image.labels.get(CONTENT_LABEL) == recipe.content:
+                return candidate
+    return None
+
+
+def _pull(client: DockerClient, image: str, report: Report) -> bool:
+    """Pull an image if its registry answers in time; the pull itself may take as long as it needs."""
+    import docker
+    import requests
+    from docker.errors import APIError
+
+    asking = docker.from_env(timeout=REGISTRY_SECONDS)
+    try:
+        asking.images.get_registry_data(image)
+        report(f"pulling {image}")
+        client.images.pull(image)
+    except (APIError, requests.RequestException):
+        return False
+    finally:
+        asking.close()
+    return True
+
+
+def _write_env(env_file: Path, images: Images) -> None:
+    """Name the built images in the .env of the checkout and leave its other lines alone."""
+    old = env_file.read_text().splitlines() if env_file.exists() else []
+    kept = [line for line in old if line.split("=")[0] not in _VARIABLES.values()]
+    ours = [f"{name}={image}" for name, image in images.environment.items() if image in images.built]
+    if kept + ours != old:
+        env_file.write_text("".join(f"{line}\n" for line in kept + ours))
