@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
+from harness.cluster.netlinks import NetLinks
 from harness.cluster.nodes import Node
 from harness.cluster.state import BackendName, ClusterRecord
 
@@ -18,6 +19,7 @@ class Capability(StrEnum):
     STOP = "stop"
     PAUSE = "pause"
     PARTITION = "partition"  # cut nodes from each other
+    CLIENT = "client"  # signals to the processes of the workload
 
 
 ALL_CAPABILITIES = frozenset(Capability)
@@ -50,6 +52,11 @@ class Backend(Protocol):
 
     def destroy(self) -> None:
         """Remove everything that was started and its data; harmless if nothing is there."""
+        ...
+
+    @property
+    def links(self) -> NetLinks | None:
+        """The links between the nodes, where they can be cut."""
         ...
 
     def leftovers(self) -> list[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 
 from harness.cluster.backend import Backend, Capability
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, Ports
+from harness.cluster.netlinks import NetLinks
 from harness.cluster.nodes import Condition, Node
 from harness.cluster.state import ClusterRecord, State
 from harness.errors import CapabilityError, UsageError
@@ -64,6 +66,13 @@ class Cluster:
                 f"the {self.backend.name} back end cannot {capability}",
                 "use the compose back end: `eos down` and `eos up --backend compose`",
             )
+
+    @property
+    def links(self) -> NetLinks:
+        """The links between the nodes; refused where the back end cannot cut them."""
+        self.require(Capability.PARTITION)
+        assert self.backend.links is not None
+        return self.backend.links
 
     def bootstrap(self, listener: Listener | str = Listener.PROXIED) -> str:
         """The bootstrap servers of a listener."""
@@ -138,6 +147,30 @@ class Cluster:
         return self.admin.partition(topic, partition)
 
     # Health
+
+    def wait_serving(self, name: str, limit: float = HEALTHY_LIMIT_S) -> float:
+        """Wait until a node does its work again, and return how long that took.
+
+        A broker answers and is in the ISR of every partition that has a replica on it; a controller has all
+        that the quorum has agreed on.
+        """
+        start = time.monotonic()
+        node = self.node(name)
+        serves = self._broker_serves if node.role == "broker" else self._controller_serves
+        wait_until(lambda: serves(node.node_id), limit, f"{name} to serve")
+        return time.monotonic() - start
+
+    def _broker_serves(self, broker: int) -> bool:
+        if not answers(HOST, self.ports.direct(broker)):
+            return False
+        view = self.admin.metadata(None)
+        return broker in view.brokers and all(
+            broker in p.isr for p in view.partitions if broker in p.replicas
+        )
+
+    def _controller_serves(self, controller: int) -> bool:
+        quorum = self.admin.quorum()
+        return quorum.leader >= 0 and quorum.voter_log_ends.get(controller, -1) >= quorum.high_watermark
 
     def ailments(self) -> list[str]:
         """What is wrong with the cluster now, in words; empty if it is healthy."""

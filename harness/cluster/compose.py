@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ import msgspec
 
 from harness.cluster.backend import ALL_CAPABILITIES
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, Ports, node_name
+from harness.cluster.netlinks import NetLinks
 from harness.cluster.nodes import Condition, NodeStatus, Role
 from harness.cluster.settings import heap_options, jvm_options
 from harness.cluster.state import BackendName, ClusterRecord, State
@@ -128,6 +130,14 @@ class ComposeBackend:
     def leftovers(self) -> list[str]:
         """What carries this cluster's label."""
         return self.engine.leftovers()
+
+    @cached_property
+    def links(self) -> NetLinks:
+        """The links between the containers."""
+        subnet = Ports(self._record.port_base).subnet
+        return NetLinks(
+            self.engine, self._record.images["nettools"], subnet, {n.name: n for n in self._nodes}
+        )
 
     @property
     def _env_file(self) -> Path:

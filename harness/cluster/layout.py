@@ -50,8 +50,12 @@ class Ports:
         """Where Toxiproxy listens for the wire tap, for this broker."""
         return self.base + 6 + broker
 
+    def toxiproxy(self, listener: Listener, broker: int) -> int:
+        """Where Toxiproxy listens for this listener of this broker: for clients, or for the wire tap."""
+        return self.proxied(broker) if listener is Listener.PROXIED else self.tap_upstream(broker)
+
     def direct(self, broker: int) -> int:
-        """This broker's own DIRECT port."""
+        """Where the broker itself serves DIRECT."""
         return self.base + 10 + broker
 
     def inner(self, listener: Listener, broker: int) -> int:

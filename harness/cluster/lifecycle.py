@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from typing import Literal
 
@@ -124,7 +125,7 @@ def _reuse(
 
 def _destroy(state: State, record: ClusterRecord) -> None:
     make_backend(state, record).destroy()
-    state.intents.unlink(missing_ok=True)
+    shutil.rmtree(state.intents, ignore_errors=True)
     state.forget()
 
 

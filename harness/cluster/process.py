@@ -99,7 +99,7 @@ class ProcessNode:
         if what is signal.SIGTERM:  # a frozen process does not act on it
             processes.send(pid, self._mark, signal.SIGCONT)
         wait_until(
-            lambda: self.status().condition is Condition.EXITED and processes.exit_code(self.folder) is not None,
+            lambda: self.status().condition is Condition.EXITED and self.status().exit_code is not None,
             limit, f"{self.name} to end after {what.name}", every=0.01,
         )  # fmt: skip
 
@@ -147,6 +147,11 @@ class ProcessBackend:
         wait_until(lambda: not processes.find(mark), 10, f"the processes of {mark} to end")
         shutil.rmtree(self._state.nodes, ignore_errors=True)
 
+    @property
+    def links(self) -> None:
+        """None: there is no link to cut."""
+        return None
+
     def leftovers(self) -> list[str]:
         """What would remain after `destroy`, in words; empty if nothing."""
         found = [f"process {f.pid}: {f.command[:80]}" for f in processes.find(f"{self._state.nodes}/")]
@@ -179,9 +184,7 @@ class ProcessBackend:
 
         return proxy_map(
             upstream=lambda broker, listener: f"{HOST}:{self._ports.inner(listener, broker)}",
-            listen=lambda broker, listener: (
-                f"{HOST}:{self._ports.proxied(broker) if listener is Listener.PROXIED else self._ports.tap_upstream(broker)}"
-            ),
+            listen=lambda broker, listener: f"{HOST}:{self._ports.toxiproxy(listener, broker)}",
         )
 
     def _properties(self, node: ProcessNode) -> str:

@@ -46,8 +46,8 @@ class State:
 
     @property
     def intents(self) -> Path:
-        """Where injections are noted before they are made."""
-        return self.path / "intents.jsonl"
+        """The folder where injections are noted before they are made."""
+        return self.path / "intents"
 
     @property
     def nodes(self) -> Path:

@@ -127,8 +127,10 @@ def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
     ]
     done = subprocess.run(formatting, capture_output=True, text=True, timeout=120, check=False)
     if done.returncode != 0:
-        raise HarnessError(f"formatting a Kafka directory failed: {done.stdout[-500:]}{done.stderr[-500:]}",
-                           "run `eos doctor`; a damaged jar is fetched again after `make clean-cache`")  # fmt: skip
+        raise HarnessError(
+            f"formatting a Kafka directory failed: {done.stdout[-500:]}{done.stderr[-500:]}",
+            "run `eos doctor`, which checks the jars",
+        )
     shutil.copy(data / "bootstrap.checkpoint", made)
     dump = f"-XX:ArchiveClassesAtExit={made / runtime.archive.name}"
     log = scratch / "log"

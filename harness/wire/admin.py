@@ -59,6 +59,15 @@ def _check(what: str, code: int) -> None:
         raise KafkaAnswerError(what, code)
 
 
+def producer_id_request() -> Any:
+    """The request of an idempotent producer for its id."""
+    from kafka.protocol.producer import InitProducerIdRequest
+
+    return InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=10_000, producer_id=-1, producer_epoch=-1, version=4
+    )
+
+
 class Admin:
     """Requests to the brokers at `addresses` (by node id); any that answers serves a general question."""
 
@@ -129,6 +138,12 @@ class Admin:
         answer = self.call(self.coordinator("transaction", transactional_id), request)
         _check(f"init_producer_id of {transactional_id}", answer.error_code)
         return int(answer.producer_id), int(answer.producer_epoch)
+
+    def idempotent_producer_id(self, broker: int) -> int:
+        """A fresh producer id from this broker; it hands them out one after the other."""
+        answer = self.call(broker, producer_id_request())
+        _check(f"producer id from broker {broker}", answer.error_code)
+        return int(answer.producer_id)
 
     def quorum(self) -> Quorum:
         """The controllers' quorum as its leader sees it."""

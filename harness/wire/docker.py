@@ -69,6 +69,22 @@ class Engine:
             )
         return found[0]
 
+    def run_beside(self, container: Container, image: str, command: list[str]) -> str:
+        """Run a command in the network namespace of a container, allowed to filter its packets."""
+        from docker.errors import ContainerError
+
+        try:
+            output = self.client.containers.run(
+                image, command, network_mode=f"container:{container.id}", cap_add=["NET_ADMIN"],
+                remove=True, labels=dict([self._label.split("=", 1)]), stderr=True,
+            )  # fmt: skip
+        except ContainerError as error:
+            said = bytes(error.stderr or b"").decode(errors="replace").strip()  # type: ignore[arg-type]
+            raise HarnessError(
+                f"`{' '.join(command)}` beside {container.name} failed: {said}", "run `eos doctor`"
+            ) from error
+        return bytes(output).decode()
+
     def leftovers(self) -> list[str]:
         """Containers, networks and volumes of this cluster, in words."""
         filters: dict[str, str | list[str] | bool] = {"label": self._label}

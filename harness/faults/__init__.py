@@ -1,0 +1,27 @@
+"""Faults: what can be done to links, nodes and clients, each with proof that it bit and that it healed."""
+
+from harness.faults.client import CrashClient, Zombie
+from harness.faults.injection import Fault, Injection, inject
+from harness.faults.link import Down, Jitter, LoseResponse, Sever, Slice, Stall, Throttle
+from harness.faults.node import Kill, Pause, Restart, Stop
+from harness.faults.partition import Partition
+
+__all__ = [
+    "CrashClient",
+    "Down",
+    "Fault",
+    "Injection",
+    "Jitter",
+    "Kill",
+    "LoseResponse",
+    "Partition",
+    "Pause",
+    "Restart",
+    "Sever",
+    "Slice",
+    "Stall",
+    "Stop",
+    "Throttle",
+    "Zombie",
+    "inject",
+]

@@ -1,0 +1,98 @@
+"""Faults of clients: a crash, and a freeze that outlives the client's time limits (a zombie)."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from typing import ClassVar
+
+from harness.cluster.backend import Capability
+from harness.cluster.cluster import Cluster
+from harness.errors import HealError, NoBiteError, UsageError
+from harness.faults.injection import Measured
+from harness.faults.undo import Step
+from harness.waits import wait_until
+from harness.wire import processes
+from harness.wire.processes import ProcessState
+
+_HINT = "a client process is known by its id and a mark in its command line, such as its history file"
+
+
+class _ClientFault:
+    """A fault of one client process, known by its id and by a mark in its command line."""
+
+    capability: ClassVar[Capability] = Capability.CLIENT
+    moves_roles: ClassVar[bool] = False
+    pid: int
+    mark: str
+
+    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:  # noqa: ARG002
+        """The client runs."""
+        if not self.mark:
+            raise UsageError(f"client {self.pid} has an empty mark", _HINT)
+        state = processes.state_of(self.pid, self.mark)
+        if state is not ProcessState.RUNNING:
+            raise NoBiteError(f"client {self.pid} is {state} already", _HINT)
+
+    def _send(self, what: signal.Signals, expected: ProcessState) -> Measured:
+        processes.send(self.pid, self.mark, what)
+        wait_until(
+            lambda: processes.state_of(self.pid, self.mark) is expected,
+            5,
+            f"client {self.pid} to be {expected}",
+        )
+        return {"pid": self.pid, "state": str(expected)}
+
+
+@dataclass(frozen=True)
+class CrashClient(_ClientFault):
+    """SIGKILL a client: what it had in flight is unknown, its intents are on disk."""
+
+    name: ClassVar[str] = "crash_client"
+    pid: int
+    mark: str
+
+    def undo_steps(self, names: list[str], ident: str) -> list[Step]:  # noqa: ARG002
+        """Nothing: whoever runs the workload starts a new client, under a history of its own."""
+        return []
+
+    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
+        """Kill it."""
+        processes.send(self.pid, self.mark, signal.SIGKILL)
+
+    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
+        """It is gone."""
+        return self._send(signal.SIGKILL, ProcessState.GONE)
+
+    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
+        """Nothing is left of it."""
+        if processes.state_of(self.pid, self.mark) is not ProcessState.GONE:
+            raise HealError(f"client {self.pid} is still there", _HINT)
+        return {}
+
+
+@dataclass(frozen=True)
+class Zombie(_ClientFault):
+    """Freeze a client (SIGSTOP) until heal (SIGCONT): then it goes on with what it believed."""
+
+    name: ClassVar[str] = "zombie"
+    pid: int
+    mark: str
+
+    def undo_steps(self, names: list[str], ident: str) -> list[Step]:  # noqa: ARG002
+        """Let it go on."""
+        return [{"do": "resume_process", "pid": self.pid, "mark": self.mark}]
+
+    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
+        """Freeze it."""
+        processes.send(self.pid, self.mark, signal.SIGSTOP)
+
+    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
+        """The system reports it as stopped."""
+        return self._send(signal.SIGSTOP, ProcessState.STOPPED)
+
+    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
+        """It runs again, or has ended by itself since."""
+        if processes.state_of(self.pid, self.mark) is ProcessState.STOPPED:
+            raise HealError(f"client {self.pid} is still stopped", _HINT)
+        return {"state": str(processes.state_of(self.pid, self.mark))}

@@ -1,0 +1,40 @@
+"""The intents of a cluster on disk: what was about to be injected, by whom, and whether it was healed.
+
+They are history files (docs/history-format.md) in <state>/intents/, one for each process that injected
+or healed, so that processes never write the same file. The fold is simple: every intent without a
+`healed` line of the same id, in whatever file, is still to be healed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from harness.cluster.state import State
+from harness.history import Fault, HistoryWriter, history_files
+
+
+def open_journal(state: State) -> HistoryWriter:
+    """A new file for the intents of this process."""
+    client = f"faults-{os.getpid()}-{time.time_ns() // 1_000_000}"
+    return HistoryWriter(state.intents / f"{client}.jsonl", run=state.path.name, client=client, role="faults")
+
+
+def unhealed(state: State) -> list[Fault]:
+    """The intents that nobody has healed, oldest first."""
+    return fold(state.intents)
+
+
+def fold(folder: Path) -> list[Fault]:
+    """The intents in these files that have no `healed` line."""
+    intents: dict[str, Fault] = {}
+    healed: set[str] = set()
+    for file in history_files(folder) if folder.exists() else []:
+        for _, line in file.read():
+            if isinstance(line, Fault):
+                if line.stage == "intent":
+                    intents[line.id] = line
+                elif line.stage == "healed":
+                    healed.add(line.id)
+    return sorted((line for ident, line in intents.items() if ident not in healed), key=lambda f: f.wall)

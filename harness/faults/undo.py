@@ -1,0 +1,82 @@
+"""What undoes a fault, as data: written before the injection, carried out by whoever heals it.
+
+A step is one verb with its arguments. Every step may be carried out twice, or after only a part of the
+injection was made, or not made at all.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from harness.cluster.cluster import Cluster
+from harness.errors import UsageError
+from harness.waits import wait_until
+from harness.wire import processes
+from harness.wire.toxiproxy import ToxiproxyWedgedError
+
+Step = Mapping[str, Any]
+
+
+def undo(cluster: Cluster, steps: list[Step]) -> None:
+    """Carry out the steps in order."""
+    for step in steps:
+        arguments = dict(step)
+        verb = arguments.pop("do")
+        action = _VERBS.get(verb)
+        if action is None:
+            raise UsageError(
+                f"an intent asks for {verb!r}, which this version cannot undo",
+                "heal with the version that injected it, or remove the cluster with `eos down`",
+            )
+        action(cluster, **arguments)
+
+
+def cure_toxiproxy(cluster: Cluster) -> None:
+    """Restart a Toxiproxy that no longer answers: it comes back with every proxy open and no toxic."""
+    node = cluster.node("toxiproxy")
+    node.kill()
+    node.start()
+    wait_until(cluster.toxiproxy.proxies, 15, "Toxiproxy to answer after its restart")
+
+
+def _remove_toxic(cluster: Cluster, proxy: str, toxic: str) -> None:
+    try:
+        cluster.toxiproxy.remove_toxic(proxy, toxic)
+    except ToxiproxyWedgedError:
+        cure_toxiproxy(cluster)
+
+
+def _open_proxy(cluster: Cluster, proxy: str) -> None:
+    try:
+        cluster.toxiproxy.set_enabled(proxy, enabled=True)
+    except ToxiproxyWedgedError:
+        cure_toxiproxy(cluster)
+
+
+def _start_node(cluster: Cluster, node: str) -> None:
+    cluster.node(node).resume()
+    cluster.node(node).start()
+
+
+def _resume_node(cluster: Cluster, node: str) -> None:
+    cluster.node(node).resume()
+
+
+def _uncut(cluster: Cluster, node: str) -> None:
+    cluster.links.uncut(node)
+
+
+def _resume_process(cluster: Cluster, pid: int, mark: str) -> None:  # noqa: ARG001  # every verb is called alike
+    processes.send(pid, mark, signal.SIGCONT)
+
+
+_VERBS: dict[str, Callable[..., None]] = {
+    "remove_toxic": _remove_toxic,
+    "open_proxy": _open_proxy,
+    "start_node": _start_node,
+    "resume_node": _resume_node,
+    "uncut": _uncut,
+    "resume_process": _resume_process,
+}
