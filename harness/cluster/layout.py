@@ -16,6 +16,7 @@ HOST = "127.0.0.1"
 # Below the range from which Linux and macOS draw the near end of outgoing connections: above it about
 # one start in thirty finds a port taken.
 _FIRST_PORT, _LAST_PORT, _BLOCK = 12_000, 32_000, 30
+_BLOCKS = (_LAST_PORT - _FIRST_PORT) // _BLOCK
 
 
 class Listener(StrEnum):
@@ -102,12 +103,20 @@ def cluster_name(state: Path) -> str:
     return f"eos-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
 
 
+def preferred_ports(state: Path) -> Ports:
+    """The block of ports that a state directory takes if nobody else has."""
+    return Ports(_FIRST_PORT + _preferred_block(state) * _BLOCK)
+
+
+def _preferred_block(state: Path) -> int:
+    return int(cluster_name(state)[4:], 16) % _BLOCKS
+
+
 def choose_ports(state: Path) -> Ports:
     """A free block of ports, the same for the same directory as long as nobody else took it."""
-    blocks = (_LAST_PORT - _FIRST_PORT) // _BLOCK
-    first = int(cluster_name(state)[4:], 16) % blocks
-    for step in range(blocks):
-        ports = Ports(_FIRST_PORT + (first + step) % blocks * _BLOCK)
+    first = _preferred_block(state)
+    for step in range(_BLOCKS):
+        ports = Ports(_FIRST_PORT + (first + step) % _BLOCKS * _BLOCK)
         if not any(port_taken(port) for port in ports.all):
             return ports
     raise UsageError("no free block of ports was found", "see who listens with `eos doctor`")

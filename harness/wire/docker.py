@@ -39,6 +39,17 @@ def engine_problem() -> str | None:
     return None if said.returncode == 0 else "the docker compose plugin is missing"
 
 
+def engine_version() -> str:
+    """The version of the engine that answers."""
+    import docker
+
+    client = docker.from_env(timeout=5)
+    try:
+        return str(client.version()["Version"])
+    finally:
+        client.close()
+
+
 class Engine:
     """The engine of the environment or of the Docker context, and one cluster's things in it."""
 

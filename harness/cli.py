@@ -1,0 +1,169 @@
+"""The command line: parse, call, choose the exit code. Data goes to stdout, everything else to stderr.
+
+Imports of clients and of anything heavy stand inside the commands: `eos --help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness import __version__
+from harness.errors import ExitCode, HarnessError
+
+if TYPE_CHECKING:
+    from harness.cluster.state import State
+
+_EXIT_CODES = """
+\b
+Exit codes (the worst wins):
+  0    valid, or done
+  1    an anomaly was found: exactly-once was broken
+  2    unknown: nothing was compared, a fault did not bite, a wait ran out
+  3    a limit was breached (recovery time, availability)
+  4    wrong usage, or a bad scenario file
+  5    refused: it could do harm or mislead
+  70   a bug of this tool
+  130  interrupted, and healed
+"""
+
+
+def report(line: str) -> None:
+    """Say what is being done, on stderr."""
+    click.echo(line, err=True)
+
+
+def state_option(function: click.decorators.FC) -> click.decorators.FC:
+    """Add --state, the directory that stands for one cluster."""
+    return click.option(
+        "--state", "state_path", type=click.Path(path_type=Path), envvar="EOS_STATE",
+        help="The directory that stands for the cluster: another one, another cluster.  [default: .eos]",
+    )(function)  # fmt: skip
+
+
+def _state(path: Path | None) -> State:
+    from harness.cluster.state import State, default_state
+
+    return State(path or default_state())
+
+
+@click.group(
+    epilog=_EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
+@click.version_option(__version__, prog_name="eos")
+def cli() -> None:
+    """Prove or break Kafka's exactly-once on a real cluster: 3 brokers, 3 controllers, Toxiproxy."""
+
+
+@cli.command(epilog="Example:  eos up --backend process")
+@click.option("--backend", type=click.Choice(["auto", "compose", "process"]), default="auto", show_default=True,
+              help="Containers, plain processes, or containers where a Docker engine answers.")  # fmt: skip
+@click.option("--profile", type=click.Choice(["quick", "load"]), default="quick", show_default=True,
+              help="JVMs that start fast, or JVMs for benchmarks and long runs.")  # fmt: skip
+@state_option
+def up(backend: str, profile: str, state_path: Path | None) -> None:
+    """Start the cluster and wait until transactions are possible; at once if it is up."""
+    import time
+
+    from harness.cluster import lifecycle
+    from harness.cluster.layout import Listener
+
+    start = time.monotonic()
+    cluster, started = lifecycle.up(_state(state_path), backend, profile, report)  # type: ignore[arg-type]
+    took = time.monotonic() - start
+    report(
+        f"{'up' if started else 'was up already'} after {took:.1f} s ({cluster.record.backend}, {cluster.record.profile})"
+    )
+    for listener in (Listener.PROXIED, Listener.DIRECT):
+        click.echo(f"{listener}={cluster.bootstrap(listener)}")
+
+
+@cli.command(epilog="Example:  eos down")
+@state_option
+def down(state_path: Path | None) -> None:
+    """Remove the cluster, its data, and whatever a killed harness left of it."""
+    from harness.cluster import lifecycle
+
+    removed = lifecycle.down(_state(state_path))
+    report("removed the cluster and its data" if removed else "there was no cluster")
+
+
+@cli.command(epilog="Example:  eos status --json")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@state_option
+def status(*, as_json: bool, state_path: Path | None) -> None:
+    """Show nodes, roles, links, and what ails the cluster; exit code 2 if something does."""
+    from harness.cluster import lifecycle
+    from harness.status import read_status
+
+    found = read_status(lifecycle.attach(_state(state_path)))
+    click.echo(found.json() if as_json else found.text())
+    if found.ailments:
+        sys.exit(ExitCode.UNKNOWN)
+
+
+@cli.command(epilog="Example:  eos heal")
+@state_option
+def heal(state_path: Path | None) -> None:
+    """Undo every fault that is still there, also of a harness that was killed."""
+    from harness.cluster import lifecycle
+    from harness.faults.heal import heal as heal_cluster
+
+    done = heal_cluster(lifecycle.attach(_state(state_path)), report)
+    report(f"healthy: {done} things were put right" if done else "healthy: there was nothing to heal")
+
+
+@cli.command(epilog="Example:  eos logs kafka-1 --lines 50")
+@click.argument("node")
+@click.option(
+    "--lines", type=click.IntRange(1), default=200, show_default=True, help="How many, from the end."
+)
+@state_option
+def logs(node: str, lines: int, state_path: Path | None) -> None:
+    """Print the end of a node's log."""
+    from harness.cluster import lifecycle
+
+    click.echo(lifecycle.attach(_state(state_path)).node(node).log(lines), nl=False)
+
+
+@cli.command(epilog="Example:  eos doctor --backend compose")
+@click.option("--backend", type=click.Choice(["auto", "compose", "process"]), default="auto", show_default=True,
+              help="What is meant to run.")  # fmt: skip
+@state_option
+def doctor(backend: str, state_path: Path | None) -> None:
+    """Check what a run needs: green, amber or red, each with a command to paste; 5 if a run cannot start."""
+    from harness.doctor import examine
+
+    findings = examine(_state(state_path), backend)  # type: ignore[arg-type]
+    for finding in findings:
+        click.echo(finding.line(colour=sys.stdout.isatty()))
+    if any(finding.grade == "red" for finding in findings):
+        sys.exit(ExitCode.REFUSED)
+
+
+def main() -> None:
+    """Run the command line, and turn every error into a message, a hint and an exit code."""
+    try:
+        cli(standalone_mode=False)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(ExitCode.USAGE)
+    except (click.Abort, KeyboardInterrupt):
+        report("interrupted; `eos heal` undoes what is still injected")
+        sys.exit(ExitCode.INTERRUPTED)
+    except HarnessError as error:
+        report(f"error: {error.message}\n\nhint: {error.hint}")
+        sys.exit(error.exit_code)
+    except Exception:
+        import traceback
+
+        traceback.print_exc()
+        report(
+            "\nerror: this is a bug of the harness\n\nhint: report the lines above; `eos heal` puts the cluster back"
+        )
+        sys.exit(ExitCode.BUG)

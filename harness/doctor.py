@@ -1,0 +1,193 @@
+"""What a run needs of this machine: each finding green, amber or red, with a command to paste."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from harness.cluster.layout import choose_ports, port_taken, preferred_ports
+from harness.cluster.state import BackendName, State
+from harness.errors import HarnessError
+from harness.faults.intents import unhealed
+from harness.provision.jars import altered_jars
+from harness.provision.java import find_java
+from harness.provision.paths import cache_dir
+from harness.provision.toxiproxy import toxiproxy_binaries
+from harness.wire.listeners import owner
+
+Grade = Literal["green", "amber", "red"]
+_COLOURS = {"green": 32, "amber": 33, "red": 31}
+_NEEDED_MEMORY_GB = {"process": 1.5, "compose": 2.5}
+_NEEDED_DISK_GB = 3.0
+
+
+class Finding(NamedTuple):
+    """One thing that was looked at."""
+
+    grade: Grade
+    what: str
+    hint: str = ""
+
+    def line(self, *, colour: bool) -> str:
+        """`green  Java 17 ...`, with the hint on a line of its own."""
+        grade = f"{self.grade:5}"
+        if colour and "NO_COLOR" not in os.environ:
+            grade = f"\x1b[{_COLOURS[self.grade]}m{grade}\x1b[0m"
+        return f"{grade}  {self.what}" + (f"\n       hint: {self.hint}" if self.hint else "")
+
+
+def examine(state: State, backend: BackendName | Literal["auto"]) -> list[Finding]:
+    """Everything that decides whether a run can start, from the machine to what an earlier run left."""
+    docker = _docker(backend)
+    chosen: BackendName = "process" if backend == "process" or docker.grade != "green" else "compose"
+    checks: list[Callable[[], list[Finding]]] = [
+        lambda: [_python(), _java(), docker],
+        lambda: [_cores(), _memory(chosen), _disk(state)],
+        lambda: _provisions(chosen),
+        lambda: [_clock()],
+        lambda: _cluster(state),
+    ]
+    return [finding for check in checks for finding in check()]
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    if sys.version_info < (3, 11):
+        return Finding("red", f"Python {version} is older than 3.11", "make PYTHON=python3.12 venv")
+    return Finding("green", f"Python {version}")
+
+
+def _java() -> Finding:
+    try:
+        java = find_java()
+    except HarnessError as error:
+        return Finding("red", error.message, error.hint)
+    return Finding("green", f"Java {java.major} ({java.executable})")
+
+
+def _docker(backend: str) -> Finding:
+    from harness.wire.docker import engine_problem, engine_version
+
+    problem = engine_problem()
+    if problem is None:
+        return Finding("green", f"Docker engine {engine_version()} with the compose plugin")
+    hint = "start the engine; on a Debian-like machine of your own, as root: scripts/install-docker.sh"
+    if backend == "compose":
+        return Finding("red", problem, hint)
+    return Finding("amber", f"{problem}: plain processes will be used, which cannot be partitioned", hint)
+
+
+def _cores() -> Finding:
+    cores = os.cpu_count() or 1
+    if cores < 2:
+        return Finding(
+            "amber", f"{cores} core: timings are made for two or more", "give the machine another core"
+        )
+    return Finding("green", f"{cores} cores")
+
+
+def _memory(backend: BackendName) -> Finding:
+    needed = _NEEDED_MEMORY_GB[backend]
+    free = _available_memory_gb()
+    if free is None:
+        return Finding("amber", "the free memory is not known here", f"six nodes need {needed} GB")
+    if free < needed:
+        return Finding(
+            "red", f"{free:.1f} GB of memory free, six nodes need {needed}", "end what you do not need"
+        )
+    return Finding("green", f"{free:.1f} GB of memory free")
+
+
+def _available_memory_gb() -> float | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except FileNotFoundError:
+        return None
+    return next(int(line.split()[1]) / 1e6 for line in lines if line.startswith("MemAvailable"))
+
+
+def _disk(state: State) -> Finding:
+    folder = next(parent for parent in (state.path, *state.path.parents) if parent.exists())
+    free = shutil.disk_usage(folder).free / 1e9
+    if free < _NEEDED_DISK_GB:
+        return Finding(
+            "red", f"{free:.1f} GB free at {folder}, a run needs {_NEEDED_DISK_GB:.0f}", f"df -h {folder}"
+        )
+    return Finding("green", f"{free:.0f} GB free at {folder}")
+
+
+def _provisions(backend: BackendName) -> list[Finding]:
+    findings = []
+    if altered := altered_jars(["kafka", "tools", "spark"]):
+        names = ", ".join(jar.name for jar in altered)
+        findings.append(
+            Finding("red", f"changed since they were fetched: {names}", f"rm {' '.join(map(str, altered))}")
+        )
+    if backend == "process":
+        ready = toxiproxy_binaries().server.exists() and any(cache_dir().glob("kafka-runtime-*"))
+        findings.append(
+            Finding("green", f"Kafka and Toxiproxy in {cache_dir()}")
+            if ready
+            else Finding(
+                "amber", "Kafka and Toxiproxy are fetched and built by the first start (about a minute)"
+            )
+        )
+    else:
+        from harness.provision.images import find_images
+
+        missing = [name for name, image in find_images().items() if image is None]
+        findings.append(
+            Finding("amber", f"images of {', '.join(missing)} are pulled or built by the first start")
+            if missing
+            else Finding("green", "images present")
+        )
+    return findings
+
+
+def _clock() -> Finding:
+    """A wall clock far off breaks TLS, package downloads and every time that a report shows."""
+    newest = Path(__file__).stat().st_mtime
+    if time.time() < newest - 86_400:
+        return Finding(
+            "red", f"the clock says {time.ctime()}, older than this program", "timedatectl set-ntp true"
+        )
+    return Finding("green", f"the clock says {time.strftime('%Y-%m-%d %H:%M:%S %Z')}")
+
+
+def _cluster(state: State) -> list[Finding]:
+    """What is up, and what an earlier command left."""
+    from harness.cluster import lifecycle
+
+    record = state.load()
+    if record is None:
+        return [_ports(state)]
+    if not record.whole:
+        return [Finding("amber", f"a start in {state.path} was cut short", "eos down")]
+    findings = [Finding("green", f"a cluster is up in {state.path} ({record.backend})")]
+    if intents := unhealed(state):
+        faults = ", ".join(f"{i.fault} on {' '.join(i.resolved)}" for i in intents)
+        findings.append(Finding("red", f"not healed: {faults}", "eos heal"))
+    try:
+        ailments = lifecycle.attach(state).ailments()
+    except OSError as error:
+        ailments = [str(error)]
+    if ailments:
+        findings.append(Finding("red", f"not healthy: {'; '.join(ailments[:3])}", "eos heal, or eos down"))
+    return findings
+
+
+def _ports(state: State) -> Finding:
+    """The block that a start would take; who sits in the block of first choice is worth a word."""
+    chosen = choose_ports(state.path)
+    block = f"{chosen.base} to {chosen.base + len(chosen.all) - 1}"
+    busy = [port for port in preferred_ports(state.path).all if port_taken(port)]
+    if busy:
+        owners = "; ".join(owner(port) for port in busy[:3])
+        return Finding("amber", f"ports {block} will be used, because the first choice is taken ({owners})")
+    return Finding("green", f"ports {block} are free")

@@ -1,0 +1,87 @@
+"""Bring a cluster back to health from what is on disk and from what can be seen, whoever broke it."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.nodes import Condition
+from harness.errors import HarnessError, HealError
+from harness.faults.intents import open_journal, unhealed
+from harness.faults.undo import cure_toxiproxy, undo
+from harness.history import Fault
+from harness.wire.toxiproxy import ToxiproxyWedgedError
+
+Report = Callable[[str], None]
+
+
+def heal(cluster: Cluster, report: Report) -> int:
+    """Undo every intent that nobody healed, then whatever else ails the cluster; return how much was done.
+
+    Twice is harmless. What no intent tells of (a toxic added by hand, a node killed by the system) is healed
+    as well: after it the cluster is as `eos up` left it, or this raises.
+    """
+    done = _undo_intents(cluster, unhealed(cluster.state), report)
+    done += _start_nodes(cluster, report)
+    done += _clear_links(cluster, report)
+    cluster.wait_healthy()
+    return done
+
+
+def _undo_intents(cluster: Cluster, intents: list[Fault], report: Report) -> int:
+    if not intents:
+        return 0
+    with open_journal(cluster.state) as journal:
+        for intent in intents:
+            age = (time.time_ns() - intent.wall) / 1e9
+            report(f"healing {intent.fault} on {', '.join(intent.resolved)}, injected {age:.0f} s ago")
+            try:
+                undo(cluster, intent.undo["steps"])
+            except (HarnessError, OSError) as error:
+                journal.fault_heal_failed(intent.id, str(error))
+                raise HealError(
+                    f"{intent.fault} on {', '.join(intent.resolved)} could not be undone: {error}",
+                    "`eos status` shows the nodes; `eos down` removes the whole cluster",
+                ) from error
+            journal.fault_healed(intent.id, {"healed_by": os.getpid()})
+    return len(intents)
+
+
+def _start_nodes(cluster: Cluster, report: Report) -> int:
+    done = 0
+    for name, node in cluster.nodes.items():
+        condition = node.status().condition
+        if condition is Condition.RUNNING:
+            continue
+        report(
+            f"{name} is {condition}: {'letting it go on' if condition is Condition.PAUSED else 'starting it'}"
+        )
+        node.resume()
+        node.start()
+        done += 1
+    return done
+
+
+def _clear_links(cluster: Cluster, report: Report) -> int:
+    try:
+        return _clear_proxies(cluster, report)
+    except ToxiproxyWedgedError as error:
+        report(f"{error.message}: restarting it")
+        cure_toxiproxy(cluster)
+        return 1 + _clear_proxies(cluster, report)
+
+
+def _clear_proxies(cluster: Cluster, report: Report) -> int:
+    done = 0
+    for proxy in cluster.toxiproxy.proxies():
+        for toxic in proxy.toxics:
+            report(f"removing {toxic.type} from {proxy.name}")
+            cluster.toxiproxy.remove_toxic(proxy.name, toxic.name)
+            done += 1
+        if not proxy.enabled:
+            report(f"opening {proxy.name}")
+            cluster.toxiproxy.set_enabled(proxy.name, enabled=True)
+            done += 1
+    return done
