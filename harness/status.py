@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import msgspec
 
@@ -27,7 +26,7 @@ class Status(msgspec.Struct, frozen=True):
     backend: str
     profile: str
     cluster_id: str
-    state: Path
+    state: str
     bootstrap: dict[str, str]
     nodes: list[NodeRow]
     toxics: list[str]
@@ -63,7 +62,7 @@ def read_status(cluster: Cluster) -> Status:
         backend=record.backend,
         profile=record.profile,
         cluster_id=record.cluster_id,
-        state=cluster.state.path,
+        state=str(cluster.state.path),
         bootstrap={
             door: cluster.bootstrap(door) for door in (Listener.PROXIED, Listener.TAPPED, Listener.DIRECT)
         },

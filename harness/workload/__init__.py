@@ -1,0 +1,1 @@
+"""What clients do, one operating-system process each, with a history of its own."""
