@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,8 +26,10 @@ class Block(NamedTuple):
 class HistoryFile:
     """One client's history; after `blocks` has ended, `lines` and `torn` say what was found."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, data: bytes | None = None) -> None:
+        """Read the file at `path`, or `data` under its name."""
         self.path = path
+        self._data = data
         self.lines = 0
         self.torn: bytes | None = None
 
@@ -39,7 +42,7 @@ class HistoryFile:
         """Yield the whole lines in blocks; a last line without its newline is kept apart in `torn`."""
         self.lines, self.torn = 0, None
         rest = b""
-        with self.path.open("rb") as file:
+        with self.path.open("rb") if self._data is None else BytesIO(self._data) as file:
             while data := file.read(size):
                 data = rest + data
                 end = data.rfind(b"\n") + 1

@@ -1,0 +1,83 @@
+"""Every anomaly name has cases that must be caught by that name, and near misses that must not be."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.checker.model import ANOMALIES, Verdict
+from tests.planted import cases_records, cases_systems, cases_transactions
+from tests.planted.tiny import Tiny
+
+CAUGHT: list[tuple[str, str, Tiny, set[str] | None]] = [
+    (name, label, case, None) for name, cases in cases_records.CAUGHT.items() for label, case in cases.items()
+]
+CAUGHT += [
+    (name, label, case, names)
+    for table in (cases_transactions.CAUGHT, cases_systems.CAUGHT)
+    for name, cases in table.items()
+    for label, (case, names) in cases.items()
+]
+NEAR = [
+    (name, label, case)
+    for table in (cases_records.NEAR_MISSES, cases_transactions.NEAR_MISSES, cases_systems.NEAR_MISSES)
+    for name, cases in table.items()
+    for label, case in cases.items()
+]
+COMPANIONS = {"torn_transaction", "aborted_read"}
+"""A transaction that lost or shows a part is torn as well: one fact, two names."""
+
+
+def ids(cases: list[tuple[str, str, Tiny, set[str] | None]] | list[tuple[str, str, Tiny]]) -> list[str]:
+    return [f"{case[0]}: {case[1]}" for case in cases]
+
+
+@pytest.mark.parametrize(("name", "label", "case", "names"), CAUGHT, ids=ids(CAUGHT))
+def test_caught(name: str, label: str, case: Tiny, names: set[str] | None) -> None:
+    judgement = case.judge()
+    found = set(judgement.names())
+
+    assert name in found, f"{label}: {judgement.encode().decode()}"
+    assert found == names if names is not None else found - COMPANIONS == {name}
+    assert judgement.verdict is Verdict.INVALID
+    anomaly = next(a for result in judgement.results for a in result.anomalies if a.name == name)
+    assert anomaly.count >= 1
+    assert anomaly.examples
+    assert all(
+        example.what and (example.lines or example.offsets or example.witness) for example in anomaly.examples
+    )
+
+
+@pytest.mark.parametrize(("name", "label", "case"), NEAR, ids=ids(NEAR))
+def test_near_miss(name: str, label: str, case: Tiny) -> None:
+    judgement = case.judge()
+
+    assert judgement.names() == [], f"{name}, {label}: {judgement.encode().decode()}"
+    assert judgement.verdict is Verdict.VALID, judgement.encode().decode()
+    assert all(result.compared > 0 for result in judgement.results)
+
+
+@pytest.mark.parametrize("name", cases_records.PERMITTED)
+def test_what_kafka_permits_is_noted_and_is_no_anomaly(name: str) -> None:
+    judgement = cases_records.PERMITTED[name].judge()
+
+    assert judgement.verdict is Verdict.VALID
+    assert name in {one.name for result in judgement.results for one in result.permitted}
+
+
+@pytest.mark.parametrize("label", cases_records.UNKNOWN)
+def test_what_proves_nothing_is_unknown(label: str) -> None:
+    judgement = cases_records.UNKNOWN[label].judge()
+
+    assert judgement.verdict is Verdict.UNKNOWN, judgement.encode().decode()
+    assert any(result.reasons for result in judgement.results)
+
+
+@pytest.mark.parametrize("name", ANOMALIES)
+def test_every_anomaly_has_three_cases_and_three_near_misses(name: str) -> None:
+    assert len([case for case in CAUGHT if case[0] == name]) >= 3
+    assert len([case for case in NEAR if case[0] == name]) >= 3
+
+
+def test_the_same_evidence_gives_the_same_bytes() -> None:
+    for _, _, case, _ in CAUGHT:
+        assert case.judge().encode() == case.judge().encode()

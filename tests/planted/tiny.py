@@ -1,0 +1,232 @@
+"""Tiny histories and logs as text, so that a reader can follow each case with a pencil.
+
+A history is one event a line, at 1 s intervals unless `@seconds` says otherwise (`@3-5` answers at 5):
+
+    p1 commit ok a:0-9 b:0-4      producer p1 ends a transaction that sent sequences 0-9 to a, 0-4 to b
+    p1 abort info a:10-19         answers are ok, fail, info, or none (the client was killed)
+    p1 commit ok again            the same transaction's end is asked for once more
+    p1 begin                      a transaction is begun; nothing more is written down about it
+    p2 send ok a:0-4>100          no transactions; acknowledged at offset 100 (`>` may be left out)
+    p2 send info a:0-9 +a:0-4 -a:9    of an unclear send, + is known to be written, - is known not to be
+    p1 init ok                    p1 got its producer id
+    p1 offsets i:7                p1 added position 7 of input i to the transaction that it ends next
+    r1 read a@100 p1:0-4          a live reader was given these, from offset 100 on
+    look a 10/12                  last stable offset 10, high watermark 12
+    group i:7                     the group's committed position
+    fault f1 intent               and bite, no_bite, healed
+    p1 await fail                 an operation of p1 that is none of the above; `@1-90` for a slow one
+    p1 close                      the client ended in order
+
+A log is the readable part of each partition, offset by offset: `p1:0-9` ten records, `.` an offset that
+shows nothing (a marker, an aborted record), `?` a record that is not ours, `p9:0<p1:4` an output made
+from the input with sequence 4, `p9:0<p1:4/1` its part 1, `p1b:3` a record of p1's lane b.
+
+Partitions: a and b are t-0 and t-1, i is in-0 (a pipeline's input), o is out-0 (its output).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.checker.model import Evidence, Expect, Pipeline
+from harness.checker.reads import observation_of, reads_of
+from harness.checker.verdict import Judgement, judge
+from harness.history import HistoryFile
+from harness.ledger import fold
+from harness.observation import Findings, Meta, Observation, Spot, Window
+from harness.observing import Records, observe
+from harness.record import Identity, Origin
+
+LANES = {"a": ("t", 0), "b": ("t", 1), "i": ("in", 0), "o": ("out", 0)}
+NAMES = list(LANES)
+SECOND = 1_000_000_000
+
+
+@dataclass
+class Tiny:
+    """One case: what clients wrote down, what can be read, and what the settings were."""
+
+    history: str
+    log: dict[str, str]
+    settings: dict[str, dict[str, Any]] = field(default_factory=dict)
+    expect: Expect = field(default_factory=Expect)
+    consumed: int | None = None
+    finished: int = 0
+    complete: bool = True
+    hw: dict[str, int] = field(default_factory=dict)
+    epochs: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def evidence(self) -> Evidence:
+        """Fold the history and observe the log."""
+        writers = _Writers(self.settings)
+        for n, line in enumerate(filter(None, map(str.strip, self.history.splitlines())), start=1):
+            writers.event(n, line)
+        ledger = fold([HistoryFile(Path(f"{name}.jsonl"), data) for name, data in writers.files()])
+        observations = [self._observe("all", None), *map(observation_of, reads_of(ledger))]
+        if self.consumed is not None:
+            observations.append(self._observe("consumed", self.consumed))
+        return Evidence(ledger, observations, self.expect)
+
+    def judge(self) -> Judgement:
+        """Return the verdict on this case."""
+        return judge(self.evidence())
+
+    def _observe(self, purpose: Any, end: int | None) -> Observation:
+        records, windows = Records(), []
+        foreign = Findings()
+        names = [name for name in self.log if end is None or name == "i"]
+        for index, name in enumerate(names):
+            tokens = _offsets(self.log[name])[: None if end is None else end]
+            for offset, token in enumerate(tokens):
+                if token == "?":
+                    foreign.count += 1
+                    foreign.examples.append(Spot(topic="t", partition=0, offset=offset, detail="not ours"))
+                elif token != ".":
+                    records.add(index, offset, _identity(name, token))
+            hw = self.hw.get(name, len(tokens))
+            topic, partition = LANES[name]
+            windows.append(
+                Window(topic=topic, partition=partition, start=0, lso=len(tokens), hw=hw, read_to=len(tokens))
+            )
+        meta = Meta(witness=f"reader-{purpose}", kind="reference", purpose=purpose, complete=self.complete)
+        meta.windows, meta.foreign, meta.clock = windows, foreign, "clock"
+        meta.finished = self.finished * SECOND
+        if purpose == "consumed":
+            meta.group, meta.positions = "g", [("in", 0, end or 0)]
+        observation = observe(meta, records)
+        spots = [
+            Spot(topic=LANES[n][0], partition=LANES[n][1], offset=o, other_offset=b)
+            for n, o, b in self.epochs
+        ]
+        meta.epochs = Findings(compared=len(records.rows), count=len(spots), examples=spots)
+        return observation
+
+
+def pipeline(outputs: int = 1) -> Expect:
+    """Return what a pipeline from i to o promises."""
+    return Expect(pipeline=Pipeline(group="g", inputs=["in"], outputs=outputs))
+
+
+def _offsets(text: str) -> list[str]:
+    tokens = []
+    for token in text.split():
+        match = re.fullmatch(r"(\w+):(\d+)-(\d+)", token)
+        if match:
+            tokens += [f"{match[1]}:{seq}" for seq in range(int(match[2]), int(match[3]) + 1)]
+        else:
+            tokens.append(token)
+    return tokens
+
+
+def _identity(partition: str, token: str) -> Identity:
+    match = re.fullmatch(r"p(\d+)([abio]?):(\d+)(?:<p(\d+):(\d+)(?:/(\d+))?)?", token)
+    assert match, f"what is {token!r}?"
+    origin = Origin(int(match[4]), NAMES.index("i"), int(match[5]), int(match[6] or 0)) if match[4] else None
+    return Identity(
+        "r7k2m9qa", int(match[1]), NAMES.index(match[2] or partition), int(match[3]), origin=origin
+    )
+
+
+class _Writers:
+    """One history file a producer, reader or observer."""
+
+    def __init__(self, settings: dict[str, dict[str, Any]]) -> None:
+        self.lines: dict[str, list[dict[str, Any]]] = {}
+        self.ops: dict[str, int] = {}
+        self.txn: dict[str, int] = {}
+        self.settings = settings
+
+    def files(self) -> list[tuple[str, bytes]]:
+        encode = msgspec.json.Encoder().encode_lines
+        return [(name, encode(lines)) for name, lines in sorted(self.lines.items())]
+
+    def write(self, who: str, at: float, **line: Any) -> None:
+        clocks = {"mono": int(at * SECOND), "wall": int(at * SECOND)}
+        if who not in self.lines:
+            settings = self.settings.get(who, {})
+            opening = {"type": "open", "format": 1, "run": "r7k2m9qa", "client": who, "role": "producer"}
+            opening |= {"host": "h", "pid": 1, "clock": settings.get("clock", "clock")}
+            self.lines[who] = [{**opening, "mono": 0, "wall": 0}]
+            if who.startswith("p"):
+                declared = {"type": "producer", "producer": int(who[1:]), "lanes": list(LANES.values())}
+                declared |= {"transactional_id": f"id-{who}", "mono": 0, "wall": 0}
+                declared |= {key: value for key, value in settings.items() if key != "clock"}
+                self.lines[who].append(declared)
+        self.lines[who].append({**line, **clocks})
+
+    def event(self, n: int, text: str) -> None:
+        at, until, words = float(n), n + 0.5, text.split()
+        if words[0].startswith("@"):
+            first, _, last = words.pop(0)[1:].partition("-")
+            at, until = float(first), float(last or first) + 0.001
+        who, what, *rest = words
+        if who == "look":
+            lso, hw = rest[0].split("/")
+            self.write("oracle", at, type="sample", bounds=[(*LANES[what], 0, int(lso), int(hw))])
+        elif who == "group":
+            positions = [(*LANES[w[0]], int(w[2:])) for w in words[1:]]
+            self.write("oracle", at, type="sample", group="g", positions=positions)
+        elif who == "fault":
+            self.write("oracle", at, type="fault", id=what, stage=rest[0], fault="kill", target="one")
+        elif what == "close":
+            self.write(who, at, type="close", reason="done")
+        elif what == "read":
+            self._read(who, at, rest)
+        else:
+            self._operation(who, what, rest, at, until)
+
+    def _operation(self, who: str, what: str, rest: list[str], at: float, until: float) -> None:
+        op = self.ops[who] = self.ops.get(who, -1) + 1
+        asked: dict[str, Any] = {"type": "invoke", "f": what, "op": op}
+        if what in ("commit", "abort", "begin", "send", "offsets", "init"):
+            asked["producer"] = int(who[1:])
+        if what in ("commit", "abort", "begin", "offsets"):
+            asked["txn"] = self.txn.get(who, 1)
+        if what == "offsets":
+            offsets = [(*LANES[w[0]], int(w[2:])) for w in rest]
+            self.write(who, at, **{**asked, "f": "send_offsets", "group": "g", "offsets": offsets})
+            self.write(who, until, type="ok", f="send_offsets", op=op)
+            return
+        answer, *parts = rest or ["none"]
+        again = "again" in parts
+        parts = [part for part in parts if part != "again"]
+        sent = [_interval(part) for part in parts if part[0] not in "+-"]
+        if sent:
+            asked["sent"] = [row[:3] for row in sent]
+        self.write(who, at, **asked)
+        if what in ("commit", "abort") and not again:
+            self.txn[who] = self.txn.get(who, 1) + 1
+        if answer == "none":
+            return
+        done: dict[str, Any] = {"type": answer.split("!")[0], "f": what, "op": op}
+        if "!" in answer:
+            done["error"] = {"code": 1, "name": answer.split("!")[1]}
+        acked = [_interval(part[1:]) for part in parts if part[0] == "+"]
+        acked += [row for row in sent if row[3] >= 0]
+        failed = [_interval(part[1:])[:3] for part in parts if part[0] == "-"]
+        done |= {"acked": acked} if acked else {}
+        done |= {"failed": failed} if failed else {}
+        self.write(who, until, **done)
+
+    def _read(self, who: str, at: float, rest: list[str]) -> None:
+        op = self.ops[who] = self.ops.get(who, -1) + 1
+        partition, _, offset = rest[0].partition("@")
+        runs, place = [], int(offset)
+        for token in _offsets(" ".join(rest[1:])):
+            identity = _identity(partition, token)
+            runs.append((*LANES[partition], place, identity.producer, identity.lane, identity.seq, 1))
+            place += 1
+        self.write(who, at, type="invoke", f="poll", op=op)
+        self.write(who, at, type="ok", f="poll", op=op, read=runs)
+
+
+def _interval(text: str) -> tuple[int, int, int, int]:
+    match = re.fullmatch(r"([abio]):(\d+)(?:-(\d+))?(?:>(\d+))?", text)
+    assert match, f"what is {text!r}?"
+    first = int(match[2])
+    return NAMES.index(match[1]), first, int(match[3] or first), int(match[4] or -1)
