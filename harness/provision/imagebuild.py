@@ -11,6 +11,7 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 CONTENT_LABEL = "eos-harness.content"
 HARNESS_LABEL = "eos-harness"
+_TRAINING_LABEL = "eos-harness.training"
 _SUITE = "bookworm"
 _PACKAGES = "ca-certificates,openjdk-17-jre-headless,bash,iptables"
 # Documents and translations. Not the manual pages: Java's package fails where their folders are missing.
@@ -67,7 +69,10 @@ def recipes() -> dict[str, Recipe]:
 
 def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> str:
     """Build an image and return its tag; `base` is the image that kafka and nettools stand on."""
+    from docker.errors import APIError
+
     started = time.monotonic()
+    before = _image_id(client, recipe.tag)
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="image-") as scratch:
         context = Path(scratch) / "context"
         if recipe.name == "base":
@@ -81,8 +86,20 @@ def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> st
                 shutil.copy(binaries.server, context / "server")
                 shutil.copy(binaries.cli, context / "cli")
             _docker_build(client, context, recipe.tag, recipe, {"BASE": base} if base else {})
+    if before and before != _image_id(client, recipe.tag):
+        with suppress(APIError):  # a container still uses it
+            client.images.remove(before)
     report(f"built {recipe.tag} in {time.monotonic() - started:.0f} s")
     return recipe.tag
+
+
+def _image_id(client: DockerClient, tag: str) -> str | None:
+    """What a tag points to."""
+    from docker.errors import ImageNotFound
+
+    with suppress(ImageNotFound):
+        return str(client.images.get(tag).id)
+    return None
 
 
 def _build_base(client: DockerClient, recipe: Recipe) -> None:
@@ -129,31 +146,17 @@ def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path,
 
 
 def _train(client: DockerClient, image: str, target: Path) -> None:
-    """Run a node of this image through a small workload and take out the class data that it dumps at its end."""
+    """Run a node of this image through a small workload and take out the class data that it leaves."""
+    for left in client.containers.list(all=True, filters={"label": _TRAINING_LABEL}):
+        left.remove(force=True, v=True)  # of a build that was killed
     (port,) = _free_ports(1)
     node = client.containers.run(
-        image, detach=True, labels={HARNESS_LABEL: "1"}, ports={"9092/tcp": ("127.0.0.1", port)},
-        environment={
-            "KAFKA_NODE_ID": "1",
-            "KAFKA_PROCESS_ROLES": "broker,controller",
-            "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
-            "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
-            "KAFKA_INTER_BROKER_LISTENER_NAME": "INTERNAL",
-            "KAFKA_LISTENERS": "INTERNAL://:9091,CLIENT://:9092,CONTROLLER://:9093",
-            "KAFKA_ADVERTISED_LISTENERS": f"INTERNAL://localhost:9091,CLIENT://127.0.0.1:{port}",
-            "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": ",".join(
-                f"{listener}:PLAINTEXT" for listener in ("INTERNAL", "CLIENT", "CONTROLLER")
-            ),
-            "KAFKA_LOG_DIRS": "/tmp/training",  # noqa: S108  # inside the container
-            "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
-            "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
-            "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
-            "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
-            "KAFKA_HEAP_OPTS": "-Xmx320m",
-            "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-            "KAFKA_OPTS": "-XX:ArchiveClassesAtExit=/opt/kafka/kafka.jsa",
-        },
-    )  # fmt: skip
+        image,
+        detach=True,
+        labels={HARNESS_LABEL: "1", _TRAINING_LABEL: "1"},
+        ports={"9092/tcp": ("127.0.0.1", port)},
+        environment=_training_environment(port),
+    )
     try:
         wait_until(lambda: answers("127.0.0.1", port), 90, "the training node to answer")
         _workload(port)
@@ -163,6 +166,30 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
             archive.extract("kafka.jsa", target, filter="data")
     finally:
         node.remove(force=True, v=True)
+
+
+def _training_environment(port: int) -> dict[str, str]:
+    """One combined node, clients on `port` of this host, in the quick profile."""
+    return {
+        "KAFKA_NODE_ID": "1",
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "INTERNAL",
+        "KAFKA_LISTENERS": "INTERNAL://:9091,CLIENT://:9092,CONTROLLER://:9093",
+        "KAFKA_ADVERTISED_LISTENERS": f"INTERNAL://localhost:9091,CLIENT://127.0.0.1:{port}",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": ",".join(
+            f"{listener}:PLAINTEXT" for listener in ("INTERNAL", "CLIENT", "CONTROLLER")
+        ),
+        "KAFKA_LOG_DIRS": "/tmp/training",  # noqa: S108  # inside the container
+        "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+        "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+        "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+        "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        "KAFKA_HEAP_OPTS": "-Xmx320m",
+        "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "KAFKA_OPTS": "-XX:ArchiveClassesAtExit=/opt/kafka/kafka.jsa",
+    }
 
 
 def _docker_build(

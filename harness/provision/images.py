@@ -86,25 +86,36 @@ def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
     """Pull or build every image that is missing."""
     wanted = recipes()
     found = {name: _present(client, recipe) for name, recipe in wanted.items()}
-    registry = True
-    for name, official in _OFFICIAL.items():
-        if found[name] is None and registry:
-            chosen = os.environ.get(_VARIABLES[name])
-            registry = _pull(client, chosen or official, report)
-            if chosen and not registry:
-                raise HarnessError(f"{_VARIABLES[name]}={chosen} is not present and cannot be pulled",
-                                   f"unset {_VARIABLES[name]} to let the image be built here")  # fmt: skip
-            found[name] = (chosen or official) if registry else None
-    missing = [name for name in ("kafka", "toxiproxy") if found[name] is None]
+    for name in _OFFICIAL:
+        if found[name] is None:
+            found[name] = _pull_chosen(client, name, report)
+        if found[name] is None:
+            break  # no registry for one image: do not wait for the other's to say the same
+    missing = [name for name in _OFFICIAL if found[name] is None]
     if missing:
         report(f"no image registry answers: building {' and '.join(missing)} from packages (a minute, once)")
-    if found["nettools"] is None and not missing and not found["base"] and _pull(client, _SLIM_BASE, report):
-        found["base"] = _SLIM_BASE
+    if found["nettools"] is None and found["base"] is None and "kafka" not in missing:
+        found["base"] = _SLIM_BASE if _pull(client, _SLIM_BASE, report) else None
     needs_base = found["kafka"] is None or found["nettools"] is None
     for name in ("base", "kafka", "toxiproxy", "nettools"):
         if found[name] is None and (name != "base" or needs_base):
             found[name] = build(client, wanted[name], found["base"] or "", report)
     return found
+
+
+def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
+    """Pull the image that the user chose for this purpose, which must succeed, or else the official one."""
+    variable = _VARIABLES[name]
+    chosen = os.environ.get(variable)
+    image = chosen or _OFFICIAL[name]
+    if _pull(client, image, report):
+        return image
+    if chosen:
+        raise HarnessError(
+            f"{variable}={chosen} is not present and cannot be pulled",
+            f"unset {variable}, and the official image is pulled or a compatible one is built",
+        )
+    return None
 
 
 def _engine() -> DockerClient:
