@@ -44,9 +44,8 @@ def check(evidence: Evidence) -> Result:
     _hanging(evidence, healed, out)
     limit = evidence.expect.stall_ms * 1_000_000
     _slow_answers(ledger, healed, limit, out)
-    end = max((one for client in ledger.clients for one in _last_times(client)), default=0)
     for client in ledger.clients:
-        _no_answers(client, healed, end, limit, out)
+        _no_answers(client, healed, limit, out)
     return out.result()
 
 
@@ -123,13 +122,7 @@ def _slow_answers(ledger: Ledger, healed: int, limit: int, out: Collector) -> No
     out.add("stalled", "operations", len(slow), examples)
 
 
-def _last_times(client: Scan) -> list[int]:
-    times = [line.mono for _, line in client.rare if hasattr(line, "mono")]
-    ends = [int(client.good[-1])] if len(client.good) else []
-    return [*times[-1:], *ends, *([client.closing.mono] if client.closing else [])]
-
-
-def _no_answers(client: Scan, healed: int, end: int, limit: int, out: Collector) -> None:
+def _no_answers(client: Scan, healed: int, limit: int, out: Collector) -> None:
     """Judge operations that were given up by the run, and ones that stand unanswered at the end."""
     asked = {
         line.op: (line.mono, number, line.f)
@@ -142,12 +135,15 @@ def _no_answers(client: Scan, healed: int, end: int, limit: int, out: Collector)
         given_up = f == "await" and isinstance(done, Fail) and done.mono > healed
         if given_up or (took > limit and isinstance(done, Ok)):
             _stalled(client, f, took, [asked_line, number], out)
+    if client.closing is None:
+        # Killed, not stalled. Whoever waits for a client in vain says so with an `await` that failed.
+        return
     waiting = [(mono, line, "its end") for *_, mono, line in client.waiting.tolist()]
-    until = client.closing.mono if client.closing else end
     for at, line, f in [*waiting, *asked.values()]:
         out.compared += 1
-        if until - max(at, healed) > limit:
-            _stalled(client, f, until - max(at, healed), [line], out)
+        took = client.closing.mono - max(at, healed)
+        if took > limit:
+            _stalled(client, f, took, [line], out)
 
 
 def _stalled(client: Scan, f: str, took: int, lines: list[int], out: Collector) -> None:

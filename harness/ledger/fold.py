@@ -89,10 +89,11 @@ def _fold_file(ledger: Ledger, scanned: Scan) -> None:
     )
     rows = scanned.sent
     fate = ledger.fates_of(owner[rows[:, 0]])
-    unclear = np.isin(rows[:, 0], sends[answers.kind[sends] == INFO]) if len(rows) else np.zeros(0, np.bool_)
-    kept = rows[~unclear]
+    torn_sends = sends[answers.kind[sends] == INFO]
+    unclear = np.isin(rows[:, 0], torn_sends) if len(torn_sends) else np.zeros(len(rows), np.bool_)
+    kept, fate = (rows[~unclear], fate[~unclear]) if len(torn_sends) else (rows, fate)
     producer = ends[kept[:, 0], 0]
-    ledger.add_intervals(np.column_stack([producer, kept[:, 1:], owner[kept[:, 0]]]), fate[~unclear])
+    ledger.add_intervals(np.column_stack([producer, kept[:, 1:], owner[kept[:, 0]]]), fate)
     _fold_unclear_sends(ledger, scanned, np.flatnonzero(unclear), owner)
     _fold_acks(ledger, scanned)
     _fold_tails(ledger, scanned)

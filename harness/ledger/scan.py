@@ -8,7 +8,7 @@ inits) are decoded in full.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -44,12 +44,40 @@ ENDS: Final = {"commit": COMMIT, "abort": ABORT, "abandon": ABORT, "send": SEND}
 """Operations that say what was sent; abandoning is an abort that was never asked for."""
 
 NO_ANSWER: Final = 0
-ANSWERS: Final = {"ok": 1, "fail": 2, "info": 3}
 OK: Final = 1
 FAIL: Final = 2
 INFO: Final = 3
 
-_RARE: Final = frozenset({"init", "await", "send_offsets", "poll"})
+# What a line is to the fold, in bits: an answer (with its kind in the two lowest), the end of a
+# transaction or a send, a begin, something that is kept whole, or nothing that matters.
+_ANSWER: Final = 4
+_END: Final = 8
+_BEGIN: Final = 16
+_RARE: Final = 32
+_WHOLE: Final = ("init", "await", "send_offsets", "poll")
+
+# Plain dictionaries with every usual operation, because this is looked up once a line; a line with an
+# unusual operation makes its block take the slow way.
+CODES: Final[dict[str, dict[str, int]]] = {
+    "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(_WHOLE, _RARE),
+    "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK) | dict.fromkeys(_WHOLE, _ANSWER | OK | _RARE),
+    "fail": {},
+    "info": {},
+    **{name: {"": _RARE} for name in ("open", "producer", "sample", "fault", "close")},
+}
+OTHERWISE: Final = {
+    "invoke": 0,
+    "ok": _ANSWER | OK,
+    "fail": _ANSWER | FAIL | _RARE,
+    "info": _ANSWER | INFO | _RARE,
+}
+
+
+def _codes(slims: list[_Slim]) -> Ints:
+    try:
+        return _column([CODES[x.type][x.f] for x in slims])
+    except KeyError:
+        return _column([CODES[x.type].get(x.f, OTHERWISE.get(x.type, _RARE)) for x in slims])
 
 
 class _Slim(msgspec.Struct, gc=False):
@@ -110,6 +138,10 @@ class Scan:
                 yield number, line
 
 
+def _column(values: list[int]) -> Ints:
+    return np.fromiter(values, np.int64, len(values))
+
+
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
     # The decoded lines hold no cycles; without this half the time goes into looking for some.
@@ -132,28 +164,43 @@ class _Columns:
         self.widths = {"ends": 6, "sent": 4, "done": 4, "acked": 6, "failed": 4}
         self.rows = 0
 
-    def asked(self, asks: list[tuple[int, _Slim]]) -> None:
-        flat = [(x.producer, x.txn, x.op, ENDS[x.f], x.mono, number) for number, x in asks]
-        self._add("ends", flat)
-        counts = np.fromiter([len(x.sent) for _, x in asks], np.int64, len(asks))
-        parts = chain.from_iterable(x.sent for _, x in asks)
-        triples = np.fromiter(chain.from_iterable(parts), np.int64).reshape(-1, 3)
-        owners = np.repeat(np.arange(self.rows, self.rows + len(asks)), counts)
+    def asked(self, asks: list[_Slim], lines: Ints) -> None:
+        # One comprehension a column: building a tuple a line costs twice as much.
+        self._add(
+            "ends",
+            [
+                _column([x.producer for x in asks]),
+                _column([x.txn for x in asks]),
+                _column([x.op for x in asks]),
+                _column([ENDS[x.f] for x in asks]),
+                _column([x.mono for x in asks]),
+                lines,
+            ],
+        )
+        sent = [x.sent for x in asks]
+        triples = _column(list(chain.from_iterable(chain.from_iterable(sent)))).reshape(-1, 3)
+        owners = np.repeat(np.arange(self.rows, self.rows + len(asks)), _column([len(one) for one in sent]))
         self.tables["sent"].append(np.column_stack([owners, triples]))
         self.rows += len(asks)
 
-    def answered(self, answers: list[tuple[int, _Slim]]) -> None:
-        self._add("done", [(x.op, ANSWERS[x.type], x.mono, number) for number, x in answers])
-        acks = [(x.op, *ack, number) for number, x in answers if x.acked for ack in x.acked]
-        fails = [(x.op, *failed) for _, x in answers if x.failed for failed in x.failed]
-        self._add("acked", acks)
-        self._add("failed", fails)
+    def answered(self, answers: list[_Slim], kinds: Ints, lines: Ints) -> None:
+        self._add(
+            "done",
+            [
+                _column([x.op for x in answers]),
+                kinds,
+                _column([x.mono for x in answers]),
+                lines,
+            ],
+        )
+        for x, line in zip(answers, lines.tolist(), strict=True):
+            if x.acked:
+                self.tables["acked"].append(np.array([(x.op, *ack, line) for ack in x.acked], np.int64))
+            if x.failed:
+                self.tables["failed"].append(np.array([(x.op, *failed) for failed in x.failed], np.int64))
 
-    def _add(self, name: str, rows: Sequence[tuple[int, ...]]) -> None:
-        if rows:
-            width = self.widths[name]
-            table = np.fromiter(chain.from_iterable(rows), np.int64, len(rows) * width)
-            self.tables[name].append(table.reshape(-1, width))
+    def _add(self, name: str, columns: list[Ints]) -> None:
+        self.tables[name].append(np.column_stack(columns))
 
     def whole(self, name: str) -> Ints:
         tables = self.tables.pop(name)
@@ -167,13 +214,12 @@ def scan(history: HistoryFile) -> Scan:
     with _no_garbage_collection():
         for block in history.blocks():
             try:
-                slims = decoder.decode_lines(block.data)
-            except msgspec.DecodeError:
+                _scan_block(history, block, decoder.decode_lines(block.data), result, columns)
+            except (msgspec.DecodeError, KeyError):
                 # Decode again line by line, to say which line it is.
                 for number, data in enumerate(block.data.splitlines(), block.first_line):
                     decode_line(msgspec.json.Decoder(Line), data, history.path, number)
                 raise
-            _scan_block(history, block, slims, result, columns)
     result.lines, result.torn = history.lines, history.torn is not None
     for name in ("ends", "sent", "done", "acked", "failed"):
         setattr(result, name, columns.whole(name))
@@ -184,30 +230,19 @@ def scan(history: HistoryFile) -> Scan:
 def _scan_block(
     history: HistoryFile, block: Block, slims: list[_Slim], result: Scan, columns: _Columns
 ) -> None:
-    asks: list[tuple[int, _Slim]] = []
-    answers: list[tuple[int, _Slim]] = []
-    rare: list[int] = []
-    for number, slim in enumerate(slims, block.first_line):
-        f = slim.f
-        if slim.type == "invoke":
-            if f in ENDS:
-                asks.append((number, slim))
-            elif f == "begin":
-                result.begun[slim.producer] = (slim.txn, number)
-            elif f in _RARE:
-                rare.append(number)
-        elif slim.type in ANSWERS:
-            answers.append((number, slim))
-            if f in _RARE or slim.type != "ok":
-                rare.append(number)
-        else:
-            rare.append(number)
-    if asks:
-        columns.asked(asks)
-    if answers:
-        columns.answered(answers)
-    if rare:
-        _keep_rare(history, block, rare, result)
+    codes = _codes(slims)
+    lines = np.arange(block.first_line, block.first_line + len(slims))
+    ends = np.flatnonzero(codes == _END)
+    if len(ends):
+        columns.asked([slims[i] for i in ends.tolist()], lines[ends])
+    answers = np.flatnonzero((codes & _ANSWER) > 0)
+    if len(answers):
+        columns.answered([slims[i] for i in answers.tolist()], codes[answers] & 3, lines[answers])
+    for i in np.flatnonzero(codes == _BEGIN).tolist():
+        result.begun[slims[i].producer] = (slims[i].txn, block.first_line + i)
+    rare = np.flatnonzero((codes & _RARE) > 0)
+    if len(rare):
+        _keep_rare(history, block, lines[rare].tolist(), result)
 
 
 def _keep_rare(history: HistoryFile, block: Block, numbers: list[int], result: Scan) -> None:

@@ -1,0 +1,190 @@
+"""An executable model of Kafka's log: clients act, the log follows its rules, and nothing else happens.
+
+A world is made of steps. Records of an aborted transaction, of an unknown one that did not commit, and
+markers keep their offsets and are not shown. `planting.py` then breaks one rule at one place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hypothesis import strategies as st
+
+from tests.planted.tiny import Tiny
+
+PARTITIONS = ("a", "b")
+KINDS = {
+    1: {},
+    2: {},
+    3: {"transactional_id": None},
+    4: {"transactional_id": None, "idempotent": False, "acks": "1", "in_flight": 5},
+}
+"""Producers 1 and 2 have transactions, 3 is idempotent, 4 is promised nothing."""
+
+TRANSACTION_ENDS = ("commit ok", "abort ok", "abort info", "commit info", "commit none", "commit fail")
+SEND_ENDS = ("ok", "info", "fail", "none")
+
+
+@dataclass
+class Entry:
+    """One offset of a partition: a record or a marker, and whether it is shown to read_committed."""
+
+    token: str = "."
+    shown: bool = False
+    fate: str = ""
+    step: int = -1
+    producer: int = 0
+
+
+class Deed(NamedTuple):
+    """What one producer did in one step, and whether an unclear end really happened."""
+
+    producer: int
+    step: int
+    end: str
+    counts: dict[str, int]
+    truth: bool
+
+
+@dataclass
+class World:
+    """What clients wrote down, and what every offset holds."""
+
+    history: list[str] = field(default_factory=list)
+    log: dict[str, list[Entry]] = field(default_factory=lambda: {name: [] for name in PARTITIONS})
+    next: dict[tuple[int, str], int] = field(default_factory=dict)
+    settings: dict[str, dict[str, Any]] = field(
+        default_factory=lambda: {f"p{n}": dict(k) for n, k in KINDS.items()}
+    )
+    asked: dict[int, int] = field(default_factory=dict)  # step -> index of its line in the history
+    tails: set[int] = field(default_factory=set)
+
+    def case(self) -> Tiny:
+        """Return the world as a case for the checkers."""
+        log = {
+            name: " ".join(e.token if e.shown else "." for e in entries) for name, entries in self.log.items()
+        }
+        return Tiny("\n".join(self.history), log, self.settings)
+
+    def entries(self) -> list[tuple[str, int, Entry]]:
+        """List partition, offset and entry of everything."""
+        return [(name, i, e) for name, entries in self.log.items() for i, e in enumerate(entries)]
+
+    def append(self, deed: Deed, name: str, count: int, fate: str, *, shown: bool) -> tuple[int, int]:
+        """Append records of a lane, in order; return their first and last sequence."""
+        producer = deed.producer
+        first = self.next.get((producer, name), 0)
+        self.next[producer, name] = first + count
+        for seq in range(first, first + count):
+            self.log[name].append(Entry(f"p{producer}:{seq}", shown, fate, deed.step, producer))
+        return first, first + count - 1
+
+
+@st.composite
+def worlds(draw: st.DrawFn) -> World:
+    """Make a correct world: up to ten steps of four producers, with readers in between."""
+    world = World()
+    rows = st.tuples(
+        st.sampled_from(list(KINDS)),
+        st.integers(0, 5),
+        st.integers(0, 4),
+        st.integers(0, 3),
+        st.booleans(),
+        st.integers(0, 5),
+    )
+    for step, (producer, end, in_a, in_b, truth, other) in enumerate(
+        draw(st.lists(rows, min_size=1, max_size=10))
+    ):
+        if producer in world.tails:
+            continue
+        counts = {name: n for name, n in (("a", in_a), ("b", in_b)) if n}
+        if not counts:
+            _read(world, other)
+        elif KINDS[producer]:
+            _send(world, Deed(producer, step, SEND_ENDS[end % 4], counts, truth))
+        elif other == 5 and end == 0:
+            _die(world, Deed(producer, step, "", counts, truth))
+        else:
+            _transact(world, Deed(producer, step, TRANSACTION_ENDS[end], counts, truth))
+    # Something must have been sent, or there is nothing to judge.
+    _transact(world, Deed(9, 99, "commit ok", {"a": 2, "b": 2}, truth=True))
+    world.settings["p9"] = {}
+    return world
+
+
+def _transact(world: World, deed: Deed) -> None:
+    producer, step, end, counts, truth = deed
+    known = {"commit ok": "committed", "commit info": "unknown", "commit none": "unknown"}
+    fate = known.get(end, "aborted")
+    shown = fate == "committed" or (fate == "unknown" and truth)
+    sent = []
+    for name, count in counts.items():
+        # In two pieces with somebody else's marker between: interleaving is permitted.
+        head = count // 2
+        first, _ = world.append(deed, name, head, fate, shown=shown)
+        if head and truth:
+            world.log[name].append(Entry())
+        _, last = world.append(deed, name, count - head, fate, shown=shown)
+        sent.append(f"{name}:{first}-{last}")
+        if end != "commit none" or truth:
+            world.log[name].append(Entry())
+    world.asked[step] = len(world.history)
+    world.history.append(f"p{producer} {end} {' '.join(sent)}")
+    if end == "commit none":
+        # Its client was killed: nobody continues its lanes.
+        world.tails.add(producer)
+
+
+def _die(world: World, deed: Deed) -> None:
+    producer, counts = deed.producer, deed.counts
+    for name, count in counts.items():
+        world.append(deed, name, count, "aborted", shown=False)
+    world.history.append(f"p{producer} begin")
+    world.tails.add(producer)
+
+
+def _send(world: World, deed: Deed) -> None:
+    producer, step, end, counts, truth = deed
+    parts, loose = [], producer == 4
+    for name, count in counts.items():
+        offset = len(world.log[name])
+        first = world.next.get((producer, name), 0)
+        if end == "ok":
+            last = world.append(deed, name, count, "loose" if loose else "committed", shown=True)[1]
+            parts.append(f"{name}:{first}-{last}" + (f">{offset}" if truth else ""))
+        elif end == "fail":
+            world.next[producer, name] = first + count
+            parts.append(f"{name}:{first}-{first + count - 1}")
+        else:
+            # Unclear: some prefix was written, and of that the client may know its first record.
+            written = count if truth else count // 2
+            world.append(deed, name, written, "loose" if loose else "unclear", shown=True)
+            world.next[producer, name] = first + count
+            known = f" +{name}:{first}>{offset}" if end == "info" and written else ""
+            parts.append(f"{name}:{first}-{first + count - 1}{known}")
+            if known and not loose:
+                world.log[name][offset].fate = "committed"
+        if loose and truth and end == "ok":
+            # What Kafka permits to a producer without idempotence.
+            world.log[name].append(Entry(f"p{producer}:{first}", True, "loose", step, producer))
+    world.history.append(f"p{producer} send {end} {' '.join(parts)}")
+    if end == "none":
+        world.tails.add(producer)
+
+
+def _read(world: World, start: int) -> None:
+    """Let a live reader read what is there, from somewhere; reading again is a rewind."""
+    for name, entries in world.log.items():
+        low = min(start, len(entries))
+        runs: list[str] = []
+        at = low
+        for offset, entry in enumerate(entries[low:], low):
+            if entry.shown and entry.fate != "unknown":
+                if not runs:
+                    at = offset
+                runs.append(entry.token)
+            elif runs:
+                break
+        if runs:
+            world.history.append(f"r1 read {name}@{at} {' '.join(runs)}")

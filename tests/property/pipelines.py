@@ -1,0 +1,92 @@
+"""The model of a pipeline: inputs, workers that commit outputs with positions, and plantings in it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from hypothesis import strategies as st
+
+from tests.planted.tiny import Tiny, pipeline
+
+
+@dataclass
+class Pipe:
+    """A pipeline's world: which inputs were processed in which order, and how far the group got."""
+
+    inputs: int = 0
+    history: list[str] = field(default_factory=list)
+    out: list[str] = field(default_factory=list)
+    made: dict[int, int] = field(default_factory=lambda: {7: 0, 8: 0})
+    position: int = 0
+    consumed: int | None = None
+
+    def case(self) -> Tiny:
+        """Return the world as a case for the checkers."""
+        log = {"i": f"p1:0-{self.inputs - 1} .", "o": " ".join(self.out)}
+        history = "\n".join(
+            [f"p1 commit ok i:0-{self.inputs - 1}", *self.history, f"group i:{self.position}"]
+        )
+        consumed = self.position if self.consumed is None else self.consumed
+        return Tiny(history, log, expect=pipeline(), consumed=consumed)
+
+    def process(self, worker: int, count: int, end: str) -> None:
+        """Process some inputs in one transaction; an aborted one leaves the position where it was."""
+        first = self.made[worker]
+        self.made[worker] = first + count
+        shown = end == "commit ok"
+        for i in range(count):
+            self.out.append(f"p{worker}:{first + i}<p1:{self.position + i}" if shown else ".")
+        self.out.append(".")
+        until = self.position + count
+        self.history.append(f"p{worker} offsets i:{until}")
+        self.history.append(f"p{worker} {end} o:{first}-{first + count - 1}")
+        self.position = until if shown else self.position
+
+
+@st.composite
+def pipes(draw: st.DrawFn) -> Pipe:
+    """Make a correct pipeline: two workers take turns, some transactions abort, some inputs are left over."""
+    pipe = Pipe(inputs=draw(st.integers(2, 300)))
+    turns = st.tuples(
+        st.sampled_from([7, 8]), st.integers(1, 90), st.sampled_from(["commit ok", "commit ok", "abort ok"])
+    )
+    for worker, count, end in draw(st.lists(turns, max_size=6)):
+        left = pipe.inputs - pipe.position
+        if left:
+            pipe.process(worker, min(count, left), end)
+    if not pipe.position:
+        pipe.process(7, 1, "commit ok")
+    return pipe
+
+
+def _shown(pipe: Pipe) -> list[int]:
+    return [i for i, token in enumerate(pipe.out) if token != "."]
+
+
+def processed_twice(pipe: Pipe, place: int) -> None:
+    """Make a second output from one input."""
+    shown = _shown(pipe)
+    origin = pipe.out[shown[place % len(shown)]].split("<")[1]
+    pipe.out += [f"p9:0<{origin}", "."]
+    pipe.history.append("p9 commit ok o:0-0")
+
+
+def never_processed(pipe: Pipe, place: int) -> None:
+    """Let the group pass an input, with an output that was made from no input of its own."""
+    shown = _shown(pipe)
+    victim = shown[place % len(shown)]
+    # The output is there, but carries no origin: the worker lost which input it was for.
+    pipe.out[victim] = pipe.out[victim].split("<")[0]
+
+
+def offset_drift(pipe: Pipe, place: int) -> None:
+    """Leave the group's position behind outputs that were committed with it."""
+    pipe.consumed = pipe.position - 1 - place % pipe.position
+    pipe.position = pipe.consumed
+
+
+PLANTINGS = {
+    "processed_twice": (processed_twice, frozenset[str]()),
+    "never_processed": (never_processed, frozenset({"offset_drift"})),
+    "offset_drift": (offset_drift, frozenset[str]()),
+}

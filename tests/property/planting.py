@@ -1,0 +1,153 @@
+"""Break one rule of a correct world at one place; each planting names what must be found, and what may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from tests.property.model import PARTITIONS, Entry, World
+
+
+class Planting(NamedTuple):
+    """How to plant an anomaly, and which other names the same fact may have."""
+
+    plant: Callable[[World, int], bool]
+    companions: frozenset[str] = frozenset()
+
+
+def _pick(world: World, place: int, *fates: str, shown: bool = True) -> tuple[str, int, Entry] | None:
+    found = [one for one in world.entries() if one[2].fate in fates and one[2].shown is shown]
+    return found[place % len(found)] if found else None
+
+
+def lost(world: World, place: int) -> bool:
+    """Hide one committed record."""
+    found = _pick(world, place, "committed")
+    if found:
+        found[2].shown = False
+    return bool(found)
+
+
+def duplicate(world: World, place: int) -> bool:
+    """Show one record once more, later."""
+    found = _pick(world, place, "committed", "unclear")
+    if found:
+        world.log[found[0]] += [Entry()] * (place % 3) + [Entry(found[2].token, shown=True)]
+    return bool(found)
+
+
+def phantom(world: World, place: int) -> bool:
+    """Show a record that nobody sent: of a stranger, after the end of a lane, or no record of ours."""
+    tokens = ["p77:0", "?", "p9:5", "p9:300", "p9b:7" if place % 2 else "p9a:7"]
+    token = tokens[place % len(tokens)]
+    name = PARTITIONS[place % 2]
+    at = place // 7 % (len(world.log[name]) + 1)
+    hidden = [e for e in world.log[name][at:] if e.token == "." and not e.shown]
+    if hidden:
+        hidden[0].token, hidden[0].shown = token, True
+    else:
+        world.log[name].append(Entry(token, shown=True))
+    return True
+
+
+def reordered(world: World, place: int) -> bool:
+    """Swap two records of one lane."""
+    pairs = []
+    for entries in world.log.values():
+        for i, one in enumerate(entries):
+            exact = one.shown and one.fate in ("committed", "unclear")
+            later = [
+                e for e in entries[i + 1 :] if e.producer == one.producer and e.shown and e.fate == one.fate
+            ]
+            if exact and later:
+                pairs.append((one, later[place // 11 % len(later)]))
+    if not pairs:
+        return False
+    one, two = pairs[place % len(pairs)]
+    one.token, two.token = two.token, one.token
+    return True
+
+
+def aborted_read(world: World, place: int) -> bool:
+    """Show one record of an aborted transaction."""
+    found = _pick(world, place, "aborted", shown=False)
+    if found:
+        found[2].shown = True
+    return bool(found)
+
+
+def torn_transaction(world: World, place: int) -> bool:
+    """Show or hide one record of an unknown transaction of several."""
+    steps: dict[int, list[Entry]] = {}
+    for _, _, entry in world.entries():
+        if entry.fate == "unknown":
+            steps.setdefault(entry.step, []).append(entry)
+    several = [entries for entries in steps.values() if len(entries) > 1]
+    if not several:
+        return False
+    entries = several[place % len(several)]
+    entry = entries[place // 3 % len(entries)]
+    entry.shown = not entry.shown
+    return True
+
+
+def early_read(world: World, place: int) -> bool:
+    """Give a committed transaction's record to a reader before its commit is asked for."""
+    found = [one for one in world.entries() if one[2].step in world.asked and one[2].shown]
+    name, offset, entry = found[place % len(found)]
+    world.history.insert(world.asked[entry.step], f"r2 read {name}@{offset} {entry.token}")
+    return True
+
+
+def inconsistent_offset(world: World, place: int) -> bool:
+    """Let another reader tell of another record at an offset."""
+    shown = [one for one in world.entries() if one[2].shown]
+    name, offset, entry = shown[place % len(shown)]
+    others = [e.token for n, _, e in shown if n == name and e.token != entry.token]
+    if not others:
+        return False
+    world.history.append(f"r2 read {name}@{offset} {others[place // 5 % len(others)]}")
+    return True
+
+
+def zombie_write(world: World, place: int) -> bool:
+    """Let a successor take the transactional id just before a transaction is ended and accepted."""
+    steps = {e.step: e.producer for _, _, e in world.entries() if e.step in world.asked and e.shown}
+    step = sorted(steps)[place % len(steps)]
+    old = steps[step]
+    world.settings[f"p{old}"]["transactional_id"] = "shared"
+    world.settings["p50"] = {"transactional_id": "shared"}
+    world.history.insert(world.asked[step], "p50 init ok")
+    world.history.insert(0, f"p{old} init ok")
+    return True
+
+
+def hanging_transaction(world: World, place: int) -> bool:
+    """Hold a partition's last stable offset for longer than any transaction may be open."""
+    name, lso = PARTITIONS[place % 2], place % 50
+    world.history += [
+        f"@{100 + i * (80 + place % 9)} look {name} {lso}/{lso + 1 + place % 7 + i}" for i in (0, 1)
+    ]
+    return True
+
+
+def stalled(world: World, place: int) -> bool:
+    """Let an operation take longer than the bound."""
+    start = 100 + place % 50
+    world.history.append(f"@{start}-{start + 61 + place % 40} p9 init ok")
+    return True
+
+
+PLANTINGS = {
+    "lost": Planting(lost, frozenset({"torn_transaction"})),
+    "duplicate": Planting(duplicate),
+    "phantom": Planting(phantom, frozenset({"reordered"})),
+    "reordered": Planting(reordered, frozenset({"inconsistent_offset"})),
+    "aborted_read": Planting(aborted_read, frozenset({"torn_transaction"})),
+    "torn_transaction": Planting(torn_transaction),
+    "early_read": Planting(early_read),
+    "inconsistent_offset": Planting(inconsistent_offset),
+    "zombie_write": Planting(zombie_write),
+    "hanging_transaction": Planting(hanging_transaction),
+    "stalled": Planting(stalled),
+}
