@@ -166,20 +166,17 @@ def load(directory: Path) -> Observation:
 
 def _encode_rows(rows: Rows) -> bytes:
     names = rows.dtype.names or ()
-    encode = msgspec.json.Encoder().encode_lines
     # 64 bits are written signed, because that is what Spark's bit_or gives.
-    signed = rows.astype([(n, *(("<i8", (4,)) if n == "bits" else (rows.dtype[n],))) for n in names])
-    return encode([dict(zip(names, row, strict=True)) for row in signed.tolist()] if len(rows) else [])
+    columns = [rows[n].astype("<i8").tolist() if n == "bits" else rows[n].tolist() for n in names]
+    lines = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return msgspec.json.Encoder().encode_lines(lines)
 
 
 def _decode_rows(path: Path, dtype: np.dtype[np.void]) -> Rows:
-    names = dtype.names or ()
-    table = [
-        tuple(row[name] for name in names) for row in msgspec.json.Decoder().decode_lines(path.read_bytes())
-    ]
-    signed = np.dtype([(n, "<i8", (4,)) if n == "bits" else (n, dtype[n]) for n in names])
-    return np.array([_tupled(row) for row in table], signed).astype(dtype)
-
-
-def _tupled(row: tuple[object, ...]) -> tuple[object, ...]:
-    return tuple(tuple(cell) if isinstance(cell, list) else cell for cell in row)
+    lines = msgspec.json.Decoder(dict[str, int | list[int]]).decode_lines(path.read_bytes())
+    rows = np.zeros(len(lines), dtype)
+    for name in dtype.names or ():
+        column = np.array([line[name] for line in lines], np.int64)
+        if len(lines):
+            rows[name] = column.astype(np.uint64) if name == "bits" else column
+    return rows

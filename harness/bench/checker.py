@@ -130,7 +130,9 @@ def naive(directory: Path, observation: Observation) -> int:
 
 
 def _records(observation: Observation) -> Iterator[tuple[int, int, int]]:
-    for _, producer, lane, word, bits, *_ in observation.words.tolist():
+    words = observation.words
+    columns = [words[name].tolist() for name in ("producer", "lane", "word", "bits")]
+    for producer, lane, word, bits in zip(*columns, strict=True):
         for quarter, sixty_four in enumerate(bits):
             base = word * WORD_SEQS + 64 * quarter
             for bit in range(64):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.planted.tiny import Tiny
 
 PARTITIONS = ("a", "b")
-KINDS = {
+KINDS: dict[int, dict[str, Any]] = {
     1: {},
     2: {},
     3: {"transactional_id": None},
