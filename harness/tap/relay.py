@@ -1,0 +1,261 @@
+"""One client connection through the tap: its two flows, the requests that wait for answers, its account."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from harness.tap import act, apis
+from harness.tap.flow import Flow
+from harness.tap.framelog import Clocks, now
+from harness.tap.framing import Head, Kind, MalformedError, Piece, correlation_of, request_head
+from harness.tap.lines import Closed, Connection, Frame, Note, Side
+from harness.tap.rules import Armed, Hit
+from harness.tap.stats import count
+from harness.tap.wire import Wire
+
+if TYPE_CHECKING:
+    from harness.tap.hub import Hub, Kept
+
+_DIAL_LIMIT_S = 5.0
+_LINGER_S = 10.0
+_MOST_ASKED = 100_000
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request that waits for its answer."""
+
+    n: int
+    head: Head
+    api: str
+    mono: int
+    logged: bool = False
+    armed: Armed | None = None  # the rule that will act on the answer
+    hit: Hit | None = None  # where the answer is to be noted
+    frame: bytes = b""  # what is to be sent again
+    triggers: list[Kept] = field(default_factory=list)
+
+
+class Relay:
+    """Both directions between a client and a broker."""
+
+    def __init__(
+        self, hub: Hub, conn: int, broker: int, client: socket.socket, upstream: socket.socket
+    ) -> None:
+        self.hub = hub
+        self.conn = conn
+        self.broker = broker
+        self.client = Wire(hub.loop, client)
+        self.upstream = Wire(hub.loop, upstream)
+        self.request = Flow("request", self.client, self.upstream, self)
+        self.response = Flow("response", self.upstream, self.client, self)
+        self.dropped_by: str | None = None
+        self._asked: deque[Exchange] = deque(maxlen=_MOST_ASKED)
+        self._linger: asyncio.TimerHandle | None = None
+        self._closed = False
+        host, port = client.getpeername()[:2]
+        hub.log.put(Connection(conn=conn, broker=broker, client=f"{host}:{port}", **now()))
+
+    def start(self) -> None:
+        """Read both sides."""
+        self.client.read(wanted=True)
+        self.upstream.read(wanted=True)
+
+    def must_look_first(self) -> bool:
+        """Frames must be whole while any rule is armed."""
+        return bool(self.hub.book)
+
+    def piece(self, flow: Flow, piece: Piece, sent: int) -> None:
+        """Look at a piece, and send it on unless a rule wants it."""
+        if piece.kind is not Kind.FRAME:
+            flow.forward(piece.data[sent:])
+            self._strange(flow, piece)
+        elif flow.side == "request":
+            self._request(piece.data, sent)
+        else:
+            self._response(piece.data, sent)
+
+    def ended(self, flow: Flow) -> None:
+        """Pass the end on; a frame that was cut short goes as far as it came."""
+        rest = flow.rest()
+        if flow.silenced or (self.dropped_by and flow is self.request):
+            flow.take(rest.unsent)
+        else:
+            flow.forward(rest.unsent)
+            if rest.frame:
+                self.note("truncated", f"a {flow.side} ended after {rest.frame} bytes of a frame")
+        if not (flow is self.request and self.dropped_by and self._asked):
+            flow.target.finish()
+        if self.request.over and self.response.over:
+            self.close()
+        else:
+            self.linger()
+
+    def drop_client(self, rule_id: str) -> None:
+        """Cut the client off; what was forwarded still reaches the broker, its answers reach nobody."""
+        if self.client.closed:
+            return
+        self.dropped_by = rule_id
+        self.client.close()
+        if not self.request.keeps:
+            self.request.silence()
+            self.linger()
+        self.request.run()
+
+    def linger(self) -> None:
+        """Close in a while, whatever the other side does."""
+        if self._linger is None and not self._closed:
+            self._linger = self.hub.loop.call_later(_LINGER_S, self.close)
+
+    def close(self) -> None:
+        """End both sides and close the account."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._linger:
+            self._linger.cancel()
+        by_fault = self.dropped_by is not None
+        left = {flow.side: flow.leave(by_fault=by_fault) for flow in (self.request, self.response)}
+        self.client.close()
+        self.upstream.close()
+        if unanswered := sum(e.head.key != 0 for e in self._asked):
+            count(self.hub.stats.odd, "unanswered", unanswered)
+        accounts = {}
+        for flow in (self.request, self.response):
+            account = flow.account()
+            account.undelivered += left[flow.side]
+            if by_fault:  # what could not be delivered because a fault had cut the client off
+                account.taken, account.undelivered = account.taken + account.undelivered, 0
+            accounts[flow.side] = account
+        self.hub.log.put(
+            Closed(
+                conn=self.conn, broker=self.broker, request=accounts["request"],
+                response=accounts["response"], **now(),
+            )
+        )  # fmt: skip
+        self.hub.ended(self, accounts["request"], accounts["response"])
+
+    def note(self, what: str, detail: str) -> None:
+        """Count and log something odd."""
+        count(self.hub.stats.odd, what)
+        self.hub.log.put(Note(conn=self.conn, broker=self.broker, what=what, detail=detail, **now()))
+
+    def forget(self, exchange: Exchange) -> None:
+        """No answer will come to this request."""
+        self._asked.remove(exchange)
+
+    def _strange(self, flow: Flow, piece: Piece) -> None:
+        if piece.kind is Kind.OVERSIZED:
+            self.note("oversized", f"a {flow.side} beyond {len(piece.data)} bytes passed unread")
+        elif piece.kind is Kind.BLIND and (why := flow.framer.blind):
+            other = self.response if flow is self.request else self.request
+            if not other.framer.blind:  # told once
+                count(self.hub.stats.blind, why if why == "tls" else "malformed")
+                if why != "tls":
+                    count(self.hub.stats.odd, "malformed")
+                self.hub.log.put(
+                    Note(
+                        conn=self.conn,
+                        broker=self.broker,
+                        what="blind",
+                        detail=f"{flow.side}: {why}",
+                        **now(),
+                    )
+                )
+                other.framer.go_blind(why)
+
+    def _request(self, frame: bytes, sent: int) -> None:
+        hub, clocks = self.hub, now()
+        try:
+            head = request_head(frame)
+        except MalformedError as error:
+            self.request.forward(frame[sent:])
+            self.note("malformed", str(error))
+            return
+        api = apis.name_of(head.key)
+        exchange = Exchange(hub.number(), head, api, clocks["mono"])
+        count(hub.stats.requests, api)
+        known = apis.known(head.key, head.version)
+        if known is not apis.Known.YES:
+            count(getattr(hub.stats, known), f"{head.key}:{head.version}")
+        self._asked.append(exchange)
+        armed = hub.match(self, exchange, frame) if hub.book and not sent else None
+        exchange.logged = hub.log.wants(api, clocks["mono"]) or armed is not None
+        if armed is None:
+            self.request.forward(frame[sent:])
+            fate = None
+        else:
+            fate = act.on_request(self, exchange, frame, armed)
+        if exchange.logged:
+            line = self._line("request", exchange, frame, clocks)
+            self._log(line, frame, fate, armed)
+
+    def _response(self, frame: bytes, sent: int) -> None:
+        hub, clocks = self.hub, now()
+        try:
+            exchange = self._answered(correlation_of(frame))
+        except MalformedError as error:
+            self.response.forward(frame[sent:])
+            self.note("malformed", str(error))
+            return
+        if exchange is None:
+            self.response.forward(frame[sent:])
+            self.note("unmatched", f"a response of {len(frame)} bytes to no request of this connection")
+            return
+        count(hub.stats.responses, exchange.api)
+        armed = exchange.armed
+        if armed is None or sent or armed.rule.id not in hub.book.armed:
+            armed = None
+            self.response.forward(frame[sent:])
+            fate = "cut" if self.dropped_by else None
+        else:
+            fate = act.on_response(self, exchange, frame, armed)
+        if exchange.logged:
+            line = self._line("response", exchange, frame, clocks)
+            line.took_ms = round((clocks["mono"] - exchange.mono) / 1e6, 3)
+            self._log(line, frame, fate, armed)
+        hub.answered(exchange, frame)
+        if self.dropped_by and self.request.over and not self._asked:
+            self.upstream.finish()  # an end before the last answer could keep the broker from executing
+
+    def _answered(self, correlation: int) -> Exchange | None:
+        """The request that this answers; brokers answer in order, except that acks=0 is not answered."""
+        if self._asked and self._asked[0].head.correlation == correlation:
+            return self._asked.popleft()
+        if not any(e.head.correlation == correlation for e in self._asked):
+            return None
+        while (exchange := self._asked.popleft()).head.correlation != correlation:
+            if exchange.head.key != 0:
+                count(self.hub.stats.odd, "unanswered")
+        return exchange
+
+    def _line(self, side: Side, exchange: Exchange, frame: bytes, clocks: Clocks) -> Frame:
+        head = exchange.head
+        return Frame(
+            n=exchange.n, conn=self.conn, broker=self.broker, side=side, key=head.key, api=exchange.api,
+            version=head.version, correlation=head.correlation, bytes=len(frame),
+            client_id=head.client_id, **clocks,
+        )  # fmt: skip
+
+    def _log(self, line: Frame, frame: bytes, fate: str | None, armed: Armed | None) -> None:
+        line.fate, line.rule = fate, armed.rule.id if armed else None
+        known = apis.known(line.key, line.version)
+        if known is not apis.Known.YES:
+            line.undecoded, frame = str(known), b""
+        self.hub.log.put(line, frame)
+
+
+async def dial(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
+    """A connection to a broker, within the limit."""
+    sock = socket.socket()
+    sock.setblocking(False)
+    try:
+        await asyncio.wait_for(loop.sock_connect(sock, (host, port)), _DIAL_LIMIT_S)
+    except BaseException:
+        sock.close()
+        raise
+    return sock

@@ -1,0 +1,177 @@
+"""The tap's process: three listeners for clients, one for control, all on loopback.
+
+    python -m harness.tap.server FOLDER CLUSTER 1:PORT:UPSTREAM 2:PORT:UPSTREAM 3:PORT:UPSTREAM
+
+It writes FOLDER/control (the port of the control channel) when it is ready, and ends on SIGTERM.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import msgspec
+
+from harness.cluster.layout import HOST
+from harness.errors import HarnessError
+from harness.tap import apis
+from harness.tap.framelog import now
+from harness.tap.hub import Hub
+from harness.tap.lines import Note
+from harness.tap.messages import (
+    Answer,
+    Ask,
+    AskAccounts,
+    AskArm,
+    AskDisarm,
+    AskFlush,
+    AskLog,
+    AskRelease,
+    AskStatus,
+    Status,
+)
+from harness.tap.relay import Relay, dial
+from harness.tap.stats import count
+
+CONTROL_FILE = "control"
+_BACKLOG = 512
+_CONTROL_LIMIT_S = 10.0
+_MOST_CONTROL_BYTES = 1 << 20
+
+
+class Server:
+    """The listeners of one tap."""
+
+    def __init__(self, hub: Hub, listens: dict[int, int]) -> None:
+        self.hub = hub
+        self.listens = listens
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._sockets: list[socket.socket] = []
+
+    def listen(self) -> None:
+        """Open the doors for clients."""
+        for broker, port in self.listens.items():
+            door = socket.create_server((HOST, port), backlog=_BACKLOG)
+            door.setblocking(False)
+            self._sockets.append(door)
+            self.hub.loop.add_reader(door, self._accept, door, broker)
+
+    def close(self) -> None:
+        """Close the doors and every connection."""
+        for door in self._sockets:
+            self.hub.loop.remove_reader(door)
+            door.close()
+        self.hub.close()
+
+    def _accept(self, door: socket.socket, broker: int) -> None:
+        try:
+            client, _ = door.accept()
+        except OSError:
+            count(self.hub.stats.odd, "unaccepted")  # gone again before it was accepted
+            return
+        client.setblocking(False)
+        task = self.hub.loop.create_task(self._open(client, broker))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _open(self, client: socket.socket, broker: int) -> None:
+        hub = self.hub
+        conn = hub.connection()
+        try:
+            upstream = await dial(hub.loop, *hub.upstreams[broker])
+            relay = Relay(hub, conn, broker, client, upstream)
+        except OSError as error:
+            # As Toxiproxy does: a client of a broker that is down sees a connection that is closed at once.
+            client.close()
+            count(hub.stats.odd, "unreachable")
+            hub.log.put(Note(conn=conn, broker=broker, what="unreachable", detail=str(error), **now()))
+            return
+        hub.relays[conn] = relay
+        relay.start()
+
+    async def control(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one request of the control channel."""
+        try:
+            async with asyncio.timeout(_CONTROL_LIMIT_S):
+                line = await reader.readline()
+                if line:
+                    writer.write(msgspec.json.encode(self._answer(line)) + b"\n")
+                    await writer.drain()
+        except (OSError, ValueError, TimeoutError) as error:
+            count(self.hub.stats.odd, "control")
+            print(f"control: {type(error).__name__}: {error}", flush=True)
+        finally:
+            writer.close()
+
+    def _answer(self, line: bytes) -> Answer:
+        try:
+            return self._do(msgspec.json.decode(line, type=Ask))
+        except HarnessError as error:
+            return Answer(error=error.message, hint=error.hint)
+        except (msgspec.DecodeError, OSError) as error:
+            return Answer(error=str(error), hint="is the tap of the same version as this command?")
+
+    def _do(self, ask: Ask) -> Answer:
+        hub = self.hub
+        match ask:
+            case AskStatus():
+                return Answer(status=self._status())
+            case AskAccounts():
+                return Answer(accounts=hub.accounts())
+            case AskArm(rule=rule):
+                hub.arm(rule)
+            case AskDisarm(id=rule_id):
+                return Answer(armed=hub.disarm(rule_id))
+            case AskRelease(id=rule_id):
+                return Answer(released=hub.release(rule_id))
+            case AskLog(path=None):
+                hub.log.stop("asked to")
+            case AskLog(path=str(path)):
+                hub.log.start(Path(path), ask.exchanges_per_s, ask.most_bytes)
+            case AskFlush():
+                hub.log.flush()
+        return Answer()
+
+    def _status(self) -> Status:
+        hub = self.hub
+        return Status(
+            pid=os.getpid(), listens=self.listens, rules=list(hub.book.armed.values()), stats=hub.stats,
+            upstreams={b: port for b, (_, port) in hub.upstreams.items()},
+            open_connections=len(hub.relays), keeps=len(hub.kept),
+            log=str(hub.log.path) if hub.log.path else None,
+        )  # fmt: skip
+
+
+async def serve(folder: Path, cluster: str, listens: dict[int, int], upstreams: dict[int, int]) -> None:
+    """Run until SIGTERM."""
+    apis.preload()
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+    for each in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(each, done.set)
+    server = Server(Hub(loop, cluster, {b: (HOST, port) for b, port in upstreams.items()}), listens)
+    server.listen()
+    control = await asyncio.start_server(server.control, HOST, 0, limit=_MOST_CONTROL_BYTES)
+    new = folder / f"{CONTROL_FILE}.new"
+    new.write_text(str(control.sockets[0].getsockname()[1]))
+    new.replace(folder / CONTROL_FILE)
+    await done.wait()
+    control.close()
+    server.close()
+
+
+def main(arguments: list[str]) -> None:
+    """Read the command line and serve."""
+    folder, cluster, *doors = arguments
+    ports = [tuple(map(int, door.split(":"))) for door in doors]
+    asyncio.run(
+        serve(Path(folder), cluster, {b: port for b, port, _ in ports}, {b: up for b, _, up in ports})
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
