@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +24,8 @@ from harness.provision.paths import cache_dir, checkout_dir
 if TYPE_CHECKING:
     from docker import DockerClient
 
-OFFICIAL_KAFKA = "apache/kafka:4.3.1"
-OFFICIAL_TOXIPROXY = "ghcr.io/shopify/toxiproxy:2.12.0"
 _SLIM_BASE = "debian:bookworm-slim"
 _VARIABLES = {"kafka": "EOS_KAFKA_IMAGE", "toxiproxy": "EOS_TOXIPROXY_IMAGE"}
-_OFFICIAL = {"kafka": OFFICIAL_KAFKA, "toxiproxy": OFFICIAL_TOXIPROXY}
 
 # How long a registry may take to say whether it has an image: it answers in two seconds or not at all.
 REGISTRY_SECONDS = 8
@@ -49,6 +48,14 @@ class Images:
     def environment(self) -> dict[str, str]:
         """The variables that tell docker-compose.yml about them."""
         return {_VARIABLES["kafka"]: self.kafka, _VARIABLES["toxiproxy"]: self.toxiproxy}
+
+
+@cache
+def official_images() -> dict[str, str]:
+    """The official images by purpose, as docker-compose.yml names them."""
+    text = (checkout_dir() / "docker-compose.yml").read_text()
+    found = {name: re.search(rf"\$\{{{variable}:-([^}}]+)\}}", text) for name, variable in _VARIABLES.items()}
+    return {name: match[1] for name, match in found.items() if match}
 
 
 def find_images() -> dict[str, str | None]:
@@ -86,12 +93,12 @@ def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
     """Pull or build every image that is missing."""
     wanted = recipes()
     found = {name: _present(client, recipe) for name, recipe in wanted.items()}
-    for name in _OFFICIAL:
+    for name in _VARIABLES:
         if found[name] is None:
             found[name] = _pull_chosen(client, name, report)
         if found[name] is None:
             break  # no registry for one image: do not wait for the other's to say the same
-    missing = [name for name in _OFFICIAL if found[name] is None]
+    missing = [name for name in _VARIABLES if found[name] is None]
     if missing:
         report(f"no image registry answers: building {' and '.join(missing)} from packages (a minute, once)")
     if found["nettools"] is None and found["base"] is None and "kafka" not in missing:
@@ -107,7 +114,7 @@ def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
     """Pull the image that the user chose for this purpose, which must succeed, or else the official one."""
     variable = _VARIABLES[name]
     chosen = os.environ.get(variable)
-    image = chosen or _OFFICIAL[name]
+    image = chosen or official_images()[name]
     if _pull(client, image, report):
         return image
     if chosen:
@@ -140,7 +147,7 @@ def _present(client: DockerClient, recipe: Recipe) -> str | None:
     if chosen and chosen != recipe.tag:
         candidates = [chosen]
     else:
-        official = _OFFICIAL.get(recipe.name)
+        official = official_images().get(recipe.name)
         candidates = [official, recipe.tag] if official else [recipe.tag]
     for candidate in candidates:
         with suppress(ImageNotFound):
