@@ -44,6 +44,14 @@ def state_option(function: click.decorators.FC) -> click.decorators.FC:
     )(function)  # fmt: skip
 
 
+def backend_option(function: click.decorators.FC) -> click.decorators.FC:
+    """Add --backend."""
+    return click.option(
+        "--backend", type=click.Choice(["auto", "compose", "process"]), default="auto", show_default=True,
+        help="Containers, plain processes, or containers where a Docker engine answers.",
+    )(function)  # fmt: skip
+
+
 def _state(path: Path | None) -> State:
     from harness.cluster.state import State, default_state
 
@@ -59,8 +67,7 @@ def cli() -> None:
 
 
 @cli.command(epilog="Example:  eos up --backend process")
-@click.option("--backend", type=click.Choice(["auto", "compose", "process"]), default="auto", show_default=True,
-              help="Containers, plain processes, or containers where a Docker engine answers.")  # fmt: skip
+@backend_option
 @click.option("--profile", type=click.Choice(["quick", "load"]), default="quick", show_default=True,
               help="JVMs that start fast, or JVMs for benchmarks and long runs.")  # fmt: skip
 @state_option
@@ -74,9 +81,8 @@ def up(backend: str, profile: str, state_path: Path | None) -> None:
     start = time.monotonic()
     cluster, started = lifecycle.up(_state(state_path), backend, profile, report)  # type: ignore[arg-type]
     took = time.monotonic() - start
-    report(
-        f"{'up' if started else 'was up already'} after {took:.1f} s ({cluster.record.backend}, {cluster.record.profile})"
-    )
+    kind = f"{cluster.record.backend}, {cluster.record.profile}"
+    report(f"{'up' if started else 'was up already'} after {took:.1f} s ({kind})")
     for listener in (Listener.PROXIED, Listener.DIRECT):
         click.echo(f"{listener}={cluster.bootstrap(listener)}")
 
@@ -130,11 +136,10 @@ def logs(node: str, lines: int, state_path: Path | None) -> None:
 
 
 @cli.command(epilog="Example:  eos doctor --backend compose")
-@click.option("--backend", type=click.Choice(["auto", "compose", "process"]), default="auto", show_default=True,
-              help="What is meant to run.")  # fmt: skip
+@backend_option
 @state_option
 def doctor(backend: str, state_path: Path | None) -> None:
-    """Check what a run needs: green, amber or red, each with a command to paste; 5 if a run cannot start."""
+    """Check what a run needs, each with a command to paste; exit code 5 if a run cannot start."""
     from harness.doctor import examine
 
     findings = examine(_state(state_path), backend)  # type: ignore[arg-type]
@@ -159,11 +164,10 @@ def main() -> None:
     except HarnessError as error:
         report(f"error: {error.message}\n\nhint: {error.hint}")
         sys.exit(error.exit_code)
-    except Exception:
+    except Exception:  # noqa: BLE001  # the last line of defence: nothing else may set exit code 70
         import traceback
 
         traceback.print_exc()
-        report(
-            "\nerror: this is a bug of the harness\n\nhint: report the lines above; `eos heal` puts the cluster back"
-        )
+        report("\nerror: this is a bug of the harness")
+        report("\nhint: report the lines above; `eos heal` puts the cluster back")
         sys.exit(ExitCode.BUG)

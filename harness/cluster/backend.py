@@ -25,6 +25,11 @@ class Capability(StrEnum):
 ALL_CAPABILITIES = frozenset(Capability)
 
 
+def capabilities_of(backend: BackendName) -> frozenset[Capability]:
+    """What a back end can do; processes on loopback have no links between them to cut."""
+    return ALL_CAPABILITIES - {Capability.PARTITION} if backend == "process" else ALL_CAPABILITIES
+
+
 class Backend(Protocol):
     """Runs the six nodes and Toxiproxy."""
 

@@ -135,8 +135,15 @@ class Cluster:
     def reassign(self, topic: str, placement: Mapping[int, Sequence[int]], limit: float = 60) -> None:
         """Move partitions to new replicas and wait until the move is done."""
         self.admin.reassign(topic, placement)
-        moving = {(topic, partition) for partition in placement}
-        wait_until(lambda: not moving & self.admin.reassigning(), limit, f"the reassignment of {topic}")
+
+        def moved() -> bool:
+            found = {p.partition: p for p in self.admin.metadata([topic]).partitions}
+            return all(
+                found[p].replicas == tuple(replicas) and set(found[p].isr) == set(replicas)
+                for p, replicas in placement.items()
+            )
+
+        wait_until(moved, limit, f"the reassignment of {topic}")
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
         """High watermark and last stable offset of each partition."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from harness.cluster.backend import ALL_CAPABILITIES
+from harness.cluster.backend import capabilities_of
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, Ports, node_name
 from harness.cluster.netlinks import NetLinks
 from harness.cluster.nodes import Condition, NodeStatus, Role
@@ -89,7 +89,7 @@ class ComposeBackend:
     """The services of docker-compose.yml under a project name, ports and subnet of their own."""
 
     name: BackendName = "compose"
-    capabilities = ALL_CAPABILITIES
+    capabilities = capabilities_of("compose")
 
     def __init__(self, state: State, record: ClusterRecord) -> None:
         self._state = state

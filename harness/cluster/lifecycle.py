@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Callable
 from typing import Literal
@@ -41,8 +42,8 @@ def up(
         try:
             return _start(state, record, report), True
         except BaseException:
-            report("the start failed: removing what it left (logs are kept beside the state)")
-            keep_logs(state, record)
+            report("the start failed: removing what it left (the logs are kept in kept-logs)")
+            keep_logs(state, record, "start")
             _destroy(state, record)
             raise
 
@@ -94,8 +95,8 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
     report(f"starting 3 controllers, 3 brokers and Toxiproxy ({backend.name}, {record.profile})")
     backend.start()
     cluster = Cluster(state, record, backend)
-    cluster.wait_healthy()
     cluster.wait_transactions_possible()
+    cluster.wait_healthy()  # last, so that it covers the coordinators' own topics
     state.save(msgspec.structs.replace(record, whole=True))
     return cluster
 
@@ -129,9 +130,9 @@ def _destroy(state: State, record: ClusterRecord) -> None:
     state.forget()
 
 
-def keep_logs(state: State, record: ClusterRecord) -> None:
-    """Copy the end of every node's log to <state>/failed-logs, where the next start does not remove it."""
-    folder = state.path / "failed-logs"
+def keep_logs(state: State, record: ClusterRecord, why: str) -> None:
+    """Copy the end of every node's log to <state>/kept-logs, where the next start does not remove it."""
+    folder = state.path / "kept-logs" / re.sub(r"[^\w.-]+", "_", why)
     folder.mkdir(parents=True, exist_ok=True)
     for node in make_backend(state, record).nodes():
         (folder / f"{node.name}.log").write_text(node.log(2000))

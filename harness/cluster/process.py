@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
-from harness.cluster.backend import ALL_CAPABILITIES, Capability
+from harness.cluster.backend import capabilities_of
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, Ports, node_name
 from harness.cluster.nodes import Condition, NodeStatus, Role
 from harness.cluster.settings import heap_options, jvm_options, settings_for
@@ -108,8 +108,7 @@ class ProcessBackend:
     """The six nodes and Toxiproxy as plain processes."""
 
     name: BackendName = "process"
-    # Loopback has no links between the nodes to cut.
-    capabilities = ALL_CAPABILITIES - {Capability.PARTITION}
+    capabilities = capabilities_of("process")
 
     def __init__(self, state: State, record: ClusterRecord) -> None:
         self._state = state

@@ -23,6 +23,8 @@ from harness.history import HistoryWriter
 from harness.waits import wait_until
 
 ROLE_MOVES_LIMIT_S = 20.0
+# What a measurement raises when the other side does not answer at all.
+_UNREACHABLE = (OSError, EOFError)
 Measured = dict[str, Any]
 
 
@@ -106,6 +108,13 @@ class Injection:
             journal.fault_no_bite(self._ident, error.message)
             self.heal()
             raise
+        except _UNREACHABLE as error:
+            journal.fault_no_bite(self._ident, f"{type(error).__name__}: {error}")
+            self.heal()
+            raise NoBiteError(
+                f"the bite of {self.fault.name} on {', '.join(self.names)} could not be measured: {error}",
+                "another fault may be in the way: `eos status` shows what is injected",
+            ) from error
         except BaseException:
             self.heal()
             raise
@@ -118,10 +127,11 @@ class Injection:
         try:
             undo(self.cluster, self._steps)
             self.health = self.fault.health(self.cluster, self.names, self._memory)
-        except HarnessError as error:
-            self._journal.fault_heal_failed(self._ident, error.message)
+        except (HarnessError, *_UNREACHABLE) as error:
+            said = error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
+            self._journal.fault_heal_failed(self._ident, said)
             raise HealError(
-                f"{self.fault.name} on {', '.join(self.names)} was undone and is not over: {error.message}",
+                f"{self.fault.name} on {', '.join(self.names)} was undone and is not over: {said}",
                 "`eos heal` tries again, `eos status` shows what ails the cluster",
             ) from error
         self._journal.fault_healed(self._ident, self.health)

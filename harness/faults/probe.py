@@ -12,11 +12,12 @@ from harness.wire.protocol import RawConnection
 QUICK_S = 0.6  # an answer on loopback takes a few milliseconds; after this it is taken as held back
 
 
-@dataclass
+@dataclass(frozen=True)
 class Link:
     """One way from the host to a broker: the port of a Toxiproxy proxy."""
 
     proxy: str
+    broker: int
     host: str
     port: int
 

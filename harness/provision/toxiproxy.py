@@ -66,7 +66,8 @@ def _build(go: Path, scratch: Path) -> Path:
     for command in ("server", "cli"):
         done = subprocess.run(
             [
-                str(go), "install", "-trimpath", "-ldflags", f"-s -w -X {_MODULE}.Version={TOXIPROXY_VERSION}",
+                str(go), "install", "-trimpath",
+                "-ldflags", f"-s -w -X {_MODULE}.Version={TOXIPROXY_VERSION}",
                 f"{_MODULE}/cmd/{command}@v{TOXIPROXY_VERSION}",
             ],
             env=environment, capture_output=True, text=True, timeout=900, check=False,

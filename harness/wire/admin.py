@@ -198,7 +198,7 @@ class Admin:
             _check(f"deletion of topic {answer.name}", answer.error_code)
 
     def reassign(self, topic: str, placement: Mapping[int, Sequence[int]]) -> None:
-        """Ask for new replicas of some partitions; `reassigning` tells when it is done."""
+        """Ask for new replicas of some partitions; the metadata tell when they have moved."""
         from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
         moved = AlterPartitionReassignmentsRequest.ReassignableTopic
@@ -213,14 +213,6 @@ class Admin:
         _check(f"reassignment of {topic}", answer.error_code)
         for entry in answer.responses[0].partitions:
             _check(f"reassignment of {topic}-{entry.partition_index}", entry.error_code)
-
-    def reassigning(self) -> set[tuple[str, int]]:
-        """The partitions whose reassignment is under way."""
-        from kafka.protocol.admin import ListPartitionReassignmentsRequest
-
-        answer = self.call_any(ListPartitionReassignmentsRequest(timeout_ms=3000, topics=None, version=0))
-        _check("list of reassignments", answer.error_code)
-        return {(t.name, p.partition_index) for t in answer.topics for p in t.partitions}
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
         """High watermark and last stable offset of every partition, each asked of its leader."""

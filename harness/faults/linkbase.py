@@ -1,0 +1,155 @@
+"""What the faults of links share: both links of a broker, a toxic or a closed proxy on each, their health."""
+
+from __future__ import annotations
+
+import statistics
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import ClassVar, TypeVar
+
+from harness.cluster.backend import Capability
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BROKER_IDS, HOST, node_name
+from harness.cluster.proxies import FAULTED_LISTENERS, proxies_of, proxy_name
+from harness.errors import HealError, NoBiteError
+from harness.faults.injection import Measured
+from harness.faults.probe import Link, is_cut, round_trip_ms
+from harness.faults.undo import Step
+from harness.wire.protocol import answers
+from harness.wire.toxiproxy import Stream
+
+T = TypeVar("T")
+HINT = "is the listener of this fault the one that the clients use? `eos status` shows the proxies"
+
+
+def links(cluster: Cluster, names: list[str]) -> list[Link]:
+    """Both links of each of these brokers."""
+    ids = [broker for broker in BROKER_IDS if node_name(broker) in names]
+    return [
+        Link(proxy_name(broker, listener), broker, HOST, cluster.ports.toxiproxy(listener, broker))
+        for broker in ids
+        for listener in FAULTED_LISTENERS
+    ]
+
+
+def proxies(names: list[str]) -> list[str]:
+    """The names of both proxies of each of these brokers."""
+    return [proxy for broker in BROKER_IDS if node_name(broker) in names for proxy in proxies_of(broker)]
+
+
+class LinkFault:
+    """What all link faults share: which links are measured, before, under and after the fault.
+
+    Faults may overlap: a link that gives no answer before (its broker is killed, say) is hit and not
+    measured, and one that something else still hits afterwards is read back and not timed.
+    """
+
+    capability: ClassVar[Capability] = Capability.LINK
+    moves_roles: ClassVar[bool] = False
+
+    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:
+        """Remember which links answer: on them the bite is measured."""
+        if not proxies(names):
+            raise NoBiteError(
+                f"{', '.join(names)} has no client link", "a link fault needs a broker as target"
+            )
+        memory["links"] = [link for link in links(cluster, names) if not link.refuses()]
+        if not memory["links"]:
+            raise NoBiteError(f"no link of {', '.join(names)} answers", HINT)
+
+    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
+        """Every link that nothing else hits answers."""
+        times = [link.round_trips_ms(2)[1] for link in untouched(cluster, names)]
+        return {"links_timed": len(times)} | (
+            {"round_trip_ms": round(statistics.median(times), 2)} if times else {}
+        )
+
+
+def untouched(cluster: Cluster, names: list[str]) -> list[Link]:
+    """The links of these brokers whose proxy is open and without toxics, and whose broker answers."""
+    clear = {p.name for p in cluster.toxiproxy.proxies() if p.enabled and not p.toxics}
+    ids = {broker for broker in BROKER_IDS if answers(HOST, cluster.ports.direct(broker))}
+    return [link for link in links(cluster, names) if link.proxy in clear and link.broker in ids]
+
+
+def on_each(found: Sequence[Link], measure: Callable[[Link], T]) -> dict[Link, T]:
+    """Measure the links side by side: a delay is waited for once, not once a link."""
+    with ThreadPoolExecutor(len(found)) as pool:
+        return dict(zip(found, pool.map(measure, found), strict=True))
+
+
+def close_all(memory: Measured) -> None:
+    """Close the connections that were opened to be watched."""
+    for _, connection in memory.pop("open", []):
+        connection.close()
+
+
+class ToxicFault(LinkFault):
+    """A fault that is one toxic on each proxy."""
+
+    kind: ClassVar[str]
+    stream: Stream = "downstream"
+
+    @abstractmethod
+    def attributes(self) -> Mapping[str, int]:
+        """The toxic's attributes."""
+
+    def undo_steps(self, names: list[str], ident: str) -> list[Step]:
+        """Remove the toxics."""
+        return [{"do": "remove_toxic", "proxy": proxy, "toxic": ident} for proxy in proxies(names)]
+
+    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:
+        """Add the toxics, and read them back."""
+        for proxy in proxies(names):
+            cluster.toxiproxy.add_toxic(proxy, ident, self.kind, self.stream, self.attributes())
+        memory["toxic"] = ident
+
+    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:
+        """The server knows of no such toxic any more."""
+        left = [
+            p.name
+            for p in cluster.toxiproxy.proxies()
+            if any(toxic.name == memory.get("toxic") for toxic in p.toxics)
+        ]
+        if left:
+            raise HealError(f"the toxic is still on {', '.join(left)}", HINT)
+        return super().health(cluster, names, memory)
+
+
+class ClosedFault(LinkFault):
+    """A fault that closes proxies; connections that are open before it must be cut by it."""
+
+    def undo_steps(self, names: list[str], ident: str) -> list[Step]:  # noqa: ARG002
+        """Open the proxies."""
+        return [{"do": "open_proxy", "proxy": proxy} for proxy in proxies(names)]
+
+    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:
+        """Open a connection on each link, which is to be cut."""
+        super().before(cluster, names, memory)
+        memory["open"] = [(link, link.connect()) for link in memory["links"]]
+        for _, connection in memory["open"]:
+            round_trip_ms(connection)
+
+    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
+        """Close the proxies."""
+        for proxy in proxies(names):
+            cluster.toxiproxy.set_enabled(proxy, enabled=False)
+
+    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
+        """Every open connection was cut."""
+        try:
+            for link, connection in memory["open"]:
+                if not is_cut(connection, 2.0):
+                    raise NoBiteError(f"{link.proxy}: an open connection was not cut", HINT)
+            return {"connections_cut": len(memory["open"])}
+        finally:
+            close_all(memory)
+
+    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:
+        """The server says that each proxy is open."""
+        if shut := [
+            p.name for p in cluster.toxiproxy.proxies() if p.name in proxies(names) and not p.enabled
+        ]:
+            raise HealError(f"{', '.join(shut)} is still closed", HINT)
+        return super().health(cluster, names, memory)

@@ -1,0 +1,46 @@
+"""What the tests of real nodes share: a topic of their own, a client of their own."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.cluster.cluster import Cluster
+from harness.workload.process import ClientProcess
+from harness.workload.spec import ClientSpec
+
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def topic(cluster: Cluster) -> Iterator[str]:
+    """Three partitions, the i-th led by broker i, with all three replicas."""
+    name = f"t{next(_numbers)}"
+    cluster.create_topic(name, 3)
+    yield name
+    cluster.admin.delete_topics([name])
+
+
+@pytest.fixture
+def start_client(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Callable[..., ClientProcess]]:
+    """Start idempotent producers; what still runs at the end is killed."""
+    started: list[ClientProcess] = []
+
+    def start(**changes: object) -> ClientProcess:
+        number = len(started) + 1
+        folder = tmp_path / f"client-{number}"
+        spec = {
+            "run": "tests001", "client": f"p{number}", "number": number, "bootstrap": cluster.bootstrap(),
+            "topic": topic, "partitions": 3, "history": str(folder / "history.jsonl"), "seconds": 120.0,
+        }  # fmt: skip
+        client = ClientProcess(ClientSpec(**(spec | changes)), folder)  # type: ignore[arg-type]
+        started.append(client)
+        client.start()
+        return client
+
+    yield start
+    for client in started:
+        client.kill()

@@ -1,0 +1,117 @@
+"""Topics as placed, roles resolved live, offsets of both kinds, reassignment: what every suite stands on."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import Producer
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS
+from harness.errors import UsageError, WaitTimeoutError
+from harness.waits import wait_until
+from harness.wire.admin import EndOffsets
+from harness.wire.protocol import KafkaAnswerError
+
+pytestmark = pytest.mark.cluster
+
+
+def java_hash(text: str) -> int:
+    """Java's String.hashCode, by which Kafka chooses the partition of a coordinator."""
+    value = 0
+    for letter in text:
+        value = (31 * value + ord(letter)) & 0xFFFFFFFF
+    return value - (1 << 32) if value >= 1 << 31 else value
+
+
+def test_a_topic_is_placed_as_asked(cluster: Cluster) -> None:
+    cluster.create_topic("placed", [[2, 3], [3, 1], [3, 2]], {"min.insync.replicas": "1"})
+
+    found = cluster.admin.metadata(["placed"]).partitions
+
+    assert [(p.leader, p.replicas) for p in found] == [(2, (2, 3)), (3, (3, 1)), (3, (3, 2))]
+    cluster.admin.delete_topics(["placed"])
+
+
+def test_a_topic_that_exists_is_an_error_that_says_so(cluster: Cluster, topic: str) -> None:
+    with pytest.raises(KafkaAnswerError, match=f"creation of topic {topic}: TopicAlreadyExistsError"):
+        cluster.create_topic(topic)
+
+
+def test_coordinators_lead_the_partition_that_their_key_hashes_to(cluster: Cluster) -> None:
+    for key in ("my-txn-app", "orders", "x" * 40):
+        partition = abs(java_hash(key)) % 50
+        assert cluster.txn_coordinator(key) == cluster.leader_of("__transaction_state", partition)
+        assert cluster.group_coordinator(key) == cluster.leader_of("__consumer_offsets", partition)
+
+
+def test_the_quorum_has_its_three_voters_and_a_leader_among_them(cluster: Cluster) -> None:
+    quorum = cluster.admin.quorum()
+
+    assert sorted(quorum.voter_log_ends) == list(CONTROLLER_IDS)
+    assert cluster.active_controller() == quorum.leader
+    assert quorum.leader in CONTROLLER_IDS
+
+
+def test_an_open_transaction_holds_the_last_stable_offset_back(cluster: Cluster, topic: str) -> None:
+    config = {"bootstrap.servers": cluster.bootstrap("DIRECT"), "transactional.id": "api-test"}
+    producer = Producer(config)
+    producer.init_transactions(20)
+    producer.begin_transaction()
+    producer.produce(topic, b"one", partition=0)
+    producer.flush(20)
+
+    assert cluster.end_offsets(topic)[0] == EndOffsets(high_watermark=1, last_stable=0)
+
+    producer.commit_transaction(20)
+    # The marker lands after the answer, and has an offset of its own.
+    done = EndOffsets(high_watermark=2, last_stable=2)
+    wait_until(lambda: cluster.end_offsets(topic)[0] == done, 10, "the commit marker")
+
+
+def test_replicas_move_where_they_are_sent(cluster: Cluster) -> None:
+    cluster.create_topic("moving", [[1, 2]])
+
+    cluster.reassign("moving", {0: [3, 2]})
+
+    assert cluster.partition("moving", 0).replicas == (3, 2)
+    wait_until(lambda: cluster.partition("moving", 0).leader in (2, 3), 10, "a leader among the new replicas")
+    cluster.admin.delete_topics(["moving"])
+
+
+@pytest.mark.parametrize("listener", ["PROXIED", "DIRECT"])
+def test_a_client_works_through_each_door(cluster: Cluster, topic: str, listener: str) -> None:
+    failed: list[object] = []
+    producer = Producer({"bootstrap.servers": cluster.bootstrap(listener)})
+    for partition in range(3):
+        producer.produce(topic, b"x", partition=partition, on_delivery=lambda error, _: failed.append(error))
+    assert producer.flush(20) == 0
+    assert failed == [None] * 3
+
+
+def test_a_door_for_brokers_only_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(UsageError, match="for brokers only"):
+        cluster.bootstrap("INTERNAL")
+
+
+def test_an_unhealthy_cluster_is_told_by_what_ails_it(cluster: Cluster) -> None:
+    cluster.node("kafka-2").pause()
+    with pytest.raises(WaitTimeoutError, match="kafka-2 is paused"):
+        cluster.wait_healthy(limit=0.3)
+    cluster.node("kafka-2").resume()
+    cluster.wait_healthy()
+
+
+def test_every_broker_runs_with_the_settings_of_the_table(cluster: Cluster) -> None:
+    from kafka.protocol.admin import DescribeConfigsRequest
+
+    from harness.cluster.settings import settings_for
+
+    resource = DescribeConfigsRequest.DescribeConfigsResource
+    for broker in BROKER_IDS:
+        request = DescribeConfigsRequest(
+            resources=[resource(resource_type=4, resource_name=str(broker), configuration_keys=None)],
+            include_synonyms=False, include_documentation=False, version=4,
+        )  # fmt: skip
+        answer = cluster.admin.call(broker, request).results[0]
+        found = {config.name: config.value for config in answer.configs}
+        assert {name: found[name] for name in settings_for("broker")} == settings_for("broker")

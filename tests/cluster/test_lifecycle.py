@@ -1,0 +1,172 @@
+"""Up, down, reuse and refusal; and that a killed harness leaves nothing that `heal` or `down` misses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.cluster import lifecycle
+from harness.cluster.cluster import Cluster
+from harness.cluster.state import State
+from harness.errors import RefusedError
+from harness.faults.intents import unhealed
+from harness.waits import wait_until
+
+pytestmark = pytest.mark.cluster
+
+# A harness that injects what it is told and then waits for its end.
+INJECTOR = """
+import sys, threading
+from pathlib import Path
+from harness.cluster.lifecycle import attach
+from harness.cluster.state import State
+from harness.faults import *
+with inject(attach(State(Path(sys.argv[1]))), eval(sys.argv[2]), sys.argv[3]):
+    print("injected", flush=True)
+    threading.Event().wait()
+"""
+
+FAULTS = [
+    ("Jitter(latency_ms=100)", "all"),
+    ("Down()", "kafka-1"),
+    ("Kill()", "kafka-2"),
+    ("Pause()", "kafka-3"),
+    pytest.param("Partition()", "kafka-1", marks=pytest.mark.needs("partition")),
+]
+
+
+def eos(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(Path(sys.executable).with_name("eos")), *arguments, "--state", str(state)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.parametrize(("fault", "target"), FAULTS)
+def test_a_harness_killed_amid_a_fault_is_cleaned_up_by_heal(
+    cluster: Cluster, fault: str, target: str
+) -> None:
+    command = [sys.executable, "-c", INJECTOR, str(cluster.state.path), fault, target]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as injector:
+        assert injector.stdout is not None
+        assert injector.stdout.readline() == "injected\n"
+        injector.send_signal(signal.SIGKILL)
+    assert cluster.ailments()
+    assert len(unhealed(cluster.state)) == 1
+    assert "not healed" in eos("doctor", state=cluster.state.path).stdout
+
+    healed = eos("heal", state=cluster.state.path)
+
+    assert healed.returncode == 0, healed.stderr
+    assert "healthy" in healed.stderr
+    assert cluster.ailments() == []
+    assert unhealed(cluster.state) == []
+    assert "nothing to heal" in eos("heal", state=cluster.state.path).stderr
+
+
+def test_up_when_it_is_up_is_quick(cluster: Cluster) -> None:
+    start = time.monotonic()
+
+    again = eos("up", "--backend", cluster.record.backend, state=cluster.state.path)
+
+    assert again.returncode == 0, again.stderr
+    assert "was up already" in again.stderr
+    # The bound is for a machine that does nothing else; `make bench-startup` measures it.
+    assert time.monotonic() - start < 3
+
+
+def test_another_kind_of_cluster_is_refused(cluster: Cluster) -> None:
+    other = {"compose": "process", "process": "compose"}[cluster.record.backend]
+
+    refused = eos("up", "--backend", other, state=cluster.state.path)
+
+    assert refused.returncode == 5
+    assert "another kind" in refused.stderr
+    assert "hint: `eos down` first" in refused.stderr
+
+
+def test_two_commands_at_once_are_refused_by_name(cluster: Cluster) -> None:
+    with (
+        cluster.state.locked("down"),
+        pytest.raises(RefusedError, match=r"`eos down` \(process \d+\) is changing"),
+    ):
+        lifecycle.up(cluster.state, cluster.record.backend, "quick", lambda _: None)
+
+
+def test_status_tells_nodes_roles_and_ailments(cluster: Cluster) -> None:
+    shown = eos("status", state=cluster.state.path)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.count("running") == 7
+    assert "active controller" in shown.stdout
+
+    cluster.toxiproxy.set_enabled("proxied-2", enabled=False)
+    ailing = eos("status", state=cluster.state.path)
+    cluster.toxiproxy.set_enabled("proxied-2", enabled=True)
+
+    assert ailing.returncode == 2
+    assert "ailing: proxy proxied-2 is down" in ailing.stdout
+
+
+def test_logs_of_a_node(cluster: Cluster) -> None:
+    shown = eos("logs", "kafka-1", "--lines", "20", state=cluster.state.path).stdout
+    assert len(shown.splitlines()) == 20
+    assert "INFO" in shown
+    unknown = eos("logs", "kafka-9", state=cluster.state.path)
+    assert unknown.returncode == 4
+    assert "the nodes are" in unknown.stderr
+
+
+def cycle(state: State, backend: str) -> None:
+    """Up, a look, down, and nothing is left."""
+    cluster, started = lifecycle.up(state, backend, "quick", lambda _: None)  # type: ignore[arg-type]
+    assert started
+    assert cluster.ailments() == []
+    assert lifecycle.down(state)
+    assert cluster.backend.leftovers() == []
+    assert sorted(path.name for path in state.path.iterdir()) == ["lock"]
+
+
+def test_beside_another_cluster_and_down_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    for _ in range(3):
+        cycle(State(tmp_path / "second"), cluster.record.backend)
+    assert cluster.ailments() == []
+
+
+@pytest.mark.soak
+def test_fifteen_cycles_leave_nothing(cluster: Cluster, tmp_path: Path) -> None:
+    for _ in range(15):
+        cycle(State(tmp_path / "second"), cluster.record.backend)
+
+
+def test_a_start_that_was_killed_is_removed_by_the_next(cluster: Cluster, tmp_path: Path) -> None:
+    state = State(tmp_path / "second")
+    command = [str(Path(sys.executable).with_name("eos")), "up", "--backend", cluster.record.backend]
+    with subprocess.Popen([*command, "--state", str(state.path)], stderr=subprocess.DEVNULL) as starting:
+        wait_until(lambda: _something_runs(state), 60, "the start to have started something")
+        os.kill(starting.pid, signal.SIGKILL)
+    record = state.load()
+    assert record is not None
+    assert not record.whole
+    assert "cut short" in eos("doctor", state=state.path).stdout
+
+    assert eos("down", state=state.path).returncode == 0
+
+    assert lifecycle.make_backend(state, record).leftovers() == []
+
+
+def _something_runs(state: State) -> bool:
+    record = state.load()
+    return record is not None and len(lifecycle.make_backend(state, record).leftovers()) > 3
+
+
+def test_a_cluster_that_is_not_up_is_refused_with_a_hint(tmp_path: Path) -> None:
+    nowhere = tmp_path / "nowhere"
+    for command in (["status"], ["heal"], ["logs", "kafka-1"]):
+        refused = eos(*command, state=nowhere)
+        assert refused.returncode == 5
+        assert "hint: `eos up` starts one" in refused.stderr
+    assert eos("down", state=nowhere).returncode == 0

@@ -1,0 +1,86 @@
+"""Cuts between nodes: the named links are closed, all others and the doors of clients stay open."""
+
+from __future__ import annotations
+
+import pytest
+
+from harness.cluster.cluster import Cluster
+from harness.errors import NoBiteError, UsageError
+from harness.faults import Down, Partition, inject
+from harness.faults.intents import unhealed
+from harness.waits import wait_until
+from harness.wire.protocol import answers
+
+pytestmark = [pytest.mark.cluster, pytest.mark.needs("partition")]
+
+CUTS = [
+    pytest.param("brokers", "both", ["kafka-1 <-> kafka-2", "kafka-1 <-> kafka-3"], id="peers-both"),
+    pytest.param("brokers", "in", ["kafka-1 <- kafka-2", "kafka-1 <- kafka-3"], id="peers-in"),
+    pytest.param("brokers", "out", ["kafka-1 -> kafka-2", "kafka-1 -> kafka-3"], id="peers-out"),
+    pytest.param(
+        "controllers", "out", [f"kafka-1 -> controller-{i}" for i in (11, 12, 13)], id="controllers-out"
+    ),
+    pytest.param(
+        "controllers", "both", [f"kafka-1 <-> controller-{i}" for i in (11, 12, 13)], id="controllers-both"
+    ),
+]
+
+
+@pytest.mark.parametrize(("cut_from", "direction", "unreachable"), CUTS)
+def test_a_cut_closes_the_named_links_and_no_other(
+    cluster: Cluster, cut_from: str, direction: str, unreachable: list[str]
+) -> None:
+    # The bite itself proves more: new connections in the cut's direction fail, the other direction and the
+    # doors of clients and observer answer. Without that proof `inject` raises.
+    fault = Partition(cut_from=cut_from, direction=direction)  # type: ignore[arg-type]
+
+    with inject(cluster, fault, "kafka-1") as injection:
+        assert injection.bite["unreachable"] == unreachable
+        assert answers("127.0.0.1", cluster.ports.direct(1))
+        assert answers("127.0.0.1", cluster.ports.proxied(1))
+        assert cluster.links.open_to("kafka-2", ["kafka-3"]) == {"kafka-3": True}
+
+    assert cluster.ailments() == []
+
+
+def test_a_broker_cut_from_its_peers_leaves_the_isr(cluster: Cluster, topic: str) -> None:
+    with inject(cluster, Partition("brokers"), "kafka-2"):
+        wait_until(lambda: 2 not in cluster.partition(topic, 0).isr, 20, "broker 2 to leave the ISR")
+
+
+def test_a_broker_cut_from_the_controllers_is_fenced(cluster: Cluster, topic: str) -> None:
+    with inject(cluster, Partition("controllers"), "kafka-1"):
+        wait_until(
+            lambda: cluster.admin.metadata([topic], broker=2).partitions[0].leader in (2, 3),
+            15, "broker 1 to lose its partition",
+        )  # fmt: skip
+
+
+def test_clients_can_be_cut_while_brokers_reach_each_other(cluster: Cluster, topic: str) -> None:
+    with inject(cluster, Down(), "kafka-1"):
+        assert cluster.links.open_to("kafka-1", ["kafka-2"]) == {"kafka-2": True}
+        assert cluster.leader_of(topic, 0) == 1
+
+
+def test_the_active_controller_can_be_cut_off(cluster: Cluster) -> None:
+    with inject(cluster, Partition("all"), "active_controller") as injection:
+        cut = injection.names[0]
+        wait_until(
+            lambda: cluster.admin.quorum().leader != cluster.node(cut).node_id,
+            15,
+            "another active controller",
+        )
+
+
+def test_a_cut_that_does_nothing_is_an_error(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Partition, "apply", lambda *_: None)
+
+    with pytest.raises(NoBiteError, match="still passes"), inject(cluster, Partition(), "kafka-1"):
+        pytest.fail("a fault without effect must not reach the block")
+
+    assert unhealed(cluster.state) == []
+
+
+def test_a_cut_that_means_nothing_is_refused(cluster: Cluster) -> None:
+    with pytest.raises(UsageError, match="controllers open no connections"):
+        inject(cluster, Partition("controllers", "in"), "kafka-1").start()
