@@ -72,8 +72,18 @@ class ContainerNode:
             raise RefusedError(
                 f"{self.name} does not run", "`eos status` shows the nodes, `eos up` starts them"
             )
+        # On a busy machine the freezer of older engines gives up now and then: asked again it freezes.
+        wait_until(self._frozen, 10, f"{self.name} to be frozen")
+
+    def _frozen(self) -> bool:
+        from docker.errors import APIError
+
         if self.status().condition is Condition.RUNNING:
-            self.container.pause()
+            try:
+                self.container.pause()
+            except APIError as error:
+                raise OSError(str(error)) from error
+        return self.status().condition is Condition.PAUSED
 
     def resume(self) -> None:
         """Thaw it."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
 from harness.provision.jars import ensure_jars, pinned_jars
-from harness.provision.kafka import _free_ports, _workload
+from harness.provision.kafka import free_ports, training_workload
 from harness.provision.paths import cache_dir, checkout_dir
 from harness.provision.toxiproxy import TOXIPROXY_VERSION, ensure_toxiproxy
 from harness.waits import wait_until
@@ -149,7 +149,7 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
     """Run a node of this image through a small workload and take out the class data that it leaves."""
     for left in client.containers.list(all=True, filters={"label": _TRAINING_LABEL}):
         left.remove(force=True, v=True)  # of a build that was killed
-    (port,) = _free_ports(1)
+    (port,) = free_ports(1)
     node = client.containers.run(
         image,
         detach=True,
@@ -159,7 +159,7 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
     )
     try:
         wait_until(lambda: answers("127.0.0.1", port), 90, "the training node to answer")
-        _workload(port)
+        training_workload(port)
         node.stop(timeout=120)  # SIGTERM: the dump is written at a clean end only
         chunks, _ = node.get_archive("/opt/kafka/kafka.jsa")
         with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:

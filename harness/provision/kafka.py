@@ -109,7 +109,7 @@ def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
 
 def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
     """Format and run one combined node, give it a small workload, and keep what it leaves."""
-    broker, controller = _free_ports(2)
+    broker, controller = free_ports(2)
     data = scratch / "data"
     properties = scratch / "server.properties"
     properties.write_text(_TRAINING_PROPERTIES.format(broker=broker, controller=controller, data=data))
@@ -141,7 +141,7 @@ def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
         )  # fmt: skip
     try:
         wait_until(lambda: answers("127.0.0.1", broker), 60, "the training node to answer", hint=f"see {log}")
-        _workload(broker)
+        training_workload(broker)
         node.send_signal(signal.SIGTERM)
         node.wait(timeout=90)
     finally:
@@ -151,7 +151,7 @@ def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
         raise HarnessError(f"no class data was written: {log.read_text()[-500:]}", "run `eos doctor`")
 
 
-def _workload(port: int) -> None:
+def training_workload(port: int) -> None:
     """Touch the code that every run touches: topics, transactions, groups, offsets."""
     from confluent_kafka import Consumer, Producer
 
@@ -176,7 +176,7 @@ def _workload(port: int) -> None:
     admin.quorum()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """Ports that nobody listens on now."""
     sockets = [socket.socket() for _ in range(count)]
     try:
