@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, Message, Producer
 
 from harness.checker.model import Evidence
 from harness.checker.verdict import Judgement, judge
@@ -63,10 +63,12 @@ def _idempotent(bootstrap: str, topic: str, history: HistoryWriter) -> None:
     op = history.invoke("send", producer=2, sent=[(0, 0, 299)])
     acked: list[tuple[int, int, int, int]] = []
     for seq, value in enumerate(LaneEncoder(RUN, 2, 0).batch(0, 300)):
-        producer.produce(
-            topic, value, partition=0,
-            on_delivery=lambda error, message, seq=seq: error or acked.append((0, seq, seq, message.offset())),
-        )  # fmt: skip
+
+        def delivered(error: KafkaError | None, message: Message, seq: int = seq) -> None:
+            assert error is None
+            acked.append((0, seq, seq, message.offset() or 0))
+
+        producer.produce(topic, value, partition=0, on_delivery=delivered)
     assert producer.flush(LIMIT_S) == 0
     assert len(acked) == 300
     history.ok(op, acked=acked)

@@ -1,0 +1,203 @@
+"""The reference witness: a plain read_committed consumer that reads to a frozen end, and writes what it saw.
+
+The end is frozen first: the last stable offset of every partition, asked of the brokers. Reading then goes
+to that offset and stops, whatever arrives meanwhile. A late duplicate cannot hide behind a record count,
+and a partition that ends in markers or aborted records is done when its end-of-partition offset says so.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    IsolationLevel,
+    KafkaError,
+    KafkaException,
+    Message,
+    TopicPartition,
+)
+from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+
+from harness.history import clock_id
+from harness.observation import EXAMPLES, Findings, Meta, Observation, Spot, Window
+from harness.observing import Records, observe
+from harness.record import HEADER, Identity, NotARecordError, decode
+
+REQUEST_LIMIT_S: Final = 30.0
+"""One admin call: three times the client's own retry of 10 s after a leader moved."""
+
+BATCH: Final = 2_000
+
+Place = tuple[str, int]
+Where = Literal["value", "key", "header"]
+
+
+@dataclass
+class _Reading:
+    run: str
+    where: Where
+    windows: list[Window]
+    index: dict[Place, int]
+    left: set[Place]
+    records: Records = field(default_factory=Records)
+    foreign: Findings = field(default_factory=Findings)
+
+
+def observe_topics(
+    bootstrap: str,
+    topics: Iterable[str],
+    run: str,
+    *,
+    witness: str = "reader",
+    limit_s: float = 120.0,
+    ends: Mapping[Place, int] | None = None,
+    group: str = "",
+    where: Where = "value",
+) -> Observation:
+    """Read topics from their beginning to the frozen last stable offset, or to `ends` where they are given.
+
+    With `ends` (a group's committed positions) the account is of what that group has consumed. When the
+    time limit passes first, what was read is returned and does not claim to be complete.
+    """
+    windows = freeze(bootstrap, topics)
+    if ends is not None:
+        windows = [w for w in windows if (w.topic, w.partition) in ends]
+        for window in windows:
+            window.read_to = min(window.read_to, ends[window.topic, window.partition])
+    index = {(w.topic, w.partition): i for i, w in enumerate(windows)}
+    left = {place for place, i in index.items() if windows[i].start < windows[i].read_to}
+    reading = _Reading(run, where, windows, index, left)
+    _read(bootstrap, reading, time.monotonic() + limit_s)
+    for place in reading.left:
+        # Nobody knows how far this one came without a hole: it must not count as read.
+        windows[index[place]].read_to = windows[index[place]].start
+    meta = Meta(
+        witness=witness,
+        kind="reference",
+        purpose="all" if ends is None else "consumed",
+        complete=not reading.left and all(w.start == 0 for w in windows),
+        clock=clock_id(),
+        finished=time.monotonic_ns(),
+        windows=windows,
+        group=group,
+        positions=[(t, p, offset) for (t, p), offset in sorted((ends or {}).items())],
+        foreign=reading.foreign,
+        detail=f"not read to the end: {sorted(reading.left)}" if reading.left else "",
+    )
+    return observe(meta, reading.records)
+
+
+def freeze(bootstrap: str, topics: Iterable[str]) -> list[Window]:
+    """Ask the brokers once for start, last stable offset and high watermark of every partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    wanted = set(topics)
+    metadata = admin.list_topics(timeout=REQUEST_LIMIT_S)
+    places = [
+        TopicPartition(name, p) for name in sorted(wanted) for p in sorted(metadata.topics[name].partitions)
+    ]
+    # The last stable offset first: whatever is stable then lies below every later high watermark.
+    latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()  # type: ignore[no-untyped-call]
+    stable = _offsets(admin, places, latest, IsolationLevel.READ_COMMITTED)
+    high = _offsets(admin, places, latest, IsolationLevel.READ_UNCOMMITTED)
+    start = _offsets(admin, places, earliest, IsolationLevel.READ_UNCOMMITTED)
+    return [
+        Window(topic=t, partition=p, start=start[t, p], lso=lso, hw=high[t, p], read_to=lso)
+        for (t, p), lso in stable.items()
+    ]
+
+
+def _offsets(
+    admin: AdminClient, places: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
+) -> dict[Place, int]:
+    asked = admin.list_offsets(
+        dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=REQUEST_LIMIT_S
+    )
+    return {(tp.topic, tp.partition): asked[tp].result(REQUEST_LIMIT_S).offset for tp in places}
+
+
+def group_positions(bootstrap: str, group: str) -> dict[Place, int]:
+    """Return a group's committed positions, stable ones only."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    asked = admin.list_consumer_group_offsets(
+        [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=REQUEST_LIMIT_S
+    )
+    answer = asked[group].result(REQUEST_LIMIT_S)
+    return {(tp.topic, tp.partition): tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
+
+
+def _read(bootstrap: str, reading: _Reading, deadline: float) -> None:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "eos-reference-witness",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "check.crcs": True,
+        }
+    )
+    try:
+        consumer.assign(
+            [
+                TopicPartition(t, p, reading.windows[reading.index[t, p]].start)
+                for t, p in sorted(reading.left)
+            ]
+        )
+        while reading.left and time.monotonic() < deadline:
+            for message in consumer.consume(BATCH, timeout=1.0):
+                _take(reading, message)
+    finally:
+        consumer.close()
+
+
+def _take(reading: _Reading, message: Message) -> None:
+    place = (message.topic() or "", message.partition() or 0)
+    offset = message.offset() or 0
+    end = reading.windows[reading.index[place]].read_to
+    error = message.error()
+    if error is not None:
+        if error.code() != KafkaError._PARTITION_EOF:
+            raise KafkaException(error)
+        if offset >= end:
+            reading.left.discard(place)
+        return
+    if offset + 1 >= end:
+        reading.left.discard(place)
+    if offset >= end:
+        return
+    try:
+        identity = identify(_carrier(message, reading.where), reading.run)
+    except NotARecordError as error_:
+        note_foreign(reading.foreign, place, offset, str(error_))
+    else:
+        reading.records.add(reading.index[place], offset, identity)
+
+
+def identify(carrier: bytes | None, run: str) -> Identity:
+    """Decode the identity of a record of this run, or raise NotARecordError."""
+    identity = decode(carrier)
+    if identity.run != run:
+        raise NotARecordError(f"it belongs to run {identity.run}")
+    return identity
+
+
+def _carrier(message: Message, where: Where) -> bytes | None:
+    if where == "header":
+        found = [pair[1] for pair in message.headers() or [] if pair[0] == HEADER]
+        return found[-1] if found and isinstance(found[-1], bytes) else None
+    carried = message.key() if where == "key" else message.value()
+    return carried if isinstance(carried, bytes) else None
+
+
+def note_foreign(foreign: Findings, place: Place, offset: int, detail: str) -> None:
+    """Count a record that is not of this run, and keep the first few."""
+    foreign.count += 1
+    if len(foreign.examples) < EXAMPLES:
+        spot = Spot(topic=place[0], partition=place[1], offset=offset, detail=detail)
+        foreign.examples = [*foreign.examples, spot]

@@ -1,0 +1,224 @@
+"""The raw-log witness: batches as the broker stores them, and what follows from their markers.
+
+No consumer decides here what is committed: batches with producer id, epoch, base sequence and flags are
+taken from a leader or from its segment files, and the markers among them are followed by hand. For small
+runs: every record is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from kafka.record.memory_records import MemoryRecords
+
+from harness.errors import UsageError
+from harness.history import clock_id
+from harness.observation import EXAMPLES, Findings, Meta, Observation, Spot, Window
+from harness.observing import Records, observe
+from harness.record import NotARecordError
+from harness.wire.observer import Place, identify, note_foreign
+from harness.wire.protocol import KafkaAnswerError, RawConnection
+
+FETCH_BYTES: Final = 8 << 20
+TIMEOUT_S: Final = 30.0
+NO_PRODUCER: Final = -1
+COMMIT: Final = 1
+ABORT: Final = 0
+
+
+class Batch(NamedTuple):
+    """One batch of the log; a control batch has the marker it carries, others their values by offset."""
+
+    base_offset: int
+    last_offset: int
+    producer_id: int
+    epoch: int
+    base_sequence: int
+    transactional: bool
+    control: int | None
+    values: tuple[tuple[int, bytes | None], ...]
+
+
+def batches_of(data: bytes) -> Iterator[Batch]:
+    """Decode stored batches; an incomplete one at the end is left out, as a fetch may cut it."""
+    records = MemoryRecords(data)
+    while records.has_next():
+        batch = records.next_batch()
+        if batch.magic < 2:
+            raise UsageError(
+                f"the batch at offset {batch.base_offset} has format {batch.magic}",
+                "the raw-log witness reads format 2, which every topic since Kafka 0.11 has",
+            )
+        if not batch.validate_crc():
+            raise UsageError(
+                f"the batch at offset {batch.base_offset} does not fit its checksum",
+                "the segment or the fetch is damaged: read it again, from another replica",
+            )
+        control = batch.is_control_batch
+        rows = list(batch)
+        yield Batch(
+            batch.base_offset,
+            batch.last_offset,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.base_sequence,
+            batch.is_transactional,
+            _marker(rows[0]) if control else None,
+            () if control else tuple((row.offset, row.value) for row in rows),
+        )
+
+
+def _marker(record: Any) -> int:
+    # A control record's key is two int16: a version, and the type.
+    return int.from_bytes(bytes(record.key)[2:4], "big")
+
+
+def segment_batches(directory: Path) -> Iterator[Batch]:
+    """Read a partition's batches from its segment files."""
+    for segment in sorted(directory.glob("*.log")):
+        yield from batches_of(segment.read_bytes())
+
+
+def fetch_batches(host: str, port: int, place: Place, start: int, end: int) -> Iterator[Batch]:
+    """Fetch a partition's batches from its leader, from `start` up to, not including, `end`."""
+    offset = start
+    with RawConnection(host, port, TIMEOUT_S) as connection:
+        while offset < end:
+            found = False
+            for batch in batches_of(_fetch(connection, place, offset)):
+                if batch.last_offset < offset:
+                    continue
+                if batch.base_offset >= end:
+                    return
+                found = True
+                offset = batch.last_offset + 1
+                yield batch
+            if not found:
+                return
+
+
+def _fetch(connection: RawConnection, place: Place, offset: int) -> bytes:
+    from kafka.protocol.consumer import FetchRequest
+
+    topic = FetchRequest.FetchTopic
+    request = FetchRequest(
+        replica_id=-1,
+        max_wait_ms=100,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            topic(
+                topic=place[0],
+                partitions=[
+                    topic.FetchPartition(
+                        partition=place[1],
+                        current_leader_epoch=-1,
+                        fetch_offset=offset,
+                        log_start_offset=-1,
+                        partition_max_bytes=FETCH_BYTES,
+                    )
+                ],
+            )
+        ],
+        forgotten_topics_data=[],
+        rack_id="",
+        version=11,
+    )
+    answer = connection.call(request)
+    if answer.error_code:
+        raise KafkaAnswerError(f"fetch of {place[0]}-{place[1]}", answer.error_code)
+    partition = answer.responses[0].partitions[0]
+    if partition.error_code:
+        raise KafkaAnswerError(f"fetch of {place[0]}-{place[1]} at {offset}", partition.error_code)
+    return bytes(partition.records or b"")
+
+
+def leaders(bootstrap: str, topics: Iterable[str]) -> dict[Place, tuple[str, int]]:
+    """Return host and port of every partition's leader, as advertised on the listener of `bootstrap`."""
+    from confluent_kafka.admin import AdminClient
+
+    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S)
+    return {
+        (name, number): (str(metadata.brokers[part.leader].host), metadata.brokers[part.leader].port)
+        for name in topics
+        for number, part in metadata.topics[name].partitions.items()
+    }
+
+
+def observe_raw(
+    logs: Iterable[tuple[Window, Iterable[Batch]]], run: str, *, witness: str = "raw-log", finished: int = 0
+) -> Observation:
+    """Follow the markers of every partition, and return what read_committed must show, with the epochs."""
+    records, foreign, epochs = Records(), Findings(), Findings()
+    windows = []
+    for index, (window, batches) in enumerate(logs):
+        windows.append(window)
+        place = (window.topic, window.partition)
+        kept = [batch for batch in batches if batch.base_offset < window.hw]
+        _check_epochs(place, kept, epochs)
+        for batch in committed_of(kept):
+            for offset, value in batch.values:
+                if offset >= window.read_to:
+                    continue
+                try:
+                    identity = identify(value, run)
+                except NotARecordError as error:
+                    note_foreign(foreign, place, offset, str(error))
+                else:
+                    records.add(index, offset, identity)
+    meta = Meta(
+        witness=witness,
+        kind="raw",
+        complete=all(w.start == 0 and w.read_to >= w.lso for w in windows),
+        clock=clock_id(),
+        finished=finished,
+        windows=windows,
+        foreign=foreign,
+        epochs=epochs,
+    )
+    return observe(meta, records)
+
+
+def committed_of(batches: Iterable[Batch]) -> list[Batch]:
+    """Return the batches that are committed, or never were in a transaction, up to the first that is open."""
+    open_: dict[int, list[Batch]] = {}
+    decided: list[Batch] = []
+    for batch in batches:
+        if batch.control is not None:
+            mine = open_.pop(batch.producer_id, [])
+            decided += mine if batch.control == COMMIT else []
+        elif batch.transactional:
+            open_.setdefault(batch.producer_id, []).append(batch)
+        else:
+            decided.append(batch)
+    stable = min((mine[0].base_offset for mine in open_.values()), default=None)
+    shown = [batch for batch in decided if stable is None or batch.base_offset < stable]
+    return sorted(shown, key=lambda batch: batch.base_offset)
+
+
+def _check_epochs(place: Place, batches: list[Batch], epochs: Findings) -> None:
+    """Within a partition, the epoch of a producer id never goes back."""
+    newest: dict[int, Batch] = {}
+    for batch in batches:
+        if batch.producer_id == NO_PRODUCER:
+            continue
+        epochs.compared += 1
+        last = newest.get(batch.producer_id, batch)
+        if batch.epoch < last.epoch:
+            epochs.count += 1
+            detail = f"producer id {batch.producer_id}: epoch {batch.epoch} after {last.epoch}"
+            spot = Spot(
+                topic=place[0],
+                partition=place[1],
+                offset=batch.base_offset,
+                other_offset=last.base_offset,
+                detail=detail,
+            )
+            epochs.examples = [*epochs.examples, spot][:EXAMPLES]
+        else:
+            newest[batch.producer_id] = batch

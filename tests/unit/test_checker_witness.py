@@ -1,0 +1,149 @@
+"""The witnesses' pure parts: columns into words and findings, markers into what read_committed must show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+from harness.errors import UsageError
+from harness.observation import Meta, Observation, Window
+from harness.observing import Records, observe
+from harness.record import Identity, Origin, encode
+from harness.wire.rawlog import ABORT, COMMIT, Batch, batches_of, committed_of, observe_raw, segment_batches
+
+RUN = "r7k2m9qa"
+
+
+def see(*rows: tuple[int, int, int], origin: Origin | None = None) -> Observation:
+    """Observe (partition, offset, seq) rows of one lane, in this order of reading."""
+    records = Records()
+    for partition, offset, seq in rows:
+        records.add(partition, offset, Identity(RUN, 1, 0, seq, origin=origin))
+    windows = [Window(topic="t", partition=p, start=0, lso=99, hw=99, read_to=99) for p in (0, 1)]
+    return observe(Meta(witness="w", kind="reference", windows=windows), records)
+
+
+def test_words_hold_bits_count_and_offsets() -> None:
+    words = see((0, 10, 0), (0, 11, 63), (0, 12, 64), (0, 20, 256), (0, 21, 256)).words
+
+    assert words["word"].tolist() == [0, 1]
+    assert words["bits"].tolist() == [[1 | 1 << 63, 1, 0, 0], [1, 0, 0, 0]]
+    assert words["n"].tolist() == [3, 2]
+    assert list(zip(words["lo"].tolist(), words["hi"].tolist(), strict=True)) == [(10, 12), (20, 21)]
+
+
+def test_reading_an_offset_again_is_no_second_record_and_another_record_there_is_a_clash() -> None:
+    again = see((0, 0, 0), (0, 1, 1), (0, 0, 0))
+    clash = see((0, 0, 0), (0, 1, 1), (0, 0, 5))
+
+    assert (again.meta.records, again.meta.clashes.count, again.meta.repeats.count) == (2, 0, 0)
+    assert clash.meta.clashes.count == 1
+    assert (clash.meta.clashes.examples[0].seq, clash.meta.clashes.examples[0].other_seq) == (5, 0)
+
+
+def test_a_repeat_is_never_late_and_a_late_one_names_whom_it_follows() -> None:
+    repeat = see((0, 0, 0), (0, 1, 1), (0, 2, 0)).meta
+    late = see((0, 0, 0), (0, 1, 2), (0, 2, 1)).meta
+
+    assert (repeat.repeats.count, repeat.late.count) == (1, 0)
+    assert (late.repeats.count, late.late.count, late.late.by_producer) == (0, 1, [(1, 1)])
+    spot = late.late.examples[0]
+    assert (spot.seq, spot.offset, spot.other_seq, spot.other_offset) == (1, 2, 2, 1)
+
+
+def test_order_is_judged_within_a_partition() -> None:
+    assert see((0, 0, 5), (1, 0, 4)).meta.late.count == 0
+
+
+def test_runs_break_where_offsets_or_sequences_do() -> None:
+    runs = see((0, 0, 0), (0, 1, 1), (0, 3, 2), (0, 4, 9)).runs
+
+    assert runs is not None
+    assert runs[["offset", "seq", "count"]].tolist() == [(0, 0, 2), (3, 2, 1), (4, 9, 1)]
+
+
+def test_origins_are_counted_by_input() -> None:
+    origins = see((0, 0, 0), (0, 1, 1), origin=Origin(7, 3, 300, 1, 9)).origins
+
+    assert origins[["producer", "lane", "part", "word", "n"]].tolist() == [(7, 3, 1, 1, 2)]
+
+
+def batch(
+    base: int, pid: int, *, epoch: int = 0, transactional: bool = True, control: int | None = None
+) -> Batch:
+    value = encode(Identity(RUN, max(pid, 0), 0, base))
+    return Batch(
+        base, base, pid, epoch, 0, transactional, control, () if control is not None else ((base, value),)
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "shown"),
+    [
+        ([batch(0, 1), batch(1, 1, control=COMMIT)], [0]),
+        ([batch(0, 1), batch(1, 1, control=ABORT)], []),
+        ([batch(0, 1), batch(1, 2), batch(2, 2, control=COMMIT)], []),
+        ([batch(0, 1), batch(1, 2), batch(2, 2, control=COMMIT), batch(3, 1, control=ABORT)], [1]),
+        ([batch(0, -1, transactional=False), batch(1, 1)], [0]),
+        ([batch(0, 1), batch(1, -1, transactional=False)], []),
+        ([batch(0, 1, control=COMMIT), batch(1, 1), batch(2, 1, control=COMMIT)], [1]),
+    ],
+    ids=["commit", "abort", "behind an open one", "freed", "plain before", "plain behind", "marker only"],
+)  # fmt: skip
+def test_markers_decide_what_read_committed_must_show(log: list[Batch], shown: list[int]) -> None:
+    assert [one.base_offset for one in committed_of(log)] == shown
+
+
+def test_an_epoch_that_goes_back_is_found_within_a_partition_only() -> None:
+    window = Window(topic="t", partition=0, start=0, lso=9, hw=9, read_to=9)
+    other = Window(topic="t", partition=1, start=0, lso=9, hw=9, read_to=9)
+    log = [
+        batch(0, 1, epoch=1),
+        batch(1, 1, epoch=0),
+        batch(2, 1, epoch=2),
+        batch(3, 1, epoch=2, control=COMMIT),
+    ]
+
+    found = observe_raw([(window, log), (other, [batch(0, 1, epoch=0)])], RUN).meta.epochs
+
+    assert (found.compared, found.count) == (5, 1)
+    assert (found.examples[0].offset, found.examples[0].other_offset) == (1, 0)
+
+
+def test_records_of_another_run_are_foreign() -> None:
+    window = Window(topic="t", partition=0, start=0, lso=9, hw=9, read_to=9)
+
+    meta = observe_raw([(window, [batch(0, -1, transactional=False)])], "another1").meta
+
+    assert (meta.records, meta.foreign.count) == (0, 1)
+    assert "it belongs to run r7k2m9qa" in meta.foreign.examples[0].detail
+
+
+def stored(base: int, values: list[bytes]) -> bytes:
+    """A batch in the format that segments hold, with its base offset set as a broker does."""
+    builder = DefaultRecordBatchBuilder(2, 0, True, 7, 3, 11, 1 << 20)
+    for offset, value in enumerate(values):
+        builder.append(offset, 1, None, value, [])
+    data = bytearray(builder.build())
+    data[:8] = base.to_bytes(8, "big")
+    return bytes(data)
+
+
+def test_batches_are_read_from_segment_files_in_order(tmp_path: Path) -> None:
+    (tmp_path / "00000000000000000002.log").write_bytes(stored(2, [b"c"]))
+    (tmp_path / "00000000000000000000.log").write_bytes(stored(0, [b"a", b"b"]) + stored(9, [b"cut"])[:-3])
+
+    batches = list(segment_batches(tmp_path))
+
+    assert [one.values for one in batches] == [((0, b"a"), (1, b"b")), ((2, b"c"),)]
+    assert batches[0][:7] == (0, 1, 7, 3, 11, True, None)
+
+
+def test_a_damaged_batch_is_refused() -> None:
+    data = bytearray(stored(0, [b"abcdef"]))
+    data[-2] ^= 1
+
+    with pytest.raises(UsageError, match="checksum"):
+        list(batches_of(bytes(data)))

@@ -1,0 +1,189 @@
+"""The fold gives every record one fate, and says where a history contradicts itself."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from harness.errors import UsageError
+from harness.history import HistoryFile
+from harness.ledger import FATE_NAMES, LANE_SHIFT, OPEN_END, Ledger, fold
+from tests.planted.tiny import Tiny
+
+PLAIN = {"p2": {"transactional_id": None}}
+
+
+def fates(history: str, settings: dict[str, dict[str, Any]] | None = None) -> list[str]:
+    """The intervals of a history, as `producer lane first-last fate`."""
+    ledger = Tiny(history, {}, settings or {}).evidence().ledger
+    assert ledger.problems == []
+    return intervals(ledger)
+
+
+def intervals(ledger: Ledger) -> list[str]:
+    rows = ledger.intervals
+    lines = []
+    for lane, first, last, fate in zip(rows.lane, rows.first, rows.last, rows.fate, strict=True):
+        producer, number = divmod(int(ledger.lanes[lane]), LANE_SHIFT)
+        end = "end" if last == OPEN_END else last
+        lines.append(f"p{producer} {'abio'[number]} {first}-{end} {FATE_NAMES[int(fate)]}")
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("history", "fate"),
+    [
+        ("p1 commit ok a:0-4", "committed"),
+        ("p1 commit info a:0-4", "unknown"),
+        ("p1 commit none a:0-4", "unknown"),
+        ("p1 commit fail a:0-4", "aborted"),
+        ("p1 abort ok a:0-4", "aborted"),
+        ("p1 abort info a:0-4", "aborted"),
+        ("p1 abort none a:0-4", "aborted"),
+        ("p1 commit info again a:0-4\n p1 commit ok", "committed"),
+        ("p1 commit info again a:0-4\n p1 commit fail", "unknown"),
+        ("p1 commit fail again a:0-4\n p1 abort ok", "aborted"),
+        ("p1 commit info again a:0-4\n p1 abort ok", "aborted"),
+        ("p1 commit info again a:0-4\n p1 abort info", "unknown"),
+        ("p1 commit none again a:0-4\n p1 abort none", "unknown"),
+        ("p1 commit fail again a:0-4\n p1 abort fail", "aborted"),
+    ],
+)
+def test_the_end_of_a_transaction_decides_all_of_it(history: str, fate: str) -> None:
+    assert fates(history) == [f"p1 a 0-4 {fate}"]
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ("p2 send ok a:0-4", ["p2 a 0-4 committed"]),
+        ("p2 send fail a:0-4", ["p2 a 0-4 never sent"]),
+        ("p2 send none a:0-4", ["p2 a 0-4 unknown"]),
+        ("p2 send info a:0-4", ["p2 a 0-4 unknown"]),
+        ("p2 send info a:0-4 +a:0-4", ["p2 a 0-4 committed"]),
+        ("p2 send info a:0-9 +a:2-4 -a:9", [
+            "p2 a 0-1 unknown", "p2 a 2-4 committed", "p2 a 5-8 unknown", "p2 a 9-9 never sent"]),
+        ("p2 send info a:0-9 +a:0-4 +a:0-4", ["p2 a 0-4 committed", "p2 a 5-9 unknown"]),
+        ("p2 send info a:0-4 b:0-4 +b:0-4", ["p2 a 0-4 unknown", "p2 b 0-4 committed"]),
+        ("p2 send ok a:0-4\n p2 send info a:5-9 -a:5-9", ["p2 a 0-4 committed", "p2 a 5-9 never sent"]),
+    ],
+)  # fmt: skip
+def test_delivery_reports_decide_without_transactions(history: str, expected: list[str]) -> None:
+    assert fates(history, PLAIN) == expected
+
+
+def test_what_a_killed_client_may_have_sent_is_aborted_to_the_end() -> None:
+    found = fates("p1 commit ok a:0-4\n p1 begin")
+
+    assert found == [
+        "p1 a 0-4 committed", "p1 a 5-end aborted",
+        "p1 b 0-end aborted", "p1 i 0-end aborted", "p1 o 0-end aborted",
+    ]  # fmt: skip
+
+
+def test_a_begun_transaction_that_ended_has_no_tail() -> None:
+    assert fates("p1 begin\n p1 commit ok a:0-4") == ["p1 a 0-4 committed"]
+
+
+def test_an_abandoned_transaction_was_never_asked_to_commit() -> None:
+    assert intervals(fold([history({**COMMIT, "f": "abandon"})])) == ["p1 a 0-9 aborted"]
+
+
+def test_intervals_are_sorted_by_lane_whatever_the_order_of_files_and_operations() -> None:
+    text = "p1 commit ok a:0-4 b:0-2\n p2 send ok a:0-9\n p1 abort ok b:3-4\n p1 commit info a:5-6"
+    expected = [
+        "p1 a 0-4 committed", "p1 a 5-6 unknown",
+        "p1 b 0-2 committed", "p1 b 3-4 aborted", "p2 a 0-9 committed",
+    ]  # fmt: skip
+
+    assert fates(text, PLAIN) == expected
+    assert intervals(fold([history(COMMIT), other_client()])) == intervals(
+        fold([other_client(), history(COMMIT)])
+    )
+
+
+def other_client() -> HistoryFile:
+    file = history({**COMMIT, "producer": 2}, name="p2")
+    return HistoryFile(file.path, (file._data or b"").replace(b'"producer": 1', b'"producer": 2'))
+
+
+def history(*lines: dict[str, Any], name: str = "p1") -> HistoryFile:
+    opening = {"type": "open", "format": 1, "run": "r", "client": name, "role": "producer", "host": "h",
+               "pid": 1, "clock": "c"}  # fmt: skip
+    declared = {"type": "producer", "producer": 1, "lanes": [["t", 0]], "transactional_id": "x"}
+    clocks = {"mono": 1, "wall": 1}
+    text = "".join(json.dumps({**line, **clocks}) + "\n" for line in (opening, declared, *lines))
+    return HistoryFile(Path(f"{name}.jsonl"), text.encode())
+
+
+COMMIT = {"type": "invoke", "f": "commit", "op": 0, "producer": 1, "txn": 1, "sent": [[0, 0, 9]]}
+
+
+@pytest.mark.parametrize(
+    ("lines", "problem"),
+    [
+        ([COMMIT, {**COMMIT, "op": 1, "txn": 2, "sent": [[0, 9, 12]]}], "handed over twice"),
+        ([{**COMMIT, "sent": [[7, 0, 9]]}], "never declared"),
+        ([{**COMMIT, "sent": [[0, 9, 0]]}], "ends before it begins"),
+        ([{"type": "ok", "f": "send", "op": 5, "acked": [[0, 0, 0, 7]]}, COMMIT], "sent nothing"),
+        ([COMMIT, {"type": "ok", "f": "commit", "op": 0}, {**COMMIT, "f": "abort", "op": 1, "sent": []},
+          {"type": "ok", "f": "abort", "op": 1}], "both committed and aborted"),
+    ],
+    ids=["overlap", "undeclared lane", "backwards", "acknowledged nothing", "both"],
+)  # fmt: skip
+def test_a_history_that_contradicts_itself_is_said(lines: list[dict[str, Any]], problem: str) -> None:
+    assert problem in " ".join(fold([history(*lines)]).problems)
+
+
+def test_one_producer_number_in_two_files_is_said() -> None:
+    ledger = fold([history(COMMIT), history(name="p2")])
+
+    assert "declared by another client too" in ledger.problems[0]
+
+
+def test_a_single_producer_need_not_be_named_on_every_line() -> None:
+    line = {key: value for key, value in COMMIT.items() if key != "producer"}
+
+    assert intervals(fold([history(line)])) == ["p1 a 0-9 unknown"]
+
+
+def test_operations_the_fold_does_not_know_are_counted_and_left_alone() -> None:
+    flush = {"type": "invoke", "f": "flush", "op": 7}
+    ledger = fold([history(flush, {**flush, "type": "ok"}, COMMIT)])
+
+    assert intervals(ledger) == ["p1 a 0-9 unknown"]
+    assert ledger.operations == 5
+
+
+def test_a_damaged_line_is_named() -> None:
+    file = HistoryFile(Path("p1.jsonl"), b'{"type":"open"}\n')
+    with pytest.raises(UsageError, match=r"p1\.jsonl:1"):
+        fold([file])
+    with pytest.raises(UsageError, match="no opening line"):
+        fold([HistoryFile(Path("p1.jsonl"), b'{"type":"close","mono":1,"wall":1,"reason":"x"}\n')])
+
+
+def test_memory_grows_with_intervals_and_not_with_records() -> None:
+    def of(size: int) -> Ledger:
+        sent = [[0, n * size, n * size + size - 1] for n in range(100)]
+        return fold([history(*[{**COMMIT, "op": n, "txn": n, "sent": [one]} for n, one in enumerate(sent)])])
+
+    small, large = of(1), of(10**6)
+
+    assert small.nbytes == large.nbytes
+    assert small.nbytes / 100 < 100
+
+
+def test_columns_are_the_same_whatever_the_block_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [{**COMMIT, "op": n, "txn": n, "sent": [[0, n, n]]} for n in range(50)]
+    whole = fold([history(*lines)])
+    blocks = HistoryFile.blocks
+    monkeypatch.setattr(HistoryFile, "blocks", lambda self, size=97: blocks(self, size))
+    pieces = fold([history(*lines)])
+
+    assert intervals(pieces) == intervals(whole)
+    assert np.array_equal(pieces.groups.ask_line, whole.groups.ask_line)
