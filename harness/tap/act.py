@@ -69,7 +69,7 @@ def _keep(relay: Relay, flow: Flow, exchange: Exchange, frame: bytes, armed: Arm
     if flow is relay.request:
         exchange.hit = hit
     flow.keep(frame)
-    kept = relay.hub.keep(armed, hit, relay, flow)
+    kept = relay.hub.keep(armed, hit, relay, flow, exchange)
     if rule.verb == "delay":
         assert rule.seconds is not None
         kept.after(rule.seconds, kept.release)

@@ -133,14 +133,17 @@ class Hub:
             return f"undecodable: {error}"
         return ", ".join(facts.refusals) or "NONE"
 
-    def keep(self, armed: Armed, hit: Hit, relay: Relay, flow: Flow) -> Kept:
+    def keep(self, armed: Armed, hit: Hit, relay: Relay, flow: Flow, exchange: Exchange) -> Kept:
         """Keep a frame of a flow until it is released."""
 
         def deliver(wanted: bool) -> None:
+            if not wanted:  # a stream cannot go on with a frame missing
+                flow.silence()
+                if flow is relay.request:
+                    relay.forget(exchange)
             flow.go_on(deliver=wanted)
             if not wanted:
                 relay.drop_client(armed.rule.id)
-                flow.silence()
 
         kept = Kept(self, armed, hit, deliver, lambda: not relay.client.ended)
         self.kept.append(kept)

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from harness.tap.hub import Hub, Kept
 
 _DIAL_LIMIT_S = 5.0
-_LINGER_S = 10.0
+LINGER_S = 10.0
 _MOST_ASKED = 100_000
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Exchange:
     """A request that waits for its answer."""
 
@@ -109,7 +109,7 @@ class Relay:
     def linger(self) -> None:
         """Close in a while, whatever the other side does."""
         if self._linger is None and not self._closed:
-            self._linger = self.hub.loop.call_later(_LINGER_S, self.close)
+            self._linger = self.hub.loop.call_later(LINGER_S, self.close)
 
     def close(self) -> None:
         """End both sides and close the account."""
@@ -146,7 +146,8 @@ class Relay:
 
     def forget(self, exchange: Exchange) -> None:
         """No answer will come to this request."""
-        self._asked.remove(exchange)
+        if exchange in self._asked:
+            self._asked.remove(exchange)
 
     def _strange(self, flow: Flow, piece: Piece) -> None:
         if piece.kind is Kind.OVERSIZED:

@@ -54,9 +54,10 @@ class Server:
 
     def listen(self) -> None:
         """Open the doors for clients."""
-        for broker, port in self.listens.items():
+        for broker, port in list(self.listens.items()):
             door = socket.create_server((HOST, port), backlog=_BACKLOG)
             door.setblocking(False)
+            self.listens[broker] = door.getsockname()[1]
             self._sockets.append(door)
             self.hub.loop.add_reader(door, self._accept, door, broker)
 
