@@ -23,7 +23,7 @@ from harness.ledger.model import (
     Ledger,
     Ownership,
 )
-from harness.ledger.scan import COMMIT, INFO, NO_ANSWER, OK, SEND, Scan, scan
+from harness.ledger.scan import ABANDON, COMMIT, INFO, NO_ANSWER, OK, SEND, Scan, scan
 from harness.observation import Ints
 
 
@@ -69,7 +69,7 @@ def _fold_file(ledger: Ledger, scanned: Scan) -> None:
     answers = _answers(scanned, ends[:, 2])
     _default_producer(ledger, scanned)
     scanned.good = np.sort(scanned.done[scanned.done[:, 1] == OK, 2])
-    scanned.waiting = ends[answers.kind == NO_ANSWER]
+    scanned.waiting = ends[(answers.kind == NO_ANSWER) & (ends[:, 3] != ABANDON)]
     sends = np.flatnonzero(ends[:, 3] == SEND)
     closes = np.flatnonzero(ends[:, 3] != SEND)
     owner = np.zeros(len(ends), np.int64)

@@ -40,8 +40,9 @@ from harness.observation import Ints
 COMMIT: Final = 0
 ABORT: Final = 1
 SEND: Final = 2
-ENDS: Final = {"commit": COMMIT, "abort": ABORT, "abandon": ABORT, "send": SEND}
-"""Operations that say what was sent; abandoning is an abort that was never asked for."""
+ABANDON: Final = 3
+ENDS: Final = {"commit": COMMIT, "abort": ABORT, "send": SEND, "abandon": ABANDON}
+"""Operations that say what was sent; abandoning asks for nothing, and so nothing answers it."""
 
 NO_ANSWER: Final = 0
 OK: Final = 1

@@ -249,6 +249,9 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         ),
     },
     "stalled": {
+        "given up, which nobody answers": Tiny(
+            "p1 commit ok a:0-4\n p1 abandon none a:5-9\n @500 p1 close", {"a": "p1:0-4"}
+        ),
         "slow, and within the bound": Tiny("@1-50 p1 commit ok a:0-4", {"a": "p1:0-4"}),
         "slow while a fault was active": Tiny(
             "@1 fault f1 intent\n @2 fault f1 bite\n @3-100 p1 commit ok a:0-4\n @99 fault f1 healed",

@@ -6,6 +6,7 @@ A history is one event a line, at 1 s intervals unless `@seconds` says otherwise
     p1 abort info a:10-19         answers are ok, fail, info, or none (the client was killed)
     p1 commit ok again            the same transaction's end is asked for once more
     p1 begin                      a transaction is begun; nothing more is written down about it
+    p1 abandon none a:0-4         a transaction is given up
     p2 send ok a:0-4>100          no transactions; acknowledged at offset 100 (`>` may be left out)
     p2 send info a:0-9 +a:0-4 -a:9    of an unclear send, + is known to be written, - is known not to be
     p1 init ok                    p1 got its producer id
@@ -183,9 +184,9 @@ class _Writers:
     def _operation(self, who: str, what: str, rest: list[str], at: float, until: float) -> None:
         op = self.ops[who] = self.ops.get(who, -1) + 1
         asked: dict[str, Any] = {"type": "invoke", "f": what, "op": op}
-        if what in ("commit", "abort", "begin", "send", "offsets", "init"):
+        if what in ("commit", "abort", "abandon", "begin", "send", "offsets", "init"):
             asked["producer"] = int(who[1:])
-        if what in ("commit", "abort", "begin", "offsets"):
+        if what in ("commit", "abort", "abandon", "begin", "offsets"):
             asked["txn"] = self.txn.get(who, 1)
         if what == "offsets":
             offsets = [(*LANES[w[0]], int(w[2:])) for w in rest]
@@ -199,7 +200,7 @@ class _Writers:
         if sent:
             asked["sent"] = [row[:3] for row in sent]
         self.write(who, at, **asked)
-        if what in ("commit", "abort") and not again:
+        if what in ("commit", "abort", "abandon") and not again:
             self.txn[who] = self.txn.get(who, 1) + 1
         if answer == "none":
             return
