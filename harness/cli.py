@@ -135,6 +135,27 @@ def logs(node: str, lines: int, state_path: Path | None) -> None:
     click.echo(lifecycle.attach(_state(state_path)).node(node).log(lines), nl=False)
 
 
+@cli.command(
+    epilog="\b\nExample:  eos tool features describe\n"
+    "          eos tool dump-log kafka-1 orders-0 --print-data-log",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@state_option
+@click.argument("name")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def tool(name: str, arguments: tuple[str, ...], state_path: Path | None) -> None:
+    """Run a command-line tool of Kafka itself, over the door without faults (DIRECT).
+
+    NAME is features, topics, configs, groups, transactions, metadata-quorum, producer-perf or another one: a
+    wrong name lists them all. ARGUMENTS are those of Kafka's own tool; `eos tool topics --help` shows them.
+
+    `dump-log NODE TOPIC-PARTITION` reads the segment files of a replica, and decodes Kafka's own topics.
+    """
+    from harness.tool import run_tool
+
+    run_tool(_state(state_path), name, list(arguments), report)
+
+
 @cli.command(epilog="Example:  eos doctor --backend compose")
 @backend_option
 @state_option

@@ -12,18 +12,19 @@ import msgspec
 from harness.cluster.backend import capabilities_of
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, Ports, node_name
 from harness.cluster.netlinks import NetLinks
-from harness.cluster.nodes import Condition, NodeStatus, Role
+from harness.cluster.nodes import Condition, NodeStatus, Role, segments_in
 from harness.cluster.settings import heap_options, jvm_options
 from harness.cluster.state import BackendName, ClusterRecord, State
 from harness.errors import RefusedError
 from harness.provision.paths import checkout_dir
 from harness.waits import wait_until
-from harness.wire.docker import Engine, compose_up, write_env_file
+from harness.wire.docker import Engine, compose_up, copy_out, write_env_file
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
 STOP_LIMIT_S = 20
+_DATA = "/var/lib/kafka/data"  # KAFKA_LOG_DIRS of docker-compose.yml
 
 
 class ContainerNode:
@@ -93,6 +94,11 @@ class ContainerNode:
     def log(self, lines: int = 200) -> str:
         """The end of its output."""
         return self.container.logs(tail=lines).decode(errors="replace")
+
+    def segments(self, partition: str, scratch: Path) -> list[Path]:
+        """Copies of the segment files of its replica of a partition."""
+        copy_out(self.container, f"{_DATA}/{partition}", scratch)
+        return segments_in(scratch / partition, self.name, partition)
 
 
 class ComposeBackend:

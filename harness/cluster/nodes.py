@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 from typing import Literal, Protocol
+
+from harness.errors import UsageError
 
 Role = Literal["broker", "controller", "proxy"]
 
@@ -74,3 +77,18 @@ class Node(Protocol):
     def log(self, lines: int = 200) -> str:
         """The end of what it wrote."""
         ...
+
+    def segments(self, partition: str, scratch: Path) -> list[Path]:
+        """The segment files of its replica of a partition, copied to `scratch` if they are out of reach."""
+        ...
+
+
+def segments_in(folder: Path, node: str, partition: str) -> list[Path]:
+    """The segment files of a replica's folder, in the order of their offsets."""
+    found = sorted(folder.glob("*.log"))
+    if not found:
+        raise UsageError(
+            f"{node} has no replica of {partition}",
+            "`eos tool topics --describe` shows which nodes have which partitions",
+        )
+    return found

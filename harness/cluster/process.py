@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harness.cluster.backend import capabilities_of
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, Ports, node_name
-from harness.cluster.nodes import Condition, NodeStatus, Role
+from harness.cluster.nodes import Condition, NodeStatus, Role, segments_in
 from harness.cluster.settings import heap_options, jvm_options, settings_for
 from harness.cluster.state import BackendName, ClusterRecord, State
 from harness.errors import RefusedError
@@ -83,6 +83,10 @@ class ProcessNode:
                 return "".join(deque(file, maxlen=lines))
         except FileNotFoundError:
             return ""
+
+    def segments(self, partition: str, scratch: Path) -> list[Path]:  # noqa: ARG002  # they are within reach
+        """The segment files of its replica of a partition."""
+        return segments_in(self.folder / "data" / partition, self.name, partition)
 
     def _signal(self, what: signal.Signals, expected: Condition) -> None:
         pid = self._pid()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.provision.jars import ensure_jars
+from harness.provision.jars import class_path, ensure_jars
 from harness.provision.java import find_java
 from harness.provision.paths import cache_dir, cache_lock
 from harness.waits import wait_until
@@ -82,17 +82,21 @@ _LOG_OPTIONS = (
 )
 
 
+def cached_runtime() -> KafkaRuntime:
+    """How the runtime of these jars and this Java is called and where it stands, made or not."""
+    java = find_java()
+    jar_path = os.pathsep.join(str(jar) for jar in class_path("kafka"))
+    # An archive fits one JVM and one class path only: another of either makes another archive.
+    key = hashlib.sha256(f"{java.executable.resolve()} {java.version} {jar_path}".encode()).hexdigest()[:16]
+    folder = cache_dir() / f"kafka-runtime-{key}"
+    return KafkaRuntime(java.executable, jar_path, folder / "classes.jsa", folder / "bootstrap.checkpoint")
+
+
 def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
     """Fetch and make what is missing; at once where all is there."""
-    jars = ensure_jars(report, "kafka")
-    java = find_java()
-    class_path = os.pathsep.join(str(jar) for jar in jars)
-    # An archive fits one JVM and one class path only: another of either makes another archive.
-    key = hashlib.sha256(f"{java.executable.resolve()} {java.version} {class_path}".encode()).hexdigest()[:16]
-    folder = cache_dir() / f"kafka-runtime-{key}"
-    runtime = KafkaRuntime(
-        java.executable, class_path, folder / "classes.jsa", folder / "bootstrap.checkpoint"
-    )
+    ensure_jars(report, "kafka")
+    runtime = cached_runtime()
+    folder = runtime.archive.parent
     if folder.exists():
         return runtime
     with cache_lock():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tarfile
+import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -121,6 +123,22 @@ class Engine:
             network.remove()
         for volume in self.client.volumes.list(filters=filters):
             volume.remove(force=True)
+
+
+def copy_out(container: Container, path: str, target: Path) -> None:
+    """Copy a folder out of a container, running or not, into `target`; nothing if it is not there."""
+    from docker.errors import NotFound
+
+    with tempfile.TemporaryFile(dir=target) as packed:
+        try:
+            chunks, _ = container.get_archive(path)
+        except NotFound:
+            return
+        for chunk in chunks:
+            packed.write(chunk)
+        packed.seek(0)
+        with tarfile.open(fileobj=packed) as archive:
+            archive.extractall(target, filter="data")
 
 
 def compose_up(project_folder: Path, env_file: Path) -> None:
