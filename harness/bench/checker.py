@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -148,11 +149,10 @@ def run_naive(transactions: int) -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         seconds, wrong = timed(lambda: naive(Path(name), observation))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    print(
-        f"naive, record by record: {transactions} transactions in {seconds.wall:.2f} s ({wrong} wrong): "
-        f"{transactions * RECORDS / seconds.wall / 1e6:.2f} M records/s, "
-        f"{peak * 1024 / transactions:.0f} bytes a transaction"
-    )
+    print(f"naive, record by record: {transactions} transactions in {seconds.wall:.2f} s, {wrong} wrong")
+    for name, total in (("wall", seconds.wall), ("processor", seconds.cpu)):
+        print(f"  by {name}: {transactions * RECORDS / total / 1e6:.2f} M records/s")
+    print(f"  memory: {peak * 1024 / transactions:.0f} bytes a transaction")
 
 
 def run(transactions: int) -> None:
@@ -195,6 +195,7 @@ def _report(transactions: int, size: int, took: tuple[Seconds, Seconds], ledger:
 
 def main() -> None:
     """Run the sizes that were asked for, each in a process of its own, then the naive check."""
+    print(f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transactions", type=int, action="append")
     parser.add_argument("--naive-transactions", type=int, default=200_000)

@@ -8,11 +8,11 @@ inits) are decoded in full.
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -74,14 +74,14 @@ OTHERWISE: Final = {
 }
 
 
-def _codes(slims: list[_Slim]) -> Ints:
+def _codes(slims: Sequence[_Loose]) -> Ints:
     try:
         return _column([CODES[x.type][x.f] for x in slims])
     except KeyError:
-        return _column([CODES[x.type].get(x.f, OTHERWISE.get(x.type, _RARE)) for x in slims])
+        return _column([CODES.get(x.type, {}).get(x.f, OTHERWISE.get(x.type, _RARE)) for x in slims])
 
 
-class _Slim(msgspec.Struct, gc=False):
+class _Loose(msgspec.Struct, gc=False):
     type: str
     f: str = ""
     op: int = -1
@@ -91,6 +91,14 @@ class _Slim(msgspec.Struct, gc=False):
     sent: tuple[tuple[int, int, int], ...] = ()
     acked: tuple[tuple[int, int, int, int], ...] = ()
     failed: tuple[tuple[int, int, int], ...] = ()
+
+
+class _Slim(_Loose, gc=False):
+    # Literals are decoded into strings that exist already: no new string, and no new hash of it, a line.
+    type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "fault", "close"]
+    f: Literal["", "init", "begin", "commit", "abort", "abandon", "send", "send_offsets", "poll", "await"] = (
+        ""
+    )
 
 
 class At(NamedTuple):
@@ -165,7 +173,7 @@ class _Columns:
         self.widths = {"ends": 6, "sent": 4, "done": 4, "acked": 6, "failed": 4}
         self.rows = 0
 
-    def asked(self, asks: list[_Slim], lines: Ints) -> None:
+    def asked(self, asks: Sequence[_Loose], lines: Ints) -> None:
         # One comprehension a column: building a tuple a line costs twice as much.
         self._add(
             "ends",
@@ -179,12 +187,12 @@ class _Columns:
             ],
         )
         sent = [x.sent for x in asks]
-        triples = _column(list(chain.from_iterable(chain.from_iterable(sent)))).reshape(-1, 3)
+        triples = np.fromiter(chain.from_iterable(chain.from_iterable(sent)), np.int64).reshape(-1, 3)
         owners = np.repeat(np.arange(self.rows, self.rows + len(asks)), _column([len(one) for one in sent]))
         self.tables["sent"].append(np.column_stack([owners, triples]))
         self.rows += len(asks)
 
-    def answered(self, answers: list[_Slim], kinds: Ints, lines: Ints) -> None:
+    def answered(self, answers: Sequence[_Loose], kinds: Ints, lines: Ints) -> None:
         self._add(
             "done",
             [
@@ -211,16 +219,9 @@ class _Columns:
 def scan(history: HistoryFile) -> Scan:
     """Read one history file in bounded memory, but for the columns that the fold needs."""
     result, columns = Scan(history.name), _Columns()
-    decoder = msgspec.json.Decoder(_Slim)
     with _no_garbage_collection():
         for block in history.blocks():
-            try:
-                _scan_block(history, block, decoder.decode_lines(block.data), result, columns)
-            except (msgspec.DecodeError, KeyError):
-                # Decode again line by line, to say which line it is.
-                for number, data in enumerate(block.data.splitlines(), block.first_line):
-                    decode_line(msgspec.json.Decoder(Line), data, history.path, number)
-                raise
+            _scan_block(history, block, _decode(history, block), result, columns)
     result.lines, result.torn = history.lines, history.torn is not None
     for name in ("ends", "sent", "done", "acked", "failed"):
         setattr(result, name, columns.whole(name))
@@ -228,8 +229,26 @@ def scan(history: HistoryFile) -> Scan:
     return result
 
 
+_SLIM: Final = msgspec.json.Decoder(_Slim)
+_LOOSE: Final = msgspec.json.Decoder(_Loose)
+
+
+def _decode(history: HistoryFile, block: Block) -> Sequence[_Loose]:
+    try:
+        return _SLIM.decode_lines(block.data)
+    except msgspec.DecodeError:
+        pass  # an operation of a user's own, or a damaged line: the next two steps tell which
+    try:
+        return _LOOSE.decode_lines(block.data)
+    except msgspec.DecodeError:
+        decoder = msgspec.json.Decoder(Line)
+        for number, data in enumerate(block.data.splitlines(), block.first_line):
+            decode_line(decoder, data, history.path, number)
+        raise
+
+
 def _scan_block(
-    history: HistoryFile, block: Block, slims: list[_Slim], result: Scan, columns: _Columns
+    history: HistoryFile, block: Block, slims: Sequence[_Loose], result: Scan, columns: _Columns
 ) -> None:
     codes = _codes(slims)
     lines = np.arange(block.first_line, block.first_line + len(slims))

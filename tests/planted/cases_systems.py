@@ -43,6 +43,19 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             piped(TEN, PIPE.replace("group i:10", "group i:9"), consumed=9),
             {"offset_drift"},
         ),
+        "no transaction said where it stood": (
+            piped(TEN, "p1 commit ok i:0-9\n p9 commit ok o:0-9", consumed=5),
+            {"offset_drift"},
+        ),
+        "moved by an aborted transaction": (
+            piped(
+                FIVE,
+                "p1 commit ok i:0-9\n p9 offsets i:5\n p9 commit ok o:0-4\n p9 offsets i:10\n"
+                "p9 abort ok o:5-9\n group i:10",
+                consumed=5,
+            ),
+            {"offset_drift"},
+        ),
         "went beyond everything that was committed": (
             piped(FIVE, "p1 commit ok i:0-9\n p9 offsets i:5\n p9 commit ok o:0-4\n group i:6", consumed=5),
             {"offset_drift"},

@@ -101,6 +101,10 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"inconsistent_offset", "reordered"},
         ),
+        "within a long run, behind a short one that agrees": (
+            Tiny("p2 send ok a:0-9\n r1 read a@2 p2:2\n r2 read a@5 p2:7", {"a": "p2:0-9"}, PLAIN),
+            {"inconsistent_offset"},
+        ),
         "one reader, twice": (
             Tiny("p1 commit ok a:0-4\n r1 read a@1 p1:1\n r1 read a@1 p1:2", {"a": "p1:0-4"}),
             {"inconsistent_offset"},

@@ -167,6 +167,11 @@ def test_a_damaged_line_is_named() -> None:
         fold([HistoryFile(Path("p1.jsonl"), b'{"type":"close","mono":1,"wall":1,"reason":"x"}\n')])
 
 
+def test_a_line_of_no_known_type_is_named() -> None:
+    with pytest.raises(UsageError, match=r"p1\.jsonl:3: not a history line"):
+        fold([history({"type": "thought"})])
+
+
 def test_memory_grows_with_intervals_and_not_with_records() -> None:
     def of(size: int) -> Ledger:
         sent = [[0, n * size, n * size + size - 1] for n in range(100)]
