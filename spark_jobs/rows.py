@@ -1,0 +1,102 @@
+"""The rows that a scan hands on: 1/256 of the records, whatever they say.
+
+One table for everything keeps the scan one pass: a row says in `kind` what it stands for. Only numpy and
+pyarrow are imported here, because workers load this file.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+WORD: Final = 0  # sequences of one lane in one partition: bits, and how often they were read
+ORIGIN: Final = 1  # inputs that outputs were made from: bits and how often
+RUN: Final = 2  # neighbours in the log with neighbouring sequences: word = first sequence, n = how many
+FOREIGN: Final = 3  # records of nobody in this run: n, and why in detail (an example has lo >= 0)
+CLASH: Final = 4  # a second record at one offset: word = its sequence, b0 = the other's
+RECORD: Final = 5  # one record by name: word = sequence, lo = offset
+LATE: Final = 6  # one record behind a later one: word = sequence, lo = offset, b0, hi = the later one's
+
+BITS: Final = ("b0", "b1", "b2", "b3")
+_INTS: Final = ("part", "word", *BITS, "n", "aborted", "late", "lo", "hi")
+INT_COLUMNS: Final = ("kind", "window", "producer", "lane", *_INTS)
+SCHEMA: Final = pa.schema(
+    [pa.field("run", pa.string())]
+    + [pa.field(name, pa.int32()) for name in ("kind", "window", "producer", "lane")]
+    + [pa.field(name, pa.int64()) for name in _INTS]
+    + [pa.field("detail", pa.string())]
+)
+DDL: Final = ", ".join(
+    f"{f.name} {({pa.string(): 'string', pa.int32(): 'int'}).get(f.type, 'bigint')}" for f in SCHEMA
+)
+
+WORD_SEQS: Final = 256
+MAX_WINDOWS: Final = 10**5
+MAX_RUNS: Final = 90
+"""A lane's key is run, window, producer, lane in one int64: this many runs and windows fit."""
+
+_PRODUCERS: Final = 10**6
+_LANES: Final = 10**5
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
+Columns = dict[str, Any]
+
+
+class LaneKey(NamedTuple):
+    """What a lane's key is made of."""
+
+    run: Ints
+    window: Ints
+    producer: Ints
+    lane: Ints
+
+
+def pack(run: Ints, window: Ints, producer: Ints, lane: Ints) -> Ints:
+    """Make one number of run, window, producer and lane; numbers of one window lie together."""
+    packed: Ints = ((run * MAX_WINDOWS + window) * _PRODUCERS + producer) * _LANES + lane
+    return packed
+
+
+def unpack(key: Ints) -> LaneKey:
+    """Take a lane's key apart."""
+    rest, lane = np.divmod(key, _LANES)
+    rest, producer = np.divmod(rest, _PRODUCERS)
+    run, window = np.divmod(rest, MAX_WINDOWS)
+    return LaneKey(run, window, producer, lane)
+
+
+def to_batch(columns: Columns, size: int) -> pa.RecordBatch:
+    """Make an Arrow batch of some columns; what is not given is zero, or no text."""
+    arrays = []
+    for field in SCHEMA:
+        given = columns.get(field.name)
+        if isinstance(given, pa.Array):
+            arrays.append(given)
+        elif field.type == pa.string():
+            arrays.append(pa.array(given if given is not None else [None] * size, pa.string()))
+        else:
+            values = np.zeros(size, np.int64) if given is None else np.broadcast_to(given, (size,))
+            arrays.append(pa.array(values.astype(field.type.to_pandas_dtype(), copy=False)))
+    return pa.RecordBatch.from_arrays(arrays, schema=SCHEMA)
+
+
+def bits_of(table: Columns | pa.Table) -> Words:
+    """Return the four quarters of every word as one (n, 4) table of unsigned numbers."""
+    columns = [np.asarray(table[name]).astype(np.int64, copy=False) for name in BITS]
+    return np.column_stack(columns).view(np.uint64) if len(columns[0]) else np.zeros((0, 4), np.uint64)
+
+
+def group_starts(*keys: npt.NDArray[Any]) -> Ints:
+    """Return where a new group begins in sorted columns."""
+    if not len(keys[0]):
+        return np.zeros(0, np.int64)
+    new = np.ones(len(keys[0]), np.bool_)
+    new[1:] = False
+    for key in keys:
+        new[1:] |= key[1:] != key[:-1]
+    return np.flatnonzero(new)

@@ -1,0 +1,141 @@
+"""Generated logs: a few bytes of every way in which a topic can be wrong, and many in which it is right."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from harness.observation import Meta, Observation, Window
+from harness.observing import Records, observe
+from harness.record import Identity, NotARecordError, Origin, decode, encode
+from spark_jobs import rows as row
+from spark_jobs.account import Account
+from spark_jobs.rescan import scan_late, scan_records
+from spark_jobs.scan import Wanted, scan_words
+
+RUN = "abcd1234"
+FLAWS = ("drop", "duplicate", "elsewhere", "swap", "foreign", "clash")
+Value = bytes | None
+
+
+@dataclass
+class Log:
+    """What stands in a topic: partition, offset and value, in offset order."""
+
+    partitions: int
+    rows: list[tuple[int, int, Value]] = field(default_factory=list)
+
+    def windows(self) -> list[Window]:
+        return [Window("t", p, 0, 10**9, 10**9, 10**9) for p in range(self.partitions)]
+
+    def batches(self, size: int) -> Iterator[pa.RecordBatch]:
+        for at in range(0, len(self.rows), size):
+            window, offset, value = zip(*self.rows[at : at + size], strict=True)
+            arrays = [
+                pa.array(window, pa.int32()),
+                pa.array(offset, pa.int64()),
+                pa.array(value, pa.binary()),
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=["window", "offset", "value"])
+
+
+@dataclass
+class Shape:
+    """How large a generated log is."""
+
+    partitions: int
+    producers: int
+    first: int
+    sends: int
+    most: int = 10
+
+
+def draw_shape(rng: random.Random) -> Shape:
+    return Shape(
+        rng.choice([1, 2, 3, 8]), rng.choice([1, 2, 5, 40]), rng.choice([0, 0, 250, 5 * 10**9]),
+        rng.choice([0, 1, 5, 100, 600]),
+    )  # fmt: skip
+
+
+def draw_flaws(rng: random.Random) -> dict[str, float]:
+    flaws = {name: rng.choice([0, 0, 0.002, 0.05, 0.3]) for name in FLAWS}
+    return dict.fromkeys(FLAWS, 0.0) if rng.random() < 0.2 else flaws
+
+
+def generate(rng: random.Random, shape: Shape, flaws: dict[str, float]) -> Log:
+    parts: list[list[Value]] = [[] for _ in range(shape.partitions)]
+    next_seq: dict[tuple[int, int], int] = {}
+    for _ in range(shape.sends):
+        producer, lane = rng.randrange(shape.producers), rng.randrange(shape.partitions)
+        for _ in range(rng.choice([1, 3, shape.most])):
+            seq = next_seq.get((producer, lane), shape.first)
+            next_seq[producer, lane] = seq + 1
+            if rng.random() >= flaws["drop"]:
+                _append(rng, parts, flaws, (producer, lane, seq))
+    for part in parts:
+        for _ in range(int(len(part) * flaws["swap"])):
+            i, j = rng.randrange(len(part)), rng.randrange(len(part))
+            part[i], part[j] = part[j], part[i]
+    log = Log(shape.partitions)
+    for partition, part in enumerate(parts):
+        offset = rng.randrange(5)
+        for value in part:
+            log.rows.append((partition, offset, value))
+            if rng.random() < flaws["clash"]:
+                log.rows.append((partition, offset, rng.choice(part)))
+            offset += rng.choice([1, 1, 1, 1, 2, 5])
+    return log
+
+
+def _append(
+    rng: random.Random, parts: list[list[Value]], flaws: dict[str, float], name: tuple[int, int, int]
+) -> None:
+    producer, lane, seq = name
+    origin = Origin(producer, lane, seq, rng.randrange(2), 7) if producer % 2 else None
+    identity = Identity(RUN, producer, lane, seq, seq % 10**9 // 7, rng.choice("cccan"), origin)
+    value = encode(identity, b"x" * rng.choice([0, 0, 5]))
+    parts[lane].append(value)
+    if rng.random() < flaws["duplicate"]:
+        parts[lane].append(value)
+    if rng.random() < flaws["elsewhere"]:
+        parts[rng.randrange(len(parts))].append(value)
+    if rng.random() < flaws["foreign"]:
+        strange = [
+            b"junk", None, value[:30] + b"x" + value[31:], value.replace(RUN.encode(), b"zzzz9999"),
+            value[:46] + b"q" + value[47:], value[:40] + b":" + value[41:], b"",
+        ]  # fmt: skip
+        parts[lane].append(rng.choice(strange))
+
+
+def reference(log: Log) -> tuple[Observation, int]:
+    """What the plain observer makes of a log, and how many of its records are foreign."""
+    records, foreign = Records(), 0
+    for partition, offset, value in log.rows:
+        try:
+            identity = decode(value)
+        except NotARecordError:
+            foreign += 1
+            continue
+        if identity.run == RUN:
+            records.add(partition, offset, identity)
+        else:
+            foreign += 1
+    meta = Meta(witness="reference", kind="reference", windows=log.windows(), complete=True)
+    return observe(meta, records), foreign
+
+
+def by_words(log: Log, batch: int, *, meta: Meta | None = None) -> Observation:
+    """What the bit words make of a log, without a Spark session."""
+    wanted = Wanted(RUN, with_runs=True)
+
+    def table(scan: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> pa.Table:
+        return pa.Table.from_batches(list(scan(log.batches(batch))), row.SCHEMA)
+
+    meta = meta or Meta(witness="spark", kind="spark", windows=log.windows(), complete=True)
+    account = Account(meta, table(scan_words(wanted)))
+    doubts = account.doubts()
+    records = table(scan_records(wanted, doubts.words()))
+    return account.close(records, table(scan_late(wanted, doubts.lanes, doubts.earlier)))
