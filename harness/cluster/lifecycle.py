@@ -15,6 +15,7 @@ from harness.cluster.layout import choose_ports, cluster_name
 from harness.cluster.settings import Profile
 from harness.cluster.state import BackendName, ClusterRecord, State
 from harness.errors import RefusedError
+from harness.wire import processes
 from harness.wire.admin import random_cluster_id
 
 Report = Callable[[str], None]
@@ -125,7 +126,11 @@ def _reuse(
 
 
 def _destroy(state: State, record: ClusterRecord) -> None:
+    state.end_clients()
     make_backend(state, record).destroy()
+    # Beside containers too there may be processes of ours, such as the wire tap.
+    processes.end_all(f"{state.nodes}/")
+    shutil.rmtree(state.nodes, ignore_errors=True)
     shutil.rmtree(state.intents, ignore_errors=True)
     state.forget()
 

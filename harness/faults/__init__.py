@@ -1,6 +1,16 @@
 """Faults: what can be done to links, nodes and clients, each with proof that it bit and that it healed."""
 
 from harness.faults.client import CrashClient, Zombie
+from harness.faults.frame import (
+    CutAfterFrame,
+    DelayFrame,
+    DuplicateFrame,
+    Expectation,
+    HoldFrame,
+    LoseRequestFrame,
+    LoseResponseFrame,
+    expect,
+)
 from harness.faults.injection import Fault, Injection, inject
 from harness.faults.link import Down, Jitter, LoseResponse, Sever, Slice, Stall, Throttle
 from harness.faults.node import Kill, Pause, Restart, Stop
@@ -8,12 +18,19 @@ from harness.faults.partition import Partition
 
 __all__ = [
     "CrashClient",
+    "CutAfterFrame",
+    "DelayFrame",
     "Down",
+    "DuplicateFrame",
+    "Expectation",
     "Fault",
+    "HoldFrame",
     "Injection",
     "Jitter",
     "Kill",
+    "LoseRequestFrame",
     "LoseResponse",
+    "LoseResponseFrame",
     "Partition",
     "Pause",
     "Restart",
@@ -23,5 +40,6 @@ __all__ = [
     "Stop",
     "Throttle",
     "Zombie",
+    "expect",
     "inject",
 ]

@@ -12,6 +12,8 @@ from harness.errors import HarnessError, HealError
 from harness.faults.intents import open_journal, unhealed
 from harness.faults.undo import cure_toxiproxy, undo
 from harness.history import Fault
+from harness.tap.client import ensure_tap, find_tap, was_wanted
+from harness.wire import processes
 from harness.wire.toxiproxy import ToxiproxyWedgedError
 
 Report = Callable[[str], None]
@@ -23,11 +25,22 @@ def heal(cluster: Cluster, report: Report) -> int:
     Twice is harmless. What no intent tells of (a toxic added by hand, a node killed by the system) is healed
     as well: after it the cluster is as `eos up` left it, or this raises.
     """
-    done = _undo_intents(cluster, unhealed(cluster.state), report)
+    done = _end_clients(cluster, report)
+    done += _undo_intents(cluster, unhealed(cluster.state), report)
     done += _start_nodes(cluster, report)
     done += _clear_links(cluster, report)
+    done += _clear_tap(cluster, report)
     cluster.wait_healthy()
     return done
+
+
+def _end_clients(cluster: Cluster, report: Report) -> int:
+    """End the clients of a run whose harness is gone: nobody will tell them to stop."""
+    orphans = processes.find(cluster.state.client_mark)
+    if orphans:
+        report(f"ending {len(orphans)} processes of clients that a run left behind")
+        cluster.state.end_clients()
+    return len(orphans)
 
 
 def _undo_intents(cluster: Cluster, intents: list[Fault], report: Report) -> int:
@@ -60,6 +73,22 @@ def _start_nodes(cluster: Cluster, report: Report) -> int:
         )
         node.resume()
         node.start()
+        done += 1
+    return done
+
+
+def _clear_tap(cluster: Cluster, report: Report) -> int:
+    """Disarm what is armed in the wire tap, and start one that died; nothing if none was ever wanted."""
+    if not was_wanted(cluster):
+        return 0
+    done = 0
+    if find_tap(cluster) is None:
+        report("the wire tap does not answer: starting it")
+        done += 1
+    tap = ensure_tap(cluster)
+    for armed in tap.status().rules:
+        report(f"disarming {armed.rule.verb} of {armed.rule.api} in the wire tap")
+        tap.disarm(armed.rule.id)
         done += 1
     return done
 

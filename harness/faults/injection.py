@@ -101,9 +101,7 @@ class Injection:
         try:
             started = time.monotonic()
             self.fault.apply(self.cluster, self.names, self._memory, mark)
-            self.bite = self.fault.bite(self.cluster, self.names, self._memory)
-            self.bite |= self._role_move(started)
-            journal.fault_bite(self._ident, self.bite)
+            self._measure(journal, started)
         except NoBiteError as error:
             journal.fault_no_bite(self._ident, error.message)
             self.heal()
@@ -138,6 +136,13 @@ class Injection:
         self._ident = None
         if self._owns_journal:
             self._journal.close()
+
+    def _measure(self, journal: HistoryWriter, started: float) -> None:
+        """Measure the bite and note it, or raise NoBiteError."""
+        assert self._ident is not None
+        self.bite = self.fault.bite(self.cluster, self.names, self._memory)
+        self.bite |= self._role_move(started)
+        journal.fault_bite(self._ident, self.bite)
 
     def _role_move(self, started: float) -> Measured:
         """Who holds the role that the target names, once it is somebody else."""

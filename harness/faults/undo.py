@@ -12,6 +12,7 @@ from typing import Any
 
 from harness.cluster.cluster import Cluster
 from harness.errors import UsageError
+from harness.tap.client import ensure_tap
 from harness.waits import wait_until
 from harness.wire import processes
 from harness.wire.toxiproxy import ToxiproxyWedgedError
@@ -72,6 +73,11 @@ def _resume_process(cluster: Cluster, pid: int, mark: str) -> None:  # noqa: ARG
     processes.send(pid, mark, signal.SIGCONT)
 
 
+def _disarm_frame(cluster: Cluster, rule: str) -> None:
+    # A tap that died has lost its rules and what it held; a new one serves the clients again.
+    ensure_tap(cluster).disarm(rule)
+
+
 _VERBS: dict[str, Callable[..., None]] = {
     "remove_toxic": _remove_toxic,
     "open_proxy": _open_proxy,
@@ -79,4 +85,5 @@ _VERBS: dict[str, Callable[..., None]] = {
     "resume_node": _resume_node,
     "uncut": _uncut,
     "resume_process": _resume_process,
+    "disarm_frame": _disarm_frame,
 }

@@ -10,7 +10,6 @@ tap.release("late")
 from __future__ import annotations
 
 import fcntl
-import signal
 import socket
 import sys
 from collections.abc import Iterator
@@ -147,6 +146,11 @@ def find_tap(cluster: Cluster) -> Tap | None:
     return tap
 
 
+def was_wanted(cluster: Cluster) -> bool:
+    """Whether somebody started a tap for this cluster, even if it has died since."""
+    return (_folder(cluster) / "lock").exists()
+
+
 def ensure_tap(cluster: Cluster) -> Tap:
     """The tap of this cluster, started if none answers; one that is stuck is replaced."""
     folder = _folder(cluster)
@@ -159,9 +163,7 @@ def ensure_tap(cluster: Cluster) -> Tap:
 def stop_tap(cluster: Cluster) -> None:
     """End the tap of this cluster; its clients are cut off, what it held is lost."""
     folder = _folder(cluster)
-    for found in processes.find(f"{folder} "):
-        processes.send(found.pid, f"{folder} ", signal.SIGKILL)
-    wait_until(lambda: not processes.find(f"{folder} "), 10, "the tap to end")
+    processes.end_all(f"{folder} ")
     (folder / CONTROL_FILE).unlink(missing_ok=True)
 
 

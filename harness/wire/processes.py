@@ -114,6 +114,15 @@ def find(mark: str) -> list[Found]:
     return [f for f in found if mark in f.command and state_of(f.pid, mark) is not ProcessState.GONE]
 
 
+def end_all(mark: str) -> None:
+    """SIGKILL every process whose command line carries `mark`, and wait until they are gone."""
+    from harness.waits import wait_until
+
+    for found in find(mark):
+        send(found.pid, mark, signal.SIGKILL)
+    wait_until(lambda: not find(mark), 10, f"the processes of {mark} to end")
+
+
 def _ps(pid: int, column: str) -> str:
     listed = subprocess.run(
         ["ps", "-p", str(pid), "-o", f"{column}="], capture_output=True, text=True, check=False

@@ -1,0 +1,333 @@
+"""The wire tap before real brokers: what passes is the same, each frame fault bites, each client reacts."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import HOST
+from harness.errors import NoBiteError
+from harness.faults import (
+    CutAfterFrame,
+    DelayFrame,
+    DuplicateFrame,
+    Expectation,
+    HoldFrame,
+    Jitter,
+    LoseRequestFrame,
+    LoseResponseFrame,
+    expect,
+    inject,
+)
+from harness.faults.heal import heal
+from harness.faults.intents import unhealed
+from harness.tap import lines
+from harness.tap.client import Tap, ensure_tap, find_tap, stop_tap
+from harness.waits import wait_until
+from harness.wire.protocol import RawConnection, answers
+
+pytestmark = pytest.mark.cluster
+
+_names = itertools.count(1)
+
+
+@pytest.fixture
+def tap(cluster: Cluster) -> Iterator[Tap]:
+    """The tap; what a test did not close is closed when it ends."""
+    yield ensure_tap(cluster)
+    wait_until(lambda: ensure_tap(cluster).status().open_connections == 0, 15, "the tap's clients to be gone")
+
+
+@pytest.fixture
+def frames(tap: Tap, tmp_path: Path) -> Iterator[Callable[[], list[lines.Line]]]:
+    """The frame log of one test."""
+    path = tap.log_to(tmp_path)
+
+    def read() -> list[lines.Line]:
+        tap.flush()
+        return [msgspec.json.decode(line, type=lines.Line) for line in path.read_bytes().splitlines()]
+
+    yield read
+    tap.stop_log()
+
+
+@contextmanager
+def producer(cluster: Cluster, **settings: Any) -> Iterator[Producer]:
+    """A producer on the TAPPED listener that recovers quickly, closed when the block ends."""
+    made = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap("TAPPED"), "enable.idempotence": True, "linger.ms": 0,
+            "client.id": f"p{next(_names)}", "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100,
+            "retry.backoff.ms": 20, "retry.backoff.max.ms": 100, "log_level": 2,
+        } | settings
+    )  # fmt: skip
+    yield made
+    made.flush(10)
+    made.close()
+
+
+def send(made: Producer, topic: str, value: bytes, partition: int = 0) -> int:
+    """Send one record, wait for its acknowledgement, return its offset."""
+    told: list[tuple[Any, int]] = []
+    made.produce(
+        topic, value, partition=partition, on_delivery=lambda error, m: told.append((error, m.offset()))
+    )
+    assert made.flush(20) == 0
+    assert told[0][0] is None
+    return told[0][1]
+
+
+def read_all(cluster: Cluster, topic: str) -> dict[int, list[bytes]]:
+    """Every record of a topic by partition, read over DIRECT to the end."""
+    reader = Consumer(
+        {
+            "bootstrap.servers": cluster.bootstrap("DIRECT"), "group.id": "unused",
+            "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False,
+        }
+    )  # fmt: skip
+    found: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    ended: set[int] = set()
+    reader.assign([TopicPartition(topic, p, 0) for p in found])
+    deadline = time.monotonic() + 20
+    while len(ended) < 3 and time.monotonic() < deadline:
+        message = reader.poll(1.0)
+        if message is not None and message.error():
+            ended.add(message.partition())
+        elif message is not None:
+            found[message.partition()].append(message.value())
+    reader.close()
+    assert len(ended) == 3
+    return found
+
+
+def produces(log: list[lines.Line], side: str = "request") -> list[lines.Frame]:
+    return [x for x in log if isinstance(x, lines.Frame) and x.api == "Produce" and x.side == side]
+
+
+# What passes
+
+
+def pipeline(cluster: Cluster, listener: str, source: str, sink: str, count: int) -> None:
+    """Consume, transform, produce, in transactions of up to 100 records."""
+    settings = {"bootstrap.servers": cluster.bootstrap(listener), "client.id": f"ctp-{listener}"}
+    consumer = Consumer(
+        settings
+        | {"group.id": f"ctp-{sink}", "auto.offset.reset": "earliest", "enable.auto.commit": False}
+        | {"isolation.level": "read_committed"}
+    )
+    out = Producer(settings | {"transactional.id": f"ctp-{sink}", "linger.ms": 2})
+    out.init_transactions(20)
+    consumer.subscribe([source])
+    done = 0
+    while done < count:
+        batch = [m for m in consumer.consume(100, 1.0) if not m.error()]
+        if not batch:
+            continue
+        out.begin_transaction()
+        for message in batch:
+            out.produce(sink, message.value()[::-1], partition=message.partition())
+        positions = consumer.position(consumer.assignment())
+        out.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 20)
+        out.commit_transaction(20)
+        done += len(batch)
+    consumer.close()
+    out.close()
+
+
+def test_a_pipeline_through_the_tap_gives_what_it_gives_directly_and_every_byte_is_accounted_for(
+    cluster: Cluster, topic: str, tap: Tap, frames: Callable[[], list[lines.Line]]
+) -> None:
+    before = tap.status().stats
+    with producer(cluster) as source:
+        for number in range(3000):
+            source.produce(topic, b"record %06d" % number, partition=number % 3)
+    results = {}
+    for listener in ("DIRECT", "TAPPED"):
+        sink = f"{topic}-{listener}"
+        cluster.create_topic(sink, 3)
+        pipeline(cluster, listener, topic, sink, 3000)
+        results[listener] = read_all(cluster, sink)
+        cluster.admin.delete_topics([sink])
+
+    assert results["TAPPED"] == results["DIRECT"]
+    assert sum(map(len, results["TAPPED"].values())) == 3000
+    wait_until(lambda: tap.status().open_connections == 0, 15, "every connection to be closed")
+    after = tap.status().stats
+    for account in tap.accounts():
+        assert (account.request.inside, account.response.inside) == (0, 0)
+    assert after.request_bytes.taken == before.request_bytes.taken
+    assert after.request_bytes.received > before.request_bytes.received + 3000 * 10
+    for odd in ("malformed", "oversized", "truncated", "undecodable", "unmatched", "unaccounted"):
+        assert after.odd.get(odd) == before.odd.get(odd)
+    log = frames()
+    decoded = [x for x in log if isinstance(x, lines.Frame)]
+    assert all(x.facts is not None for x in decoded)
+    apis = {x.api for x in decoded}
+    assert apis > {
+        "InitProducerId",
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "TxnOffsetCommit",
+        "EndTxn",
+        "Fetch",
+    }
+    batches = [b for x in produces(log) if x.facts for b in x.facts.batches if b.topic == f"{topic}-TAPPED"]
+    assert sum(b.count for b in batches) == 3000
+    assert all(b.transactional and b.epoch == 0 for b in batches)
+    fetched = [x.facts for x in decoded if x.api == "Fetch" and x.facts]
+    assert {f.isolation for f in fetched if f.isolation} == {"read_committed"}
+    assert any((p.last_stable_offset or 0) > 0 for f in fetched for p in f.partitions)
+
+
+def test_a_link_fault_hits_the_tap_too(cluster: Cluster, tap: Tap) -> None:  # noqa: ARG001
+    with (
+        inject(cluster, Jitter(latency_ms=100), "kafka-1"),
+        RawConnection(HOST, cluster.ports.tapped(1), 5) as connection,
+    ):
+        start = time.monotonic()
+        connection.send_api_versions()
+        connection.read_frame()
+        assert time.monotonic() - start >= 0.1
+
+
+# Each fault, its bite and the client's reaction
+
+
+@pytest.mark.parametrize(("idempotent", "records"), [(True, 1), (False, 2)], ids=["idempotent", "plain"])
+def test_a_lost_answer_makes_a_duplicate_only_without_idempotence(
+    cluster: Cluster, topic: str, frames: Callable[[], list[lines.Line]], idempotent: bool, records: int
+) -> None:
+    with producer(cluster, **{"enable.idempotence": idempotent}) as client:
+        first = send(client, topic, b"warm")
+        with expect(cluster, LoseResponseFrame(api="Produce", topic=topic, partition=0)) as injection:
+            offset = send(client, topic, b"once")
+        assert injection.bite["hits"][0]["did"] == "lost"
+    assert read_all(cluster, topic)[0] == [b"warm"] + [b"once"] * records
+    assert offset == first + 1 if idempotent else offset == first + 2
+    sent = [x.facts.batches[0].base_sequence for x in produces(frames()) if x.facts]
+    assert sent == ([0, 1, 1] if idempotent else [-1, -1, -1])
+
+
+def test_a_lost_request_is_sent_again_and_written_once(cluster: Cluster, topic: str) -> None:
+    with producer(cluster, **{"enable.idempotence": False}) as client:
+        with expect(cluster, LoseRequestFrame(api="Produce", topic=topic)) as injection:
+            send(client, topic, b"once")
+        assert injection.bite["matched"] == 1
+    assert read_all(cluster, topic)[0] == [b"once"]
+
+
+@pytest.mark.parametrize(("idempotent", "records"), [(True, 1), (False, 2)], ids=["idempotent", "plain"])
+def test_a_frame_sent_twice_is_written_twice_only_without_idempotence(
+    cluster: Cluster, topic: str, idempotent: bool, records: int
+) -> None:
+    with producer(cluster, **{"enable.idempotence": idempotent}) as client:
+        with expect(cluster, DuplicateFrame(api="Produce", topic=topic)) as injection:
+            send(client, topic, b"once")
+            injection.wait("delivered")
+        assert injection.bite["hits"][0]["answer"] == "NONE"  # to a duplicate too: it is acknowledged again
+    assert read_all(cluster, topic)[0] == [b"once"] * records
+
+
+def test_a_delayed_frame_makes_its_client_wait(cluster: Cluster, topic: str) -> None:
+    with producer(cluster) as client:
+        send(client, topic, b"warm")
+        with expect(cluster, DelayFrame(api="Produce", topic=topic, seconds=0.5)) as injection:
+            start = time.monotonic()
+            send(client, topic, b"late")
+            assert time.monotonic() - start >= 0.5
+        hit = injection.bite["hits"][0]
+        assert (hit["ended"] - hit["mono"]) / 1e9 >= 0.5
+
+
+def test_a_cut_behind_a_request_leaves_it_to_the_broker_and_the_client_asks_again(
+    cluster: Cluster, topic: str, frames: Callable[[], list[lines.Line]]
+) -> None:
+    with producer(cluster) as client:
+        send(client, topic, b"warm")
+        with expect(cluster, CutAfterFrame(api="Produce", topic=topic)):
+            send(client, topic, b"once")
+    assert read_all(cluster, topic)[0] == [b"warm", b"once"]
+    log = frames()
+    assert [x.facts.batches[0].base_sequence for x in produces(log) if x.facts] == [0, 1, 1]
+    # The answer that the client never saw, and the one to its retry, name the same offset.
+    offsets = [x.facts.partitions[0].offset for x in produces(log, "response") if x.facts]
+    assert offsets == [0, 1, 1]
+
+
+@pytest.mark.parametrize(("first", "second"), [("abort", "commit"), ("commit", "abort")], ids=["aC", "cA"])
+def test_a_delayed_end_of_one_transaction_decides_the_next(
+    cluster: Cluster, topic: str, frames: Callable[[], list[lines.Line]], first: str, second: str
+) -> None:
+    """The client speaks no transaction version 2: nothing tells its old EndTxn from a new one."""
+    ident = f"tx-{topic}"
+    with producer(cluster, **{"transactional.id": ident}) as client:
+        client.init_transactions(20)
+        client.begin_transaction()
+        send(client, topic, b"A", 0)
+        with expect(cluster, HoldFrame(api="EndTxn", transactional_id=ident, drop_client=True)) as injection:
+            end(client, first)  # its connection is cut: the client asks again on a new one
+            client.begin_transaction()
+            send(client, topic, b"B1", 1)
+            assert injection.release() == 1
+            held = injection.wait("released").hits[0]
+            wait_until(lambda: injection.wait().hits[0].answer, 10, "the broker to answer the late EndTxn")
+            send(client, topic, b"B2", 2)
+            end(client, second)  # and is told that all is well
+        assert injection.bite["hits"][0]["answer"] == "NONE"
+    a, b1, b2 = read_all(cluster, topic).values()
+    told_committed = {"A": first == "commit", "B": second == "commit"}
+    assert bool(a) is told_committed["A"]
+    assert bool(b2) is told_committed["B"]
+    assert bool(b1) is not told_committed["B"], "the first part of B shares the fate of A"
+    ends = [x for x in frames() if isinstance(x, lines.Frame) and x.api == "EndTxn" and x.side == "request"]
+    assert [x.fate for x in ends] == ["held", None, None]
+    assert len({(x.facts.producer_id, x.facts.epoch) for x in ends if x.facts}) == 1
+    assert ends[0].n == held.n
+
+
+def end(client: Producer, how: str) -> None:
+    if how == "commit":
+        client.commit_transaction(20)
+    else:
+        client.abort_transaction(20)
+
+
+# What does not bite, and what is left behind
+
+
+def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: str) -> None:
+    fault = HoldFrame(api="EndTxn", transactional_id="nobody", within_s=0.2)
+    with pytest.raises(NoBiteError, match="0 frames matched"), inject(cluster, fault, "all"):
+        pytest.fail("an injection without effect must not reach the block")
+    with producer(cluster) as client, pytest.raises(NoBiteError), expect(cluster, fault):
+        send(client, topic, b"other")
+    assert unhealed(cluster.state) == []
+    assert ensure_tap(cluster).status().rules == []
+
+
+def test_heal_disarms_what_a_killed_harness_left_and_revives_a_dead_tap(cluster: Cluster, tap: Tap) -> None:
+    fault = DelayFrame(api="Produce", seconds=1)
+    left: Expectation = expect(cluster, fault).start()  # nobody will heal it
+    assert [a.rule.verb for a in tap.status().rules] == ["delay"]
+    assert [i.fault for i in unhealed(cluster.state)] == ["delay_frame"]
+
+    said: list[str] = []
+    assert heal(cluster, said.append) == 1
+    assert "delay_frame" in said[0]
+    assert tap.status().rules == []
+    left.heal()  # twice is harmless
+
+    stop_tap(cluster)
+    assert find_tap(cluster) is None
+    assert heal(cluster, said.append) == 1
+    assert answers(HOST, cluster.ports.tapped(2))
+    assert heal(cluster, said.append) == 0
