@@ -7,6 +7,7 @@ runs: every record is kept.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -176,7 +177,8 @@ def observe_raw(
         kind="raw",
         complete=all(w.start == 0 and w.read_to >= w.lso for w in windows),
         clock=clock_id(),
-        finished=finished,
+        # The batches may be fetched while they are followed here: only now is reading over.
+        finished=max(finished, time.monotonic_ns()),
         windows=windows,
         foreign=foreign,
         epochs=epochs,

@@ -137,6 +137,12 @@ UNKNOWN = {
         THREE, {"a": "p1:0-9 . p1:10-19 . p1:20-29 ."}, complete=False
     ),
     "the last stable offset hides the rest": Tiny(THREE, {"a": "p1:0-9 . p1:10-19 ."}, hw={"a": 40}),
+    "the last stable offset was watched for too short a time": Tiny(
+        "p1 commit ok a:0-4\n @2 look a 2/5\n @20 look a 2/5", {"a": "p1:0-4"}
+    ),
+    "the last stable offset has just moved, and is behind": Tiny(
+        "p1 commit ok a:0-4\n @2 look a 1/5\n @100 look a 3/6\n @120 look a 4/9", {"a": "p1:0-4"}
+    ),
     "a fault that did not bite": Tiny(
         THREE + "\n fault f1 intent\n fault f1 no_bite\n fault f1 healed", {"a": "p1:0-9 p1:10-19 p1:20-29"}
     ),
