@@ -1,14 +1,56 @@
-# Every target calls the tool or pytest; what they do is in harness/, scripts/ and tests/.
-SHELL := /bin/bash
+# Every target calls the tool, pytest or a script; what they do is in harness/, tests/ and scripts/.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # compose, process, or auto: compose where a Docker engine and its compose plugin answer
 BACKEND ?= auto
+# more arguments for pytest, for example PYTEST_ARGS="-k jitter --keep"
 PYTEST_ARGS ?=
 
-venv: $(VENV)/.ready ## create .venv with the pinned dependencies (the other targets do it by themselves)
+.PHONY: help demo test soak test-unit lint up down doctor venv bench-startup bench-checker clean
 
-$(VENV)/.ready: requirements.lock pyproject.toml
+help: ## print this list
+	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/.ready ## start a cluster, break it under load, read everything back, say the verdict
+	@$(BIN)/eos demo --backend $(BACKEND)
+
+test: $(VENV)/.ready ## the tests on a real cluster: one case per fault class, every negative control
+	@$(BIN)/pytest --backend $(BACKEND) $(PYTEST_ARGS)
+
+soak: $(VENV)/.ready ## the tests with all targets, all repeats and long properties (hours)
+	@$(BIN)/pytest --backend $(BACKEND) --soak $(PYTEST_ARGS)
+
+test-unit: $(VENV)/.ready ## the tests that need no cluster
+	@$(BIN)/pytest tests/unit tests/planted tests/property $(PYTEST_ARGS)
+
+lint: $(VENV)/.ready ## format, lint, types and the import layers
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-cache
+
+up: $(VENV)/.ready ## start the cluster (at once if it is up)
+	@$(BIN)/eos up --backend $(BACKEND)
+
+down: $(VENV)/.ready ## remove the cluster and its data
+	@$(BIN)/eos down
+
+doctor: $(VENV)/.ready ## check this machine and say what to do
+	@$(BIN)/eos doctor --backend $(BACKEND)
+
+bench-startup: $(VENV)/.ready ## measure start, memory and takeover against their targets
+	@$(BIN)/python -m harness.bench.startup --backend $(BACKEND)
+
+bench-checker: $(VENV)/.ready ## measure fold and check against a naive check of the same data
+	@$(BIN)/python -m harness.bench.checker
+
+venv: $(VENV)/.ready ## create .venv with the pinned dependencies (the other targets do it themselves)
+
+$(VENV)/.ready: requirements.lock pyproject.toml scripts/make-venv.sh
 	@PYTHON=$(PYTHON) scripts/make-venv.sh $(VENV)
+
+clean: ## remove what was made here: clusters, virtual environment, runs, caches of tools
+	@scripts/clean.sh $(VENV)

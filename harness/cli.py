@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 import click
 
 from harness import __version__
+from harness.cli_common import backend_option, report, state_of, state_option
+from harness.cli_runs import COMMANDS
 from harness.errors import ExitCode, HarnessError
 
 if TYPE_CHECKING:
-    from harness.cluster.state import State
+    pass
 
 _EXIT_CODES = """
 \b
@@ -29,33 +31,6 @@ Exit codes (the worst wins):
   70   a bug of this tool
   130  interrupted, and healed
 """
-
-
-def report(line: str) -> None:
-    """Say what is being done, on stderr."""
-    click.echo(line, err=True)
-
-
-def state_option(function: click.decorators.FC) -> click.decorators.FC:
-    """Add --state, the directory that stands for one cluster."""
-    return click.option(
-        "--state", "state_path", type=click.Path(path_type=Path), envvar="EOS_STATE",
-        help="The directory that stands for the cluster: another one, another cluster.  [default: .eos]",
-    )(function)  # fmt: skip
-
-
-def backend_option(function: click.decorators.FC) -> click.decorators.FC:
-    """Add --backend."""
-    return click.option(
-        "--backend", type=click.Choice(["auto", "compose", "process"]), default="auto", show_default=True,
-        help="Containers, plain processes, or containers where a Docker engine answers.",
-    )(function)  # fmt: skip
-
-
-def _state(path: Path | None) -> State:
-    from harness.cluster.state import State, default_state
-
-    return State(path or default_state())
 
 
 @click.group(
@@ -79,7 +54,7 @@ def up(backend: str, profile: str, state_path: Path | None) -> None:
     from harness.cluster.layout import Listener
 
     start = time.monotonic()
-    cluster, started = lifecycle.up(_state(state_path), backend, profile, report)  # type: ignore[arg-type]
+    cluster, started = lifecycle.up(state_of(state_path), backend, profile, report)  # type: ignore[arg-type]
     took = time.monotonic() - start
     kind = f"{cluster.record.backend}, {cluster.record.profile}"
     report(f"{'up' if started else 'was up already'} after {took:.1f} s ({kind})")
@@ -93,7 +68,7 @@ def down(state_path: Path | None) -> None:
     """Remove the cluster, its data, and whatever a killed harness left of it."""
     from harness.cluster import lifecycle
 
-    removed = lifecycle.down(_state(state_path))
+    removed = lifecycle.down(state_of(state_path))
     report("removed the cluster and its data" if removed else "there was no cluster")
 
 
@@ -105,7 +80,7 @@ def status(*, as_json: bool, state_path: Path | None) -> None:
     from harness.cluster import lifecycle
     from harness.status import read_status
 
-    found = read_status(lifecycle.attach(_state(state_path)))
+    found = read_status(lifecycle.attach(state_of(state_path)))
     click.echo(found.json() if as_json else found.text())
     if found.ailments:
         sys.exit(ExitCode.UNKNOWN)
@@ -118,7 +93,7 @@ def heal(state_path: Path | None) -> None:
     from harness.cluster import lifecycle
     from harness.faults.heal import heal as heal_cluster
 
-    done = heal_cluster(lifecycle.attach(_state(state_path)), report)
+    done = heal_cluster(lifecycle.attach(state_of(state_path)), report)
     report(f"healthy: {done} things were put right" if done else "healthy: there was nothing to heal")
 
 
@@ -132,7 +107,7 @@ def logs(node: str, lines: int, state_path: Path | None) -> None:
     """Print the end of a node's log."""
     from harness.cluster import lifecycle
 
-    click.echo(lifecycle.attach(_state(state_path)).node(node).log(lines), nl=False)
+    click.echo(lifecycle.attach(state_of(state_path)).node(node).log(lines), nl=False)
 
 
 @cli.command(
@@ -153,7 +128,7 @@ def tool(name: str, arguments: tuple[str, ...], state_path: Path | None) -> None
     """
     from harness.tool import run_tool
 
-    run_tool(_state(state_path), name, list(arguments), report)
+    run_tool(state_of(state_path), name, list(arguments), report)
 
 
 @cli.command(epilog="Example:  eos doctor --backend compose")
@@ -163,11 +138,15 @@ def doctor(backend: str, state_path: Path | None) -> None:
     """Check what a run needs, each with a command to paste; exit code 5 if a run cannot start."""
     from harness.doctor import examine
 
-    findings = examine(_state(state_path), backend)  # type: ignore[arg-type]
+    findings = examine(state_of(state_path), backend)  # type: ignore[arg-type]
     for finding in findings:
         click.echo(finding.line(colour=sys.stdout.isatty()))
     if any(finding.grade == "red" for finding in findings):
         sys.exit(ExitCode.REFUSED)
+
+
+for command in COMMANDS:
+    cli.add_command(command)
 
 
 def main() -> None:

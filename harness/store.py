@@ -2,7 +2,7 @@
 
     runs/<scenario>/<time>-<seed>/
         run.json            which run this is, by which versions; written first
-        scenario.toml       the scenario as it was
+        scenario.json       the scenario with everything that was changed for this run
         plan.json           the drawn timetable of faults
         expect.json         what the run promised to check
         limits.json         what was measured against limits

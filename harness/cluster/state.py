@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +22,8 @@ import msgspec
 from harness.cluster.settings import Profile
 from harness.errors import RefusedError, UsageError
 from harness.provision.paths import checkout_dir
+from harness.waits import wait_until
+from harness.wire import processes
 
 BackendName = Literal["compose", "process"]
 
@@ -53,6 +57,18 @@ class State:
     def nodes(self) -> Path:
         """The folder of the nodes' own folders."""
         return self.path / "nodes"
+
+    @property
+    def client_mark(self) -> str:
+        """What stands in the command line of every client that a run started on this cluster."""
+        return f"{self.path / 'clients'}/"
+
+    def end_clients(self) -> None:
+        """SIGKILL every client that is left of a run, and remove their folders."""
+        for found in processes.find(self.client_mark):
+            processes.send(found.pid, self.client_mark, signal.SIGKILL)
+        wait_until(lambda: not processes.find(self.client_mark), 10, "clients to end")
+        shutil.rmtree(self.path / "clients", ignore_errors=True)
 
     @property
     def _record(self) -> Path:

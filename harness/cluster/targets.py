@@ -7,6 +7,7 @@ leader_of(topic, partition)       the broker that leads it now
 txn_coordinator(id)               the broker that coordinates this transactional id now
 group_coordinator(group)          the broker that coordinates this group now
 active_controller                 the controller that leads the quorum now
+client(name)                      a client of the workload, for faults of clients
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _SHARES = {"one": 1, "minority": 1, "majority": 2, "all": 3}
 _NODES = {node_name(i) for i in (*BROKER_IDS, *CONTROLLER_IDS)}
 _ALLOWED = (
     "a node name, one, minority, majority, all, controllers(one), leader_of(topic, partition), "
-    "txn_coordinator(id), group_coordinator(group) or active_controller"
+    "txn_coordinator(id), group_coordinator(group), active_controller or client(name)"
 )
 
 
@@ -47,6 +48,16 @@ class Target:
                 return cls(text.strip(), kind, arguments)
         raise UsageError(f"target {text!r} is not known", f"use {_ALLOWED}")
 
+    def preview(self, rng: random.Random) -> str:
+        """What can be said of it before there is a cluster."""
+        if self.kind in _NODES:
+            return self.kind
+        if self.kind in _SHARES:
+            return ", ".join(_draw(BROKER_IDS, self.kind, rng))
+        if self.kind == "controllers":
+            return ", ".join(_draw(CONTROLLER_IDS, self.arguments[0], rng))
+        return "resolved when it is injected"
+
     def resolve(self, cluster: Cluster, rng: random.Random) -> list[str]:
         """The names of the nodes that this target means now."""
         if self.kind in _NODES:
@@ -55,6 +66,8 @@ class Target:
             return _draw(BROKER_IDS, self.kind, rng)
         if self.kind == "controllers":
             return _draw(CONTROLLER_IDS, self.arguments[0], rng)
+        if self.kind == "client":
+            return [self.arguments[0]]
         holder = self.role(cluster)
         assert holder is not None
         return [node_name(holder())]
@@ -82,6 +95,6 @@ def _well_formed(kind: str, arguments: tuple[str, ...]) -> bool:
         return len(arguments) == 2 and arguments[1].isdigit()
     if kind == "controllers":
         return len(arguments) == 1 and arguments[0] in _SHARES
-    if kind in ("txn_coordinator", "group_coordinator"):
+    if kind in ("txn_coordinator", "group_coordinator", "client"):
         return len(arguments) == 1 and bool(arguments[0])
     return not arguments and (kind in _NODES or kind in _SHARES or kind == "active_controller")

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from harness.cluster.state import State
@@ -19,6 +21,16 @@ def open_journal(state: State) -> HistoryWriter:
     """A new file for the intents of this process."""
     client = f"faults-{os.getpid()}-{time.time_ns() // 1_000_000}"
     return HistoryWriter(state.intents / f"{client}.jsonl", run=state.path.name, client=client, role="faults")
+
+
+@contextmanager
+def journal_in(state: State, path: Path, run: str) -> Iterator[HistoryWriter]:
+    """The intents of a run: written into its own directory, and found by `eos heal` through a link."""
+    state.intents.mkdir(parents=True, exist_ok=True)
+    client = f"faults-{run}"
+    with HistoryWriter(path, run=run, client=client, role="faults") as journal:
+        (state.intents / f"{client}.jsonl").symlink_to(path.resolve())
+        yield journal
 
 
 def unhealed(state: State) -> list[Fault]:

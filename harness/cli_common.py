@@ -1,0 +1,39 @@
+"""What the commands share: the --state and --backend options, and how they talk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from harness.cluster.state import State
+
+
+def report(line: str) -> None:
+    """Say what is being done, on stderr."""
+    click.echo(line, err=True)
+
+
+def state_option(function: click.decorators.FC) -> click.decorators.FC:
+    """Add --state, the directory that stands for one cluster."""
+    return click.option(
+        "--state", "state_path", type=click.Path(path_type=Path), envvar="EOS_STATE",
+        help="The directory that stands for the cluster: another one, another cluster.  [default: .eos]",
+    )(function)  # fmt: skip
+
+
+def backend_option(function: click.decorators.FC) -> click.decorators.FC:
+    """Add --backend."""
+    return click.option(
+        "--backend", type=click.Choice(["auto", "compose", "process"]), default="auto", show_default=True,
+        help="Containers, plain processes, or containers where a Docker engine answers.",
+    )(function)  # fmt: skip
+
+
+def state_of(path: Path | None) -> State:
+    """The state directory that was named, or the checkout's own."""
+    from harness.cluster.state import State, default_state
+
+    return State(path or default_state())

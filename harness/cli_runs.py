@@ -1,0 +1,164 @@
+"""The commands about runs: list, plan, run, check, demo."""
+
+from __future__ import annotations
+
+import random
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import click
+
+from harness.cli_common import backend_option, report, state_of, state_option
+from harness.errors import UsageError
+
+if TYPE_CHECKING:
+    from harness.run import Outcome
+
+
+def _overrides(values: tuple[str, ...]) -> dict[str, str]:
+    for value in values:
+        if "=" not in value:
+            raise UsageError(
+                f"--set {value} has no value", "write --set key=value, such as --set plan.duration=60s"
+            )
+    return dict(value.split("=", 1) for value in values)
+
+
+def _seconds(text: str | None) -> float | None:
+    from harness.units import Duration
+
+    try:
+        return None if text is None else float(Duration.parse(text))
+    except ValueError as error:
+        raise UsageError(f"--duration: {error}", f"write {Duration.allowed}") from error
+
+
+def scenario_options(function: click.decorators.FC) -> click.decorators.FC:
+    """Add --seed, --set and --duration."""
+    for option in (
+        click.option("--duration", help="How long faults are injected, such as 60s."),
+        click.option(
+            "--set", "changes", multiple=True, metavar="KEY=VALUE",
+            help="Change a key of the scenario, such as workload.0.rate=500.",
+        ),
+        click.option("--seed", type=click.IntRange(0), help="Draw this plan again; else one is drawn."),
+    ):  # fmt: skip
+        function = option(function)
+    return function
+
+
+@click.command("list", epilog="Example:  eos list")
+def list_() -> None:
+    """Show the scenarios that come with the harness, and what each is expected to end with."""
+    from harness.scenario import load, shipped
+
+    for path in shipped():
+        scenario = load(path)
+        shows = " ".join(scenario.scenario.shows.split())
+        click.echo(f"{scenario.name:24} {scenario.scenario.expect:8} {shows}")
+
+
+@click.command(epilog="Example:  eos plan demo --seed 7")
+@click.argument("scenario")
+@scenario_options
+def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: str | None) -> None:
+    """Print the drawn timetable and how its targets resolve; touches nothing."""
+    from harness.cluster.targets import Target
+    from harness.plan import draw
+    from harness.scenario import find, load
+
+    loaded = load(find(scenario), _overrides(changes))
+    drawn = draw(loaded, _seed(seed), _seconds(duration))
+    click.echo(f"{loaded.name}, seed {drawn.seed}: {' '.join(loaded.scenario.shows.split())}")
+    click.echo(f"expected: {loaded.scenario.expect} {' '.join(loaded.scenario.anomalies)}".rstrip())
+    click.echo(f"faults for {drawn.duration:g} s after {loaded.plan.steady:g} s without")
+    for step in [*drawn.throughout, *drawn.steps]:
+        click.echo(f"  {step.text}  -> {Target.parse(step.entry.target).preview(random.Random(step.seed))}")
+    click.echo("the seed replays this plan, not the timing of requests")
+
+
+@click.command(epilog="Example:  eos run demo --seed 7 --set plan.duration=60s")
+@click.argument("scenario")
+@scenario_options
+@backend_option
+@click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
+@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
+              help="Where the run's directory is made.")  # fmt: skip
+@state_option
+def run(
+    scenario: str, seed: int | None, changes: tuple[str, ...], duration: str | None,
+    backend: str, *, keep: bool, runs: Path, state_path: Path | None,
+) -> None:  # fmt: skip
+    """Run a scenario on a cluster, started if none is up; the exit code is the verdict."""
+    outcome = execute(
+        scenario, seed, _overrides(changes), _seconds(duration), backend, keep, runs, state_path
+    )
+    sys.exit(outcome.exit_code)
+
+
+@click.command(epilog="Example:  eos check runs/demo/latest")
+@click.argument("directory", type=click.Path(path_type=Path))
+def check(directory: Path) -> None:
+    """Judge a run again from its directory: no cluster, no Java, the same bytes."""
+    from harness.checker.run import check_run, describe
+
+    code, judgement = check_run(directory)
+    click.echo(describe(judgement), nl=False)
+    sys.exit(code)
+
+
+@click.command(epilog="Example:  eos demo")
+@backend_option
+@click.option("--keep", is_flag=True, help="Leave the cluster up, to look around.")
+def demo(backend: str, *, keep: bool) -> None:
+    """Start a cluster, break it under load, read everything back, say the verdict, clean up."""
+    from harness.provision.paths import checkout_dir
+
+    where = Where(backend, keep, Path("runs"), checkout_dir() / ".eos-demo")
+    outcome = execute("demo", _seed(None), {}, None, where)
+    report("")
+    report(f"look further:  eos check {outcome.directory}     the verdict again, offline, with its evidence")
+    report(f"               less {outcome.directory}/history/*.jsonl     what every client was told")
+    report("               eos list     other scenarios;  eos up     a cluster to try things on")
+    sys.exit(outcome.exit_code)
+
+
+class Where(NamedTuple):
+    """What a run is executed on, and what becomes of it."""
+
+    backend: str
+    keep: bool
+    runs: Path
+    state: Path | None
+
+
+def execute(name: str, seed: int, changes: dict[str, str], duration: float | None, where: Where) -> Outcome:
+    """Bring a cluster up if none is, run the scenario on it, and take down what was started for it."""
+    from harness.cluster import lifecycle
+    from harness.plan import draw
+    from harness.report.console import Console
+    from harness.run import Run
+    from harness.scenario import find, load
+
+    loaded = load(find(name), changes)
+    drawn = draw(loaded, seed, duration)
+    state = state_of(where.state)
+    cluster, started = lifecycle.up(state, where.backend, loaded.cluster.profile, report)  # type: ignore[arg-type]
+    try:
+        for entry in loaded.fault:
+            cluster.require(entry.capability)
+        return Run(cluster, loaded, drawn, where.runs, [Console()]).execute()
+    finally:
+        if started and not where.keep:
+            report("removing the cluster that was started for this run (--keep leaves it up)")
+            lifecycle.down(state)
+        elif started:
+            report(f"the cluster is left up: eos status --state {state.path}, eos down --state {state.path}")
+
+
+def _seed(seed: int | None) -> int:
+    return random.SystemRandom().randrange(1_000_000) if seed is None else seed
+
+
+COMMANDS = (list_, plan, run, check, demo)

@@ -1,0 +1,95 @@
+"""What a run tells whoever listens: the console, the recorder, and what is plugged in later.
+
+A run knows none of its listeners. Every event has the seconds since the run began.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    """Something that happened in a run."""
+
+    at: float = 0.0
+
+
+class Started(Event, frozen=True, kw_only=True, tag="started"):
+    """The run began: first of all, with everything that was drawn or found."""
+
+    scenario: str
+    run: str
+    seed: int
+    directory: str
+    environment: dict[str, Any]
+
+
+class Phase(Event, frozen=True, kw_only=True, tag="phase"):
+    """A phase began."""
+
+    name: str
+    detail: str = ""
+
+
+class Injected(Event, frozen=True, kw_only=True, tag="injected"):
+    """A fault was injected and bit."""
+
+    fault: str
+    names: list[str]
+    bite: dict[str, Any]
+    took_s: float
+
+
+class NoBite(Event, frozen=True, kw_only=True, tag="no_bite"):
+    """A fault was injected and did not bite: the run cannot be valid."""
+
+    fault: str
+    reason: str
+
+
+class Healed(Event, frozen=True, kw_only=True, tag="healed"):
+    """A fault was healed and its effect is gone."""
+
+    fault: str
+    names: list[str]
+    health: dict[str, Any]
+    took_s: float
+
+
+class Progress(Event, frozen=True, kw_only=True, tag="progress"):
+    """How far the clients are, about once a second."""
+
+    phase: str
+    acknowledged: int
+    rate: float
+    committed: int
+    aborted: int
+    unknown: int
+    in_flight: int
+    active: list[str]
+    lso_lag: int | None
+
+
+class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
+    """A client ended that nobody had asked to."""
+
+    client: str
+    exit_code: int | None
+    said: str
+
+
+class Verdict(Event, frozen=True, kw_only=True, tag="verdict"):
+    """The end: what was found, and how to see it again."""
+
+    verdict: str
+    expected: bool
+    exit_code: int
+    text: str
+    directory: str
+    replay: str
+
+
+Listener = Callable[[Event], None]

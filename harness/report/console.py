@@ -1,0 +1,96 @@
+"""The console: one line an event; on a terminal a last line that keeps counting.
+
+Nothing here is said by colour alone, and NO_COLOR turns colour off.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any, TextIO
+
+from harness.events import ClientEnded, Event, Healed, Injected, NoBite, Phase, Progress, Started, Verdict
+
+PLAIN_PROGRESS_EVERY_S = 5.0
+_COLOURS = {"valid": 32, "invalid": 31, "unknown": 33}
+
+
+class Console:
+    """Writes a run's events for a person."""
+
+    def __init__(self, out: TextIO = sys.stderr) -> None:
+        self._out = out
+        self._terminal = out.isatty()
+        self._colour = self._terminal and "NO_COLOR" not in os.environ
+        self._counting = False
+        self._last_progress = -PLAIN_PROGRESS_EVERY_S
+
+    def __call__(self, event: Event) -> None:
+        """Show one event."""
+        if isinstance(event, Progress):
+            self._progress(event)
+        else:
+            self._line(event.at, self._text(event))
+
+    def _progress(self, event: Progress) -> None:
+        lag = "?" if event.lso_lag is None else str(event.lso_lag)
+        text = (
+            f"{event.phase}: {event.acknowledged} acknowledged ({event.rate:.0f}/s), transactions "
+            f"{event.committed} committed {event.aborted} aborted {event.unknown} unknown, "
+            f"{event.in_flight} in flight, {lag} not yet stable"
+        )
+        text += f"; {', '.join(event.active)}" if event.active else ""
+        if self._terminal:
+            self._out.write(f"\r\x1b[2K{event.at:6.1f}  {text[:150]}")
+            self._out.flush()
+            self._counting = True
+        elif event.at - self._last_progress >= PLAIN_PROGRESS_EVERY_S:
+            self._last_progress = event.at
+            self._line(event.at, text)
+
+    def _line(self, at: float, text: str) -> None:
+        if self._counting:
+            self._out.write("\r\x1b[2K")
+            self._counting = False
+        first, *rest = text.splitlines()
+        self._out.write("\n".join([f"{at:6.1f}  {first}", *(f"        {line}" for line in rest)]) + "\n")
+        self._out.flush()
+
+    def _text(self, event: Event) -> str:
+        text = str(event)
+        match event:
+            case Started():
+                found = ", ".join(f"{k} {v}" for k, v in event.environment.items() if v and k != "images")
+                text = f"{event.scenario}, seed {event.seed}, run {event.run}\n{event.directory}\n{found}"
+            case Phase():
+                text = f"== {event.name}" + (f": {event.detail}" if event.detail else "")
+            case Injected():
+                bite = _flat(event.bite)
+                text = f"{event.fault} on {', '.join(event.names)} bit after {event.took_s:.1f} s: {bite}"
+            case NoBite():
+                text = f"{event.fault} did NOT bite: {event.reason}"
+            case Healed():
+                text = f"{event.fault} on {', '.join(event.names)} healed in {event.took_s:.1f} s"
+            case ClientEnded():
+                text = f"client {event.client} ended by itself ({event.exit_code}): {event.said}"
+            case Verdict():
+                text = self._verdict(event)
+        return text
+
+    def _verdict(self, event: Verdict) -> str:
+        word = event.verdict.upper()
+        if self._colour:
+            word = f"\x1b[1;{_COLOURS[event.verdict]}m{word}\x1b[0m"
+        expected = "as expected" if event.expected else "NOT as expected"
+        details, _, _ = event.text.rstrip().rpartition("\n")
+        return f"{details}\n{event.directory}\nagain: {event.replay}\n{word}, {expected}"
+
+
+def _flat(measured: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {_words(value)}" for name, value in measured.items())
+
+
+def _words(value: object) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{k}={v}" for k, v in value.items())
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

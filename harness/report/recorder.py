@@ -1,0 +1,31 @@
+"""The recorder: every event of a run as a line of events.jsonl in its directory."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+import msgspec
+
+from harness.events import Event
+
+
+class Recorder:
+    """Appends each event at once, so that a killed run keeps what it had told."""
+
+    def __init__(self, directory: Path) -> None:
+        self._file = (directory / "events.jsonl").open("ab", buffering=0)
+
+    def __call__(self, event: Event) -> None:
+        """Write one event."""
+        self._file.write(msgspec.json.encode(event) + b"\n")
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

@@ -1,0 +1,222 @@
+"""The clients of a run: made from the scenario, started, watched, replaced when a fault crashed them."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import Listener
+from harness.errors import UsageError, WaitTimeoutError
+from harness.run.scope import transactional_id
+from harness.scenario import Scenario, Workload
+from harness.waits import wait_until
+from harness.wire.processes import ProcessState
+from harness.workload.process import ClientProcess
+from harness.workload.spec import (
+    BaseSpec,
+    IdempotentSpec,
+    PipelineSpec,
+    ReaderSpec,
+    TransactionalSpec,
+)
+
+FIRST_PROGRESS_LIMIT_S = 60.0
+# A client that nobody stops ends by itself, so that a killed harness leaves no load behind for ever.
+_LONGEST_S = 6 * 3600.0
+
+
+@dataclass
+class Totals:
+    """What all clients of a run have done so far."""
+
+    acknowledged: int = 0
+    committed: int = 0
+    aborted: int = 0
+    unknown: int = 0
+    in_flight: int = 0
+
+
+@dataclass
+class Fleet:
+    """The client processes of one run, the crashed and replaced ones included."""
+
+    cluster: Cluster
+    scenario: Scenario
+    run: str
+    seed: int
+    histories: Path
+    folder: Path
+    listener: Listener = Listener.PROXIED
+    clients: list[ClientProcess] = field(default_factory=list)
+    _replaced: set[str] = field(default_factory=set)
+
+    @property
+    def topics(self) -> dict[str, int]:
+        """Every topic that the clients write or read, with its partitions."""
+        return {w.topic: w.partitions for w in self.scenario.workload if w.kind != "reader"}
+
+    def start(self) -> None:
+        """Start every client of the scenario."""
+        for workload in self.scenario.workload:
+            for index in range(1, workload.clients + 1):
+                self._start(
+                    self._spec(
+                        workload, f"{workload.kind}-{workload.topic.rpartition('.')[0]}-{index}", index
+                    )
+                )
+
+    def live(self) -> list[ClientProcess]:
+        """The clients that are meant to run: started, and not crashed by a fault since."""
+        return [client for client in self.clients if client.spec.client not in self._replaced]
+
+    def wait_progress(self, enough: Callable[[], bool], limit: float = FIRST_PROGRESS_LIMIT_S) -> None:
+        """Wait until every live client has got something done that it had not before, or it is `enough`."""
+        before = {client.spec.client: _done(client) for client in self.live()}
+
+        def behind() -> list[str]:
+            return [name for name, done in before.items() if _done(self._by_name(name)) <= done]
+
+        wait_until(
+            lambda: enough() or (self._check_alive() and not behind()),
+            limit, "every client to make progress", every=0.2,
+            hint=f"look at the clients' logs in {self.folder}",
+        )  # fmt: skip
+
+    def ended(self) -> Iterator[ClientProcess]:
+        """The live clients that have ended though nobody asked them to."""
+        return (client for client in self.live() if client.exit_code() is not None)
+
+    def totals(self) -> Totals:
+        """The sum over all clients."""
+        totals = Totals()
+        for client in self.clients:
+            progress = client.progress()
+            totals.acknowledged += progress.acknowledged
+            totals.committed += progress.committed
+            totals.aborted += progress.aborted
+            totals.unknown += progress.unknown
+            totals.in_flight += progress.in_flight
+        return totals
+
+    def choose(self, pattern: str, seed: int) -> ClientProcess:
+        """A running client whose name matches, drawn by the plan's seed."""
+        running = [
+            client
+            for client in self.live()
+            if fnmatchcase(client.spec.client, pattern) and client.state() is ProcessState.RUNNING
+        ]
+        if not running:
+            names = ", ".join(client.spec.client for client in self.live())
+            raise UsageError(f"no running client matches {pattern!r}", f"the clients are {names}")
+        return random.Random(seed).choice(sorted(running, key=lambda client: client.spec.client))
+
+    def replace(self, crashed: ClientProcess) -> None:
+        """Start a successor: another process and another producer, the same transactional id or group."""
+        self._replaced.add(crashed.spec.client)
+        base = crashed.spec.client.split("~")[0]
+        count = sum(name.split("~")[0] == base for name in self._replaced)
+        number = max(client.spec.number for client in self.clients) + 1
+        self._start(msgspec.structs.replace(
+            crashed.spec, client=f"{base}~{count}", number=number,
+            history=str(self.histories / f"{base}~{count}.jsonl"),
+        ))  # fmt: skip
+
+    def stop(self) -> list[ClientProcess]:
+        """Let every client finish what it has in flight, all at once; return those that could not."""
+        live = self.live()
+        if not live:
+            return []
+        with ThreadPoolExecutor(len(live)) as pool:
+            return [client for client, code in zip(live, pool.map(_stop, live), strict=True) if code != 0]
+
+    def kill(self) -> None:
+        """End what still runs."""
+        for client in self.clients:
+            client.kill()
+
+    def _start(self, spec: BaseSpec) -> None:
+        client = ClientProcess(spec, self.folder / spec.client)
+        self.clients.append(client)
+        client.start()
+
+    def _by_name(self, name: str) -> ClientProcess:
+        return next(client for client in self.clients if client.spec.client == name)
+
+    def _check_alive(self) -> bool:
+        for client in self.ended():
+            raise UsageError(
+                f"client {client.spec.client} ended with {client.exit_code()}: {client.log()[-300:].strip()}",
+                f"its log is {client.folder / 'log'}",
+            )
+        return True
+
+    def _spec(self, workload: Workload, name: str, index: int) -> BaseSpec:
+        number = len(self.clients) + 1
+        common = {
+            "run": self.run,
+            "client": name,
+            "number": number,
+            "bootstrap": self.cluster.bootstrap(self.listener),
+            "history": str(self.histories / f"{name}.jsonl"),
+            "seconds": _LONGEST_S,
+            "settings": workload.settings,
+        }
+        return _SPECS[workload.kind](
+            workload, common, transactional_id(workload.topic, index), self.seed + number
+        )
+
+
+def _stop(client: ClientProcess) -> int | None:
+    try:
+        return client.stop()
+    except WaitTimeoutError:
+        return None  # it is killed next, and its history shows what it never answered
+
+
+def _done(client: ClientProcess) -> int:
+    progress = client.progress()
+    return progress.acknowledged + progress.committed
+
+
+def _idempotent(w: Workload, common: dict[str, object], _id: str, _seed: int) -> BaseSpec:
+    return IdempotentSpec(
+        **common, topic=w.topic, partitions=w.partitions, rate=w.rate, burst=w.burst, payload=w.payload,
+        idempotence=w.idempotence,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def _transactional(w: Workload, common: dict[str, object], transactional_id: str, seed: int) -> BaseSpec:
+    return TransactionalSpec(
+        **common, topic=w.topic, partitions=w.partitions, rate=w.rate, payload=w.payload,
+        transactional_id=transactional_id, transaction_timeout_ms=round(w.transaction_timeout * 1000),
+        records=w.transaction, abort_share=w.abort_share, end_discipline=w.end_discipline, seed=seed,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def _pipeline(w: Workload, common: dict[str, object], transactional_id: str, seed: int) -> BaseSpec:
+    return PipelineSpec(
+        **common, source=w.source, group=w.group, sink=w.topic, partitions=w.partitions,
+        transactional_id=transactional_id if w.transactions else None,
+        transaction_timeout_ms=round(w.transaction_timeout * 1000), records=w.transaction,
+        abort_share=w.abort_share, group_metadata=w.group_metadata, protocol=w.protocol,
+        end_discipline=w.end_discipline, seed=seed,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def _reader(w: Workload, common: dict[str, object], _id: str, _seed: int) -> BaseSpec:
+    return ReaderSpec(**common, topics=[w.topic], group=w.group, isolation=w.isolation)  # type: ignore[arg-type]
+
+
+_SPECS = {
+    "idempotent": _idempotent,
+    "transactional": _transactional,
+    "pipeline": _pipeline,
+    "reader": _reader,
+}

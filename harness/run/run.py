@@ -1,0 +1,279 @@
+"""The phases of a run, its event stream, and healing on every way out.
+
+    doctor → settle → steady → faults (inject, impact, heal, as planned) → recover → drain → verify
+
+Safety is judged over everything that happened; that progress resumes, only after the last heal.
+"""
+
+from __future__ import annotations
+
+import platform
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness import __version__
+from harness.checker.run import describe
+from harness.checker.verdict import Judgement, Limit
+from harness.cluster.cluster import Cluster
+from harness.cluster.settings import KAFKA_VERSION
+from harness.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError
+from harness.events import Event, Listener, Phase, Started
+from harness.events import Verdict as VerdictEvent
+from harness.faults.intents import journal_in
+from harness.history import HistoryWriter
+from harness.plan import Plan
+from harness.provision.java import find_java
+from harness.provision.paths import checkout_dir
+from harness.run.faults import Faults
+from harness.run.fleet import Fleet
+from harness.run.scope import scoped, scoped_plan
+from harness.run.verify import Verification, expectation
+from harness.run.watch import Watch
+from harness.scenario import Scenario
+from harness.store import RunDirectory, RunInfo
+from harness.waits import wait_until
+
+# Beyond the longest transaction: the coordinator's look every second, and the markers.
+DRAIN_EXTRA_S = 30.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: the verdict and the exit code, the directory, whether it was interrupted."""
+
+    exit_code: ExitCode
+    judgement: Judgement
+    directory: Path
+    interrupted: bool
+    expected: bool
+
+
+class Run:
+    """One execution of a scenario on a cluster that is up."""
+
+    def __init__(
+        self, cluster: Cluster, scenario: Scenario, plan: Plan, root: Path, listeners: list[Listener]
+    ) -> None:
+        self.run = uuid.uuid4().hex[:8]
+        self._cluster = cluster
+        self._scenario = scoped(scenario, self.run)
+        self._plan = scoped_plan(plan, self.run)
+        self._listeners = listeners
+        self._lock = threading.Lock()
+        self._began = time.monotonic()
+        self._stop = threading.Event()
+        started = time.strftime("%Y-%m-%dT%H:%M:%S")
+        info = RunInfo(
+            run=self.run,
+            scenario=scenario.name,
+            seed=plan.seed,
+            started=started,
+            environment=environment(cluster),
+        )
+        self.directory = RunDirectory.create(root, info)
+        self.directory.write("scenario.json", self._scenario)
+        self.directory.write("plan.json", self._plan)
+        self._info = info
+
+    def execute(self) -> Outcome:
+        """Go through the phases; heal, stop the clients and judge whatever the way out."""
+        info = self._info
+        self._tell(Started(scenario=info.scenario, run=info.run, seed=info.seed,
+                           directory=str(self.directory.path), environment=info.environment))  # fmt: skip
+        with self._cluster.state.locked(f"run {self._scenario.name}"), self._interruptible():
+            self._phase("doctor", "is the cluster healthy")
+            if ailments := self._cluster.ailments():
+                raise RefusedError(f"the cluster is not healthy: {'; '.join(ailments[:3])}", "eos heal")
+            journal_path = self.directory.histories / "faults.jsonl"
+            with (
+                journal_in(self._cluster.state, journal_path, self.run) as journal,
+                HistoryWriter(self.directory.histories / "observer.jsonl", run=self.run, client="observer",
+                              role="observer") as observer,
+            ):  # fmt: skip
+                return self._phases(journal, observer)
+
+    def interrupt(self) -> None:
+        """End the run early: heal, verify what there is."""
+        self._stop.set()
+
+    def _phases(self, journal: HistoryWriter, observer: HistoryWriter) -> Outcome:
+        fleet = Fleet(
+            self._cluster, self._scenario, self.run, self._plan.seed, self.directory.histories,
+            self._cluster.state.path / "clients" / self.run,
+        )  # fmt: skip
+        watch = Watch(self._cluster, fleet, observer, self._tell)
+        faults = Faults(self._cluster, fleet, journal, watch, self._tell)
+        planned = len(self._plan.steps) + len(self._plan.throughout)
+        # A run that ends early has injected less than it promised here, and cannot be valid.
+        self.directory.write(
+            "expect.json", msgspec.structs.replace(expectation(self._scenario), faults=planned)
+        )
+        limits: list[Limit] = []
+        self._phase("settle", "topics, clients, first records", watch)
+        try:
+            for topic, partitions in fleet.topics.items():
+                self._cluster.create_topic(topic, partitions)
+            fleet.start()
+            watch.start()
+            fleet.wait_progress(self._stop.is_set)
+            self._phase("steady", f"{self._scenario.plan.steady:g} s without faults", watch)
+            self._pause(self._scenario.plan.steady)
+            self._phase("faults", f"{planned} planned", watch)
+            faults.carry_out(self._plan, self._pause)
+            self._phase("recover", "every client makes progress again", watch)
+            limits = self._recover(fleet)
+        except _Interrupted:
+            self._phase("interrupted", "healing, then judging what there is", watch)
+        except HarnessError as error:
+            self._phase("aborted", f"{error.message}: healing, then judging what there is", watch)
+        finally:
+            faults.heal_all()
+            self._phase("drain", "clients finish what is in flight", watch)
+            self._drain(fleet, watch)
+        return self._verify([*limits, *self._progress_limits(watch)])
+
+    def _recover(self, fleet: Fleet) -> list[Limit]:
+        """How long it takes until the cluster is healthy and every client has got something done."""
+        start = time.monotonic()
+        limit = float(self._scenario.limits.recovery)
+        try:
+            self._cluster.wait_healthy(limit)
+            fleet.wait_progress(self._stop.is_set, limit)
+        except WaitTimeoutError as error:
+            self._phase("recover", f"not recovered: {error.message}")
+        took = round(time.monotonic() - start, 2)
+        return [Limit(name="recovery", measured=took, limit=limit, unit="s")]
+
+    def _progress_limits(self, watch: Watch) -> list[Limit]:
+        """A phase in which nothing was acknowledged is told apart from one that kept going."""
+        idle = [p for p in ("steady", "faults") if not watch.acknowledged_in.get(p)]
+        return [Limit(name="phases without progress", measured=len(idle), limit=0, unit="phases")]
+
+    def _drain(self, fleet: Fleet, watch: Watch) -> None:
+        for client in fleet.stop():
+            self._phase("drain", f"client {client.spec.client} ended with {client.exit_code()}")
+        fleet.kill()
+        expect = expectation(self._scenario)
+        limit = expect.transaction_timeout_ms / 1000 + DRAIN_EXTRA_S
+        try:
+            wait_until(lambda: self._all_stable(fleet), limit, "every transaction to end", every=0.2)
+        except WaitTimeoutError as error:
+            # A stuck last stable offset is a finding, which the samples prove, and not an error of the run.
+            self._phase("drain", error.message)
+        watch.stop()
+        self._keep_logs(fleet)
+
+    def _all_stable(self, fleet: Fleet) -> bool:
+        return all(
+            end.last_stable == end.high_watermark
+            for topic in fleet.topics
+            for end in self._cluster.end_offsets(topic).values()
+        )
+
+    def _verify(self, limits: list[Limit]) -> Outcome:
+        self._phase("verify")
+        verification = Verification(self._cluster, self._scenario, self.directory, self.run)
+        code, judgement = verification.judge(limits, lambda text: self._phase("verify", text))
+        interrupted = self._stop.is_set()
+        header = self._scenario.scenario
+        expected = str(judgement.verdict) == header.expect and set(header.anomalies) <= set(judgement.names())
+        if interrupted:
+            code = ExitCode.INTERRUPTED
+        path = self.directory.path
+        replay = f"eos run {self._scenario.name} --seed {self._plan.seed}"
+        self._tell(VerdictEvent(
+            verdict=str(judgement.verdict), expected=expected, exit_code=code, text=describe(judgement),
+            directory=str(path), replay=f"{replay}   (the same plan, not the same timing)",
+        ))  # fmt: skip
+        return Outcome(code, judgement, path, interrupted, expected)
+
+    def _keep_logs(self, fleet: Fleet) -> None:
+        """The logs of clients and nodes, beside the histories."""
+        logs = self.directory.path / "logs"
+        logs.mkdir(exist_ok=True)
+        for client in fleet.clients:
+            (logs / f"{client.spec.client}.log").write_text(client.log())
+        for name, node in self._cluster.nodes.items():
+            (logs / f"{name}.log").write_text(node.log(2000))
+
+    def _phase(self, name: str, detail: str = "", watch: Watch | None = None) -> None:
+        if watch is not None:
+            watch.phase = name
+        self._tell(Phase(name=name, detail=detail))
+
+    def _pause(self, seconds: float) -> None:
+        """Let the run go on for so long, or until it is interrupted."""
+        if self._stop.wait(max(0.0, seconds)):
+            raise _Interrupted
+
+    def _tell(self, event: Event) -> None:
+        event = msgspec.structs.replace(event, at=round(time.monotonic() - self._began, 3))
+        with self._lock:
+            for listener in self._listeners:
+                listener(event)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the run in order; a second one says what is left and gives up."""
+
+        def on_signal(*_: object) -> None:
+            if self._stop.is_set():
+                raise KeyboardInterrupt
+            self._stop.set()
+
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {what: signal.signal(what, on_signal) for what in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for what, handler in before.items():
+                signal.signal(what, handler)
+
+
+class _Interrupted(Exception):  # noqa: N818  # not an error: the way out of a phase
+    """The user asked the run to end."""
+
+
+def environment(cluster: Cluster) -> dict[str, Any]:
+    """Everything that a second run would have to be the same as."""
+    import confluent_kafka
+
+    return {
+        "harness": __version__,
+        "git": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
+        "kafka": KAFKA_VERSION,
+        "confluent_kafka": confluent_kafka.__version__,
+        "librdkafka": confluent_kafka.libversion()[0],
+        "kafka_python": version("kafka-python"),
+        "python": platform.python_version(),
+        "java": find_java().version,
+        "system": platform.platform(),
+        "backend": cluster.record.backend,
+        "profile": cluster.record.profile,
+        "cluster_id": cluster.record.cluster_id,
+        "images": cluster.record.images,
+    }
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(checkout_dir()), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,53 @@
+"""Names of one run's own: two runs on one cluster never read each other's records."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from harness.plan import Plan, Step
+from harness.scenario import FaultEntry, Scenario, Workload
+
+
+def scoped(scenario: Scenario, run: str) -> Scenario:
+    """The scenario with every topic, group and transactional id marked by the run, in its targets too."""
+    return msgspec.structs.replace(
+        scenario,
+        workload=[_workload(workload, run) for workload in scenario.workload],
+        fault=[scoped_entry(entry, run) for entry in scenario.fault],
+    )
+
+
+def _workload(workload: Workload, run: str) -> Workload:
+    def mark(name: str) -> str:
+        return f"{name}.{run}" if name else ""
+
+    return msgspec.structs.replace(
+        workload, topic=mark(workload.topic), source=mark(workload.source), group=mark(workload.group)
+    )
+
+
+def scoped_entry(entry: FaultEntry, run: str) -> FaultEntry:
+    """An injection whose target names this run's topic, group or transactional id."""
+    target = re.sub(
+        r"^(leader_of|txn_coordinator|group_coordinator)\(\s*([^,)\s]+)",
+        lambda match: f"{match[1]}({match[2]}.{run}",
+        entry.target,
+    )
+    return msgspec.structs.replace(entry, target=target)
+
+
+def scoped_plan(plan: Plan, run: str) -> Plan:
+    """The plan with the targets of this run."""
+
+    def mark(steps: list[Step]) -> list[Step]:
+        return [msgspec.structs.replace(step, entry=scoped_entry(step.entry, run)) for step in steps]
+
+    return msgspec.structs.replace(plan, throughout=mark(plan.throughout), steps=mark(plan.steps))
+
+
+def transactional_id(topic: str, index: int) -> str:
+    """The transactional id of the index-th client of a topic: `orders-1.<run>` for `orders.<run>`."""
+    name, _, run = topic.rpartition(".")
+    return f"{name}-{index}.{run}"

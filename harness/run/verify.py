@@ -1,0 +1,81 @@
+"""Reads the topics back by every witness that the scenario names, and judges."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from harness import observation
+from harness.checker.model import Expect, Pipeline
+from harness.checker.run import check_run
+from harness.checker.verdict import Judgement, Limit
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import Listener
+from harness.errors import ExitCode
+from harness.scenario import Scenario
+from harness.store import RunDirectory
+from harness.wire.observer import freeze, group_positions, observe_topics
+from harness.wire.rawlog import fetch_batches, leaders, observe_raw
+
+READ_LIMIT_S = 300.0
+
+
+def expectation(scenario: Scenario) -> Expect:
+    """What a run of this scenario promises to check; written before it starts."""
+    pipelines = [w for w in scenario.workload if w.kind == "pipeline"]
+    timeouts = [w.transaction_timeout for w in scenario.workload if w.kind in ("transactional", "pipeline")]
+    return Expect(
+        witnesses=list(scenario.verify.witnesses),
+        pipeline=Pipeline(group=pipelines[0].group, inputs=[pipelines[0].source]) if pipelines else None,
+        stall_ms=round(scenario.limits.recovery * 1000),
+        transaction_timeout_ms=round(max(timeouts, default=60) * 1000),
+    )
+
+
+class Verification:
+    """The verification of one run against the cluster that it ran on."""
+
+    def __init__(self, cluster: Cluster, scenario: Scenario, directory: RunDirectory, run: str) -> None:
+        self._bootstrap = cluster.bootstrap(Listener.DIRECT)
+        self._scenario = scenario
+        self._directory = directory
+        self._run = run
+
+    def judge(self, limits: list[Limit], tell: Callable[[str], None]) -> tuple[ExitCode, Judgement]:
+        """Observe, store, check; what can be redone offline with `eos check`."""
+        topics = sorted({w.topic for w in self._scenario.workload if w.kind != "reader"})
+        for witness in self._scenario.verify.witnesses:
+            tell(f"reading {', '.join(topics)} back ({witness})")
+            _WITNESSES[witness](self, topics)
+        self._consumed()
+        self._directory.write("limits.json", limits)
+        return check_run(self._directory.path)
+
+    def _consumed(self) -> None:
+        """What the pipeline's group has passed: the inputs up to its committed positions."""
+        expect = expectation(self._scenario)
+        if expect.pipeline is None:
+            return
+        ends = group_positions(self._bootstrap, expect.pipeline.group)
+        seen = observe_topics(
+            self._bootstrap, expect.pipeline.inputs, self._run, witness="consumed", limit_s=READ_LIMIT_S,
+            ends=ends, group=expect.pipeline.group,
+        )  # fmt: skip
+        observation.save(seen, self._directory.observations / "consumed")
+
+    def _reader(self, topics: list[str]) -> None:
+        seen = observe_topics(self._bootstrap, topics, self._run, witness="reader", limit_s=READ_LIMIT_S)
+        observation.save(seen, self._directory.observations / "reader")
+
+    def _raw_log(self, topics: list[str]) -> None:
+        led_by = leaders(self._bootstrap, topics)
+        windows = freeze(self._bootstrap, topics)
+        logs = []
+        for window in windows:
+            place = (window.topic, window.partition)
+            logs.append((window, fetch_batches(*led_by[place], place, window.start, window.hw)))
+        seen = observe_raw(logs, self._run, finished=time.monotonic_ns())
+        observation.save(seen, self._directory.observations / "raw-log")
+
+
+_WITNESSES = {"reader": Verification._reader, "raw-log": Verification._raw_log}

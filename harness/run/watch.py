@@ -1,0 +1,90 @@
+"""Looks at a run about once a second: what the clients did, where the logs end; in a thread of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+from harness.cluster.cluster import Cluster
+from harness.events import ClientEnded, Progress
+from harness.history import HistoryWriter
+from harness.run.fleet import Fleet
+
+EVERY_S = 1.0
+
+
+class Watch:
+    """Writes samples of offsets into the observer's history, and tells progress and unexpected ends."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        fleet: Fleet,
+        history: HistoryWriter,
+        tell: Callable[[Progress | ClientEnded], None],
+    ) -> None:
+        self.phase = ""
+        self.active: list[str] = []
+        self.acknowledged_in: dict[str, int] = {}
+        self._cluster = cluster
+        self._fleet = fleet
+        self._history = history
+        self._tell = tell
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="watch", daemon=True)
+        self._acknowledged = 0
+        self._looked_at = time.monotonic()
+        self._ended: set[str] = set()
+
+    def start(self) -> None:
+        """Begin to look."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._over.set()
+        self._thread.join(30)
+
+    def _loop(self) -> None:
+        while not self._over.wait(EVERY_S):
+            self._look()
+
+    def _look(self) -> None:
+        totals = self._fleet.totals()
+        now = time.monotonic()
+        gained = totals.acknowledged - self._acknowledged
+        self.acknowledged_in[self.phase] = self.acknowledged_in.get(self.phase, 0) + gained
+        self._tell(
+            Progress(
+                phase=self.phase,
+                acknowledged=totals.acknowledged,
+                rate=gained / (now - self._looked_at),
+                committed=totals.committed,
+                aborted=totals.aborted,
+                unknown=totals.unknown,
+                in_flight=totals.in_flight,
+                active=list(self.active),
+                lso_lag=self._sample(),
+            )
+        )
+        self._acknowledged, self._looked_at = totals.acknowledged, now
+        for client in self._fleet.ended():
+            if client.spec.client not in self._ended:
+                self._ended.add(client.spec.client)
+                said = client.log().strip().splitlines()[-1:]
+                self._tell(
+                    ClientEnded(client=client.spec.client, exit_code=client.exit_code(), said="".join(said))
+                )
+
+    def _sample(self) -> int | None:
+        """Note where every partition ends; None while no broker can say."""
+        bounds = []
+        try:
+            for topic in self._fleet.topics:
+                ends = self._cluster.end_offsets(topic)
+                bounds += [(topic, p, 0, end.last_stable, end.high_watermark) for p, end in ends.items()]
+        except (OSError, EOFError):
+            return None  # brokers are away: that there is no sample is what there is to say
+        self._history.sample(bounds)
+        return max((hw - lso for _, _, _, lso, hw in bounds), default=0)

@@ -1,0 +1,303 @@
+"""Reads a scenario file, strictly.
+
+An error names the file, the line and the key, says what was found and what is allowed.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.checker.model import ANOMALIES
+from harness.cluster.targets import Target
+from harness.errors import UsageError
+from harness.faults.catalogue import CLIENT_FAULTS, FAULTS
+from harness.scenario.model import (
+    USED_BY,
+    USED_BY_ALL,
+    ClusterNeeds,
+    FaultEntry,
+    Header,
+    Limits,
+    PlanRules,
+    Scenario,
+    Verify,
+    Workload,
+)
+from harness.units import Duration, Rate, Size, Span
+
+SHIPPED = Path(__file__).resolve().parents[1] / "scenarios"
+# A parameter of a fault is written with its unit; its field carries the unit that the fault counts in.
+_PARAMETER_UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {
+    "_ms": (Duration, 1000),
+    "_us": (Duration, 1_000_000),
+    "_kb_s": (Rate, 0.001),
+}
+
+
+def shipped() -> list[Path]:
+    """The scenarios that come with the harness."""
+    return sorted(SHIPPED.glob("*.toml"))
+
+
+def find(name: str) -> Path:
+    """The file of a scenario: a shipped one by name, any other by path."""
+    if name.endswith(".toml") or "/" in name:
+        path = Path(name)
+        if path.is_file():
+            return path
+        raise UsageError(f"there is no scenario file {path}", "name a .toml file, or one of `eos list`")
+    path = SHIPPED / f"{name}.toml"
+    if path.is_file():
+        return path
+    names = [p.stem for p in shipped()]
+    near = difflib.get_close_matches(name, names, 1)
+    raise UsageError(
+        f"there is no scenario {name!r}",
+        f"did you mean {near[0]}? `eos list` shows all"
+        if near
+        else f"`eos list` shows all: {', '.join(names)}",
+    )
+
+
+def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
+    """Read a scenario with what `--set` changes, or say what is wrong with it and where."""
+    text = path.read_text()
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(
+            f"{path}: not TOML: {error}", "quote texts and durations; lists need brackets"
+        ) from error
+    for key, value in (overrides or {}).items():
+        _override(data, key, value)
+    return _Loader(path, text).scenario(data)
+
+
+def _override(data: dict[str, Any], key: str, value: str) -> None:
+    """Apply `--set plan.duration=60s` or `--set workload.0.rate=500`."""
+    *parents, last = key.split(".")
+    place: Any = data
+    try:
+        for part in parents:
+            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+        parsed = tomllib.loads(f"value = {value}")["value"] if _is_toml(value) else value
+        if isinstance(place, list):
+            place[int(last)] = parsed
+        else:
+            place[last] = parsed
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"--set {key}={value} names no place in the scenario: {error}",
+            "write the path of a key, such as plan.duration or workload.0.rate",
+        ) from error
+
+
+def _is_toml(value: str) -> bool:
+    try:
+        tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
+
+
+class _Loader:
+    """Turns a parsed file into a scenario, and every mistake into an error that a newcomer can act on."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._path = path
+        self._lines = text.splitlines()
+
+    def scenario(self, data: dict[str, Any]) -> Scenario:
+        for index, entry in enumerate(data.get("fault", [])):
+            if isinstance(entry, dict):
+                self._split_parameters(entry, index)
+        try:
+            scenario = msgspec.convert(data, Scenario, dec_hook=_decode_unit)
+        except msgspec.ValidationError as error:
+            raise self._explained(str(error)) from error
+        self._check_header(scenario)
+        for index, workload in enumerate(scenario.workload):
+            self._check_workload(workload, data["workload"][index], index)
+        for index, fault in enumerate(scenario.fault):
+            self._check_fault(fault, index)
+        self._check_pipelines(scenario)
+        return scenario
+
+    def _fail(self, key: str, problem: str, hint: str) -> UsageError:
+        where = self._line_of(key)
+        return UsageError(f"{self._path}{f':{where}' if where else ''}: {key}: {problem}", hint)
+
+    def _line_of(self, key: str) -> int:
+        """The line where a key such as fault[1].target stands, 0 if it stands nowhere."""
+        match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?(?:\.(\w+).*)?", key)
+        if not match:
+            return 0
+        table, index, name = match[1], int(match[2] or 0), match[3]
+        seen = -1
+        for number, line in enumerate(self._lines, 1):
+            if re.match(rf"\s*\[\[?\s*{table}\s*\]", line):
+                seen += 1
+                if seen == index and name is None:
+                    return number
+            elif seen == index and name is not None and re.match(rf"\s*{name}\s*=", line):
+                return number
+            elif seen == index and line.lstrip().startswith("["):
+                break
+        return 0
+
+    def _explained(self, said: str) -> UsageError:
+        """The decoder's message, with the key as it is written and with what is allowed there."""
+        problem, _, where = said.partition(" - at `$")
+        key = where.rstrip("`").lstrip(".")
+        key = re.sub(r"\[\.\.\.\]", "[0]", key)
+        if match := re.search(r"unknown field `(.+)`", problem):
+            allowed = _fields_at(key)
+            hint = _nearest(match[1], sorted(allowed), "allowed are")
+            full = f"{key}.{match[1]}" if key else match[1]
+            return self._fail(full, "there is no such key", hint)
+        if match := re.search(r"missing required field `(.+)`", problem):
+            return self._fail(key or match[1], f"{match[1]} is missing", f"add {match[1]} = ...")
+        return self._fail(key or "scenario", problem, "`eos plan` of a shipped scenario shows a whole one")
+
+    def _split_parameters(self, entry: dict[str, Any], index: int) -> None:
+        """Move the keys that belong to the fault itself into `parameters`, in the units that it counts in."""
+        known = {field for field in FaultEntry.__struct_fields__ if field != "parameters"}
+        name = entry.get("fault")
+        if not isinstance(name, str) or (name not in FAULTS and name not in CLIENT_FAULTS):
+            hint = _nearest(str(name), [*FAULTS, *CLIENT_FAULTS], "faults are")
+            raise self._fail(f"fault[{index}].fault", f"{name!r} is not a fault", hint)
+        allowed = {} if name in CLIENT_FAULTS else _parameters_of(name)
+        parameters = {}
+        for key in [key for key in entry if key not in known]:
+            if key not in allowed:
+                near = difflib.get_close_matches(key, [*allowed, *known], 1)
+                hint = (
+                    f"did you mean {near[0]}? " if near else ""
+                ) + f"{name} takes {', '.join(allowed) or 'none'}"
+                raise self._fail(f"fault[{index}].{key}", f"{name} has no such parameter", hint)
+            parameters[allowed[key]] = self._parameter(f"fault[{index}].{key}", allowed[key], entry.pop(key))
+        entry["parameters"] = parameters
+
+    def _parameter(self, key: str, field: str, value: object) -> object:
+        for suffix, (unit, factor) in _PARAMETER_UNITS.items():
+            if field.endswith(suffix):
+                try:
+                    return round(unit.parse(value) * factor)
+                except ValueError as error:
+                    raise self._fail(key, str(error), f"write it with its unit: {unit.allowed}") from None
+        return value
+
+    def _check_header(self, scenario: Scenario) -> None:
+        header = scenario.scenario
+        for name in header.anomalies:
+            if name not in ANOMALIES:
+                raise self._fail(
+                    "scenario.anomalies", f"{name!r} is no anomaly", f"they are {', '.join(ANOMALIES)}"
+                )
+        if (header.expect == "invalid") != bool(header.anomalies):
+            raise self._fail(
+                "scenario.expect",
+                f'expect = "{header.expect}" with anomalies {header.anomalies}',
+                "name anomalies where the verdict is expected to be invalid, and only there",
+            )
+        if not scenario.workload:
+            raise self._fail(
+                "workload", "there is none", "add a [[workload]]: without one nothing is compared"
+            )
+
+    def _check_workload(self, workload: Workload, written: dict[str, Any], index: int) -> None:
+        place = f"workload[{index}]"
+        for key in written:
+            if key not in USED_BY[workload.kind] | USED_BY_ALL:
+                used = ", ".join(sorted(USED_BY[workload.kind] | USED_BY_ALL))
+                raise self._fail(
+                    f"{place}.{key}", f"{workload.kind} clients do not use it", f"they use {used}"
+                )
+        least, most = workload.transaction
+        for key, wrong, allowed in (
+            ("clients", workload.clients < 1, "one or more"),
+            ("partitions", workload.partitions < 1, "one or more"),
+            ("rate", workload.rate < 1, "one or more records a second"),
+            ("abort_share", not 0 <= workload.abort_share < 1, "from 0 to below 1"),
+            ("transaction", not 1 <= least <= most, "[fewest, most] records, from 1 up"),
+        ):
+            if wrong:
+                raise self._fail(
+                    f"{place}.{key}", f"{getattr(workload, key)!r} is not allowed", f"allowed: {allowed}"
+                )
+        if workload.kind == "pipeline" and not (workload.source and workload.group):
+            raise self._fail(
+                place, "a pipeline needs source and group", 'add source = "orders", group = "workers"'
+            )
+
+    def _check_fault(self, entry: FaultEntry, index: int) -> None:
+        place = f"fault[{index}]"
+        if entry.fault in CLIENT_FAULTS:
+            if not re.fullmatch(r"client\([\w*-]+\)", entry.target):
+                raise self._fail(f"{place}.target", f"{entry.target!r} names no client",
+                                 'write target = "client(idempotent-1)" or "client(*)" for any')  # fmt: skip
+        else:
+            try:
+                Target.parse(entry.target)
+            except UsageError as error:
+                raise self._fail(f"{place}.target", error.message, error.hint) from None
+            make_fault(entry)
+        if entry.throughout and entry.at is not None:
+            raise self._fail(
+                f"{place}.at", "a fault that lasts throughout has no time", "remove at or throughout"
+            )
+        if entry.weight <= 0:
+            raise self._fail(f"{place}.weight", f"{entry.weight} is not above 0", "remove the entry instead")
+
+    def _check_pipelines(self, scenario: Scenario) -> None:
+        written = {w.topic for w in scenario.workload if w.kind != "reader"}
+        for index, workload in enumerate(scenario.workload):
+            needed = workload.source if workload.kind == "pipeline" else ""
+            if needed and needed not in written:
+                raise self._fail(
+                    f"workload[{index}].source", f"nobody writes {needed!r}", "add a producer of it"
+                )
+        sources = {(w.source, w.group) for w in scenario.workload if w.kind == "pipeline"}
+        if len(sources) > 1:
+            raise self._fail("workload", "more than one pipeline", "one source and one group in a scenario")
+
+
+def _nearest(found: str, allowed: list[str], intro: str) -> str:
+    near = difflib.get_close_matches(found, allowed, 1)
+    return (f"did you mean {near[0]}? " if near else "") + f"{intro} {', '.join(allowed) or 'none'}"
+
+
+def make_fault(entry: FaultEntry) -> Any:
+    """The fault of an entry, with its parameters."""
+    return FAULTS[entry.fault](**entry.parameters)
+
+
+def _parameters_of(fault: str) -> dict[str, str]:
+    """The parameters of a fault as they are written, and the fields that they set."""
+    names = {}
+    for field in fields(FAULTS[fault]):
+        suffix = next((s for s in _PARAMETER_UNITS if field.name.endswith(s)), "")
+        names[field.name.removesuffix(suffix)] = field.name
+    return names
+
+
+def _fields_at(key: str) -> list[str]:
+    table = re.match(r"\w*", key)
+    structs: dict[str, type[msgspec.Struct]] = {
+        "scenario": Header, "cluster": ClusterNeeds, "workload": Workload,
+        "plan": PlanRules, "limits": Limits, "verify": Verify,
+    }  # fmt: skip
+    return list(structs.get(table[0] if table else "", Scenario).__struct_fields__)
+
+
+def _decode_unit(kind: type, value: object) -> object:
+    if issubclass(kind, Duration | Size | Rate | Span):
+        return kind.parse(value)
+    raise NotImplementedError(kind)

@@ -1,0 +1,74 @@
+"""Durations, sizes and rates with their units, as a person writes them: "30s", "1MiB", "20kB/s"."""
+
+from __future__ import annotations
+
+import re
+
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "KiB": 1024, "MiB": 1024**2}
+
+
+class Duration(float):
+    """A time in seconds, written with its unit."""
+
+    allowed = '"500ms", "30s", "5m" or "1h"'
+
+    @classmethod
+    def parse(cls, text: object) -> Duration:
+        """Read a duration, or raise ValueError with what is allowed."""
+        return cls(_number(text, _SECONDS, cls.allowed))
+
+    def __str__(self) -> str:
+        return f"{self * 1000:g}ms" if self < 1 else f"{float(self):g}s"
+
+
+class Size(int):
+    """A number of bytes, written with its unit."""
+
+    allowed = '"100B", "64kB", "1KiB" or "1MiB"'
+
+    @classmethod
+    def parse(cls, text: object) -> Size:
+        """Read a size, or raise ValueError with what is allowed."""
+        return cls(round(_number(text, _BYTES, cls.allowed)))
+
+
+class Rate(float):
+    """Bytes a second, written with their unit."""
+
+    allowed = '"20kB/s" or "1MB/s"'
+
+    @classmethod
+    def parse(cls, text: object) -> Rate:
+        """Read a rate, or raise ValueError with what is allowed."""
+        return cls(_number(text, {f"{unit}/s": factor for unit, factor in _BYTES.items()}, cls.allowed))
+
+
+class Span(tuple[Duration, Duration]):
+    """A duration to be drawn: between two, or exactly one."""
+
+    allowed = '"5s" or ["2s", "5s"]'
+
+    def __new__(cls, least: float, most: float) -> Span:
+        """Make a span of seconds."""
+        return super().__new__(cls, (Duration(least), Duration(most)))
+
+    @classmethod
+    def parse(cls, written: object) -> Span:
+        """Read one duration or a list of two, or raise ValueError with what is allowed."""
+        if isinstance(written, list):
+            if len(written) != 2:
+                raise ValueError(f"{written!r} is not {cls.allowed}")
+            span = cls(Duration.parse(written[0]), Duration.parse(written[1]))
+            if span[0] > span[1]:
+                raise ValueError(f"the first of {written!r} is longer than the second")
+            return span
+        one = Duration.parse(written)
+        return cls(one, one)
+
+
+def _number(text: object, units: dict[str, float] | dict[str, int], allowed: str) -> float:
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/]+)\s*", text) if isinstance(text, str) else None
+    if match is None or match[2] not in units:
+        raise ValueError(f"{text!r} is not {allowed}")
+    return float(match[1]) * units[match[2]]
