@@ -1,0 +1,206 @@
+"""The steps that no client sees, read from the logs that they leave: markers, decisions, blocks of ids.
+
+    marker    a coordinator wrote a commit or abort marker      (control batches of the partition)
+    decision  a coordinator noted a transaction's state         (__transaction_state)
+    ids       the controllers gave a broker a block of ids      (__cluster_metadata)
+
+The partitions are read over DIRECT. No client can read the metadata log: blocks of ids are taken from the
+controllers' own files, which only the process back end has in reach. Times are the brokers' wall clock, to
+the millisecond; on one host that is the clock of the frame log.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import CONTROLLER_IDS, HOST, node_name
+from harness.wire.protocol import KafkaAnswerError, RawConnection
+
+LOG_NAME = "logsteps.jsonl"
+TRANSACTION_TOPIC = "__transaction_state"
+_METADATA_FOLDER = "__cluster_metadata-0"
+_FETCH_BYTES = 8 << 20
+_LIMIT_S = 10.0
+_STATES = (
+    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
+    "PrepareEpochFence",
+)  # fmt: skip
+# What a record of __transaction_state begins with, in every version: version, id, epoch, time limit, state.
+_DECISION = struct.Struct(">hqhib")
+_IDS_RECORD = 15
+# What a ProducerIdsRecord holds behind its three-byte head: broker, its epoch, the first id after the block.
+_IDS = struct.Struct(">iqq")
+_BLOCK = 1000
+
+
+class LogStep(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """One step that a log tells of."""
+
+    kind: Literal["marker", "decision", "ids"]
+    wall: int
+    """Nanoseconds, known to the millisecond."""
+    node: int
+    """Who wrote it: the leader of the partition, for a decision that is the coordinator."""
+    topic: str = ""
+    partition: int = -1
+    offset: int = -1
+    producer_id: int = -1
+    epoch: int = -1
+    transactional_id: str | None = None
+    what: str = ""
+    """commit or abort; the state; for a block of ids the broker that got it."""
+
+
+def collect(
+    cluster: Cluster,
+    directory: Path,
+    *,
+    topics: Iterable[str],
+    transactional_ids: Iterable[str],
+    since: int,
+) -> Path:
+    """Write the steps since this wall-clock time into `directory`, by time; return the file."""
+    steps = [
+        *(step for topic in topics for step in markers(cluster, topic, since)),
+        *(step for ident in transactional_ids for step in decisions(cluster, ident, since)),
+        *id_blocks(cluster, since),
+    ]
+    steps.sort(key=lambda step: (step.wall, step.kind, step.partition, step.offset))
+    path = directory / LOG_NAME
+    path.write_bytes(b"".join(msgspec.json.encode(step) + b"\n" for step in steps))
+    return path
+
+
+def read(directory: Path) -> list[LogStep]:
+    """The steps that were collected into a directory; none if nobody did."""
+    path = directory / LOG_NAME
+    if not path.exists():
+        return []
+    return [msgspec.json.decode(line, type=LogStep) for line in path.read_bytes().splitlines()]
+
+
+def markers(cluster: Cluster, topic: str, since: int) -> Iterator[LogStep]:
+    """The transaction markers of a topic since a time."""
+    for info in cluster.admin.metadata([topic]).partitions:
+        for batch in _batches(cluster, topic, info.partition, since):
+            if not batch.is_control_batch:
+                continue
+            record = next(iter(batch))
+            yield LogStep(
+                kind="marker", wall=batch.max_timestamp * 1_000_000, node=info.leader, topic=topic,
+                partition=info.partition, offset=batch.base_offset, producer_id=batch.producer_id,
+                epoch=batch.producer_epoch, what="commit" if record.commit else "abort",
+            )  # fmt: skip
+
+
+def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[LogStep]:
+    """The states of a transactional id that its coordinator noted since a time."""
+    partitions = cluster.admin.metadata([TRANSACTION_TOPIC]).partitions
+    partition = partitions[java_hash(transactional_id) % len(partitions)]
+    for batch in _batches(cluster, TRANSACTION_TOPIC, partition.partition, since):
+        for record in () if batch.is_control_batch else batch:
+            if record.value is None or bytes(record.key)[4:].decode() != transactional_id:
+                continue
+            _, producer, epoch, _, state = _DECISION.unpack_from(record.value)
+            yield LogStep(
+                kind="decision", wall=record.timestamp * 1_000_000, node=partition.leader,
+                topic=TRANSACTION_TOPIC, partition=partition.partition, offset=record.offset,
+                producer_id=producer, epoch=epoch, transactional_id=transactional_id, what=_STATES[state],
+            )  # fmt: skip
+
+
+def id_blocks(cluster: Cluster, since: int) -> Iterator[LogStep]:
+    """The blocks of producer ids given away since a time, where the controllers' files are in reach."""
+    leader = cluster.active_controller()
+    folder = cluster.state.nodes / node_name(leader) / "data" / _METADATA_FOLDER
+    assert leader in CONTROLLER_IDS
+    for segment in sorted(folder.glob("*.log")) if folder.exists() else ():
+        for batch in _decoded(segment.read_bytes()):
+            for record in () if batch.is_control_batch else batch:
+                value, wall = bytes(record.value or b""), record.timestamp * 1_000_000
+                if wall < since or len(value) < 3 + _IDS.size or value[1] != _IDS_RECORD:
+                    continue
+                broker, _, behind = _IDS.unpack_from(value, 3)
+                yield LogStep(
+                    kind="ids", wall=wall, node=leader, offset=record.offset,
+                    producer_id=behind - _BLOCK, what=str(broker),
+                )  # fmt: skip
+
+
+def java_hash(text: str) -> int:
+    """Java's hash of a string, without its sign: it tells the partition of a transactional id."""
+    data = text.encode("utf-16-be")
+    value = 0
+    for unit in struct.unpack(f">{len(data) // 2}H", data):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    if value == 1 << 31:
+        return 0  # it has no positive counterpart in 32 bits, and Kafka takes zero
+    return value if value < 1 << 31 else (1 << 32) - value
+
+
+def _batches(cluster: Cluster, topic: str, partition: int, since: int) -> Iterator[Any]:
+    """The batches of a partition from a time on, read from its leader."""
+    leader = cluster.leader_of(topic, partition)
+    with RawConnection(HOST, cluster.ports.direct(leader), _LIMIT_S) as connection:
+        offset = _offset_at(connection, topic, partition, since)
+        while offset >= 0:
+            start = offset
+            for batch in _decoded(_fetch(connection, topic, partition, offset)):
+                offset = max(offset, batch.last_offset + 1)
+                if batch.last_offset >= start and batch.max_timestamp * 1_000_000 >= since:
+                    yield batch
+            if offset == start:
+                return
+
+
+def _decoded(data: bytes) -> Iterator[Any]:
+    from kafka.record.memory_records import MemoryRecords
+
+    return iter(MemoryRecords(data))
+
+
+def _offset_at(connection: RawConnection, topic: str, partition: int, since: int) -> int:
+    """The first offset of this time or later, -1 if there is none."""
+    from kafka.protocol.consumer import ListOffsetsRequest
+
+    wanted = ListOffsetsRequest.ListOffsetsTopic
+    part = wanted.ListOffsetsPartition(
+        partition_index=partition, current_leader_epoch=-1, timestamp=since // 1_000_000
+    )
+    request = ListOffsetsRequest(
+        replica_id=-1, isolation_level=0, topics=[wanted(name=topic, partitions=[part])], version=5
+    )
+    answer = connection.call(request).topics[0].partitions[0]
+    _check(topic, partition, answer.error_code)
+    return int(answer.offset)
+
+
+def _fetch(connection: RawConnection, topic: str, partition: int, offset: int) -> bytes:
+    from kafka.protocol.consumer import FetchRequest
+
+    wanted = FetchRequest.FetchTopic
+    part = wanted.FetchPartition(
+        partition=partition, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1,
+        partition_max_bytes=_FETCH_BYTES,
+    )  # fmt: skip
+    request = FetchRequest(
+        replica_id=-1, max_wait_ms=50, min_bytes=1, max_bytes=_FETCH_BYTES, isolation_level=0,
+        session_id=0, session_epoch=-1, topics=[wanted(topic=topic, partitions=[part])],
+        forgotten_topics_data=[], rack_id="", version=11,
+    )  # fmt: skip
+    answer = connection.call(request)
+    _check(topic, partition, answer.error_code)
+    found = answer.responses[0].partitions[0]
+    _check(topic, partition, found.error_code)
+    return bytes(found.records or b"")
+
+
+def _check(topic: str, partition: int, code: int) -> None:
+    if code:
+        raise KafkaAnswerError(f"{topic}-{partition}", code)
