@@ -53,6 +53,11 @@ class Jar:
         """Where the verified jar stands in the shared cache."""
         return cache_dir() / "jars" / f"{self.artifact}-{self.version}.jar"
 
+    @property
+    def fetched_name(self) -> str:
+        """The name under which Ivy leaves it: no two of one fetch are the same."""
+        return f"{self.group}--{self.artifact}-{self.version}.jar"
+
 
 def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:
     """The pinned list, in the order of the file, which is the order of the class path."""
@@ -79,8 +84,11 @@ def ensure_jars(report: Callable[[str], None], *sets: JarSet) -> list[Path]:
             report(f"fetching {len(missing)} jars ({', '.join(sets)}) into {cache_dir() / 'jars'}")
             with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="ivy-") as scratch:
                 fetched = _resolve(missing, Path(scratch))
-                for jar in missing:
-                    _admit(jar, fetched / f"{jar.group}--{jar.artifact}-{jar.version}.jar")
+                files = {jar: fetched / jar.fetched_name for jar in missing}
+                for jar, file in files.items():
+                    _verify(jar, file)
+                for jar, file in files.items():
+                    _admit(jar, file)
     return class_path(*sets)
 
 
@@ -98,14 +106,18 @@ def altered_jars(sets: Iterable[JarSet]) -> list[Path]:
     ]
 
 
-def _admit(jar: Jar, fetched: Path) -> None:
-    """Move a fetched jar into the cache if its hash is the pinned one."""
+def _verify(jar: Jar, fetched: Path) -> None:
+    """Refuse a fetched jar whose hash is not the pinned one."""
     found = _sha256(fetched)
     if found != jar.sha256:
         raise HarnessError(
             f"{jar.group}:{jar.artifact}:{jar.version} has SHA-256 {found}, pinned is {jar.sha256}",
             f"nothing was installed; if the change is wanted, correct the line in {LOCK_FILE.name}",
         )
+
+
+def _admit(jar: Jar, fetched: Path) -> None:
+    """Move a verified jar into the cache."""
     jar.path.parent.mkdir(parents=True, exist_ok=True)
     # The archive of class data remembers each jar's mtime: give it one that a second fetch repeats.
     os.utime(fetched, (1_000_000_000, 1_000_000_000))
@@ -157,10 +169,12 @@ def _sha256(path: Path) -> str:
 def pin(lock: Path = LOCK_FILE) -> None:
     """Write the hash of every jar whose hash in the lock is `-`: for a maintainer who adds a jar."""
     new = {jar: "" for jar in pinned_jars(lock) if jar.sha256 == "-"}
+    if not new:
+        return
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="ivy-") as scratch:
         fetched = _resolve(list(new), Path(scratch))
         for jar in new:
-            new[jar] = _sha256(fetched / f"{jar.group}--{jar.artifact}-{jar.version}.jar")
+            new[jar] = _sha256(fetched / jar.fetched_name)
     text = lock.read_text()
     for jar, sha256 in new.items():
         line = f"{jar.jar_set} {jar.group}:{jar.artifact}:{jar.version} "

@@ -1,0 +1,142 @@
+"""The pinned jars: a list that can be checked, and a cache that only verified bytes enter."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.provision import jars
+from harness.provision.jars import LOCK_FILE, altered_jars, class_path, ensure_jars, pin, pinned_jars
+
+LINES = [line for line in LOCK_FILE.read_text().splitlines() if line and not line.startswith("#")]
+
+
+@pytest.fixture
+def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> jars.Jar:
+    """A cache that is empty, a lock with one jar, and an Ivy that fetches these bytes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    jar = jars.Jar("tools", "org.example", "thing", "1.0", hashlib.sha256(b"thing").hexdigest())
+    monkeypatch.setattr(jars, "pinned_jars", lambda: [jar])
+    fetches(monkeypatch, b"thing")
+    return jar
+
+
+def fetches(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
+    """Let Ivy bring these bytes for every jar."""
+
+    def resolve(wanted: list[jars.Jar], scratch: Path) -> Path:
+        for jar in wanted:
+            (scratch / f"{jar.group}--{jar.artifact}-{jar.version}.jar").write_bytes(data)
+        return scratch
+
+    monkeypatch.setattr(jars, "_resolve", resolve)
+
+
+@pytest.mark.parametrize("line", LINES, ids=lambda line: line.split()[1])
+def test_every_line_of_the_lock_is_a_set_coordinates_and_a_hash(line: str) -> None:
+    assert re.fullmatch(r"(kafka|tools|spark) [\w.-]+:[\w.-]+:[\w.-]+ [0-9a-f]{64}", line)
+
+
+def test_no_jar_is_pinned_twice_and_each_hash_is_one_jars() -> None:
+    pinned = pinned_jars()
+    assert len(pinned) == len(LINES)
+    assert len({(jar.jar_set, jar.group, jar.artifact) for jar in pinned}) == len(pinned)
+    assert len({jar.sha256 for jar in pinned}) == len(pinned)
+    assert len({jar.path for jar in pinned}) == len(pinned)
+
+
+def test_what_the_brokers_load_is_the_first_part_of_what_the_tools_load() -> None:
+    brokers, tools = class_path("kafka"), class_path("kafka", "tools")
+    assert tools[: len(brokers)] == brokers
+    assert len(tools) > len(brokers)
+
+
+def test_a_jar_is_fetched_once_and_verified(one_jar: jars.Jar) -> None:
+    said: list[str] = []
+    assert ensure_jars(said.append, "tools") == [one_jar.path]
+    assert one_jar.path.read_bytes() == b"thing"
+    assert len(said) == 1
+    assert "1 jars (tools)" in said[0]
+
+    assert ensure_jars(said.append, "tools") == [one_jar.path]
+    assert len(said) == 1
+
+
+def test_another_fetch_gives_the_same_time_for_class_data_remembers_it(one_jar: jars.Jar) -> None:
+    ensure_jars(print, "tools")
+    first = one_jar.path.stat().st_mtime
+    one_jar.path.unlink()
+    ensure_jars(print, "tools")
+    assert one_jar.path.stat().st_mtime == first
+
+
+def test_a_jar_with_other_bytes_is_refused_and_nothing_is_installed(
+    one_jar: jars.Jar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetches(monkeypatch, b"thinG")
+
+    with pytest.raises(HarnessError) as raised:
+        ensure_jars(print, "tools")
+
+    assert "org.example:thing:1.0 has SHA-256" in raised.value.message
+    assert one_jar.sha256 in raised.value.message
+    assert "nothing was installed" in raised.value.hint
+    cache = one_jar.path.parents[1]
+    assert list(cache.rglob("*.jar")) == []
+    assert not list(cache.glob("ivy-*")), "the scratch folder is gone"
+
+
+def test_one_bad_jar_keeps_the_good_ones_out_too(one_jar: jars.Jar, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = jars.Jar("tools", "org.example", "other", "1.0", "0" * 64)
+    monkeypatch.setattr(jars, "pinned_jars", lambda: [one_jar, bad])
+    with pytest.raises(HarnessError, match="org.example:other:1.0 has SHA-256"):
+        ensure_jars(print, "tools")
+    assert not one_jar.path.exists()
+
+
+def test_one_changed_byte_in_the_cache_is_seen(one_jar: jars.Jar) -> None:
+    assert altered_jars(["tools"]) == []  # nothing there yet is nothing altered
+    ensure_jars(print, "tools")
+    assert altered_jars(["tools"]) == []
+
+    one_jar.path.write_bytes(b"thinG")
+
+    assert altered_jars(["tools"]) == [one_jar.path]
+    assert altered_jars(["kafka"]) == []
+
+
+def test_a_maintainer_pins_only_what_has_no_hash_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    lock = tmp_path / "jars.lock"
+    kept = f"kafka a.b:old:1 {'0' * 64}\n"
+    lock.write_text(f"# comment\n{kept}tools a.b:new:1 -\ntools a.b:new:11 -\n")
+    fetches(monkeypatch, b"fetched")
+
+    pin(lock)
+
+    found = hashlib.sha256(b"fetched").hexdigest()
+    assert lock.read_text() == f"# comment\n{kept}tools a.b:new:1 {found}\ntools a.b:new:11 {found}\n"
+
+
+def test_ivy_that_fails_is_told_with_what_it_did_not_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "java"
+    java.write_text("#!/bin/sh\necho '  :: org.example#thing;1.0: not found'\nexit 1\n")
+    java.chmod(0o755)
+    monkeypatch.setattr(jars, "find_java", lambda: jars_java(java))
+    jar = jars.Jar("tools", "org.example", "thing", "1.0", "-")
+
+    with pytest.raises(HarnessError, match=r"org\.example#thing;1\.0: not found") as raised:
+        jars._resolve([jar], tmp_path)
+    assert "network" in raised.value.hint
+
+
+def jars_java(executable: Path) -> object:
+    from harness.provision.java import Java
+
+    return Java(executable, 17, "")
