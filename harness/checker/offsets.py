@@ -64,25 +64,31 @@ def _claims(evidence: Evidence, out: Collector) -> None:
     # Columns: place, offset, end, producer, lane, sequence minus offset, source, line, durable
     claims = np.concatenate(tables)
     claims = claims[np.lexsort((claims[:, 2], claims[:, 1], claims[:, 0]))]
+    names = {i: place for place, i in places.items()}
+    durable = claims[:, 8] == 1
+    # What is told for sure is compared by itself first: an acknowledgement that promises nothing must
+    # not stand between two witnesses that contradict each other.
+    for permitted, chosen in ((False, claims[durable]), (True, claims[: 0 if durable.all() else None])):
+        pairs, overlaps = _contradictions(chosen)
+        out.compared += 0 if permitted else overlaps
+        found = [(a, b) for a, b in pairs if not permitted or not (chosen[a, 8] and chosen[b, 8])]
+        examples = [_claim_example(ledger, chosen[a], chosen[b], names, sources) for a, b in found[:EXAMPLES]]
+        out.add("inconsistent_offset", "offsets", len(found), examples, permitted=permitted)
+
+
+def _contradictions(claims: Ints) -> tuple[list[tuple[int, int]], int]:
+    """Return the pairs of sorted claims that overlap and differ, and how many overlap."""
     if len(claims) < 2:
-        return
+        return [], 0
     ends = (claims[:, 0] << _PLACE_SHIFT) + claims[:, 2]
     furthest = np.maximum.accumulate(ends)
     # The claim that reaches furthest so far: whatever overlaps any earlier claim overlaps that one.
     reach = np.maximum.accumulate(np.where(ends == furthest, np.arange(len(ends)), 0))
     before, after = reach[:-1], np.arange(1, len(ends))
     overlap = furthest[:-1] > (claims[after, 0] << _PLACE_SHIFT) + claims[after, 1]
-    out.compared += int(overlap.sum())
     differ = np.any(claims[before, 3:6] != claims[after, 3:6], axis=1)
-    names = {i: place for place, i in places.items()}
-    for permitted in (False, True):
-        durable = (claims[before, 8] & claims[after, 8]) == 0
-        found = np.flatnonzero(overlap & differ & (durable == permitted))
-        examples = [
-            _claim_example(ledger, claims[before[i]], claims[after[i]], names, sources)
-            for i in found[:EXAMPLES].tolist()
-        ]
-        out.add("inconsistent_offset", "offsets", len(found), examples, permitted=permitted)
+    found = np.flatnonzero(overlap & differ)
+    return list(zip(before[found].tolist(), after[found].tolist(), strict=True)), int(overlap.sum())
 
 
 def _acks(ledger: Ledger, places: dict[tuple[str, int], int]) -> Ints:

@@ -143,6 +143,9 @@ UNKNOWN = {
     "the last stable offset has just moved, and is behind": Tiny(
         "p1 commit ok a:0-4\n @2 look a 1/5\n @100 look a 3/6\n @120 look a 4/9", {"a": "p1:0-4"}
     ),
+    "one lane of two was not read to its end": Tiny(
+        "p2 send ok a:0-4 b:0-4", {"a": "p2:0-4", "b": "p2:0-4"}, PLAIN, hw={"b": 40}
+    ),
     "a fault that did not bite": Tiny(
         THREE + "\n fault f1 intent\n fault f1 no_bite\n fault f1 healed", {"a": "p1:0-9 p1:10-19 p1:20-29"}
     ),

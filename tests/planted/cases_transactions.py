@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.planted.tiny import Tiny
 
 PLAIN = {"p2": {"transactional_id": None}}
+LOOSE = {"p2": {"transactional_id": None, "idempotent": False, "acks": "1"}}
 
 THREE = "p1 commit ok a:0-4 b:0-4\n p1 {} a:5-9 b:5-9\n p1 commit ok a:10-14 b:10-14"
 BOTH = {"a": "p1:0-4 . p1:5-9 . p1:10-14 .", "b": "p1:0-4 . p1:5-9 . p1:10-14 ."}
@@ -103,6 +104,10 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
         ),
         "within a long run, behind a short one that agrees": (
             Tiny("p2 send ok a:0-9\n r1 read a@2 p2:2\n r2 read a@5 p2:7", {"a": "p2:0-9"}, PLAIN),
+            {"inconsistent_offset"},
+        ),
+        "two readers, and an acknowledgement that promises nothing": (
+            Tiny("p2 send ok a:0-4>0\n r2 read a@0 p2:1", {"a": "p2:0-4"}, LOOSE),
             {"inconsistent_offset"},
         ),
         "one reader, twice": (

@@ -1,7 +1,7 @@
 """Against a model of Kafka's log the checkers miss nothing that is planted and call nothing that is right.
 
 `pytest tests/property` runs 500 examples; `pytest --soak -m soak tests/property` runs 20,000. What once
-failed, shrunk, stays below as an explicit case.
+failed, shrunk, stays in tests/planted as an explicit case.
 """
 
 from __future__ import annotations
