@@ -93,7 +93,7 @@ def test_a_jar_with_other_bytes_is_refused_and_nothing_is_installed(
 def test_one_bad_jar_keeps_the_good_ones_out_too(one_jar: jars.Jar, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = jars.Jar("tools", "org.example", "other", "1.0", "0" * 64)
     monkeypatch.setattr(jars, "pinned_jars", lambda: [one_jar, bad])
-    with pytest.raises(HarnessError, match="org.example:other:1.0 has SHA-256"):
+    with pytest.raises(HarnessError, match=r"org\.example:other:1\.0 has SHA-256"):
         ensure_jars(print, "tools")
     assert not one_jar.path.exists()
 

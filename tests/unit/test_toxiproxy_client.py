@@ -1,0 +1,163 @@
+"""The client of Toxiproxy: whatever the server does, a typed error within the time limit, or the truth."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from harness.waits import NOT_YET_ERRORS
+from harness.wire import toxiproxy
+from harness.wire.toxiproxy import Toxiproxy, ToxiproxyError, ToxiproxyWedgedError
+from tests.unit.toxiproxy_stand_in import StandIn
+
+
+@pytest.fixture
+def server() -> Iterator[StandIn]:
+    stand_in = StandIn()
+    yield stand_in
+    stand_in.close()
+
+
+@pytest.fixture
+def client(server: StandIn) -> Toxiproxy:
+    return Toxiproxy("127.0.0.1", server.port)
+
+
+@pytest.fixture
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toxiproxy, "_TIME_LIMIT_S", 0.2)
+
+
+def test_a_toxic_is_added_changed_and_removed(client: Toxiproxy) -> None:
+    client.add_toxic("proxied-1", "late", "latency", "downstream", {"latency": 100, "jitter": 5})
+    (toxic,) = client.proxy("proxied-1").toxics
+    assert (toxic.name, toxic.type, toxic.stream) == ("late", "latency", "downstream")
+    assert dict(toxic.attributes) == {"latency": 100, "jitter": 5}
+
+    client.update_toxic("proxied-1", "late", {"latency": 7})
+    assert client.proxy("proxied-1").toxics[0].attributes["latency"] == 7
+
+    client.remove_toxic("proxied-1", "late")
+    assert [proxy.toxics for proxy in client.proxies()] == [(), ()]
+    assert client.version() == "2.12.0"
+
+
+def test_a_delay_is_taken_to_nothing_before_it_is_removed(server: StandIn, client: Toxiproxy) -> None:
+    server.toxic("proxied-1", "late", latency=1000, jitter=10)
+    client.remove_toxic("proxied-1", "late")
+    changes = [request for request in server.requests if not request.startswith("GET")]
+    assert changes == ["PATCH /proxies/proxied-1/toxics/late", "DELETE /proxies/proxied-1/toxics/late"]
+
+
+def test_what_is_not_there_is_removed_without_a_word(server: StandIn, client: Toxiproxy) -> None:
+    client.remove_toxic("proxied-1", "late")
+    client.remove_toxic("proxied-1", "late")
+    assert {request.split()[0] for request in server.requests} == {"GET"}
+
+
+def test_a_proxy_is_closed_and_opened_and_read_back(client: Toxiproxy) -> None:
+    client.set_enabled("proxied-1", enabled=False)
+    assert [p.enabled for p in client.proxies()] == [False, True]
+    client.set_enabled("proxied-1", enabled=True)
+    client.set_enabled("proxied-1", enabled=True)
+    assert all(p.enabled for p in client.proxies())
+
+
+@pytest.mark.usefixtures("_impatient")
+@pytest.mark.parametrize("how", [503, "silence"])
+def test_a_wedged_server_is_told_apart_within_the_limit(
+    server: StandIn, client: Toxiproxy, how: int | str
+) -> None:
+    server.misbehave["GET /proxies"] = how
+    start = time.monotonic()
+    with pytest.raises(ToxiproxyWedgedError) as raised:
+        client.proxies()
+    assert time.monotonic() - start < 5
+    assert "GET /proxies" in raised.value.message
+    assert "eos heal" in raised.value.hint
+    assert not isinstance(raised.value, NOT_YET_ERRORS), "a wait must not sit it out"
+
+
+@pytest.mark.usefixtures("_impatient")
+def test_a_server_that_accepts_and_reads_nothing_is_wedged() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        with pytest.raises(ToxiproxyWedgedError, match=r"did not answer GET /version in 0\.2 s"):
+            Toxiproxy("127.0.0.1", listener.getsockname()[1]).version()
+
+
+def test_a_removal_that_wedges_is_told_as_wedged(server: StandIn, client: Toxiproxy) -> None:
+    server.toxic("proxied-1", "late", latency=1000)
+    server.misbehave["DELETE /proxies/proxied-1/toxics/late"] = 503
+    with pytest.raises(ToxiproxyWedgedError, match="DELETE"):
+        client.remove_toxic("proxied-1", "late")
+
+
+def test_nobody_listening_is_not_yet_for_a_wait() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with pytest.raises(ConnectionError, match="cannot be reached") as raised:
+        Toxiproxy("127.0.0.1", port).proxies()
+    assert isinstance(raised.value, NOT_YET_ERRORS)
+
+
+@pytest.mark.parametrize("status", [400, 404, 409, 500])
+def test_a_bad_status_is_an_error_that_quotes_the_server(
+    server: StandIn, client: Toxiproxy, status: int
+) -> None:
+    server.misbehave["POST /proxies/proxied-1/toxics"] = status
+    with pytest.raises(ToxiproxyError, match=rf"{status}.*as told") as raised:
+        client.add_toxic("proxied-1", "late", "latency", "downstream", {"latency": 1})
+    assert not isinstance(raised.value, ToxiproxyWedgedError)
+
+
+def test_a_proxy_that_is_not_there_is_an_error(client: Toxiproxy) -> None:
+    with pytest.raises(ToxiproxyError, match=r"GET /proxies/nobody .*404 .*proxy not found"):
+        client.proxy("nobody")
+
+
+def test_a_toxic_that_was_not_taken_is_seen(server: StandIn, client: Toxiproxy) -> None:
+    server.misbehave["POST /proxies/proxied-1/toxics"] = "nothing"
+    with pytest.raises(ToxiproxyError, match=r"was asked for with .* found None"):
+        client.add_toxic("proxied-1", "late", "latency", "downstream", {"latency": 100})
+
+
+def test_an_attribute_that_was_changed_is_seen(
+    server: StandIn, client: Toxiproxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = server.handle
+
+    def forgetful(method: str, path: str, body: object) -> tuple[int, object]:
+        if method == "POST":
+            body["attributes"]["latency"] = 0  # type: ignore[index]
+        return real(method, path, body)
+
+    monkeypatch.setattr(server, "handle", forgetful)
+    with pytest.raises(ToxiproxyError, match=r"asked for with {'latency': 100}, found .*'latency': 0"):
+        client.add_toxic("proxied-1", "late", "latency", "downstream", {"latency": 100})
+
+
+def test_a_proxy_that_did_not_close_is_seen(server: StandIn, client: Toxiproxy) -> None:
+    server.misbehave["PATCH /proxies/proxied-1"] = "nothing"
+    with pytest.raises(ToxiproxyError, match="proxied-1 did not become closed"):
+        client.set_enabled("proxied-1", enabled=False)
+
+
+def test_a_toxic_that_stayed_is_seen(server: StandIn, client: Toxiproxy) -> None:
+    server.toxic("proxied-1", "held", kind="bandwidth", rate=0)
+    server.misbehave["DELETE /proxies/proxied-1/toxics/held"] = "nothing"
+    with pytest.raises(ToxiproxyError, match="held of proxied-1 is still there"):
+        client.remove_toxic("proxied-1", "held")
+
+
+def test_a_proxy_of_the_web_is_not_asked(client: Toxiproxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert len(client.proxies()) == 2

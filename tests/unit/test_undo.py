@@ -1,0 +1,199 @@
+"""Undoing: every verb may be carried out twice, or when nothing was injected at all."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import cast
+
+import pytest
+
+from harness.cluster.cluster import Cluster
+from harness.errors import ExitCode, UsageError
+from harness.faults import undo as undoing
+from harness.faults.undo import Step, undo
+from harness.waits import wait_until
+from harness.wire import processes
+from harness.wire.processes import ProcessState
+from harness.wire.toxiproxy import Toxiproxy
+from tests.unit.toxiproxy_stand_in import StandIn
+
+
+class Node:
+    """Running, paused or exited, as the two back ends' nodes behave."""
+
+    def __init__(self, condition: str) -> None:
+        self.condition = condition
+        self.started = 0
+
+    def start(self) -> None:
+        if self.condition == "exited":
+            self.condition, self.started = "running", self.started + 1
+
+    def resume(self) -> None:
+        if self.condition == "paused":
+            self.condition = "running"
+
+    def kill(self) -> None:
+        self.condition = "exited"
+
+
+class Links:
+    """The cuts of each node."""
+
+    def __init__(self) -> None:
+        self.cuts = {"kafka-1": {"kafka-2"}}
+
+    def uncut(self, node: str) -> None:
+        self.cuts.pop(node, None)
+
+
+class Tap:
+    """The rules that are armed."""
+
+    def __init__(self) -> None:
+        self.rules = {"late"}
+
+    def disarm(self, rule: str) -> None:
+        self.rules.discard(rule)
+
+
+class Broken:
+    """A cluster with one of every fault."""
+
+    def __init__(self, server: StandIn) -> None:
+        self.server = server
+        self.toxiproxy = Toxiproxy("127.0.0.1", server.port)
+        self.nodes = {"kafka-1": Node("exited"), "kafka-2": Node("paused"), "toxiproxy": Node("running")}
+        self.links = Links()
+        self.tap = Tap()
+
+    def node(self, name: str) -> Node:
+        return self.nodes[name]
+
+    def seen(self) -> object:
+        """All that a fault could have changed."""
+        proxies = {p.name: (p.enabled, len(p.toxics)) for p in self.toxiproxy.proxies()}
+        conditions = {name: node.condition for name, node in self.nodes.items()}
+        return proxies, conditions, self.links.cuts, self.tap.rules
+
+
+@pytest.fixture
+def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
+    server = StandIn()
+    found = Broken(server)
+    monkeypatch.setattr(undoing, "ensure_tap", lambda _: found.tap)
+    server.toxic("proxied-1", "late", latency=1000)
+    server.proxies["tapped-1"]["enabled"] = False
+    yield found
+    server.close()
+
+
+@pytest.fixture
+def frozen() -> Iterator[tuple[int, str]]:
+    """A process that was stopped, and the mark in its command line."""
+    mark = "to-be-let-go"
+    command = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()", mark]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGSTOP)
+        wait_until(lambda: processes.state_of(process.pid, mark) is ProcessState.STOPPED, 10, "it to stop")
+        yield process.pid, mark
+        process.kill()
+
+
+STEPS: dict[str, Step] = {
+    "remove_toxic": {"proxy": "proxied-1", "toxic": "late"},
+    "open_proxy": {"proxy": "tapped-1"},
+    "start_node": {"node": "kafka-1"},
+    "resume_node": {"node": "kafka-2"},
+    "uncut": {"node": "kafka-1"},
+    "disarm_frame": {"rule": "late"},
+}
+
+
+def carry_out(broken: Broken, *steps: Step) -> None:
+    undo(cast(Cluster, broken), list(steps))
+
+
+def test_every_verb_is_tried_here() -> None:
+    assert {*STEPS, "resume_process"} == set(undoing._VERBS)
+
+
+@pytest.mark.parametrize("verb", STEPS)
+def test_a_verb_undoes_its_fault_and_twice_is_harmless(broken: Broken, verb: str) -> None:
+    before = str(broken.seen())
+    carry_out(broken, {"do": verb, **STEPS[verb]})
+    once = str(broken.seen())
+    assert once != before
+
+    carry_out(broken, {"do": verb, **STEPS[verb]})
+
+    assert str(broken.seen()) == once
+
+
+def test_all_of_them_heal_everything_and_again_nothing(broken: Broken) -> None:
+    steps = [{"do": verb, **arguments} for verb, arguments in STEPS.items()]
+    for _ in range(2):
+        carry_out(broken, *steps)
+        assert broken.seen() == (
+            {"proxied-1": (True, 0), "tapped-1": (True, 0)},
+            {"kafka-1": "running", "kafka-2": "running", "toxiproxy": "running"},
+            {},
+            set(),
+        )
+    assert broken.nodes["kafka-1"].started == 1
+
+
+def test_starting_a_node_lets_a_frozen_one_go_on(broken: Broken) -> None:
+    carry_out(broken, {"do": "start_node", "node": "kafka-2"})
+    assert broken.nodes["kafka-2"].condition == "running"
+    assert broken.nodes["kafka-2"].started == 0
+
+
+def test_a_client_goes_on_and_one_that_is_gone_or_another_is_left_alone(
+    broken: Broken, frozen: tuple[int, str]
+) -> None:
+    pid, mark = frozen
+    carry_out(broken, {"do": "resume_process", "pid": pid, "mark": "another's mark"})
+    assert processes.state_of(pid, mark) is ProcessState.STOPPED
+
+    for _ in range(2):
+        carry_out(broken, {"do": "resume_process", "pid": pid, "mark": mark})
+        wait_until(lambda: processes.state_of(pid, mark) is ProcessState.RUNNING, 10, "it to go on")
+
+    processes.send(pid, mark, signal.SIGKILL)
+    wait_until(lambda: processes.state_of(pid, mark) is ProcessState.GONE, 10, "it to be gone")
+    carry_out(broken, {"do": "resume_process", "pid": pid, "mark": mark})
+
+
+@pytest.mark.parametrize(
+    ("verb", "request_"),
+    [
+        ("remove_toxic", "DELETE /proxies/proxied-1/toxics/late"),
+        ("open_proxy", "PATCH /proxies/tapped-1"),
+    ],
+)
+def test_a_wedged_toxiproxy_is_restarted(broken: Broken, verb: str, request_: str) -> None:
+    broken.server.misbehave[request_] = 503
+
+    carry_out(broken, {"do": verb, **STEPS[verb]})
+
+    assert broken.nodes["toxiproxy"].started == 1
+
+
+def test_a_verb_of_another_version_is_told_by_name(broken: Broken) -> None:
+    with pytest.raises(UsageError) as raised:
+        carry_out(broken, {"do": "restore_clock", "node": "kafka-1"})
+    assert raised.value.exit_code is ExitCode.USAGE
+    assert "'restore_clock'" in raised.value.message
+    assert "eos down" in raised.value.hint
+
+
+def test_a_step_keeps_its_arguments(broken: Broken) -> None:
+    step = {"do": "start_node", "node": "kafka-1"}
+    carry_out(broken, step)
+    assert step == {"do": "start_node", "node": "kafka-1"}
