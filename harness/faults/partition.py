@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -81,15 +82,17 @@ class Partition:
 
     def _still(self, cluster: Cluster, name: str, others: list[str], *, is_open: bool) -> list[str]:
         """The links in the cut's direction that are open, or that are closed."""
-        found = []
-        if self.direction != "in":
-            reached = cluster.links.open_to(name, others)
-            found += [f"{name} -> {other}" for other, passes in reached.items() if passes is is_open]
-        if self.direction != "out":
-            for other in others:
-                if cluster.links.open_to(other, [name])[name] is is_open:
-                    found.append(f"{other} -> {name}")
-        return found
+        probes = [(name, others)] if self.direction != "in" else []
+        probes += [(other, [name]) for other in others] if self.direction != "out" else []
+        # Side by side: a cut link answers nothing, and is waited for once.
+        with ThreadPoolExecutor(len(probes)) as pool:
+            answered = list(pool.map(lambda probe: cluster.links.open_to(*probe), probes))
+        return [
+            f"{start} -> {end}"
+            for (start, _), reached in zip(probes, answered, strict=True)
+            for end, passes in reached.items()
+            if passes is is_open
+        ]
 
     def _untouched(self, cluster: Cluster, name: str, others: list[str]) -> None:
         """The other direction of a one-way cut is open, and a broker still answers clients and observer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka import Producer
 
 from harness.cluster.cluster import Cluster
 from harness.errors import NoBiteError, UsageError
@@ -45,7 +46,12 @@ def test_a_cut_closes_the_named_links_and_no_other(
 
 def test_a_broker_cut_from_its_peers_leaves_the_isr(cluster: Cluster, topic: str) -> None:
     with inject(cluster, Partition("brokers"), "kafka-2"):
+        # A follower that has all there is counts as in sync however long it is silent: give it less than all.
+        producer = Producer({"bootstrap.servers": cluster.bootstrap("DIRECT")})
+        producer.produce(topic, b"one more", partition=0)
+        producer.poll(0.1)
         wait_until(lambda: 2 not in cluster.partition(topic, 0).isr, 20, "broker 2 to leave the ISR")
+        assert producer.flush(20) == 0
 
 
 def test_a_broker_cut_from_the_controllers_is_fenced(cluster: Cluster, topic: str) -> None:
