@@ -1,1 +1,1 @@
-"""What clients do, one operating-system process each, with a history of its own."""
+"""What clients do, one operating-system process each, with a history of its own (docs/workloads.md)."""

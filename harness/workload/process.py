@@ -10,14 +10,15 @@ from pathlib import Path
 from harness.waits import wait_until
 from harness.wire import processes
 from harness.wire.processes import ProcessState
-from harness.workload.settings import CALL_LIMIT_S
-from harness.workload.spec import ClientSpec
+from harness.workload.progress import Progress, load_progress
+from harness.workload.settings import STOP_LIMIT_S
+from harness.workload.spec import BaseSpec
 
 
 class ClientProcess:
     """One client process, known by its folder, which stands in its command line."""
 
-    def __init__(self, spec: ClientSpec, folder: Path) -> None:
+    def __init__(self, spec: BaseSpec, folder: Path) -> None:
         self.spec = spec
         self.folder = folder
         self.pid = 0
@@ -31,7 +32,7 @@ class ClientProcess:
         """Start it; it writes its history from its first moment on."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.spec.save(self.folder / "spec.json")
-        command = [sys.executable, "-m", "harness.workload.producer", self.mark]
+        command = [sys.executable, "-m", "harness.workload", self.mark]
         self.pid = processes.start_supervised(command, self.folder, dict(os.environ))
 
     def state(self) -> ProcessState:
@@ -42,12 +43,20 @@ class ClientProcess:
         """How it ended, None while it runs."""
         return processes.exit_code(self.folder)
 
+    def progress(self) -> Progress:
+        """What it wrote last of how it is getting on, at most a second or so old."""
+        return load_progress(self.folder / "progress.json")
+
+    def tell_to_stop(self) -> None:
+        """Ask it to begin nothing more; `stop` also waits."""
+        processes.send(self.pid, self.mark, signal.SIGTERM)
+
     def stop(self) -> int:
         """Ask it to finish what it has in flight, and wait until it has; return its exit code."""
-        processes.send(self.pid, self.mark, signal.SIGTERM)
+        self.tell_to_stop()
         wait_until(
             lambda: self.exit_code() is not None,
-            CALL_LIMIT_S + 10,
+            STOP_LIMIT_S,
             f"client {self.spec.client} to finish",
             hint=f"look at {self.folder / 'log'}",
         )

@@ -3,38 +3,105 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 
 from harness.errors import UsageError
+from harness.workload.settings import TRANSACTION_LIMIT_S, Protocol, Value
+
+RunName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9]{8}$")]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Discipline = Literal["reinit", "naive"]
+Isolation = Literal["read_committed", "read_uncommitted"]
 
 
-class ClientSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An idempotent producer: where to, what, how fast, for how long."""
+class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
+    """What every client is told: of which run it is, which cluster it talks to, where it writes, how long."""
 
-    run: str
+    run: RunName
     client: str
-    number: int
     bootstrap: str
-    topic: str
-    partitions: int
     history: str
     seconds: float
-    rate: int = 2000  # records a second, over all partitions
-    burst: int = 50  # records of one history operation
-    payload: int = 64  # bytes after the identity
-    settings: dict[str, str | int | float | bool] = {}
+    number: int = 0  # of the producer; a reader has none
+    settings: dict[str, Value] = {}  # for confluent-kafka, over the table's
+
+    @property
+    def kind(self) -> str:
+        """The kind of client, as the file names it."""
+        return str(self.__struct_config__.tag)
 
     def save(self, path: Path) -> None:
         """Write it where the client reads it."""
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2))
 
 
+class IdempotentSpec(BaseSpec, frozen=True, kw_only=True, tag="idempotent"):
+    """A producer without transactions: where to, what, how fast."""
+
+    topic: str
+    partitions: Positive
+    rate: Positive = 2000  # records a second, over all partitions
+    burst: Positive = 50  # records of one history operation
+    payload: int = 64  # bytes after the identity
+    idempotence: bool = True
+
+
+class TransactionsBase(BaseSpec, frozen=True, kw_only=True):
+    """What transactions are made of."""
+
+    transaction_timeout_ms: Positive = int(TRANSACTION_LIMIT_S * 1000)
+    records: tuple[Positive, Positive] = (1, 100)  # of one transaction, drawn between these
+    abort_share: Share = 0.1
+    payload: int = 64
+    end_discipline: Discipline = "reinit"
+    seed: int = 0
+
+
+class TransactionalSpec(TransactionsBase, frozen=True, kw_only=True, tag="transactional"):
+    """A transactional producer: where to, how fast; it draws the size and the end of every transaction."""
+
+    topic: str
+    partitions: Positive
+    transactional_id: str
+    rate: Positive = 2000
+
+
+class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
+    """One worker of a consume-transform-produce; without a transactional id it does without transactions."""
+
+    source: str  # topic
+    group: str
+    sink: str
+    partitions: Positive  # of the sink
+    transactional_id: str | None = None
+    outputs: Positive = 1  # owed for every input
+    group_metadata: bool = True  # False: those of a consumer that never subscribed
+    protocol: Protocol = "classic"
+    linger: float = 0.5  # seconds that a transaction waits for more input
+    work: float = 0.0  # seconds between the last output of a transaction and its offsets
+
+
+class ReaderSpec(BaseSpec, frozen=True, kw_only=True, tag="reader"):
+    """A reader of whole topics: a member of a group, or without one of every partition."""
+
+    topics: list[str]
+    group: str | None = None
+    isolation: Isolation = "read_committed"
+    protocol: Protocol = "classic"
+
+
+ClientSpec = IdempotentSpec | TransactionalSpec | PipelineSpec | ReaderSpec
+
+
 def load_spec(path: Path) -> ClientSpec:
     """Read a client's file, or say what is wrong with it."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ClientSpec)
+        spec: ClientSpec = msgspec.json.decode(path.read_bytes(), type=ClientSpec)
     except msgspec.DecodeError as error:
         raise UsageError(
             f"{path}: {error}", "it is written by the harness and not meant to be edited"
         ) from error
+    return spec

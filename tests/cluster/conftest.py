@@ -10,7 +10,7 @@ import pytest
 
 from harness.cluster.cluster import Cluster
 from harness.workload.process import ClientProcess
-from harness.workload.spec import ClientSpec
+from harness.workload.spec import IdempotentSpec
 
 _numbers = itertools.count(1)
 
@@ -36,7 +36,7 @@ def start_client(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Calla
             "run": "tests001", "client": f"p{number}", "number": number, "bootstrap": cluster.bootstrap(),
             "topic": topic, "partitions": 3, "history": str(folder / "history.jsonl"), "seconds": 120.0,
         }  # fmt: skip
-        client = ClientProcess(ClientSpec(**(spec | changes)), folder)  # type: ignore[arg-type]
+        client = ClientProcess(IdempotentSpec(**(spec | changes)), folder)  # type: ignore[arg-type]
         started.append(client)
         client.start()
         return client

@@ -1,0 +1,78 @@
+"""`python -m harness.workload SPEC.json`: one client until its time is over, SIGTERM, or it can no more."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from harness.errors import HarnessError
+from harness.history import Error, HistoryWriter
+from harness.workload.client import CannotGoOnError, Log, Stop, error_of
+from harness.workload.idempotent import IdempotentClient
+from harness.workload.pipeline import PipelineClient
+from harness.workload.progress import Progress, ProgressFile
+from harness.workload.reader import ReaderClient
+from harness.workload.spec import (
+    ClientSpec,
+    IdempotentSpec,
+    PipelineSpec,
+    TransactionalSpec,
+    load_spec,
+)
+from harness.workload.transactional import TransactionalClient
+
+
+class Client(Protocol):
+    """What every kind of client does."""
+
+    def run(self) -> None:
+        """Work until it is told to stop; raise what it cannot go on after."""
+        ...
+
+
+def client_of(spec: ClientSpec, history: HistoryWriter, progress: Progress, stop: Stop) -> Client:
+    """The client that a spec describes."""
+    if isinstance(spec, IdempotentSpec):
+        return IdempotentClient(spec, history, progress, stop)
+    if isinstance(spec, TransactionalSpec):
+        return TransactionalClient(spec, history, progress, stop)
+    if isinstance(spec, PipelineSpec):
+        return PipelineClient(spec, history, progress, stop)
+    return ReaderClient(spec, history, progress, stop)
+
+
+def main(spec_file: str) -> int:
+    """Run the client that the file describes; 0 if it could go on until it was told to stop."""
+    path = Path(spec_file)
+    spec = load_spec(path)
+    progress = Progress(kind=spec.kind, client=spec.client)
+    stop = Stop(spec.seconds)
+    signal.signal(signal.SIGTERM, stop.tell)
+    with (
+        HistoryWriter(Path(spec.history), run=spec.run, client=spec.client, role=spec.kind) as history,
+        ProgressFile(path.parent / "progress.json", progress),
+    ):
+        try:
+            client_of(spec, history, progress, stop).run()
+        except (CannotGoOnError, HarnessError) as error:
+            return _give_up(spec, history, progress, error)
+        progress.state = "done"
+        return 0
+
+
+def _give_up(spec: ClientSpec, history: HistoryWriter, progress: Progress, error: Exception) -> int:
+    inside = error.error if isinstance(error, CannotGoOnError) else None
+    said = error_of(inside) if inside is not None else Error(code=0, name=type(error).__name__)
+    op = history.invoke("give_up", producer=spec.number)
+    said.message = f"{error}: {said.message}" if said.message else str(error)
+    history.info(op, said)
+    history.close(f"gave up: {error}")
+    Log(progress).say(f"{spec.client} gives up: {said.name}: {said.message}")
+    progress.state = "gave up"
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,210 @@
+"""One worker of a consume-transform-produce: every input's outputs and its position in one transaction.
+
+The transform is deterministic: output `part` of an input goes to the sink's partition (sequence + part)
+mod partitions, carries the input's identity, and ends in the checksum of the input's value.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import zlib
+from collections import defaultdict
+from typing import Protocol
+
+from harness.history import HistoryWriter, Position
+from harness.record import ABORT, COMMIT, NONE, LaneEncoder, Origin
+from harness.workload.client import Stop
+from harness.workload.idempotent import BurstProducer
+from harness.workload.life import BrokenTransactionError
+from harness.workload.progress import Progress
+from harness.workload.reading import Given
+from harness.workload.settings import END_LIMIT_S
+from harness.workload.source import Source
+from harness.workload.spec import PipelineSpec
+from harness.workload.transactor import Ended, Transactor
+
+
+class Outputs(Protocol):
+    """Where outputs and positions go: through transactions, or without."""
+
+    txn: int
+
+    def settle(self) -> None:
+        """Decide what is undecided."""
+        ...
+
+    def begin(self) -> None:
+        """Begin to gather outputs that belong together."""
+        ...
+
+    def next_of(self, lane: int) -> int:
+        """The sequence that the next record of a lane must carry."""
+        ...
+
+    def send(self, lane: int, values: list[bytes]) -> None:
+        """Hand over outputs."""
+        ...
+
+    def serve(self, seconds: float) -> None:
+        """Wait, and let the client library call back."""
+        ...
+
+    def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:
+        """Hand over the positions behind the inputs."""
+        ...
+
+    def commit(self) -> Ended:
+        """End the outputs and positions that belong together."""
+        ...
+
+    def abort(self) -> Ended:
+        """Drop them."""
+        ...
+
+    def close(self) -> None:
+        """End for good."""
+        ...
+
+
+class Apart:
+    """The negative control: outputs are sent, positions are committed after them, and nothing holds both."""
+
+    def __init__(
+        self, spec: PipelineSpec, source: Source, history: HistoryWriter, progress: Progress, stop: Stop
+    ) -> None:
+        self._producer = BurstProducer(spec, spec.sink, history, progress, idempotence=True)
+        self._source = source
+        self._progress = progress
+        self._stop = stop
+        self._positions: list[Position] = []
+        self.txn = 0
+        self.next_of = self._producer.next_of
+        self.send = self._producer.send
+        self.serve = self._producer.serve
+
+    def settle(self) -> None:
+        """There is nothing that could be undecided."""
+
+    def begin(self) -> None:
+        """Forget the positions of the last batch."""
+        self._positions = []
+
+    def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:  # noqa: ARG002
+        """Keep the positions until the outputs are delivered."""
+        self._positions = positions
+
+    def commit(self) -> Ended:
+        """Wait for the outputs, then commit the positions."""
+        self.abort()
+        if self._positions and self._source.commit(self._positions):
+            self._progress.committed += 1
+            return Ended.COMMITTED
+        self._progress.unknown += 1
+        return Ended.UNKNOWN
+
+    def abort(self) -> Ended:
+        """Wait for the outputs: they are in the log, and nothing takes them back."""
+        self._producer.flush(self._stop.limit(END_LIMIT_S))
+        self._producer.complete(final=True)
+        return Ended.ABORTED
+
+    def close(self) -> None:
+        """Wait for what is in flight."""
+        self.abort()
+
+
+class PipelineClient:
+    """A worker: gathers input into a transaction, hands over its outputs and positions, ends it."""
+
+    def __init__(self, spec: PipelineSpec, history: HistoryWriter, progress: Progress, stop: Stop) -> None:
+        self._spec = spec
+        self._stop = stop
+        self._draw = random.Random(spec.seed)
+        self._source = Source(spec, history, progress, stop)
+        self._encoders = [
+            LaneEncoder(spec.run, spec.number, lane, b"x" * spec.payload) for lane in range(spec.partitions)
+        ]
+        self._outputs: Outputs = (
+            Apart(spec, self._source, history, progress, stop)
+            if spec.transactional_id is None
+            else Transactor(spec, spec.sink, history, progress, stop)
+        )
+        self._positions: dict[tuple[str, int], int] = {}
+
+    def run(self) -> None:
+        """Work until the time is over or the client can no more."""
+        self._outputs.settle()
+        self._source.open()
+        try:
+            while not self._stop:
+                self._batch()
+        finally:
+            self._source.close()
+        self._outputs.close()
+
+    def _batch(self) -> None:
+        size = self._draw.randint(*self._spec.records)
+        commits = self._draw.random() >= self._spec.abort_share
+        self._positions = {}
+        try:
+            gathered = self._gather(size, COMMIT if commits else ABORT)
+            if not gathered and not self._source.disturbed:
+                return
+            ended = self._end(commits=commits) if gathered else Ended.ABORTED
+        except BrokenTransactionError as broken:
+            assert isinstance(self._outputs, Transactor)
+            ended = self._outputs.give_up(broken.error)
+        if ended is not Ended.COMMITTED:
+            # Where to go back to is known only when the transaction is decided.
+            self._outputs.settle()
+            self._source.rewind()
+
+    def _gather(self, size: int, outcome: str) -> int:
+        """Take input and hand over its outputs, until there is enough of it or none comes."""
+        gathered = 0
+        until = 0.0
+        while gathered < size and not self._source.disturbed:
+            left = until - time.monotonic() if gathered else self._spec.linger
+            if gathered and (left <= 0 or self._stop):
+                break
+            records = self._source.take(size - gathered, max(0.0, left))
+            if not records:
+                if not gathered:
+                    break
+                continue
+            if not gathered:
+                self._outputs.begin()
+                until = time.monotonic() + self._spec.linger
+            gathered += len(records)
+            self._transform(records, outcome if self._spec.transactional_id else NONE)
+        return gathered
+
+    def _transform(self, records: list[Given], outcome: str) -> None:
+        spec, outputs = self._spec, self._outputs
+        lanes: dict[int, list[bytes]] = defaultdict(list)
+        for record in records:
+            self._positions[record.topic, record.partition] = record.offset + 1
+            if record.identity is None:
+                continue  # somebody else's: passed over, and owed nothing
+            identity = record.identity
+            check = b"%08x" % zlib.crc32(record.value)
+            for part in range(spec.outputs):
+                lane = (identity.seq + part) % spec.partitions
+                origin = Origin(identity.producer, identity.lane, identity.seq, part, spec.number)
+                seq = outputs.next_of(lane) + len(lanes[lane])
+                lanes[lane].append(self._encoders[lane].output(seq, outputs.txn, outcome, origin) + check)
+        for lane, values in lanes.items():
+            outputs.send(lane, values)
+
+    def _end(self, *, commits: bool) -> Ended:
+        outputs = self._outputs
+        if self._source.disturbed:
+            return outputs.abort()
+        if self._spec.work:
+            done = time.monotonic() + self._spec.work
+            while (left := done - time.monotonic()) > 0 and not self._stop:
+                outputs.serve(left)
+        positions = [(*place, offset) for place, offset in sorted(self._positions.items())]
+        outputs.send_offsets(self._spec.group, positions, self._source.metadata)
+        return outputs.commit() if commits else outputs.abort()
