@@ -1,0 +1,171 @@
+"""Scenario files: the shipped ones load, and each mistake says where it is and what to write."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import UsageError
+from harness.plan import draw
+from harness.run.scope import scoped
+from harness.scenario import find, load, shipped
+
+GOOD = """\
+[scenario]
+name = "mine"
+shows = "an example"
+
+[plan]
+duration = "20s"
+
+[[workload]]
+kind = "transactional"
+topic = "orders"
+
+[[fault]]
+fault = "jitter"
+target = "all"
+latency = "50ms"
+lasts = ["2s", "5s"]
+"""
+
+# what is changed in the good file: (old, new), the line and key that the message must name, what it must say
+MISTAKES = [
+    pytest.param('name = "mine"', "name = mine", "line 2", "quote texts", id="text-without-quotes"),
+    pytest.param("[plan]", "[plna]", "plna", "did you mean plan?", id="table-misspelt"),
+    pytest.param(
+        "duration =", "durration =", ":6: plan.durration", "did you mean duration?", id="key-misspelt"
+    ),
+    pytest.param('"20s"', '"20"', ":6: plan.duration", "'20' is not", id="duration-without-unit"),
+    pytest.param('"20s"', "20", ":6: plan.duration", "20 is not", id="duration-as-number"),
+    pytest.param('"20s"', '"20 parsecs"', ":6: plan.duration", '"500ms"', id="unknown-unit"),
+    pytest.param(
+        '"transactional"', '"transactoinal"', ":9: workload[0].kind", "transactoinal", id="kind-misspelt"
+    ),
+    pytest.param('topic = "orders"', "rate = 0", ":10: workload[0].rate", "one or more", id="rate-zero"),
+    pytest.param('topic = "orders"', 'rate = "fast"', ":10: workload[0].rate", "int", id="rate-as-text"),
+    pytest.param(
+        'topic = "orders"', "abort_share = 1.5", "workload[0].abort_share", "below 1", id="share-above-1"
+    ),
+    pytest.param(
+        'topic = "orders"', "transaction = [9, 3]", "workload[0].transaction", "fewest, most", id="range-back"
+    ),
+    pytest.param('topic = "orders"', 'payload = "1 cup"', "workload[0].payload", '"64kB"', id="unknown-size"),
+    pytest.param(
+        'topic = "orders"',
+        'isolation = "read_committed"',
+        "workload[0].isolation",
+        "transactional clients do not use it",
+        id="key-of-another-kind",
+    ),
+    pytest.param(
+        '"transactional"', '"pipeline"', ":8: workload[0]", "needs source and group", id="pipeline-bare"
+    ),
+    pytest.param('"jitter"', '"jiter"', ":13: fault[0].fault", "did you mean jitter?", id="fault-misspelt"),
+    pytest.param(
+        "latency =", "latancy =", "fault[0].latancy", "did you mean latency?", id="parameter-misspelt"
+    ),
+    pytest.param(
+        '"50ms"', "50", ":15: fault[0].latency", "write it with its unit", id="parameter-without-unit"
+    ),
+    pytest.param(
+        '"all"', '"everyone"', ":14: fault[0].target", "leader_of(topic, partition)", id="unknown-target"
+    ),
+    pytest.param('target = "all"\n', "", "fault[0]", "target is missing", id="target-missing"),
+    pytest.param('["2s", "5s"]', '["5s", "2s"]', "fault[0].lasts", "longer than the second", id="span-back"),
+    pytest.param(
+        "lasts =", 'throughout = true\nat = "3s"\nlasts =', "fault[0].at", "remove at", id="at-throughout"
+    ),
+    pytest.param(
+        '"an example"',
+        '"an example"\nexpect = "invalid"',
+        "scenario.expect",
+        "name anomalies",
+        id="invalid-without-anomaly",
+    ),
+    pytest.param(
+        '"an example"',
+        '"x"\nexpect = "invalid"\nanomalies = ["abortet_read"]',
+        "scenario.anomalies",
+        "did you mean aborted_read?",
+        id="anomaly-misspelt",
+    ),
+    pytest.param(
+        '"jitter"\ntarget = "all"\nlatency = "50ms"',
+        '"zombie"\ntarget = "all"',
+        "fault[0].target",
+        "client(",
+        id="client-fault-on-brokers",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "where", "said"), MISTAKES)
+def test_a_mistake_says_where_it_is_and_what_to_do(
+    tmp_path: Path, old: str, new: str, where: str, said: str
+) -> None:
+    assert old in GOOD
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD.replace(old, new))
+
+    with pytest.raises(UsageError) as caught:
+        load(path)
+
+    text = str(caught.value)
+    assert str(path) in text
+    assert where in text
+    assert said in text
+    assert caught.value.hint
+
+
+def test_the_good_file_is_good(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD)
+
+    scenario = load(find(str(path)))
+
+    assert scenario.plan.duration == 20
+    assert scenario.fault[0].parameters == {"latency_ms": 50}
+    assert scenario.fault[0].lasts == (2, 5)
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_a_shipped_scenario_loads_and_has_a_header_and_a_plan(path: Path) -> None:
+    scenario = load(path)
+
+    assert scenario.name == path.stem
+    assert len(scenario.scenario.shows.split()) > 5
+    plan = draw(scenario, 1)
+    assert len(plan.steps) + len(plan.throughout) >= len(
+        {f.fault for f in scenario.fault if f.at or f.throughout}
+    )
+
+
+def test_the_same_seed_draws_the_same_plan_and_another_another() -> None:
+    scenario = load(find("demo"), {"plan.duration": "300s", "fault": "[]"})
+    changed = load(find("demo"), {"plan.duration": "300s"})
+
+    assert draw(changed, 7) == draw(changed, 7)
+    assert draw(changed, 7) != draw(changed, 8)
+    assert draw(scenario, 7).steps == []
+
+
+def test_set_changes_a_key_and_a_wrong_key_is_named() -> None:
+    assert load(find("demo"), {"workload.0.rate": "123"}).workload[0].rate == 123
+    with pytest.raises(UsageError, match=r"--set workload\.9\.rate=1 names no place"):
+        load(find("demo"), {"workload.9.rate": "1"})
+
+
+def test_an_unknown_scenario_names_the_nearest() -> None:
+    with pytest.raises(UsageError, match="did you mean demo"):
+        find("dmeo")
+
+
+def test_a_run_marks_topics_groups_and_targets_as_its_own() -> None:
+    own = scoped(load(find("demo")), "ab12cd34")
+
+    assert {w.topic for w in own.workload} == {"clicks.ab12cd34", "orders.ab12cd34", "invoices.ab12cd34"}
+    assert own.workload[2].source == "orders.ab12cd34"
+    assert own.workload[2].group == "billing.ab12cd34"
+    assert own.fault[1].target == "leader_of(orders.ab12cd34, 0)"
