@@ -13,7 +13,7 @@ import numpy as np
 
 from harness.checker.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
 from harness.checker.reads import Reads, reads_of
-from harness.checker.seen import Seen, group_lines, group_name, lane_name, ranges
+from harness.checker.seen import Seen, group_lines, group_name, lane_name, ranges, seen_by
 from harness.ledger import ABORTED, FATE_NAMES, LANE_SHIFT, NEVER, OPEN_END, Ledger
 from harness.ledger.model import Bools
 from harness.observation import EXAMPLES, Ints
@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Result:
     out = Collector("atomicity", "transactions")
     ledger = evidence.ledger
     for observation in evidence.committed_views():
-        seen = Seen(ledger, observation)
+        seen = seen_by(evidence, observation)
         size, visible, judged = _totals(seen)
         _torn(seen, size, visible, judged, out)
         _aborted(seen, visible, out)

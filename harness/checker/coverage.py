@@ -9,7 +9,7 @@ import numpy as np
 
 from harness.checker.bitsets import BitSet
 from harness.checker.model import Collector, Evidence, Result
-from harness.checker.seen import Seen, lane_name, ranges
+from harness.checker.seen import lane_name, ranges, seen_by
 from harness.history import Fault
 from harness.ledger import OPEN_END, Ledger
 from harness.ledger.model import Bools
@@ -61,7 +61,7 @@ def _lanes(evidence: Evidence, out: Collector) -> None:
     covered: Bools = np.zeros(len(ledger.lanes), np.bool_)
     for observation in evidence.committed_views():
         if len(covered):
-            covered |= Seen(ledger, observation).covered
+            covered |= seen_by(evidence, observation).covered
     # A client that was killed may have sent to any of its lanes; that alone is no reason to have read them.
     used = np.unique(ledger.intervals.lane[ledger.intervals.last < OPEN_END])
     out.compared += len(used)

@@ -19,6 +19,7 @@ from harness.checker.seen import (
     group_name,
     lane_name,
     ranges,
+    seen_by,
 )
 from harness.ledger import COMMITTED, LANE_SHIFT, NEVER
 from harness.ledger.model import Bools
@@ -30,7 +31,7 @@ def check(evidence: Evidence) -> Result:
     """Compare every read_committed witness with the ledger, record by record."""
     out = Collector("exactly_once", "records")
     for observation in evidence.committed_views():
-        seen = Seen(evidence.ledger, observation)
+        seen = seen_by(evidence, observation)
         _lost(seen, out)
         _duplicate(seen, out)
         _phantom(seen, out)

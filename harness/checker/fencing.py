@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from harness.checker.model import Collector, Evidence, Example, HistoryRef, Result, place
-from harness.checker.seen import Seen, group_lines, group_name
+from harness.checker.seen import group_lines, group_name, seen_by
 from harness.history import Fail, Info, Ok
 from harness.ledger import COMMITTED, Ledger
 from harness.ledger.model import Bools
@@ -49,7 +49,7 @@ def check(evidence: Evidence) -> Result:
     out.compared += int(np.isin(groups.producer[groups.txn >= 0], shared).sum())
     visible = np.zeros(len(groups.fate), np.int64)
     for view in evidence.committed_views():
-        seen = Seen(ledger, view)
+        seen = seen_by(evidence, view)
         counted = np.bincount(ledger.intervals.group, seen.visible, len(visible)).astype(np.int64)
         visible = np.maximum(visible, counted)
     accepted = late & ((groups.fate == COMMITTED) | (visible > 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -122,6 +122,7 @@ class Evidence:
     ledger: Ledger
     observations: list[Observation]
     expect: Expect = field(default_factory=Expect)
+    cache: dict[int, Any] = field(default_factory=dict, init=False)
 
     def committed_views(self) -> list[Observation]:
         """Return the witnesses' read_committed accounts of whole topics."""

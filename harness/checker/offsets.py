@@ -16,7 +16,7 @@ import numpy as np
 
 from harness.checker.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.checker.positions import check_positions
-from harness.checker.seen import QUARTER_SHIFT, Seen, contract_of_lanes, lane_name
+from harness.checker.seen import QUARTER_SHIFT, Seen, contract_of_lanes, lane_name, seen_by
 from harness.ledger import LANE_SHIFT, Ledger
 from harness.observation import EXAMPLES, WORD_SEQS, Ints, Observation
 
@@ -29,7 +29,7 @@ def check(evidence: Evidence) -> Result:
     _clashes(evidence, out)
     _claims(evidence, out)
     for observation in evidence.committed_views():
-        _bounds(Seen(evidence.ledger, observation), out)
+        _bounds(seen_by(evidence, observation), out)
     if evidence.expect.pipeline is not None:
         check_positions(evidence, evidence.expect.pipeline, out)
     return out.result()

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from harness.checker.model import HistoryRef, OffsetRef
+from harness.checker.model import Evidence, HistoryRef, OffsetRef
 from harness.ledger import LANE_SHIFT, Ledger
 from harness.ledger.model import Bools
 from harness.observation import WORD_SEQS, Ints, Observation, Rows
@@ -108,6 +108,14 @@ class Seen:
         meta = self.observation.meta
         whole = np.array([meta.complete and w.read_to >= w.hw for w in meta.windows] + [False], np.bool_)
         return whole[self.homes]
+
+
+def seen_by(evidence: Evidence, observation: Observation) -> Seen:
+    """Return what a witness saw; several properties ask for it, and it is worked out once."""
+    found: Seen | None = evidence.cache.get(id(observation))
+    if found is None:
+        found = evidence.cache[id(observation)] = Seen(evidence.ledger, observation)
+    return found
 
 
 def ranges(numbers: list[int], most: int = 6) -> str:
