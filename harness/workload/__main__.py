@@ -55,6 +55,7 @@ def main(spec_file: str) -> int:
         ProgressFile(path.parent / "progress.json", progress),
     ):
         try:
+            progress.state = "running"
             client_of(spec, history, progress, stop).run()
         except (CannotGoOnError, HarnessError) as error:
             return _give_up(spec, history, progress, error)

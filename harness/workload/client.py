@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException
@@ -24,6 +26,35 @@ class CannotGoOnError(Exception):
         super().__init__(why)
         self.why = why
         self.error = error
+
+
+class NeverReturnedError(KafkaException):
+    """A call of the client library that did not come back within its limit; it goes on in its own thread."""
+
+    def __init__(self, limit: float) -> None:
+        super().__init__(KafkaError(KafkaError._TIMED_OUT, f"the call did not return within {limit:.0f} s"))
+
+
+def bounded(call: Callable[[], object], limit: float) -> None:
+    """Make a call that knows no limit, or may not keep the one it is given, and leave it when that is over.
+
+    Whatever object it was made on must not be used again: it still holds the call.
+    """
+    raised: list[KafkaException] = []
+
+    def run() -> None:
+        try:
+            call()
+        except KafkaException as exception:
+            raised.append(exception)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(limit)
+    if thread.is_alive():
+        raise NeverReturnedError(limit)
+    if raised:
+        raise raised[0]
 
 
 class Stop:

@@ -18,7 +18,7 @@ class Progress(msgspec.Struct, kw_only=True):
 
     kind: str = ""
     client: str = ""
-    state: str = "starting"  # then running, finishing, done or gave up
+    state: str = "starting"  # then running, done or gave up
     sent: int = 0
     acknowledged: int = 0  # records: delivered, or of committed transactions
     read: int = 0

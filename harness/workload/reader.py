@@ -7,10 +7,17 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from harness.history import HistoryWriter
-from harness.workload.client import CannotGoOnError, Log, Stop, error_of, kafka_error
+from harness.workload.client import CannotGoOnError, Log, Stop, bounded, error_of, kafka_error
 from harness.workload.progress import Progress
 from harness.workload.reading import given, runs
-from harness.workload.settings import CONSUMER, GROUP, INIT_LIMIT_S, REQUEST_LIMIT_S, settings
+from harness.workload.settings import (
+    ATTEMPT_LIMIT_S,
+    CONSUMER,
+    GROUP,
+    INIT_LIMIT_S,
+    REQUEST_LIMIT_S,
+    settings,
+)
 from harness.workload.spec import ReaderSpec
 
 MOST_A_POLL: Final = 2000
@@ -48,7 +55,10 @@ class ReaderClient:
             self._consumer.assign(self._everything())
         while not self._stop:
             self._poll()
-        self._consumer.close()
+        try:
+            bounded(self._consumer.close, ATTEMPT_LIMIT_S)
+        except KafkaException as exception:
+            self._log.error(kafka_error(exception))
 
     def _everything(self) -> list[TopicPartition]:
         limit = Stop(INIT_LIMIT_S)

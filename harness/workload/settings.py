@@ -22,6 +22,8 @@ REQUEST_LIMIT_S: Final = 5.0
 DELIVERY_LIMIT_S: Final = 60.0
 TRANSACTION_LIMIT_S: Final = 20.0
 ATTEMPT_LIMIT_S: Final = 2 * REQUEST_LIMIT_S
+GRACE_S: Final = 1.0
+"""For a call to come back by itself when its limit is over."""
 END_LIMIT_S: Final = TRANSACTION_LIMIT_S + ATTEMPT_LIMIT_S
 INIT_LIMIT_S: Final = DELIVERY_LIMIT_S
 SESSION_LIMIT_S: Final = 6.0

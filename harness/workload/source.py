@@ -8,12 +8,21 @@ member that has lost them in between, and would vouch for what it no longer owns
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
-from harness.history import HistoryWriter
-from harness.workload.client import CannotGoOnError, Log, Stop, error_of, kafka_error
+from harness.history import HistoryWriter, Position
+from harness.workload.client import (
+    CannotGoOnError,
+    Log,
+    NeverReturnedError,
+    Stop,
+    bounded,
+    error_of,
+    kafka_error,
+)
 from harness.workload.progress import Progress
 from harness.workload.reading import Given, given, runs
 from harness.workload.settings import (
@@ -118,13 +127,14 @@ class Source:
         deadline = time.monotonic() + self._stop.limit(END_LIMIT_S)
         while True:
             try:
-                self._seek()
+                bounded(self._seek, ATTEMPT_LIMIT_S)
             except KafkaException as exception:
                 error = kafka_error(exception)
                 self._log.error(error)
                 if time.monotonic() > deadline:
                     raise CannotGoOnError("the committed positions could not be read", error) from exception
-                if not error.retriable() and error.code() != error._TIMED_OUT:
+                hangs = isinstance(exception, NeverReturnedError)
+                if hangs or not (error.retriable() or error.code() == error._TIMED_OUT):
                     self._rejoin()
                     return
                 # Serving revocations meanwhile: the positions may be somebody else's by now.
@@ -149,7 +159,7 @@ class Source:
         self.close()
         self.open()
 
-    def commit(self, positions: list[tuple[str, int, int]]) -> bool:
+    def commit(self, positions: list[Position]) -> bool:
         """Commit positions apart from any transaction; False when that is not sure."""
         op = self._history.invoke(
             "commit_offsets",
@@ -159,10 +169,7 @@ class Source:
             limit_ms=int(ATTEMPT_LIMIT_S * 1000),
         )
         try:
-            done = self.consumer.commit(
-                offsets=[TopicPartition(*position) for position in positions], asynchronous=False
-            )
-            _raise_first(done or [])
+            bounded(partial(self._commit, positions), ATTEMPT_LIMIT_S)
         except KafkaException as exception:
             error = kafka_error(exception)
             self._history.info(op, error_of(error))
@@ -171,12 +178,19 @@ class Source:
         self._history.ok(op)
         return True
 
+    def _commit(self, positions: list[Position]) -> None:
+        offsets = [TopicPartition(*position) for position in positions]
+        _raise_first(self.consumer.commit(offsets=offsets, asynchronous=False) or [])
+
     def close(self) -> None:
-        """Leave the group."""
-        for consumer in (self._member, self._stranger):
-            if consumer is not None:
-                consumer.close()
+        """Leave the group; a member that cannot say goodbye is missed after its session."""
+        consumers = [consumer for consumer in (self._member, self._stranger) if consumer is not None]
         self._member = self._stranger = None
+        for consumer in consumers:
+            try:
+                bounded(consumer.close, ATTEMPT_LIMIT_S)
+            except KafkaException as exception:
+                self._log.error(kafka_error(exception))
 
 
 def _raise_first(places: list[TopicPartition]) -> None:

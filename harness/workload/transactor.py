@@ -15,11 +15,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from harness.history import HistoryWriter, Position
 from harness.workload import fence
-from harness.workload.client import CannotGoOnError, Stop, kafka_error
+from harness.workload.client import CannotGoOnError, Stop, bounded, kafka_error
 from harness.workload.lanes import Lanes
 from harness.workload.life import FENCED, BrokenTransactionError, ProducerLife
 from harness.workload.progress import Progress
-from harness.workload.settings import ATTEMPT_LIMIT_S, END_LIMIT_S
+from harness.workload.settings import ATTEMPT_LIMIT_S, END_LIMIT_S, GRACE_S
 from harness.workload.spec import PipelineSpec, TransactionalSpec
 
 
@@ -130,9 +130,10 @@ class Transactor:
                 offsets=offsets,
                 limit_ms=int(limit * 1000),
             )
-            error = self._life.attempt(
-                op, partial(self._life.live.send_offsets_to_transaction, places, metadata, limit)
-            )
+            # librdkafka forgets this call's limit once the group's coordinator has left the metadata.
+            call = partial(self._life.live.send_offsets_to_transaction, places, metadata, limit)
+            error = self._life.attempt(op, partial(bounded, call, limit + GRACE_S))
+            del call  # or it would keep the producer, should there have to be another
             if error is None:
                 return
             if not error.retriable() or time.monotonic() > deadline:

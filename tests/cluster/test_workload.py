@@ -1,0 +1,137 @@
+"""Clients of all kinds work, ride through faults, and what they did is found valid."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.checker.model import Pipeline
+from harness.cluster.cluster import Cluster
+from harness.faults import Jitter, Kill, LoseResponse, Zombie, inject
+from harness.history import Close, HistoryFile, Info, Ok
+from harness.waits import wait_until
+from harness.workload.process import ClientProcess
+from harness.workload.spec import IdempotentSpec, ReaderSpec
+from tests.cluster.test_workload_rig import Rig, operations, text
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def rig(cluster: Cluster, tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(cluster, tmp_path)
+    yield rig
+    rig.end()
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_all_clients_together_are_valid_through_faults(rig: Rig, cluster: Cluster, protocol: str) -> None:
+    plain, source, sink = rig.topic("plain"), rig.topic("source"), rig.topic("sink")
+    group = f"{rig.name}-g"
+    idempotent = rig.start(IdempotentSpec, topic=plain, partitions=3, rate=500)
+    writer = rig.transactional(source)
+    workers = [rig.pipeline(source, sink, protocol=protocol) for _ in range(2)]
+    reader = rig.start(ReaderSpec, topics=[plain, source, sink])
+    rig.committed(writer)
+    with inject(cluster, Jitter(latency_ms=50, jitter_ms=40), "all"):
+        rig.committed(writer, more_than=writer.progress().committed + 3)
+    with inject(cluster, Kill(), f"group_coordinator({group})"):
+        rig.committed(writer, more_than=writer.progress().committed + 3)
+    rig.committed(writer, more_than=writer.progress().committed + 3)
+
+    assert [idempotent.stop(), writer.stop()] == [0, 0]
+    rig.caught_up(source, group)
+    assert [client.stop() for client in (*workers, reader)] == [0, 0, 0]
+
+    judged = rig.judge(pipeline=Pipeline(group=group, inputs=[source]))
+    assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
+    compared = {result.property: result.compared for result in judged.results}
+    assert min(compared["pipeline"], compared["atomicity"], compared["offsets"]) > 0
+    assert idempotent.progress().acknowledged == idempotent.progress().sent
+    assert reader.progress().read > 0
+    assert sum(worker.progress().committed for worker in workers) > 0
+
+
+@pytest.mark.parametrize("discipline", ["reinit", "naive"])
+def test_an_end_that_was_sent_twice_is_noticed(rig: Rig, cluster: Cluster, discipline: str) -> None:
+    topic = rig.topic("t")
+    # Small transactions: at any moment an end is on its way, or about to be.
+    client = rig.transactional(topic, records=(1, 1), rate=2000, end_discipline=discipline)
+    coordinator = f"txn_coordinator({rig.name}-x)"
+
+    def resent() -> bool:
+        committed = client.progress().committed
+        with inject(cluster, LoseResponse(), coordinator):
+            pass
+        rig.committed(client, more_than=committed)
+        return client.progress().resent_ends > 0
+
+    rig.committed(client)
+    wait_until(resent, 90, "an end to be sent twice")
+    committed = client.progress().committed
+    rig.committed(client, more_than=committed + 3)
+    assert client.stop() == 0
+
+    said = [
+        line.error.message for line in operations(client, "reinit") if isinstance(line, Info) and line.error
+    ]
+    if discipline == "reinit":
+        assert any("EndTxn was sent" in why or "coordinator" in why for why in said), client.log()
+        assert len([line for line in operations(client, "init") if isinstance(line, Ok)]) == 1 + len(said)
+    else:
+        assert said == []
+
+
+def killed_later(client: ClientProcess) -> bool:
+    return client.exit_code() is not None
+
+
+def test_a_client_that_was_fenced_by_a_successor_stops(rig: Rig, cluster: Cluster) -> None:
+    topic = rig.topic("t")
+    old = rig.transactional(topic, abort_share=0.0)
+    rig.committed(old)
+    with inject(cluster, Zombie(old.pid, old.mark), "all"):
+        new = rig.transactional(topic, abort_share=0.0)
+        rig.committed(new)
+    wait_until(lambda: killed_later(old), 60, "the fenced client to stop")
+    rig.committed(new, more_than=new.progress().committed)
+
+    assert old.exit_code() == 1
+    assert "a successor has the transactional id" in old.log()
+    closing = [line for _, line in HistoryFile(Path(old.spec.history)).read() if isinstance(line, Close)]
+    assert "gave up" in closing[0].reason
+    assert new.stop() == 0
+    judged = rig.judge()
+    assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
+    assert next(r.compared for r in judged.results if r.property == "fencing") > 0
+
+
+def test_a_client_whose_transaction_timed_out_goes_on(rig: Rig, cluster: Cluster) -> None:
+    topic = rig.topic("t")
+    # One transaction takes 2 s to fill, and may last no longer than 4 s.
+    client = rig.transactional(
+        topic, abort_share=0.0, rate=50, records=(100, 100), transaction_timeout_ms=4000
+    )
+    rig.committed(client)
+    ends = cluster.end_offsets(topic)
+
+    def moved() -> bool:
+        return any(e.high_watermark > e.last_stable for e in cluster.end_offsets(topic).values())
+
+    wait_until(moved, 20, "an open transaction")
+    with inject(cluster, Zombie(client.pid, client.mark), "all"):
+        # The coordinator aborts it: nothing is open any more, though nobody ended it.
+        wait_until(lambda: not moved(), 30, "the open transaction to be aborted")
+    committed = client.progress().committed
+    rig.committed(client, more_than=committed + 1)
+    assert client.stop() == 0
+    assert ends != cluster.end_offsets(topic)
+
+    said = [
+        line.error.message for line in operations(client, "reinit") if isinstance(line, Info) and line.error
+    ]
+    assert any("open for too long" in why for why in said), client.log()
+    judged = rig.judge()
+    assert (judged.verdict, judged.names()) == ("valid", []), text(judged)

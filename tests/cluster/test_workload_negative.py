@@ -1,0 +1,130 @@
+"""What must go wrong without the guarantee does go wrong, and is found by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.checker.model import Pipeline
+from harness.checker.verdict import Judgement
+from harness.cluster.cluster import Cluster
+from harness.faults import LoseResponse, Zombie, inject
+from harness.history import Info
+from harness.waits import wait_until
+from harness.workload.process import ClientProcess
+from harness.workload.spec import IdempotentSpec, ReaderSpec
+from tests.cluster.test_workload_rig import Rig, operations, text
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def rig(cluster: Cluster, tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(cluster, tmp_path)
+    yield rig
+    rig.end()
+
+
+def permitted(judged: Judgement) -> set[str]:
+    return {anomaly.name for result in judged.results for anomaly in result.permitted}
+
+
+def high_watermarks(cluster: Cluster, topic: str) -> int:
+    return sum(ends.high_watermark for ends in cluster.end_offsets(topic).values())
+
+
+def test_without_idempotence_a_lost_answer_makes_duplicates(rig: Rig, cluster: Cluster) -> None:
+    topic = rig.topic("t")
+    client = rig.start(IdempotentSpec, topic=topic, partitions=3, rate=5000, idempotence=False)
+
+    wait_until(lambda: client.progress().acknowledged > 0, 30, "the first records")
+    for _ in range(3):
+        acknowledged = client.progress().acknowledged
+        with inject(cluster, LoseResponse(), "all"):
+            pass
+        wait_until(
+            lambda before=acknowledged: client.progress().acknowledged > before,  # type: ignore[misc]
+            30,
+            "the producer to go on",
+        )
+    assert client.stop() == 0
+
+    judged = rig.judge()
+    # The settings allow it, so it is told and is no breach.
+    assert "duplicate" in permitted(judged), text(judged)
+    assert "duplicate" not in judged.names()
+
+
+def test_a_read_uncommitted_reader_sees_what_was_aborted(rig: Rig) -> None:
+    topic = rig.topic("t")
+    writer = rig.transactional(topic, abort_share=0.5)
+    reader = rig.start(ReaderSpec, topics=[topic], isolation="read_uncommitted")
+    wait_until(lambda: writer.progress().aborted > 3, 60, "aborted transactions")
+    assert writer.stop() == 0
+    total = writer.progress().sent
+    wait_until(lambda: reader.progress().read >= total, 30, f"the reader to read {total} records")
+    assert reader.stop() == 0
+
+    assert "aborted_read" in rig.judge().names()
+
+
+def filled(rig: Rig) -> str:
+    """A source with a few transactions in it."""
+    source = rig.topic("source")
+    writer = rig.transactional(source, abort_share=0.0)
+    rig.committed(writer, more_than=10)
+    assert writer.stop() == 0
+    return source
+
+
+def test_without_transactions_a_kill_makes_outputs_twice(rig: Rig, cluster: Cluster) -> None:
+    source, sink = filled(rig), rig.topic("sink")
+    # The positions would be committed long after the outputs: the kill comes in between.
+    first = rig.pipeline(source, sink, transactional_id=None, records=(10**6, 10**6), linger=60.0)
+    wait_until(lambda: high_watermarks(cluster, sink) > 0, 60, "outputs in the log")
+    assert operations(first, "commit_offsets") == []
+    first.kill()
+
+    group = f"{rig.name}-g"
+    second = rig.pipeline(source, sink, transactional_id=None, abort_share=0.0)
+    rig.caught_up(source, group)
+    assert second.stop() == 0
+
+    judged = rig.judge(pipeline=Pipeline(group=group, inputs=[source]))
+    assert "processed_twice" in judged.names(), text(judged)
+
+
+def between_output_and_offsets(client: ClientProcess) -> bool:
+    return len(operations(client, "begin")) > 0 and operations(client, "send_offsets") == []
+
+
+@pytest.mark.parametrize("given", [True, False], ids=["given", "not given"])
+def test_a_frozen_worker_is_refused_by_its_group_metadata(rig: Rig, cluster: Cluster, given: bool) -> None:
+    source, sink = filled(rig), rig.topic("sink")
+    group = f"{rig.name}-g"
+    frozen = rig.pipeline(
+        source, sink, group_metadata=given, work=5.0, linger=0.1, abort_share=0.0,
+        transaction_timeout_ms=120_000,
+    )  # fmt: skip
+    wait_until(lambda: between_output_and_offsets(frozen), 60, "a transaction whose outputs are sent")
+    with inject(cluster, Zombie(frozen.pid, frozen.mark), "all"):
+        assert operations(frozen, "send_offsets") == []
+        successor = rig.pipeline(source, sink, group_metadata=given, abort_share=0.0)
+        rig.caught_up(source, group)
+    if given:
+        wait_until(lambda: frozen.progress().aborted > 0, 60, "the frozen worker to abort")
+    else:
+        rig.committed(frozen)
+    assert [successor.stop(), frozen.stop()] == [0, 0]
+
+    judged = rig.judge(pipeline=Pipeline(group=group, inputs=[source]))
+    if given:
+        refused = [
+            o.error.name for o in operations(frozen, "send_offsets") if isinstance(o, Info) and o.error
+        ]
+        assert set(refused) & {"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"}, frozen.log()
+        assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
+    else:
+        assert "processed_twice" in judged.names(), text(judged)

@@ -1,0 +1,126 @@
+"""Clients of all kinds on topics of their own, and the verdict on what they did."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import TypeVar
+
+from harness.checker.model import Evidence, Expect, Pipeline
+from harness.checker.reads import observation_of, reads_of
+from harness.checker.verdict import Judgement, judge
+from harness.cluster.cluster import Cluster
+from harness.history import HistoryFile, HistoryWriter, Info, Invoke, Ok, history_files
+from harness.ledger import fold
+from harness.waits import wait_until
+from harness.wire.observer import group_positions, observe_topics
+from harness.workload.process import ClientProcess
+from harness.workload.spec import BaseSpec, PipelineSpec, TransactionalSpec
+
+RUN = "workload"
+_numbers = itertools.count(1)
+Spec = TypeVar("Spec", bound=BaseSpec)
+
+
+class Rig:
+    """What one test starts, and all of it ended afterwards."""
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.name = f"w{next(_numbers)}"
+        self.clients: list[ClientProcess] = []
+        self.topics: list[str] = []
+        (folder / "history").mkdir()
+
+    def topic(self, name: str, partitions: int = 3) -> str:
+        full = f"{self.name}-{name}"
+        self.cluster.create_topic(full, partitions)
+        self.topics.append(full)
+        return full
+
+    def start(self, kind: type[Spec], **fields: object) -> ClientProcess:
+        number = len(self.clients) + 1
+        name = f"{self.name}-c{number}"
+        common = {
+            "run": RUN, "client": name, "number": number, "bootstrap": self.cluster.bootstrap(),
+            "history": str(self.folder / "history" / f"{name}.jsonl"), "seconds": 120.0,
+        }  # fmt: skip
+        client = ClientProcess(kind(**(common | fields)), self.folder / name)
+        self.clients.append(client)
+        client.start()
+        return client
+
+    def transactional(self, topic: str, **fields: object) -> ClientProcess:
+        given: dict[str, object] = {
+            "topic": topic, "partitions": 3, "transactional_id": f"{self.name}-x", "rate": 400,
+            "records": (10, 50), "abort_share": 0.2, "seed": 7,
+        }  # fmt: skip
+        return self.start(TransactionalSpec, **(given | fields))
+
+    def pipeline(self, source: str, sink: str, **fields: object) -> ClientProcess:
+        number = len(self.clients) + 1
+        given: dict[str, object] = {
+            "source": source, "group": f"{self.name}-g", "sink": sink, "partitions": 3,
+            "transactional_id": f"{self.name}-p{number}", "records": (10, 50), "abort_share": 0.2,
+            "seed": number,
+        }  # fmt: skip
+        return self.start(PipelineSpec, **(given | fields))
+
+    def committed(self, client: ClientProcess, more_than: int = 0, limit: float = 60) -> None:
+        """Wait until it has committed more transactions than that."""
+        what = f"{client.spec.client} to commit more than {more_than} transactions"
+        wait_until(lambda: client.progress().committed > more_than, limit, what)
+
+    def caught_up(self, source: str, group: str) -> None:
+        """Wait until the group stands at the end of its input: markers behind it are nobody's input."""
+        bootstrap = self.cluster.bootstrap("DIRECT")
+        last = observe_topics(bootstrap, [source], RUN)
+        assert last.runs is not None
+        ends: dict[int, int] = {}
+        for partition, offset, _, _, _, count in last.runs.tolist():
+            ends[partition] = max(ends.get(partition, 0), offset + count)
+        windows = {(w.topic, w.partition): ends.get(i, 0) for i, w in enumerate(last.meta.windows)}
+
+        def there() -> bool:
+            positions = group_positions(bootstrap, group)
+            return all(positions.get(place, 0) >= end for place, end in windows.items())
+
+        wait_until(there, 60, f"group {group} to have processed {source}", every=0.5)
+
+    def judge(self, *topics: str, pipeline: Pipeline | None = None) -> Judgement:
+        """Read everything back and compare it with the histories."""
+        bootstrap = self.cluster.bootstrap("DIRECT")
+        observations = [observe_topics(bootstrap, topics or self.topics, RUN)]
+        if pipeline is not None:
+            positions = group_positions(bootstrap, pipeline.group)
+            name = f"observer-{next(_numbers)}"
+            path = self.folder / "history" / f"{name}.jsonl"
+            with HistoryWriter(path, run=RUN, client=name, role="observer") as history:
+                rows = [(topic, partition, offset) for (topic, partition), offset in positions.items()]
+                history.sample(group=pipeline.group, positions=rows)
+            observations.append(
+                observe_topics(
+                    bootstrap, pipeline.inputs, RUN, witness="consumed", ends=positions, group=pipeline.group
+                )
+            )
+        ledger = fold(history_files(self.folder / "history"))
+        observations += [observation_of(reads) for reads in reads_of(ledger)]
+        return judge(Evidence(ledger, observations, Expect(pipeline=pipeline)))
+
+    def end(self) -> None:
+        for client in self.clients:
+            client.kill()
+        self.cluster.admin.delete_topics(self.topics)
+
+
+def operations(client: ClientProcess, f: str) -> list[Invoke | Ok | Info]:
+    """The lines of one kind of operation in a client's history."""
+    path = Path(client.spec.history)
+    lines = [line for _, line in HistoryFile(path).read()] if path.exists() else []
+    return [line for line in lines if isinstance(line, Invoke | Ok | Info) and line.f == f]
+
+
+def text(judgement: Judgement) -> str:
+    """The judgement for a failed assertion."""
+    return judgement.encode().decode()
