@@ -15,6 +15,7 @@ from harness.tap.join import Operations
 from harness.tap.lines import Open
 from harness.tap.steps import Step, Story, Wanted, read_log, tell
 from harness.tap.svg import svg
+from harness.tap.wording import printable
 
 
 class Diagram(NamedTuple):
@@ -84,5 +85,5 @@ def _sign(step: Step) -> str:
 
 def _escaped(text: str) -> str:
     """Mermaid takes ; for the end of a line and # for the begin of an entity."""
-    signs = {"#": "#35;", ";": "#59;", "<": "#lt;", ">": "#gt;", "\n": " "}
-    return "".join(signs.get(sign, sign) for sign in text)
+    signs = {"#": "#35;", ";": "#59;", "<": "#lt;", ">": "#gt;"}
+    return "".join(signs.get(sign, sign) for sign in printable(text))

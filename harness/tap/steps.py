@@ -7,7 +7,7 @@ not told that it had been done; an answer is a refusal if it carries an error.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -176,8 +176,8 @@ class _Teller:
         self._unsettled[_signature(frame, facts)] = step
         if frame.fate in (*_KEPT, "lost"):
             step.mark, step.target, step.lost = "fault", TAP, frame.fate == "lost"
+            self._kept[frame.conn, frame.n] = replace(step)
             step.text += f" ({frame.fate})"
-            self._kept[frame.conn, frame.n] = step
         self._asked[frame.conn, frame.n] = frame, step
         return step
 
@@ -190,8 +190,8 @@ class _Teller:
             step.mark = "refused"
         if frame.fate in (*_KEPT, "lost", "cut"):
             step.mark, step.target, step.lost = "fault", TAP, frame.fate in ("lost", "cut")
+            self._kept[frame.conn, frame.n] = replace(step, target=client)
             step.text += f" ({'its client was cut off' if frame.fate == 'cut' else frame.fate})"
-            self._kept[frame.conn, frame.n] = Step(0, broker, client, step.text, answer=True)
         elif not facts.refusals:
             self._unsettled.pop(_signature(request, request.facts), None)
             self._learn_role(request.api, request.facts, facts, broker)

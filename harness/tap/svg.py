@@ -5,6 +5,7 @@ from __future__ import annotations
 from xml.sax.saxutils import escape, quoteattr
 
 from harness.tap.steps import Step, Story
+from harness.tap.wording import printable
 
 _COLUMN = 250
 _ROW = 34
@@ -17,17 +18,21 @@ _WORDS = {
     "fault": "touched by a fault",
     "log": "told by a log, to the millisecond",
 }
-_STYLE = (
-    "text{font:12px system-ui,sans-serif}.name{font-weight:600}.role{font-size:11px}"
-    "line,path{stroke-width:1.4}"
-    "*{--plain:#1f2937;--retry:#b45309;--refused:#b91c1c;--fault:#7c3aed;--log:#047857;--quiet:#9ca3af}"
-    "@media(prefers-color-scheme:dark){svg{background:#111827}"
-    "*{--plain:#e5e7eb;--retry:#fbbf24;--refused:#f87171;--fault:#c4b5fd;--log:#6ee7b7;--quiet:#6b7280}}"
-    + "".join(
-        f".{name}{{stroke:var(--{name});fill:none}}text.{name},tspan.{name}{{fill:var(--{name});stroke:none}}"
-        for name in ("plain", "retry", "refused", "fault", "log", "quiet")
-    )
+_COLOURS = {
+    "plain": ("#1f2937", "#e5e7eb"),
+    "retry": ("#b45309", "#fbbf24"),
+    "refused": ("#b91c1c", "#f87171"),
+    "fault": ("#7c3aed", "#c4b5fd"),
+    "log": ("#047857", "#6ee7b7"),
+    "quiet": ("#d1d5db", "#4b5563"),
+}
+"""On white, and on black. The first stands in every element: not every viewer reads style sheets."""
+
+_DARK = "".join(
+    f"line.{name},path.{name}{{stroke:{dark}}}text.{name},tspan.{name}{{fill:{dark}}}"
+    for name, (_, dark) in _COLOURS.items()
 )
+_STYLE = f"@media(prefers-color-scheme:dark){{svg{{background:#111827}}{_DARK}}}"
 
 
 def svg(story: Story) -> str:
@@ -40,7 +45,8 @@ def svg(story: Story) -> str:
     width = max(2 * _MARGIN + _COLUMN * max(len(story.roles), 1), longest + _MARGIN)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
-        f'viewBox="0 0 {width:.0f} {height}" role="img">',
+        f'viewBox="0 0 {width:.0f} {height}" role="img" font-family="system-ui,sans-serif" font-size="12" '
+        'stroke-width="1.4" fill="none">',
         "<title>What passed between clients and brokers</title>",
         f"<style>{_STYLE}</style>",
     ]
@@ -52,15 +58,24 @@ def svg(story: Story) -> str:
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
+def _pen(name: str) -> str:
+    return f'class="{name}" stroke="{_COLOURS[name][0]}"'
+
+
+def _ink(name: str) -> str:
+    return f'class="{name}" fill="{_COLOURS[name][0]}"'
+
+
 def _participant(name: str, roles: list[str], x: float, top: float, bottom: float) -> list[str]:
     shown = roles if len(roles) <= 5 else [*roles[:4], f"and {len(roles) - 4} more"]
     parts = [
-        f'<text class="plain name" x="{x}" y="{_MARGIN}" text-anchor="middle">{escape(name)}</text>',
-        f'<line class="quiet" x1="{x}" y1="{top}" x2="{x}" y2="{bottom}"/>',
+        f'<text {_ink("plain")} font-weight="600" x="{x}" y="{_MARGIN}" text-anchor="middle">'
+        f"{escape(printable(name))}</text>",
+        f'<line {_pen("quiet")} x1="{x}" y1="{top}" x2="{x}" y2="{bottom}"/>',
     ]
     for i, role in enumerate(shown, 1):
         at = f'x="{x}" y="{_MARGIN + _LINE * i}" text-anchor="middle"'
-        parts.append(f'<text class="plain role" {at}>{escape(role)}</text>')
+        parts.append(f'<text {_ink("plain")} font-size="11" {at}>{escape(printable(role))}</text>')
     return parts
 
 
@@ -68,22 +83,22 @@ def _arrow(step: Step, middle: dict[str, float], y: float) -> list[str]:
     start, end = middle[step.source], middle[step.target]
     colour = step.mark or "plain"
     dash = ' stroke-dasharray="5 4"' if step.answer else ""
-    label = f"{step.number}. {step.text}"
+    label = printable(f"{step.number}. {step.text}")
     if step.source == step.target:
         path = f"M{start} {y - 6}h26v12h-22"
         tip, anchor, at = start + 4, "start", start + 34
-        parts = [f'<path d="{path}" class="{colour}"{dash}/>']
+        parts = [f'<path d="{path}" {_pen(colour)}{dash}/>']
         head = _head(tip, y + 6, -1, colour, lost=step.lost)
         text_y = y + 4
     else:
         towards = 1 if end > start else -1
-        parts = [f'<line x1="{start}" y1="{y}" x2="{end}" y2="{y}" class="{colour}"{dash}/>']
+        parts = [f'<line x1="{start}" y1="{y}" x2="{end}" y2="{y}" {_pen(colour)}{dash}/>']
         head = _head(end, y, towards, colour, lost=step.lost)
         anchor, at, text_y = "start", min(start, end) + 8, y - 5
     title = quoteattr(label)
     parts += [
         head,
-        f'<text x="{at}" y="{text_y}" text-anchor="{anchor}" class="{colour}" aria-label={title}>'
+        f'<text x="{at}" y="{text_y}" text-anchor="{anchor}" {_ink(colour)} aria-label={title}>'
         f"{escape(label)}</text>",
     ]
     return parts
@@ -91,8 +106,8 @@ def _arrow(step: Step, middle: dict[str, float], y: float) -> list[str]:
 
 def _head(x: float, y: float, towards: int, colour: str, *, lost: bool) -> str:
     if lost:
-        return f'<path d="M{x - 5} {y - 5}l10 10m0-10l-10 10" class="{colour}"/>'
-    return f'<path d="M{x - 7 * towards} {y - 4}L{x} {y}L{x - 7 * towards} {y + 4}" class="{colour}"/>'
+        return f'<path d="M{x - 5} {y - 5}l10 10m0-10l-10 10" {_pen(colour)}/>'
+    return f'<path d="M{x - 7 * towards} {y - 4}L{x} {y}L{x - 7 * towards} {y + 4}" {_pen(colour)}/>'
 
 
 def _right_end(step: Step, middle: dict[str, float]) -> float:
@@ -102,9 +117,9 @@ def _right_end(step: Step, middle: dict[str, float]) -> float:
 
 def _legend(story: Story, y: float) -> str:
     used = [mark for mark in _WORDS if any(step.mark == mark for step in story.steps)]
-    spans = [f'<tspan class="{mark}">{_WORDS[mark]}</tspan>' for mark in used]
+    spans = [f"<tspan {_ink(mark)}>{_WORDS[mark]}</tspan>" for mark in used]
     if story.left_out:
         spans.append(f"<tspan>{story.left_out} later steps left out</tspan>")
     if story.not_logged:
         spans.append(f"<tspan>{story.not_logged} exchanges counted and not logged</tspan>")
-    return f'<text class="plain" x="{_MARGIN}" y="{y}">{" · ".join(spans)}</text>'
+    return f'<text {_ink("plain")} x="{_MARGIN}" y="{y}">{" · ".join(spans)}</text>'

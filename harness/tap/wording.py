@@ -39,9 +39,14 @@ def response_text(api: str, facts: Facts) -> str:
     return (f"{facts.apis} apis" if facts.apis else "") or _listed(led) or who or "ok"
 
 
+def printable(text: str) -> str:
+    """The text without what no document may hold: ids are whatever a client sends."""
+    return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
+
+
 def _fetched(facts: Facts) -> str:
     data = [b for b in facts.batches if b.marker is None]
-    parts = [f"{b.count} records of {b.topic}-{b.partition} at {b.base_offset}" for b in data]
+    parts = [f"{_counted(b.count)} of {b.topic}-{b.partition} at {b.base_offset}" for b in data]
     parts += [
         f"marker {b.marker.upper()} of pid {b.producer_id} in {b.topic}-{b.partition} at {b.base_offset}"
         for b in facts.batches
@@ -56,12 +61,16 @@ def _fetched(facts: Facts) -> str:
     return "; ".join(filter(None, [_listed(parts), _listed(stable)]))
 
 
+def _counted(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"
+
+
 def _batch(batch: Batch) -> str:
     text = f"{batch.topic}-{batch.partition}"
     if batch.base_sequence >= 0:
         text += f" seq {batch.base_sequence}-{batch.base_sequence + batch.count - 1}"
     else:
-        text += f" {batch.count} records"
+        text += f" {_counted(batch.count)}"
     return text + (" in transaction" if batch.transactional else "")
 
 

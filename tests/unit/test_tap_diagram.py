@@ -1,0 +1,270 @@
+"""The diagram of a frame log: who, what, in which order, and what was odd about it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harness.errors import UsageError
+from harness.tap import diagram
+from harness.tap.facts import Batch, Coordinator, Facts, Partition
+from harness.tap.lines import Frame, Line, Open, Sampled, Touch
+from harness.tap.logsteps import LogStep
+from harness.tap.steps import Story, Wanted, tell
+
+OPEN = Open(
+    format=1, cluster="c", host="h", pid=1, clock="k", exchanges_per_s=1, most_bytes=1, mono=0, wall=0
+)  # fmt: skip
+
+
+class Log:
+    """Writes a log as a tap would, a second for each line."""
+
+    def __init__(self) -> None:
+        self.lines: list[Line] = [OPEN]
+        self.now = 0
+
+    def at(self) -> dict[str, int]:
+        self.now += 1_000_000_000
+        return {"mono": self.now, "wall": self.now}
+
+    def frame(self, n: int, side: str, api: str, facts: Facts, **more: Any) -> None:
+        fields: dict[str, Any] = {"client_id": "p1", "conn": 1, "broker": 1} | more
+        self.lines.append(
+            Frame(
+                n=n, side=side, key=0, api=api, version=1, correlation=n, bytes=1, facts=facts,  # type: ignore[arg-type]
+                **fields, **self.at(),
+            )
+        )  # fmt: skip
+
+    def ask(self, n: int, api: str, asked: Facts, told: Facts, **more: Any) -> None:
+        self.frame(n, "request", api, asked, **more)
+        self.frame(n, "response", api, told, **more)
+
+    def touch(self, n: int, did: str, **more: Any) -> None:
+        fields: dict[str, Any] = {"conn": 1, "broker": 1} | more
+        self.lines.append(Touch(rule="r", verb="hold", did=did, n=n, **fields, **self.at()))
+
+    def story(self, *steps: LogStep, **wanted: Any) -> Story:
+        return tell(self.lines, steps, None, Wanted(**wanted))
+
+
+def end(committed: bool = True) -> Facts:
+    return Facts(transactional_id="t", producer_id=7, epoch=0, committed=committed)
+
+
+def produce(sequence: int) -> Facts:
+    batch = Batch(topic="a", partition=0, count=2, bytes=9, producer_id=7, epoch=0, base_sequence=sequence)
+    return Facts(producer_id=7, epoch=0, batches=[batch])
+
+
+def told(story: Story) -> list[tuple[str, str, str, str]]:
+    return [(step.source, step.target, step.text, step.mark) for step in story.steps]
+
+
+def test_steps_are_numbered_and_participants_stand_in_the_order_of_the_textbook() -> None:
+    log = Log()
+    log.ask(
+        1, "FindCoordinator", Facts(transactional_id="t"), Facts(coordinators=[Coordinator(key="", broker=2)])
+    )
+    log.ask(2, "Produce", produce(0), Facts(partitions=[Partition(topic="a", partition=0, offset=5)]))
+    log.ask(3, "Heartbeat", Facts(), Facts())
+
+    story = log.story()
+
+    assert told(story) == [
+        ("p1", "broker 1", "FindCoordinator of t", ""),
+        ("broker 1", "p1", "broker 2", ""),
+        ("p1", "broker 1", "Produce a-0 seq 0-1 pid 7 epoch 0", ""),
+        ("broker 1", "p1", "written: a-0 at offset 5", ""),
+    ]
+    assert [step.number for step in story.steps] == [1, 2, 3, 4]
+    assert story.roles == {"p1": ["producer"], "broker 1": ["leader of a-0"]}
+
+
+def test_a_request_is_a_retry_only_if_its_client_was_not_told_that_it_was_done() -> None:
+    log = Log()
+    log.ask(1, "EndTxn", end(), Facts())
+    log.ask(2, "EndTxn", end(), Facts(error="CONCURRENT_TRANSACTIONS"))  # the next transaction's
+    log.frame(3, "request", "EndTxn", end())
+    log.frame(4, "request", "EndTxn", end())
+
+    assert [(s.text.partition(" epoch 0")[2], s.mark) for s in log.story().steps if not s.answer] == [
+        ("", ""),
+        ("", ""),
+        (" (retry of 3)", "retry"),
+        (" (retry of 5)", "retry"),
+    ]
+    assert [s.mark for s in log.story().steps if s.answer] == ["", "refused"]
+
+
+def test_what_a_fault_touched_passes_the_tap() -> None:
+    log = Log()
+    log.frame(1, "request", "EndTxn", end(), fate="held")
+    log.ask(2, "EndTxn", end(), Facts(), conn=2)
+    log.touch(1, "released")
+    log.frame(1, "response", "EndTxn", Facts(), fate="cut")
+    log.frame(3, "request", "EndTxn", end(), conn=3, fate="lost")
+    log.ask(4, "EndTxn", end(), Facts(), conn=4, fate="copy")
+
+    text = "EndTxn COMMIT t pid 7 epoch 0"
+    assert told(log.story()) == [
+        ("p1", "wire tap", f"{text} (held)", "fault"),
+        ("p1", "broker 1", f"{text} (retry of 1)", "retry"),
+        ("broker 1", "p1", "ok", ""),
+        ("wire tap", "broker 1", f"released: {text}", "fault"),
+        ("broker 1", "wire tap", "ok (its client was cut off)", "fault"),
+        ("p1", "wire tap", f"{text} (lost)", "fault"),
+        ("wire tap", "broker 1", f"{text} (sent again by the tap)", "fault"),
+        ("broker 1", "wire tap", "ok", ""),
+    ]
+
+
+def test_fetches_are_shown_when_they_bring_something() -> None:
+    log = Log()
+    asked = Facts(isolation="read_committed", partitions=[Partition(topic="a", partition=0, offset=3)])
+    stable = Partition(topic="a", partition=0, last_stable_offset=5, aborted=[(7, 3)])
+    marker = Batch(topic="a", partition=0, count=1, bytes=1, producer_id=7, base_offset=4, marker="abort")
+    log.ask(1, "Fetch", asked, Facts(partitions=[stable]))
+    log.ask(2, "Fetch", asked, Facts(partitions=[stable], batches=[marker]))
+
+    assert [text for _, _, text, _ in told(log.story())] == [
+        "Fetch a-0 from 3 read_committed",
+        "marker ABORT of pid 7 in a-0 at 4, aborted in a-0: pid 7 from 3; a-0 LSO 5",
+    ]
+    assert len(log.story(everything=True).steps) == 4
+
+
+def test_steps_of_the_logs_stand_between_the_frames() -> None:
+    log = Log()
+    log.ask(1, "EndTxn", end(), Facts())
+    second = 1_000_000_000
+    steps = [
+        LogStep(kind="ids", wall=second // 2, node=11, producer_id=1000, what="1"),
+        LogStep(
+            kind="decision", wall=second + 1, node=1, producer_id=7, transactional_id="t", what="Ongoing"
+        ),
+        LogStep(kind="marker", wall=second + 2, node=2, topic="a", partition=0, producer_id=7, what="commit"),
+    ]
+
+    story = log.story(*steps)
+
+    assert [(source, target, mark) for source, target, _, mark in told(story)] == [
+        ("controller 11", "broker 1", "log"),
+        ("p1", "broker 1", ""),
+        ("broker 1", "broker 1", "log"),
+        ("broker 1", "broker 2", "log"),  # from the coordinator to the leader
+        ("broker 1", "p1", ""),
+    ]
+    assert story.roles["controller 11"] == ["active controller"]
+    assert list(story.roles) == ["p1", "broker 1", "broker 2", "controller 11"]
+
+
+def test_a_window_a_transactional_id_and_a_limit_choose_the_steps() -> None:
+    log = Log()
+    log.ask(1, "EndTxn", end(), Facts())
+    log.ask(2, "EndTxn", Facts(transactional_id="u", committed=True), Facts(), client_id="p2", conn=2)
+    log.lines.append(Sampled(since=0, exchanges={"Produce": 9}, **log.at()))
+
+    assert {step.source for step in log.story(transactional_id="u").steps} == {"p2", "broker 1"}
+    assert len(log.story(window=(0, 1.5)).steps) == 1
+    story = log.story(most=3)
+    assert (len(story.steps), story.left_out, story.not_logged) == (3, 1, 9)
+
+
+def hostile_story(name: str) -> Story:
+    log = Log()
+    facts = Facts(transactional_id=name, producer_id=7, epoch=0, committed=False)
+    log.ask(1, "EndTxn", facts, Facts(error="PRODUCER_FENCED"), client_id=name)
+    log.ask(2, "EndTxn", facts, Facts(), client_id=name)
+    return log.story()
+
+
+def test_names_cannot_break_the_text_or_the_drawing() -> None:
+    story = hostile_story('a;b#c<d>&"e\n-->>f')
+    text = diagram.mermaid(story)
+    lines = text.splitlines()
+    assert lines[0] == "sequenceDiagram"
+    assert len(lines) == 1 + 2 + 4
+    assert all(sign not in text.replace("#59;", "").replace("#35;", "") for sign in (";b", "#c"))
+    ElementTree.fromstring(diagram.svg(story))
+
+
+@settings(deadline=None)
+@given(st.text(max_size=20))
+def test_any_name_gives_a_drawing_that_is_xml(name: str) -> None:
+    drawing = diagram.svg(hostile_story(name))
+    root = ElementTree.fromstring(drawing)
+    assert root.tag.endswith("svg")
+
+
+def test_a_run_directory_is_drawn_without_a_cluster(tmp_path: Path) -> None:
+    log = Log()
+    log.ask(1, "EndTxn", end(), Facts())
+    (tmp_path / "frames.jsonl").write_bytes(
+        b"".join(msgspec.json.encode(x) + b"\n" for x in log.lines) + b'{"torn'
+    )
+
+    drawn, files = diagram.write(tmp_path)
+
+    assert drawn.text == "2 steps between 2 participants"
+    assert [path.name for path in files] == ["diagram.mmd", "diagram.svg"]
+    assert files[0].read_text().count("EndTxn COMMIT t") == 1
+    with pytest.raises(UsageError, match="no frame log"):
+        diagram.draw(tmp_path / "elsewhere")
+
+
+PARSE = """
+import { JSDOM } from 'jsdom';
+import { readFileSync } from 'node:fs';
+const dom = new JSDOM('');
+globalThis.window = dom.window;
+globalThis.document = dom.window.document;
+const { default: mermaid } = await import('mermaid');
+for (const text of JSON.parse(readFileSync(0, 'utf8'))) {
+  const found = await mermaid.parse(text);
+  if (found.diagramType !== 'sequence') throw new Error(found.diagramType);
+}
+"""
+NAMES = [
+    "plain",
+    "a;b",
+    "a#b",
+    "end",
+    "a:b",
+    "-->>",
+    "<br/>",
+    '"quoted"',
+    "%%",
+    "größe",
+    "{x}",
+    "alt",
+    "\t",
+    "a\\nb",
+]
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(600)
+def test_mermaid_itself_reads_the_text(tmp_path: Path) -> None:
+    npm, node = shutil.which("npm"), shutil.which("node")
+    assert npm, "this check runs Mermaid's own parser: install Node.js"
+    assert node
+    subprocess.run(
+        [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "mermaid@11.12.0", "jsdom@26.1.0"],
+        cwd=tmp_path, check=True, timeout=500,
+    )  # fmt: skip
+    (tmp_path / "parse.mjs").write_text(PARSE)
+    texts = [diagram.mermaid(hostile_story(name)) for name in NAMES]
+    subprocess.run(
+        [node, "parse.mjs"], cwd=tmp_path, input=json.dumps(texts), text=True, check=True, timeout=60
+    )
