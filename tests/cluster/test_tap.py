@@ -30,8 +30,10 @@ from harness.faults import (
 )
 from harness.faults.heal import heal
 from harness.faults.intents import unhealed
-from harness.tap import lines
+from harness.tap import diagram, lines
 from harness.tap.client import Tap, ensure_tap, find_tap, stop_tap
+from harness.tap.logsteps import collect, read
+from harness.tap.steps import Wanted
 from harness.waits import wait_until
 from harness.wire.protocol import RawConnection, answers
 
@@ -263,12 +265,17 @@ def test_a_cut_behind_a_request_leaves_it_to_the_broker_and_the_client_asks_agai
     assert offsets == [0, 1, 1]
 
 
-@pytest.mark.parametrize(("first", "second"), [("abort", "commit"), ("commit", "abort")], ids=["aC", "cA"])
+@pytest.mark.parametrize("ends", [("abort", "commit"), ("commit", "abort")], ids=["aC", "cA"])
 def test_a_delayed_end_of_one_transaction_decides_the_next(
-    cluster: Cluster, topic: str, frames: Callable[[], list[lines.Line]], first: str, second: str
+    cluster: Cluster,
+    topic: str,
+    frames: Callable[[], list[lines.Line]],
+    tmp_path: Path,
+    ends: tuple[str, str],
 ) -> None:
     """The client speaks no transaction version 2: nothing tells its old EndTxn from a new one."""
-    ident = f"tx-{topic}"
+    first, second = ends
+    ident, since = f"tx-{topic}", time.time_ns()
     with producer(cluster, **{"transactional.id": ident}) as client:
         client.init_transactions(20)
         client.begin_transaction()
@@ -288,10 +295,24 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
     assert bool(a) is told_committed["A"]
     assert bool(b2) is told_committed["B"]
     assert bool(b1) is not told_committed["B"], "the first part of B shares the fate of A"
-    ends = [x for x in frames() if isinstance(x, lines.Frame) and x.api == "EndTxn" and x.side == "request"]
-    assert [x.fate for x in ends] == ["held", None, None]
-    assert len({(x.facts.producer_id, x.facts.epoch) for x in ends if x.facts}) == 1
-    assert ends[0].n == held.n
+    asked = [x for x in frames() if isinstance(x, lines.Frame) and x.api == "EndTxn" and x.side == "request"]
+    assert [x.fate for x in asked] == ["held", None, None]
+    assert len({(x.facts.producer_id, x.facts.epoch) for x in asked if x.facts}) == 1
+    assert asked[0].n == held.n
+    collect(cluster, tmp_path, topics=[topic], transactional_ids=[ident], since=since)
+    steps = read(tmp_path)
+    ended = {"abort": ["Ongoing", "PrepareAbort", "CompleteAbort"]}
+    ended["commit"] = ["Ongoing", "PrepareCommit", "CompleteCommit"]
+    # The coordinator decided three transactions where the client had made two.
+    decided = [step.what for step in steps if step.kind == "decision" and step.what != "Empty"]
+    assert decided == ended[first] + ended[first] + ended[second]
+    written = [(step.partition, step.what) for step in steps if step.kind == "marker"]
+    assert sorted(written) == [(0, first), (1, first), (2, second)]
+    drawn = diagram.draw(tmp_path, Wanted(transactional_id=ident))
+    assert "(held)" in drawn.mermaid
+    assert "(retry of" in drawn.mermaid
+    assert f"released: EndTxn {first.upper()}" in drawn.mermaid
+    assert drawn.mermaid.count(f"marker {first.upper()} into") == 2
 
 
 def end(client: Producer, how: str) -> None:
