@@ -13,6 +13,7 @@ from harness.faults.intents import open_journal, unhealed
 from harness.faults.undo import cure_toxiproxy, undo
 from harness.history import Fault
 from harness.tap.client import ensure_tap, find_tap, was_wanted
+from harness.waits import wait_until
 from harness.wire import processes
 from harness.wire.toxiproxy import ToxiproxyWedgedError
 
@@ -26,10 +27,17 @@ def heal(cluster: Cluster, report: Report) -> int:
     as well: after it the cluster is as `eos up` left it, or this raises.
     """
     done = _end_clients(cluster, report)
-    done += _undo_intents(cluster, unhealed(cluster.state), report)
+    done += _start_toxiproxy(cluster, report)
+    intents = unhealed(cluster.state)
+    failures = _undo_intents(cluster, intents, report)
+    done += len(intents) - len(failures)
     done += _start_nodes(cluster, report)
     done += _clear_links(cluster, report)
     done += _clear_tap(cluster, report)
+    if failures:
+        raise HealError(
+            "; ".join(failures), "`eos status` shows the nodes; `eos down` removes the whole cluster"
+        )
     cluster.wait_healthy()
     return done
 
@@ -43,23 +51,38 @@ def _end_clients(cluster: Cluster, report: Report) -> int:
     return len(orphans)
 
 
-def _undo_intents(cluster: Cluster, intents: list[Fault], report: Report) -> int:
-    if not intents:
+def _start_toxiproxy(cluster: Cluster, report: Report) -> int:
+    """Start it if it does not run: the faults of links are undone by asking it."""
+    node = cluster.node("toxiproxy")
+    condition = node.status().condition
+    if condition is Condition.RUNNING:
         return 0
+    report(f"toxiproxy is {condition}: starting it")
+    node.resume()
+    node.start()
+    wait_until(cluster.toxiproxy.proxies, 15, "Toxiproxy to answer after its start")
+    return 1
+
+
+def _undo_intents(cluster: Cluster, intents: list[Fault], report: Report) -> list[str]:
+    """Undo each intent and return what failed: one that cannot be undone must not keep the others."""
+    if not intents:
+        return []
+    failures = []
     with open_journal(cluster.state) as journal:
         for intent in intents:
             age = (time.time_ns() - intent.wall) / 1e9
-            report(f"healing {intent.fault} on {', '.join(intent.resolved)}, injected {age:.0f} s ago")
+            what = f"{intent.fault} on {', '.join(intent.resolved)}"
+            report(f"healing {what}, injected {age:.0f} s ago")
             try:
                 undo(cluster, intent.undo["steps"])
             except (HarnessError, OSError) as error:
-                journal.fault_heal_failed(intent.id, str(error))
-                raise HealError(
-                    f"{intent.fault} on {', '.join(intent.resolved)} could not be undone: {error}",
-                    "`eos status` shows the nodes; `eos down` removes the whole cluster",
-                ) from error
-            journal.fault_healed(intent.id, {"healed_by": os.getpid()})
-    return len(intents)
+                said = error.message if isinstance(error, HarnessError) else str(error)
+                journal.fault_heal_failed(intent.id, said)
+                failures.append(f"{what} could not be undone: {said}")
+            else:
+                journal.fault_healed(intent.id, {"healed_by": os.getpid()})
+    return failures
 
 
 def _start_nodes(cluster: Cluster, report: Report) -> int:
