@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +14,6 @@ from harness import __version__
 from harness.cli_common import backend_option, report, state_of, state_option
 from harness.cli_runs import COMMANDS
 from harness.errors import ExitCode, HarnessError
-
-if TYPE_CHECKING:
-    pass
 
 _EXIT_CODES = """
 \b
@@ -63,12 +59,13 @@ def up(backend: str, profile: str, state_path: Path | None) -> None:
 
 
 @cli.command(epilog="Example:  eos down")
+@click.option("--force", is_flag=True, help="Also if the cluster's record is damaged or lost.")
 @state_option
-def down(state_path: Path | None) -> None:
+def down(*, force: bool, state_path: Path | None) -> None:
     """Remove the cluster, its data, and whatever a killed harness left of it."""
     from harness.cluster import lifecycle
 
-    removed = lifecycle.down(state_of(state_path))
+    removed = lifecycle.down(state_of(state_path), force=force)
     report("removed the cluster and its data" if removed else "there was no cluster")
 
 
@@ -93,7 +90,9 @@ def heal(state_path: Path | None) -> None:
     from harness.cluster import lifecycle
     from harness.faults.heal import heal as heal_cluster
 
-    done = heal_cluster(lifecycle.attach(state_of(state_path)), report)
+    cluster = lifecycle.attach(state_of(state_path))
+    with cluster.state.locked("heal"):
+        done = heal_cluster(cluster, report)
     report(f"healthy: {done} things were put right" if done else "healthy: there was nothing to heal")
 
 
@@ -164,6 +163,9 @@ def main() -> None:
     except HarnessError as error:
         report(f"error: {error.message}\n\nhint: {error.hint}")
         sys.exit(error.exit_code)
+    except (ConnectionError, TimeoutError, EOFError) as error:
+        report(f"error: a node did not answer: {error}\n\nhint: `eos status` shows what ails the cluster")
+        sys.exit(ExitCode.UNKNOWN)
     except Exception:  # noqa: BLE001  # the last line of defence: nothing else may set exit code 70
         import traceback
 

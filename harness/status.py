@@ -9,6 +9,7 @@ import msgspec
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import Listener
 from harness.faults.intents import unhealed
+from harness.wire.toxiproxy import ToxiproxyError
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -55,7 +56,7 @@ class Status(msgspec.Struct, frozen=True):
 def read_status(cluster: Cluster) -> Status:
     """Look at everything; what cannot be reached is an ailment and not an error."""
     record = cluster.record
-    ailments = _ailments(cluster)
+    ailments = cluster.look()
     roles = _roles(cluster)
     return Status(
         name=record.name,
@@ -73,19 +74,12 @@ def read_status(cluster: Cluster) -> Status:
     )
 
 
-def _ailments(cluster: Cluster) -> list[str]:
-    try:
-        return cluster.ailments()
-    except OSError as error:
-        return [str(error)]
-
-
 def _roles(cluster: Cluster) -> dict[int, str]:
     try:
         leaders = Counter(p.leader for p in cluster.admin.metadata(None).partitions)
         roles = {broker: f"leads {count} partitions" for broker, count in leaders.items()}
         roles[cluster.admin.quorum().leader] = "active controller"
-    except OSError:
+    except (OSError, EOFError):
         return {}  # the ailments say why
     return roles
 
@@ -93,8 +87,8 @@ def _roles(cluster: Cluster) -> dict[int, str]:
 def _toxics(cluster: Cluster) -> list[str]:
     try:
         proxies = cluster.toxiproxy.proxies()
-    except OSError as error:
-        return [str(error)]
+    except (OSError, ToxiproxyError):
+        return []  # the ailments say why
     return [
         *(f"{p.name} {t.type} {dict(t.attributes)} {t.stream}" for p in proxies for t in p.toxics),
         *(f"{p.name} is closed" for p in proxies if not p.enabled),

@@ -11,7 +11,7 @@ from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, P
 from harness.cluster.netlinks import NetLinks
 from harness.cluster.nodes import Condition, Node
 from harness.cluster.state import ClusterRecord, State
-from harness.errors import CapabilityError, UsageError
+from harness.errors import CapabilityError, HarnessError, UsageError
 from harness.waits import wait_until
 from harness.wire.admin import Admin, EndOffsets, PartitionInfo
 from harness.wire.protocol import answers
@@ -182,6 +182,15 @@ class Cluster:
     def ailments(self) -> list[str]:
         """What is wrong with the cluster now, in words; empty if it is healthy."""
         return next((found for check in self._checks() if (found := check())), [])
+
+    def look(self) -> list[str]:
+        """The same, where what cannot be reached or asked is an ailment and not an error."""
+        try:
+            return self.ailments()
+        except HarnessError as error:
+            return [error.message]
+        except (OSError, EOFError) as error:
+            return [str(error)]
 
     def _checks(self) -> list[Callable[[], list[str]]]:
         """From the cheap to the telling; a later check would stumble over what an earlier one found."""

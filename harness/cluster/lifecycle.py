@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -14,7 +16,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import choose_ports, cluster_name
 from harness.cluster.settings import Profile
 from harness.cluster.state import BackendName, ClusterRecord, State
-from harness.errors import RefusedError
+from harness.errors import HarnessError, RefusedError
 from harness.wire import processes
 from harness.wire.admin import random_cluster_id
 
@@ -40,12 +42,16 @@ def up(
             port_base=choose_ports(state.path).base,
         )
         state.save(record)
+        record = _prepare(state, record, report)
         try:
             return _start(state, record, report), True
         except BaseException:
-            report("the start failed: removing what it left (the logs are kept in kept-logs)")
-            keep_logs(state, record, "start")
-            _destroy(state, record)
+            kept = keep_logs(state, record, "start")
+            report("the start failed: removing what it left" + (f" (logs: {kept})" if kept else ""))
+            try:
+                _destroy(state, record)
+            except (HarnessError, OSError) as error:  # what failed first is what the user must see
+                report(f"not all could be removed: {error}")
             raise
 
 
@@ -57,14 +63,34 @@ def attach(state: State) -> Cluster:
     return Cluster(state, record, make_backend(state, record))
 
 
-def down(state: State) -> bool:
-    """Remove the cluster of this state directory with its data; False if there was none."""
+def down(state: State, *, force: bool = False) -> bool:
+    """Remove the cluster of this state directory with its data; False if there was none.
+
+    With `force` also where the record is damaged or lost: by the name that the directory gives a cluster.
+    """
     with state.locked("down"):
+        if force:
+            return _sweep(state)
         record = state.load()
         if record is None:
             return False
         _destroy(state, record)
         return True
+
+
+def _sweep(state: State) -> bool:
+    """Remove whatever carries the mark of this directory, on each back end that can be reached."""
+    from harness.wire.docker import engine_problem
+
+    found = False
+    backends: list[BackendName] = ["process", "compose"] if engine_problem() is None else ["process"]
+    for backend in backends:
+        record = ClusterRecord(
+            name=cluster_name(state.path), backend=backend, profile="quick", cluster_id="", port_base=0
+        )
+        found |= bool(make_backend(state, record).leftovers())
+        _destroy(state, record)
+    return found
 
 
 def make_backend(state: State, record: ClusterRecord) -> Backend:
@@ -89,10 +115,20 @@ def choose_backend(report: Report) -> BackendName:
     return "process"
 
 
+def _prepare(state: State, record: ClusterRecord, report: Report) -> ClusterRecord:
+    """Provide what the start needs; if that fails nothing was started, and the directory is free again."""
+    try:
+        record = make_backend(state, record).prepare(report)
+    except BaseException:
+        shutil.rmtree(state.nodes, ignore_errors=True)
+        state.forget()
+        raise
+    state.save(record)
+    return record
+
+
 def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
     backend = make_backend(state, record)
-    record = backend.prepare(report)
-    state.save(record)
     report(f"starting 3 controllers, 3 brokers and Toxiproxy ({backend.name}, {record.profile})")
     backend.start()
     cluster = Cluster(state, record, backend)
@@ -113,11 +149,7 @@ def _reuse(
             "`eos down` first, or give the new one a state directory of its own: --state DIR",
         )
     cluster = Cluster(state, record, make_backend(state, record))
-    try:
-        ailments = cluster.ailments()
-    except OSError as error:
-        ailments = [str(error)]
-    if ailments:
+    if ailments := cluster.look():
         raise RefusedError(
             f"the cluster of {state.path} is up and not healthy: {'; '.join(ailments[:3])}",
             "`eos heal` brings back what can be brought back, `eos down` removes it",
@@ -135,9 +167,20 @@ def _destroy(state: State, record: ClusterRecord) -> None:
     state.forget()
 
 
-def keep_logs(state: State, record: ClusterRecord, why: str) -> None:
-    """Copy the end of every node's log to <state>/kept-logs, where the next start does not remove it."""
+def keep_logs(state: State, record: ClusterRecord, why: str) -> Path | None:
+    """Copy the end of every node's log to <state>/kept-logs, where the next start does not remove it.
+
+    A node that does not exist (yet) has no log: this runs where something has failed and must not fail too.
+    """
+    logs: dict[str, str] = {}
+    for node in make_backend(state, record).nodes():
+        with suppress(HarnessError, OSError):
+            logs[node.name] = node.log(2000)
+    written = {name: text for name, text in logs.items() if text}
+    if not written:
+        return None
     folder = state.path / "kept-logs" / re.sub(r"[^\w.-]+", "_", why)
     folder.mkdir(parents=True, exist_ok=True)
-    for node in make_backend(state, record).nodes():
-        (folder / f"{node.name}.log").write_text(node.log(2000))
+    for name, text in written.items():
+        (folder / f"{name}.log").write_text(text)
+    return folder

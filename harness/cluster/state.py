@@ -83,8 +83,7 @@ class State:
         except msgspec.DecodeError as error:
             raise UsageError(
                 f"{self._record}: {error}",
-                "it was written by another version or damaged; `eos down` of the version that wrote it, or "
-                "`eos down --force`, removes what it left",
+                "it was written by another version or damaged; `eos down --force` removes what it left",
             ) from error
 
     def save(self, record: ClusterRecord) -> None:
