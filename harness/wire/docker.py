@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import tarfile
 import tempfile
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from harness.errors import HarnessError
+from harness.waits import wait_until
 
 if TYPE_CHECKING:
     import docker
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 CLUSTER_LABEL = "eos-harness.cluster"
 _API_LIMIT_S = 20
 _COMPOSE_LIMIT_S = 300
+_CONFLICT = 409
 
 
 def engine_problem() -> str | None:
@@ -33,7 +35,7 @@ def engine_problem() -> str | None:
         client = docker.from_env(timeout=5)
         client.ping()
         client.close()
-    except DockerException:
+    except (DockerException, OSError):
         return "no Docker engine answers"
     if not shutil.which("docker"):
         return "there is no docker command on PATH"
@@ -109,16 +111,23 @@ class Engine:
 
     def remove_all(self) -> None:
         """Remove every container, network and volume of this cluster, whatever state they are in."""
-        from docker.errors import NotFound
+        from docker.errors import APIError, NotFound
 
         filters: dict[str, str | list[str] | bool] = {"label": self._label}
 
         def remove(container: Any) -> None:
-            with suppress(NotFound):  # it went away by itself: that is what was wanted
+            try:
                 container.remove(force=True, v=True)
+            except NotFound:
+                return  # it went away by itself: that is what was wanted
+            except APIError as error:
+                if error.status_code != _CONFLICT:  # else it is on its way already
+                    raise
 
         with ThreadPoolExecutor(7) as pool:
             list(pool.map(remove, self.client.containers.list(all=True, filters=filters)))
+        listed = self.client.containers.list
+        wait_until(lambda: not listed(all=True, filters=filters), 20, "the containers to be gone")
         for network in self.client.networks.list(filters=filters):
             network.remove()
         for volume in self.client.volumes.list(filters=filters):
@@ -145,13 +154,22 @@ def compose_up(project_folder: Path, env_file: Path) -> None:
     """Create and start the services of the compose file, without waiting for their health."""
     from testcontainers.compose import DockerCompose
 
+    # A variable of the shell would win over the file: another project's name there would mix two clusters.
+    ours = {line.split("=")[0] for line in env_file.read_text().splitlines()}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ours and not name.startswith("COMPOSE_")
+    }
+
     class BoundedCompose(DockerCompose):
         """testcontainers' compose, with a time limit and an error that says what compose said."""
 
         def _run_command(self, cmd: str | list[str], context: str | None = None) -> Any:
             done = subprocess.run(
-                cmd, cwd=context or self.context, capture_output=True, timeout=_COMPOSE_LIMIT_S, check=False
-            )
+                cmd, cwd=context or self.context, capture_output=True, timeout=_COMPOSE_LIMIT_S, check=False,
+                env=environment,
+            )  # fmt: skip
             if done.returncode != 0:
                 said = done.stderr.decode(errors="replace").strip()[-600:]
                 raise HarnessError(f"`docker compose {cmd[-2]} {cmd[-1]}` failed: {said}", "run `eos doctor`")
