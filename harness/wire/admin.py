@@ -12,6 +12,7 @@ from harness.wire.protocol import KafkaAnswerError, RawConnection
 Address = tuple[str, int]
 Isolation = Literal["read_uncommitted", "read_committed"]
 _LATEST = -1
+_UNKNOWN_PARTITION = 3
 _CONTROLLER_PARTITION = "__cluster_metadata"
 
 
@@ -114,7 +115,10 @@ class Admin:
 
     def partition(self, topic: str, partition: int) -> PartitionInfo:
         """One partition's leader, epoch, replicas and ISR."""
-        return next(p for p in self.metadata([topic]).partitions if p.partition == partition)
+        for found in self.metadata([topic]).partitions:
+            if found.partition == partition:
+                return found
+        raise KafkaAnswerError(f"partition {topic}-{partition}", _UNKNOWN_PARTITION)
 
     def coordinator(self, kind: Literal["group", "transaction"], key: str) -> int:
         """The broker that coordinates this group or transactional id."""
