@@ -16,6 +16,7 @@ from harness.errors import HarnessError
 from harness.faults.intents import unhealed
 from harness.provision.jars import altered_jars
 from harness.provision.java import find_java
+from harness.provision.kafka import cached_runtime
 from harness.provision.paths import cache_dir
 from harness.provision.toxiproxy import toxiproxy_binaries
 from harness.wire.listeners import owner
@@ -47,7 +48,7 @@ def examine(state: State, backend: BackendName | Literal["auto"]) -> list[Findin
     chosen: BackendName = "process" if backend == "process" or docker.grade != "green" else "compose"
     checks: list[Callable[[], list[Finding]]] = [
         lambda: [_python(), _java(), docker],
-        lambda: [_cores(), _memory(chosen), _disk(state)],
+        lambda: [_cores(), *([] if _is_up(state) else [_memory(chosen)]), _disk(state)],
         lambda: _provisions(chosen),
         lambda: [_clock()],
         lambda: _cluster(state),
@@ -89,6 +90,15 @@ def _cores() -> Finding:
     return Finding("green", f"{cores} cores")
 
 
+def _is_up(state: State) -> bool:
+    """Whether a cluster is up that has its memory already."""
+    try:
+        record = state.load()
+    except HarnessError:
+        return False
+    return record is not None and record.whole
+
+
 def _memory(backend: BackendName) -> Finding:
     needed = _NEEDED_MEMORY_GB[backend]
     free = _available_memory_gb()
@@ -127,12 +137,14 @@ def _provisions(backend: BackendName) -> list[Finding]:
             Finding("red", f"changed since they were fetched: {names}", f"rm {' '.join(map(str, altered))}")
         )
     if backend == "process":
-        ready = toxiproxy_binaries().server.exists() and any(cache_dir().glob("kafka-runtime-*"))
+        ready = toxiproxy_binaries().server.exists() and cached_runtime().archive.exists()
         findings.append(
             Finding("green", f"Kafka and Toxiproxy in {cache_dir()}")
             if ready
             else Finding(
-                "amber", "Kafka and Toxiproxy are fetched and built by the first start (about a minute)"
+                "amber",
+                "Kafka and Toxiproxy are fetched and built by the first start",
+                "eos up --backend process",
             )
         )
     else:
@@ -140,7 +152,9 @@ def _provisions(backend: BackendName) -> list[Finding]:
 
         missing = [name for name, image in find_images().items() if image is None]
         findings.append(
-            Finding("amber", f"images of {', '.join(missing)} are pulled or built by the first start")
+            Finding(
+                "amber", f"images of {', '.join(missing)} are pulled or built by the first start", "eos up"
+            )
             if missing
             else Finding("green", "images present")
         )
@@ -161,7 +175,10 @@ def _cluster(state: State) -> list[Finding]:
     """What is up, and what an earlier command left."""
     from harness.cluster import lifecycle
 
-    record = state.load()
+    try:
+        record = state.load()
+    except HarnessError as error:
+        return [Finding("red", error.message, error.hint)]
     if record is None:
         return [_ports(state)]
     if not record.whole:
@@ -170,21 +187,21 @@ def _cluster(state: State) -> list[Finding]:
     if intents := unhealed(state):
         faults = ", ".join(f"{i.fault} on {' '.join(i.resolved)}" for i in intents)
         findings.append(Finding("red", f"not healed: {faults}", "eos heal"))
-    try:
-        ailments = lifecycle.attach(state).ailments()
-    except OSError as error:
-        ailments = [str(error)]
-    if ailments:
+    if ailments := lifecycle.attach(state).look():
         findings.append(Finding("red", f"not healthy: {'; '.join(ailments[:3])}", "eos heal, or eos down"))
     return findings
 
 
 def _ports(state: State) -> Finding:
     """The block that a start would take; who sits in the block of first choice is worth a word."""
-    chosen = choose_ports(state.path)
+    try:
+        chosen = choose_ports(state.path)
+    except HarnessError as error:
+        return Finding("red", error.message, "ss -ltnp")
     block = f"{chosen.base} to {chosen.base + len(chosen.all) - 1}"
     busy = [port for port in preferred_ports(state.path).all if port_taken(port)]
     if busy:
         owners = "; ".join(owner(port) for port in busy[:3])
-        return Finding("amber", f"ports {block} will be used, because the first choice is taken ({owners})")
+        taken = f"ports {block} will be used, because the first choice is taken ({owners})"
+        return Finding("amber", taken, "nothing to do, unless it is yours and forgotten")
     return Finding("green", f"ports {block} are free")

@@ -15,7 +15,8 @@ from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
 from harness.cluster.state import State
 from harness.errors import RefusedError
-from harness.faults.intents import unhealed
+from harness.faults import Jitter, inject
+from harness.faults.intents import open_journal, unhealed
 from harness.waits import wait_until
 
 pytestmark = pytest.mark.cluster
@@ -144,18 +145,24 @@ def test_fifteen_cycles_leave_nothing(cluster: Cluster, tmp_path: Path) -> None:
 
 def test_a_start_that_was_killed_is_removed_by_the_next(cluster: Cluster, tmp_path: Path) -> None:
     state = State(tmp_path / "second")
-    command = [str(Path(sys.executable).with_name("eos")), "up", "--backend", cluster.record.backend]
-    with subprocess.Popen([*command, "--state", str(state.path)], stderr=subprocess.DEVNULL) as starting:
-        wait_until(lambda: _something_runs(state), 60, "the start to have started something")
-        os.kill(starting.pid, signal.SIGKILL)
-    record = state.load()
-    assert record is not None
+    record = cut_short(state, cluster.record.backend)
     assert not record.whole
     assert "cut short" in eos("doctor", state=state.path).stdout
 
     assert eos("down", state=state.path).returncode == 0
 
     assert lifecycle.make_backend(state, record).leftovers() == []
+
+
+def cut_short(state: State, backend: str) -> ClusterRecord:
+    """A start that was killed when some of its nodes ran."""
+    command = [str(Path(sys.executable).with_name("eos")), "up", "--backend", backend]
+    with subprocess.Popen([*command, "--state", str(state.path)], stderr=subprocess.DEVNULL) as starting:
+        wait_until(lambda: _something_runs(state), 60, "the start to have started something")
+        os.kill(starting.pid, signal.SIGKILL)
+    record = state.load()
+    assert record is not None
+    return record
 
 
 def _something_runs(state: State) -> bool:
@@ -170,3 +177,66 @@ def test_a_cluster_that_is_not_up_is_refused_with_a_hint(tmp_path: Path) -> None
         assert refused.returncode == 5
         assert "hint: `eos up` starts one" in refused.stderr
     assert eos("down", state=nowhere).returncode == 0
+
+
+def test_a_dead_toxiproxy_does_not_keep_its_faults_from_being_healed(cluster: Cluster) -> None:
+    injection = inject(cluster, Jitter(latency_ms=100), "kafka-1").start()
+    cluster.node("toxiproxy").kill()
+    assert cluster.look() == ["toxiproxy is exited (137)"]
+
+    healed = eos("heal", state=cluster.state.path)
+
+    assert healed.returncode == 0, healed.stderr
+    assert "toxiproxy is exited: starting it" in healed.stderr
+    assert cluster.look() == []
+    injection.heal()
+
+
+def test_an_intent_that_cannot_be_undone_keeps_no_other_from_being_undone(cluster: Cluster) -> None:
+    strange = {"steps": [{"do": "restore_clock"}]}
+    with open_journal(cluster.state) as journal:
+        ident = journal.fault_intent("clock", "kafka-1", ["kafka-1"], params={}, undo=strange)
+    try:
+        cluster.toxiproxy.set_enabled("proxied-2", enabled=False)
+        cluster.node("kafka-3").pause()
+        failed = eos("heal", state=cluster.state.path)
+    finally:
+        with open_journal(cluster.state) as journal:
+            journal.fault_healed(ident, {})
+
+    assert failed.returncode == 2
+    assert "clock on kafka-1 could not be undone: an intent asks for 'restore_clock'" in failed.stderr
+    assert "nothing to heal" in eos("heal", state=cluster.state.path).stderr
+
+
+def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+    state = State(tmp_path / "second")
+    command = [str(Path(sys.executable).with_name("eos")), "up", "--backend", "compose"]
+    nowhere = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
+
+    failed = subprocess.run(
+        [*command, "--state", str(state.path)], capture_output=True, text=True, timeout=120, check=False,
+        env=nowhere,
+    )  # fmt: skip
+
+    assert failed.returncode == 2
+    assert "error: no Docker engine answers" in failed.stderr
+    assert "hint: start Docker" in failed.stderr
+    assert sorted(path.name for path in state.path.iterdir()) == ["lock"]
+
+
+def test_down_by_force_needs_no_record(cluster: Cluster, tmp_path: Path) -> None:
+    state = State(tmp_path / "second")
+    record = cut_short(state, cluster.record.backend)
+    (state.path / "cluster.json").write_text("{damaged")
+    refused = eos("down", state=state.path)
+    assert refused.returncode == 4
+    assert "`eos down --force`" in refused.stderr
+
+    forced = eos("down", "--force", state=state.path)
+
+    assert forced.returncode == 0, forced.stderr
+    assert "removed" in forced.stderr
+    assert lifecycle.make_backend(state, record).leftovers() == []
+    assert "there was no cluster" in eos("down", "--force", state=state.path).stderr
+    assert cluster.look() == []

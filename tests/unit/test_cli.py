@@ -1,0 +1,180 @@
+"""The command line: an example for each command, one form of error, an exit code for each kind of end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from harness import cli as command_line
+from harness.cli import cli, main
+from harness.errors import (
+    CapabilityError,
+    ExitCode,
+    HarnessError,
+    HealError,
+    NoBiteError,
+    RefusedError,
+    UsageError,
+    WaitTimeoutError,
+)
+
+EOS = Path(sys.executable).with_name("eos")
+HEAVY = (
+    "confluent_kafka",
+    "docker",
+    "kafka",
+    "numpy",
+    "pandas",
+    "pyspark",
+    "requests",
+    "rich",
+    "testcontainers",
+)
+COMMANDS = sorted(cli.commands)
+
+
+def eos(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [EOS, *arguments], capture_output=True, text=True, timeout=60, check=False,
+        env={"PATH": "/usr/bin:/bin", "EOS_STATE": str(state)},
+    )  # fmt: skip
+
+
+def ends_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
+    """The exit code of a command that ends with this error."""
+
+    def raises() -> None:
+        raise error
+
+    monkeypatch.setattr(command_line, "cli", click.command(raises))
+    monkeypatch.setattr(sys, "argv", ["eos"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    return int(ended.value.code or 0)
+
+
+def shown(*arguments: str) -> str:
+    """The help of a command, as a terminal of usual width shows it."""
+    from click.testing import CliRunner
+
+    return CliRunner().invoke(cli, [*arguments, "--help"], terminal_width=80).output
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_of_each_command_says_what_it_does_and_has_an_example(name: str) -> None:
+    text = shown(name)
+    assert f"Example:  eos {name}" in text
+    assert cli.commands[name].help
+    described = [option for option in cli.commands[name].params if isinstance(option, click.Option)]
+    assert all(option.help for option in described)
+
+
+def test_the_help_lists_every_command_and_every_exit_code() -> None:
+    text = shown()
+    assert all(f"\n  {name} " in text for name in COMMANDS)
+    listed = {int(line.split()[0]) for line in text.partition("Exit codes")[2].splitlines()[1:] if line}
+    assert listed == set(ExitCode)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    script = (
+        "import sys\nfrom harness.cli import cli\n"
+        "try:\n    cli(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert "Usage:" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (UsageError("m", "h"), 4),
+        (RefusedError("m", "h"), 5),
+        (CapabilityError("m", "h"), 5),
+        (HarnessError("m", "h"), 2),
+        (WaitTimeoutError("m", "h"), 2),
+        (NoBiteError("m", "h"), 2),
+        (HealError("m", "h"), 2),
+        (click.BadParameter("m"), 4),
+        (click.FileError("f"), 4),
+        (KeyboardInterrupt(), 130),
+        (click.Abort(), 130),
+        (KeyError("x"), 70),
+        (AssertionError(), 70),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
+)
+def test_each_end_has_its_exit_code(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ends_with(error, monkeypatch) == code
+
+
+def test_an_error_is_a_message_an_empty_line_and_a_hint_on_stderr(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends_with(RefusedError("no cluster is up", "`eos up` starts one"), monkeypatch)
+    said = capsys.readouterr()
+    assert said.err == "error: no cluster is up\n\nhint: `eos up` starts one\n"
+    assert said.out == ""
+
+
+def test_a_bug_shows_where_it_is_and_how_to_clean_up(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends_with(KeyError("x"), monkeypatch)
+    said = capsys.readouterr().err
+    assert "Traceback" in said
+    assert "KeyError: 'x'" in said
+    assert "error: this is a bug of the harness\n" in said
+    assert "hint: " in said
+    assert "eos heal" in said
+
+
+def test_an_interrupt_says_what_may_be_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ends_with(KeyboardInterrupt(), monkeypatch)
+    assert "eos heal" in capsys.readouterr().err
+
+
+def test_no_answer_is_no_bug_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert ends_with(ConnectionRefusedError(111, "Connection refused"), monkeypatch) == 2
+    said = capsys.readouterr().err
+    assert "error: a node did not answer: [Errno 111] Connection refused" in said
+    assert "hint: `eos status`" in said
+
+
+def test_wrong_arguments_are_wrong_usage(tmp_path: Path) -> None:
+    unknown = eos("frobnicate", state=tmp_path)
+    assert unknown.returncode == 4
+    assert "No such command 'frobnicate'" in unknown.stderr
+    choice = eos("up", "--backend", "podman", state=tmp_path)
+    assert choice.returncode == 4
+    assert "'podman' is not one of 'auto', 'compose', 'process'" in choice.stderr
+    assert unknown.stdout == choice.stdout == ""
+
+
+def test_a_command_that_needs_a_cluster_is_refused_without_one(tmp_path: Path) -> None:
+    refused = eos("status", state=tmp_path / "nowhere")
+    assert refused.returncode == 5
+    assert refused.stderr == (f"error: no cluster is up in {tmp_path}/nowhere\n\nhint: `eos up` starts one\n")
+    assert refused.stdout == ""
+
+
+def test_a_reader_that_goes_away_is_no_bug(tmp_path: Path) -> None:
+    command = f"'{EOS}' tool nothing 2>&1 | true; '{EOS}' --help | head -1"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False,
+        env={"PATH": "/usr/bin:/bin", "EOS_STATE": str(tmp_path)},
+    )  # fmt: skip
+    assert "Traceback" not in done.stderr
+    assert done.stdout.startswith("Usage: eos")

@@ -1,0 +1,205 @@
+"""The doctor: each finding can turn, says what is wrong, and gives a command to paste."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
+import pytest
+
+from harness import doctor
+from harness.cli import cli
+from harness.cluster import lifecycle
+from harness.cluster.layout import preferred_ports
+from harness.cluster.state import ClusterRecord, State
+from harness.doctor import Finding, examine
+from harness.errors import ExitCode, HarnessError
+from harness.faults.intents import open_journal
+from harness.provision import images
+from harness.provision.java import Java
+from harness.provision.toxiproxy import ToxiproxyBinaries
+from harness.wire import docker as wire_docker
+
+UP = ClusterRecord(
+    name="eos-1", backend="process", profile="quick", cluster_id="c", port_base=12_000, whole=True
+)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> State:
+    return State(tmp_path / "state")
+
+
+@pytest.fixture(autouse=True)
+def _a_machine_where_all_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "archive").touch()
+    monkeypatch.setattr(doctor, "find_java", lambda: Java(Path("/java"), 17, "17"))
+    monkeypatch.setattr(wire_docker, "engine_problem", lambda: None)
+    monkeypatch.setattr(wire_docker, "engine_version", lambda: "29.0")
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(doctor, "_available_memory_gb", lambda: 8.0)
+    monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=20e9))
+    monkeypatch.setattr(doctor, "altered_jars", lambda _: [])
+    monkeypatch.setattr(doctor, "cached_runtime", lambda: SimpleNamespace(archive=tmp_path / "archive"))
+    binaries = ToxiproxyBinaries(tmp_path / "archive", tmp_path / "archive")
+    monkeypatch.setattr(doctor, "toxiproxy_binaries", lambda: binaries)
+    monkeypatch.setattr(images, "find_images", lambda: {"kafka": "k", "toxiproxy": "t", "nettools": "n"})
+    monkeypatch.setattr(doctor, "port_taken", lambda _: False)
+    monkeypatch.setattr(doctor, "choose_ports", preferred_ports)
+
+
+def finding(found: list[Finding], says: str) -> Finding:
+    """The one finding that says this."""
+    (one,) = (f for f in found if says in f.what)
+    return one
+
+
+def never(*_: object) -> object:
+    raise HarnessError("it is not there", "install it")
+
+
+def test_all_is_well(state: State) -> None:
+    found = examine(state, "auto")
+    assert {f.grade for f in found} == {"green"}
+    for what in (
+        "Python",
+        "Java 17",
+        "Docker engine 29.0",
+        "2 cores",
+        "memory",
+        "GB free at",
+        "images",
+        "clock",
+    ):
+        assert any(what in f.what for f in found), what
+    assert any("are free" in f.what for f in found)
+
+
+Change = Callable[[pytest.MonkeyPatch], None]
+TURNS: dict[str, tuple[str, Change, str, str, str]] = {
+    "no java": (
+        "auto", lambda m: m.setattr(doctor, "find_java", never), "red", "it is not there", "install it"),
+    "no engine": (
+        "auto", lambda m: m.setattr(wire_docker, "engine_problem", lambda: "no Docker engine answers"),
+        "amber", "plain processes will be used", "scripts/install-docker.sh"),
+    "no engine, and compose was asked for": (
+        "compose", lambda m: m.setattr(wire_docker, "engine_problem", lambda: "no Docker engine answers"),
+        "red", "no Docker engine answers", "scripts/install-docker.sh"),
+    "one core": ("auto", lambda m: m.setattr(os, "cpu_count", lambda: 1), "amber", "1 core", "core"),
+    "no memory": (
+        "auto", lambda m: m.setattr(doctor, "_available_memory_gb", lambda: 2.0),
+        "red", "2.0 GB of memory free, six nodes need 2.5", "end"),
+    "memory unknown": (
+        "auto", lambda m: m.setattr(doctor, "_available_memory_gb", lambda: None),
+        "amber", "not known here", "six nodes need"),
+    "no disk": (
+        "auto", lambda m: m.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9)),
+        "red", "1.0 GB free at", "df -h"),
+    "altered jar": (
+        "auto", lambda m: m.setattr(doctor, "altered_jars", lambda _: [Path("/c/kafka-1.jar")]),
+        "red", "changed since they were fetched: kafka-1.jar", "rm /c/kafka-1.jar"),
+    "no image": (
+        "auto", lambda m: m.setattr(images, "find_images", lambda: {"kafka": None, "toxiproxy": "t"}),
+        "amber", "images of kafka are pulled or built", "eos up"),
+    "no class data": (
+        "process", lambda m: m.setattr(
+            doctor, "cached_runtime", lambda: SimpleNamespace(archive=Path("/nowhere"))),
+        "amber", "Kafka and Toxiproxy are fetched and built", "eos up"),
+    "a clock that is slow": (
+        "auto", lambda m: m.setattr(time, "time", lambda: 1e9), "red", "older than this program", "ntp"),
+    "the preferred ports are taken": (
+        "auto", lambda m: (
+            m.setattr(doctor, "port_taken", lambda port: port % 30 == 7),
+            m.setattr(doctor, "owner", lambda port: f"port {port}: process 7 (nginx)"))[0],
+        "amber", "process 7 (nginx)", "nothing to do"),
+    "no ports at all": (
+        "auto", lambda m: m.setattr(doctor, "choose_ports", never), "red", "it is not there", "ss -ltnp"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", TURNS)
+def test_each_finding_can_turn(case: str, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, change, grade, says, hint = TURNS[case]
+    change(monkeypatch)
+
+    turned = finding(examine(state, backend), says)  # type: ignore[arg-type]
+
+    assert turned.grade == grade
+    assert hint in turned.hint
+    assert [f for f in examine(state, backend) if f.grade != "green"] == [turned]  # type: ignore[arg-type]
+
+
+def attached(ailments: list[str]) -> Callable[[State], object]:
+    return lambda _: SimpleNamespace(look=lambda: ailments)
+
+
+def test_a_start_that_was_cut_short_is_amber(state: State) -> None:
+    state.save(msgspec.structs.replace(UP, whole=False))
+    found = finding(examine(state, "auto"), "was cut short")
+    assert (found.grade, found.hint) == ("amber", "eos down")
+
+
+def test_a_damaged_record_is_red_and_the_rest_is_still_told(state: State) -> None:
+    state.save(UP)
+    (state.path / "cluster.json").write_text("{")
+    found = examine(state, "auto")
+    damaged = finding(found, "cluster.json")
+    assert damaged.grade == "red"
+    assert "eos down --force" in damaged.hint
+    assert any("Java" in f.what for f in found)
+
+
+def test_a_cluster_that_is_up_needs_no_memory_to_start(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    state.save(UP)
+    monkeypatch.setattr(lifecycle, "attach", attached([]))
+    monkeypatch.setattr(doctor, "_available_memory_gb", lambda: 0.5)
+    found = examine(state, "auto")
+    assert {f.grade for f in found} == {"green"}
+    assert finding(found, "a cluster is up").grade == "green"
+
+
+def test_what_ails_the_cluster_is_red(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    state.save(UP)
+    monkeypatch.setattr(lifecycle, "attach", attached([f"kafka-{i} is exited (137)" for i in (1, 2, 3, 4)]))
+    found = finding(examine(state, "auto"), "not healthy")
+    assert found.grade == "red"
+    assert "kafka-3" in found.what
+    assert "kafka-4" not in found.what
+    assert "eos heal" in found.hint
+
+
+def test_a_fault_that_nobody_healed_is_red(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    state.save(UP)
+    monkeypatch.setattr(lifecycle, "attach", attached([]))
+    with open_journal(state) as journal:
+        journal.fault_intent("jitter", "one", ["kafka-2"], params={}, undo={"steps": []})
+    found = finding(examine(state, "auto"), "not healed: jitter on kafka-2")
+    assert (found.grade, found.hint) == ("red", "eos heal")
+
+
+def test_red_means_that_a_run_cannot_start(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    run = CliRunner().invoke(cli, ["doctor", "--state", str(state.path)])
+    assert run.exit_code == ExitCode.VALID
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    assert CliRunner().invoke(cli, ["doctor", "--state", str(state.path)]).exit_code == ExitCode.VALID
+
+    monkeypatch.setattr(doctor, "find_java", never)
+    refused = CliRunner().invoke(cli, ["doctor", "--state", str(state.path)])
+
+    assert refused.exit_code == ExitCode.REFUSED
+    assert "red    it is not there\n       hint: install it\n" in refused.output
+
+
+def test_colour_says_nothing_that_the_word_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    red = Finding("red", "no java", "install it")
+    assert red.line(colour=False) == "red    no java\n       hint: install it"
+    assert red.line(colour=True) == "\x1b[31mred  \x1b[0m  no java\n       hint: install it"
+    monkeypatch.setenv("NO_COLOR", "")
+    assert red.line(colour=True) == red.line(colour=False)
