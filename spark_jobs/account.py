@@ -131,7 +131,7 @@ class Account:
         for producer, lane, word in chosen:
             same = (self.words["word"] == word) & (self.words["producer"] == producer)
             keep |= same & (self.words["lane"] == lane)
-        return {name: self.words[name][keep] for name in ("window", *names)}
+        return {name: self.words[name][keep] for name in ("window", *names, "lo", "hi")}
 
     def close(self, records: pa.Table, late: pa.Table) -> Observation:
         """Finish the observation with what the second scans named."""

@@ -41,9 +41,9 @@ class Decoded(NamedTuple):
 class Reader:
     """Decodes batch after batch; remembers where it stood, and what does not belong here."""
 
-    def __init__(self, run: str | None, names: tuple[str, ...] = ()) -> None:
+    def __init__(self, run: str | None) -> None:
         self.run = run
-        self.names: list[str] = list(names) if run is None else [run]
+        self.names: list[str] = [] if run is None else [run]
         self.clashes: list[tuple[int, ...]] = []
         self.foreign: dict[int, list[tuple[int, str]]] = {}
         self.foreign_counts: dict[int, int] = {}

@@ -78,7 +78,7 @@ def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]
     """Return the function for mapInArrow that names every record of some words."""
 
     def run(batches: Batches) -> Batches:
-        reader = Reader(wanted.run, wanted.names)
+        reader = Reader(wanted.run)
         for batch in batches:
             decoded = reader.read(batch)
             if decoded is None:
@@ -108,7 +108,7 @@ class LateScan:
     """
 
     def __init__(self, wanted: Wanted, lanes: Ints, earlier: WordSet) -> None:
-        self.reader = Reader(wanted.run, wanted.names)
+        self.reader = Reader(wanted.run)
         self.lanes = lanes
         self.seen = earlier
         self._highest = Highest()

@@ -32,14 +32,10 @@ _ORIGIN_NAMES: Final = ("producer", "lane", "part", "word")
 
 
 class Wanted(NamedTuple):
-    """What a scan is asked for: whose records (of every run, if None), and the log's runs as well.
-
-    `names` are runs that are known already, so that a second scan numbers them like the driver.
-    """
+    """What a scan is asked for: whose records (of every run, if None), and the log's runs as well."""
 
     run: str | None
     with_runs: bool = False
-    names: tuple[str, ...] = ()
 
 
 class Pass:
@@ -47,7 +43,7 @@ class Pass:
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
-        self.reader = Reader(wanted.run, wanted.names)
+        self.reader = Reader(wanted.run)
         self._highest = Highest()
         self._words: list[Columns] = []
         self._origins: list[Columns] = []

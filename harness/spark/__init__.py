@@ -1,0 +1,1 @@
+"""Spark as a witness: sessions, jobs as processes of their own, and the verification built from them."""

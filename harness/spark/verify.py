@@ -1,0 +1,213 @@
+"""Verify topics with Spark, with a run's ledger or without any.
+
+With a ledger the account goes to the same checkers as every witness's, and Spark's own findings are put
+beside theirs: two ways from the same words, which must agree. Without one, the records themselves say
+much: sequences are dense from 0, each is there once and in order, and none was meant to be aborted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+import msgspec
+import numpy as np
+
+from harness.checker.model import Evidence, Expect
+from harness.checker.verdict import Judgement, judge
+from harness.errors import UsageError
+from harness.history import history_files
+from harness.ledger import Ledger, fold
+from harness.observation import WORD_SEQS, Findings, Observation, Window
+from harness.spark.ends import freeze_ends
+from harness.spark.session import DEFAULT_MASTER, start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
+Report = Callable[[str], None]
+
+UNCHECKED: Final = (
+    "records lost at the end of a lane: nobody told how many were sent",
+    "records that were lost or read without having been acknowledged: nobody told which were",
+    "transactions read in part, and transactions whose end is unknown",
+    "what an aborted transaction wrote without meaning to abort",
+    "group positions, and outputs against inputs",
+)
+
+
+class LaneReport(msgspec.Struct, kw_only=True):
+    """What the records of one lane say of themselves."""
+
+    run: str
+    producer: int
+    lane: int
+    highest: int
+    distinct: int
+    missing: int
+
+
+class SelfEvident(msgspec.Struct, kw_only=True):
+    """What a topic tells without a ledger; every count is exact, `unchecked` says what was not looked at."""
+
+    run: str
+    records: int
+    lanes: int
+    missing: int
+    aborted_intent: int
+    duplicates: Findings
+    reordered: Findings
+    foreign: Findings
+    gaps: list[LaneReport]
+    unchecked: list[str] = list(UNCHECKED)
+
+    @property
+    def clean(self) -> bool:
+        """Whether nothing speaks against the topic."""
+        bad = self.missing + self.aborted_intent + self.duplicates.count + self.reordered.count
+        return not bad
+
+
+@dataclass
+class Verified:
+    """What a verification found."""
+
+    windows: list[Window]
+    hanging: list[Window]
+    observations: list[Observation] = field(default_factory=list)
+    judgement: Judgement | None = None
+    spark_findings: dict[str, int] = field(default_factory=dict)
+    disagreements: list[str] = field(default_factory=list)
+    alone: list[SelfEvident] = field(default_factory=list)
+
+
+def verify_topics(
+    bootstrap: str,
+    topics: Iterable[str],
+    *,
+    history: Path | None = None,
+    expect: Expect | None = None,
+    master: str = DEFAULT_MASTER,
+    where: Literal["value", "key", "header"] = "value",
+    report: Report = lambda _: None,
+    session: SparkSession | None = None,
+) -> Verified:
+    """Freeze the ends of some topics and verify them, with the histories of a run where there are any."""
+    from spark_jobs.source import Source
+
+    frozen = freeze_ends(bootstrap, topics)
+    found = Verified(frozen.windows, frozen.hanging)
+    spark = session or start_session("eos verify", master, report)
+    try:
+        source = Source(bootstrap, where)
+        if history is None:
+            found.alone = observe_alone(spark, source, frozen.windows, found.observations)
+        else:
+            files = history_files(history)
+            if not files:
+                raise UsageError(
+                    f"{history} holds no history", "name the run's directory: eos verify --ledger RUN"
+                )
+            with_ledger(spark, source, found, fold(files), expect or Expect(properties=list(WITH_LEDGER)))
+    finally:
+        if session is None:
+            spark.stop()
+    return found
+
+
+def with_ledger(spark: SparkSession, source: object, found: Verified, ledger: Ledger, expect: Expect) -> None:
+    """Observe, let the checkers judge, and put Spark's own findings beside theirs."""
+    from spark_jobs import batch
+    from spark_jobs.scan import Wanted
+
+    runs = sorted({client.opening.run for client in ledger.clients if client.opening})
+    if len(runs) != 1:
+        raise UsageError(f"the histories tell of {len(runs)} runs", "give the directory of one run")
+    observed = batch.main_with_rows(spark, source, found.windows, Wanted(runs[0]))  # type: ignore[arg-type]
+    found.observations.append(observed.observation)
+    found.judgement = judge(Evidence(ledger, found.observations, expect))
+    found.spark_findings, found.disagreements = second_opinion(spark, ledger, observed, found.judgement)
+
+
+def second_opinion(
+    spark: SparkSession, ledger: Ledger, observed: object, judgement: Judgement
+) -> tuple[dict[str, int], list[str]]:
+    """Return Spark's findings by name, and where they differ from the checkers'."""
+    from spark_jobs.batch import Observed
+    from spark_jobs.expected import frame_of, intervals_table, lanes_table
+    from spark_jobs.findings import Frames, findings
+
+    assert isinstance(observed, Observed)
+    frames = Frames(
+        frame_of(spark, [observed.with_case(0)]),
+        frame_of(spark, [lanes_table(ledger, observed.observation.meta, 0, 0)]),
+        frame_of(spark, [intervals_table(ledger, 0)]),
+    )
+    mine = {one["name"]: one["count"] for one in findings(frames).collect() if not one["permitted"]}
+    theirs: dict[str, int] = {}
+    for result in judgement.results:
+        if result.property in ("exactly_once", "atomicity", "order"):
+            for one in result.anomalies:
+                theirs[one.name] = theirs.get(one.name, 0) + one.count
+    names = sorted({*mine, *theirs} - {"inconsistent_offset", "early_read"})
+    return mine, [
+        f"{name}: Spark counts {mine.get(name, 0)}, the checkers {theirs.get(name, 0)}"
+        for name in names
+        if mine.get(name, 0) != theirs.get(name, 0)
+    ]
+
+
+def observe_alone(
+    spark: SparkSession, source: object, windows: list[Window], observations: list[Observation]
+) -> list[SelfEvident]:
+    """Observe every run that left records in some windows, and let the records speak for themselves."""
+    from spark_jobs import batch
+
+    found = []
+    for run, observed in batch.every_run(spark, source, windows).items():  # type: ignore[arg-type]
+        observations.append(observed.observation)
+        found.append(self_evident(run, observed.observation, observed.aborted))
+    return found
+
+
+def self_evident(run: str, observation: Observation, aborted: int) -> SelfEvident:
+    """Judge a lane's density by its highest sequence: everything below must be there."""
+    words, meta = observation.words, observation.meta
+    key = words["producer"].astype(np.int64) * 10**5 + words["lane"]
+    lanes, index = np.unique(key, return_inverse=True)
+    last_word, top = np.zeros(len(lanes), np.int64), np.full(len(lanes), -1, np.int64)
+    np.maximum.at(last_word, index, words["word"])
+    for at in np.flatnonzero(words["word"] == last_word[index]).tolist():
+        value = sum(int(quarter) << 64 * i for i, quarter in enumerate(words["bits"][at]))
+        top[index[at]] = max(top[index[at]], int(words["word"][at]) * WORD_SEQS + value.bit_length() - 1)
+    order = np.lexsort((words["word"], key))
+    starts = np.flatnonzero(
+        np.append(True, (np.diff(key[order]) != 0) | (np.diff(words["word"][order]) != 0))
+        if len(order)
+        else np.zeros(0, np.bool_)
+    )
+    united = np.bitwise_or.reduceat(words["bits"][order], starts, axis=0) if len(starts) else words["bits"]
+    distinct = np.zeros(len(lanes), np.int64)
+    np.add.at(distinct, index[order][starts], np.bitwise_count(united).sum(axis=1).astype(np.int64))
+    missing = top + 1 - distinct
+    gaps = [
+        LaneReport(
+            run=run, producer=int(lanes[i]) // 10**5, lane=int(lanes[i]) % 10**5,
+            highest=int(top[i]), distinct=int(distinct[i]), missing=int(missing[i]),
+        )
+        for i in np.flatnonzero(missing > 0).tolist()
+    ]  # fmt: skip
+    return SelfEvident(
+        run=run,
+        records=meta.records,
+        lanes=len(lanes),
+        missing=int(missing.sum()),
+        aborted_intent=aborted,
+        duplicates=meta.repeats,
+        reordered=meta.late,
+        foreign=meta.foreign,
+        gaps=gaps,
+    )

@@ -1,0 +1,18 @@
+"""One Spark session for all tests of a process: starting one costs more than most of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from harness.spark.session import start_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    session = start_session("tests", report=lambda line: print(line, file=sys.stderr))
+    yield session
+    session.stop()

@@ -1,0 +1,134 @@
+"""Known violations on the real cluster: all of them found, by name, in batch and in stream; nothing else."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from pyspark.sql import SparkSession
+
+from harness.checker.model import Evidence, Expect
+from harness.checker.verdict import Judgement, judge
+from harness.cluster.cluster import Cluster
+from harness.history import history_files
+from harness.ledger import fold
+from harness.observation import Observation, Spot
+from harness.spark.ends import freeze_ends
+from harness.spark.verify import WITH_LEDGER, observe_alone, verify_topics
+from harness.wire.observer import observe_topics
+from spark_jobs import stream
+from spark_jobs.scan import Wanted
+from spark_jobs.segments import Segments
+from spark_jobs.source import Source
+from tests.spark.planting import SEQS, WANTED, make, write
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+
+
+class Planted(NamedTuple):
+    """Topics on the cluster with their histories."""
+
+    run: str
+    topics: list[str]
+    history: Path
+    bootstrap: str
+
+
+def plant(cluster: Cluster, folder: Path, *, flawed: bool) -> Planted:
+    run = uuid.uuid4().hex[:8]
+    topics = make(f"sv-{run}", flawed=flawed)
+    history = write(cluster, topics, run, folder)
+    return Planted(run, [topic.name for topic in topics], history, cluster.bootstrap("DIRECT"))
+
+
+@pytest.fixture(scope="module")
+def flawed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    return plant(cluster, tmp_path_factory.mktemp("flawed"), flawed=True)
+
+
+@pytest.fixture(scope="module")
+def clean(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    return plant(cluster, tmp_path_factory.mktemp("clean"), flawed=False)
+
+
+def counts(judgement: Judgement) -> dict[str, int]:
+    return {one.name: one.count for result in judgement.results for one in result.anomalies}
+
+
+def of_stream(spark: SparkSession, planted: Planted, folder: Path, most: int) -> Observation:
+    """Read the topics as a stream in small batches, up to the frozen ends."""
+    frozen = freeze_ends(planted.bootstrap, planted.topics)
+    assert not frozen.hanging
+    segments = Segments(folder)
+    job = stream.Stream(spark, Source(planted.bootstrap), frozen.windows, Wanted(planted.run), segments)
+    read = sum(window.read_to - window.start for window in frozen.windows)
+
+    def enough() -> list[object] | None:
+        return (
+            frozen.windows
+            if segments.committed() >= 2 or sum(segments.ends(frozen.windows).values()) >= read
+            else None
+        )  # type: ignore[return-value]
+
+    segments.frozen_windows = enough  # type: ignore[assignment, method-assign]
+    job.run(stream.Pace(most, 0.1, 60))
+    assert segments.committed() >= 2
+    return job.last_pass(frozen.windows)
+
+
+def judge_with(planted: Planted, observation: Observation) -> Judgement:
+    ledger = fold(history_files(planted.history))
+    return judge(Evidence(ledger, [observation], Expect(properties=list(WITH_LEDGER))))
+
+
+def spots(found: list[Spot]) -> set[tuple[str, int, int, int, int]]:
+    return {(one.topic, one.partition, one.producer, one.lane, one.seq) for one in found}
+
+
+def test_batch_finds_all_and_agrees_with_itself(spark: SparkSession, flawed: Planted) -> None:
+    found = verify_topics(flawed.bootstrap, flawed.topics, history=flawed.history, session=spark)
+    assert found.judgement is not None
+    assert counts(found.judgement) == WANTED
+    assert found.spark_findings == WANTED
+    assert found.disagreements == []
+    meta = found.observations[0].meta
+    duplicate, elsewhere, *_ = flawed.topics
+    assert spots(meta.repeats.examples) == {(duplicate, 0, 1, 0, SEQS - 1), (elsewhere, 1, 2, 0, 10)}
+    assert spots(meta.late.examples) == {(flawed.topics[5], 0, 6, 0, 300), (flawed.topics[6], 1, 7, 1, 255)}
+    assert [one.detail for one in meta.foreign.examples] == ["8 bytes are too few: an identity has 48"]
+
+
+def test_batch_raises_no_false_alarm(spark: SparkSession, clean: Planted) -> None:
+    found = verify_topics(clean.bootstrap, clean.topics, history=clean.history, session=spark)
+    assert found.judgement is not None
+    assert counts(found.judgement) == {}
+    assert found.judgement.exit_code == 0, found.judgement.encode().decode()
+    assert found.spark_findings == {}
+
+
+@pytest.mark.parametrize("most", [3000, 20_000])
+def test_stream_finds_what_batch_finds(
+    spark: SparkSession, flawed: Planted, clean: Planted, tmp_path: Path, most: int
+) -> None:
+    found = of_stream(spark, flawed, tmp_path / "flawed", most)
+    assert counts(judge_with(flawed, found)) == WANTED
+    plain = observe_topics(flawed.bootstrap, flawed.topics, flawed.run)
+    assert found.words.tobytes() == plain.words.tobytes()
+    for name in ("repeats", "late", "foreign"):
+        assert getattr(found.meta, name) == getattr(plain.meta, name)
+    assert counts(judge_with(clean, of_stream(spark, clean, tmp_path / "clean", most))) == {}
+
+
+def test_without_a_ledger(spark: SparkSession, flawed: Planted, clean: Planted) -> None:
+    source = Source(flawed.bootstrap)
+    (one,) = observe_alone(spark, source, freeze_ends(flawed.bootstrap, flawed.topics).windows, [])
+    assert (one.run, one.duplicates.count, one.reordered.count, one.foreign.count) == (flawed.run, 2, 2, 1)
+    assert one.unchecked
+    gaps = {(gap.producer, gap.lane): gap.missing for gap in one.gaps}
+    assert gaps[3, 0] == 1 + 2 * 100  # the first record, an aborted and an unknown transaction
+    assert (4, 1) in gaps  # aborted ones: the very last record is missing, and nobody can tell
+    assert not one.clean
+    (two,) = observe_alone(spark, source, freeze_ends(clean.bootstrap, clean.topics).windows, [])
+    assert (two.duplicates.count, two.reordered.count, two.foreign.count) == (0, 0, 0)
