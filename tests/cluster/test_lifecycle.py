@@ -13,7 +13,7 @@ import pytest
 
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
-from harness.cluster.state import State
+from harness.cluster.state import ClusterRecord, State
 from harness.errors import RefusedError
 from harness.faults import Jitter, inject
 from harness.faults.intents import open_journal, unhealed

@@ -1,0 +1,149 @@
+"""What the checkout promises of itself: small files, documented names, no registry's name, nothing local."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harness.provision.paths import checkout_dir
+
+ROOT = checkout_dir()
+MOST_LINES, MOST_FUNCTION_LINES = 300, 70
+# Hosts that serve packages of Python, Java, Go, Debian or npm, and those that mirror them.
+REGISTRIES = re.compile(
+    r"pypi\.(org|python)|pythonhosted|maven\.(org|apache|google)|repo\d?\.maven|sonatype|jcenter|jfrog"
+    r"|artifactory|nexus[.-]|proxy\.golang|sum\.golang|goproxy\.|deb\.debian|security\.debian|archive\.ubuntu"
+    r"|npmjs|index-url|registry-1\.docker|download\.docker"
+)
+# Names of tools, places and habits that are not the project's: written apart, so that this file has none.
+FOREIGN = re.compile(
+    "|".join(
+        (
+            "cla" + "ude", "anthr" + "opic", "chat" + "gpt", "co" + "pilot", r"\bll" + r"m\b",
+            r"language m" + "odel", r"\bsub-?ag" + "ent", "/wor" + "k/", r"/tmp/\w/", r"\bissue\s*#?\d",
+            r"\bissues? sh" + "ow", "as an a" + "i",
+        )
+    ),
+    re.IGNORECASE,
+)  # fmt: skip
+
+
+def tracked() -> list[Path]:
+    """The text files of the checkout that git knows."""
+    listed = subprocess.run(
+        ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, timeout=60, check=False
+    )
+    if listed.returncode != 0:
+        pytest.fail(f"git does not list the files of {ROOT}: {listed.stderr}")
+    names = [name for name in listed.stdout.split("\0") if name]
+    return [path for name in names if (path := ROOT / name).is_file()]
+
+
+FILES = tracked()
+CODE = ("harness", "spark_jobs")
+MODULES = [path for path in FILES if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in CODE]
+
+
+def found(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
+    """`file:line: text` of each line that the pattern is in."""
+    return [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
+        for path in files
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
+        if pattern.search(line)
+    ]
+
+
+def test_no_registry_is_named() -> None:
+    here = Path(__file__)
+    assert found(REGISTRIES, [path for path in FILES if path != here]) == []
+
+
+def test_the_project_speaks_of_itself_only() -> None:
+    assert found(FOREIGN, FILES) == []
+
+
+def test_no_secret_and_no_conflict_is_left() -> None:
+    assert found(re.compile(r"BEGIN [A-Z ]*PRIVATE KEY|^<{7} |^>{7} "), FILES) == []
+
+
+def test_files_and_functions_are_short() -> None:
+    long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in MODULES}
+    assert {name: lines for name, lines in long.items() if lines > MOST_LINES} == {}
+    long = {
+        f"{path.relative_to(ROOT)}: {name}": node.end_lineno - node.lineno + 1
+        for path, name, node in definitions()
+        if not isinstance(node, ast.ClassDef) and node.end_lineno is not None
+    }
+    assert {name: lines for name, lines in long.items() if lines > MOST_FUNCTION_LINES} == {}
+
+
+def test_every_module_and_every_public_name_has_a_docstring() -> None:
+    bare = [
+        str(path.relative_to(ROOT))
+        for path in MODULES
+        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    bare += [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path, name, node in definitions()
+        if not any(part.startswith("_") for part in name.split("."))
+        and not ast.get_docstring(node)
+        and not is_overload(node)
+    ]
+    assert bare == []
+
+
+def definitions() -> Iterator[tuple[Path, str, Definition]]:
+    """Every function and class of every module."""
+    for path in MODULES:
+        for name, node in functions_and_classes(ast.parse(path.read_text())):
+            yield path, name, node
+
+
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def functions_and_classes(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Definition]]:
+    """Definitions at the top and in classes, by dotted name; what is inside a function is its own matter."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, Definition):
+            yield f"{inside}{node.name}", node
+            if isinstance(node, ast.ClassDef):
+                yield from functions_and_classes(node, f"{inside}{node.name}.")
+
+
+def is_overload(node: Definition) -> bool:
+    """Whether this only declares another signature."""
+    return any(isinstance(part, ast.Name) and part.id == "overload" for part in node.decorator_list)
+
+
+def test_tests_neither_sleep_nor_skip_nor_expect_to_fail() -> None:
+    forbidden = re.compile(r"time\.sl[e]ep\(|pytest\.sk[i]p|mark\.sk[i]p|mark\.xf[a]il|importorsk[i]p")
+    tests = [path for path in FILES if path.relative_to(ROOT).parts[0] == "tests"]
+    assert found(forbidden, tests) == []
+
+
+def test_scripts_are_executable_and_strict() -> None:
+    scripts = [path for path in FILES if path.read_bytes()[:2] == b"#!"]
+    assert scripts
+    for script in scripts:
+        assert script.stat().st_mode & 0o111, f"{script} is not executable"
+        if b"bash" in script.read_bytes()[:30]:
+            assert re.search(r"^set -[eu]*uo pipefail", script.read_text(), re.MULTILINE), script
+
+
+def test_pinned_python_packages_have_hashes() -> None:
+    text = (ROOT / "requirements.lock").read_text()
+    entries = [entry for entry in re.split(r"\n(?=\S)", text) if re.match(r"[\w.-]+(\[[\w,-]+\])?==", entry)]
+    assert len(entries) > 20
+    for entry in entries:
+        assert "--hash=sha256:" in entry, entry.splitlines()[0]
+    # One version of each for a given Python: a second one stands behind a marker of its own.
+    pinned = [(entry.split("==")[0].lower(), entry.splitlines()[0].partition(";")[2]) for entry in entries]
+    assert len(pinned) == len(set(pinned))
