@@ -52,7 +52,11 @@ class _FrameFault:
     transactional_id: str | None = None
     topic: str | None = None
     partition: int | None = None
-    within_s: float = 10.0
+    within_ms: int = 10_000
+
+    def __post_init__(self) -> None:
+        """Refuse at once what no frame can ever match."""
+        self.rule((), "unarmed").check()
 
     def rule(self, brokers: tuple[int, ...], ident: str) -> Rule:
         """The rule that does it."""
@@ -72,7 +76,6 @@ class _FrameFault:
         brokers = tuple(broker for broker in BROKER_IDS if node_name(broker) in names)
         if not brokers:
             raise NoBiteError(f"{', '.join(names)} has no client link", "a frame fault needs a broker")
-        self.rule(brokers, "unarmed").check()
         ensure_tap(cluster)
         memory["brokers"] = brokers
 
@@ -92,7 +95,7 @@ class _FrameFault:
             return next((hit for hit in hits if hit.did in self.bitten_when), None)
 
         try:
-            wait_until(bitten, self.within_s, f"{self.verb} of {self.api}", hint=_HINT)
+            wait_until(bitten, self.within_ms / 1000, f"{self.verb} of {self.api}", hint=_HINT)
         except WaitTimeoutError as error:
             matched = seen[0].matched if seen[0] else 0
             raise NoBiteError(f"{error.message} ({matched} frames matched)", _HINT) from error
@@ -167,33 +170,34 @@ class HoldFrame(_FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class DelayFrame(_FrameFault):
-    """Keep matching frames back for `seconds`; everything behind them on their connection waits too."""
+    """Keep matching frames back for `delay_ms`; everything behind them on their connection waits too."""
 
     name: ClassVar[str] = "delay_frame"
     verb: ClassVar[Verb] = "delay"
     bitten_when: ClassVar[tuple[str, ...]] = ("released",)
-    seconds: float
+    delay_ms: int
     side: Literal["request", "response"] = "request"
 
     def special(self) -> dict[str, Any]:
         """What is delayed, and for how long."""
-        return {"side": self.side, "seconds": self.seconds}
+        return {"side": self.side, "seconds": self.delay_ms / 1000}
 
 
 @dataclass(frozen=True, kw_only=True)
 class DuplicateFrame(_FrameFault):
-    """Send a request again on a new connection: at once, `seconds` later, or when `until` was answered."""
+    """Send a request again on a new connection: at once, `delay_ms` later, or when `until` was answered."""
 
     name: ClassVar[str] = "duplicate_frame"
     verb: ClassVar[Verb] = "duplicate"
     bitten_when: ClassVar[tuple[str, ...]] = ("delivered",)
     side: Literal["request", "response"] = "response"
-    seconds: float | None = None
+    delay_ms: int | None = None
     until: str | None = None
 
     def special(self) -> dict[str, Any]:
         """After which of the two the copy is made, and when it is sent."""
-        return {"side": self.side, "seconds": self.seconds, "until": self.until}
+        seconds = None if self.delay_ms is None else self.delay_ms / 1000
+        return {"side": self.side, "seconds": seconds, "until": self.until}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -242,7 +242,7 @@ def test_a_frame_sent_twice_is_written_twice_only_without_idempotence(
 def test_a_delayed_frame_makes_its_client_wait(cluster: Cluster, topic: str) -> None:
     with producer(cluster) as client:
         send(client, topic, b"warm")
-        with expect(cluster, DelayFrame(api="Produce", topic=topic, seconds=0.5)) as injection:
+        with expect(cluster, DelayFrame(api="Produce", topic=topic, delay_ms=500)) as injection:
             start = time.monotonic()
             send(client, topic, b"late")
             assert time.monotonic() - start >= 0.5
@@ -326,7 +326,7 @@ def end(client: Producer, how: str) -> None:
 
 
 def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: str) -> None:
-    fault = HoldFrame(api="EndTxn", transactional_id="nobody", within_s=0.2)
+    fault = HoldFrame(api="EndTxn", transactional_id="nobody", within_ms=200)
     with pytest.raises(NoBiteError, match="0 frames matched"), inject(cluster, fault, "all"):
         pytest.fail("an injection without effect must not reach the block")
     with producer(cluster) as client, pytest.raises(NoBiteError), expect(cluster, fault):
@@ -336,7 +336,7 @@ def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: st
 
 
 def test_heal_disarms_what_a_killed_harness_left_and_revives_a_dead_tap(cluster: Cluster, tap: Tap) -> None:
-    fault = DelayFrame(api="Produce", seconds=1)
+    fault = DelayFrame(api="Produce", delay_ms=1000)
     left: Expectation = expect(cluster, fault).start()  # nobody will heal it
     assert [a.rule.verb for a in tap.status().rules] == ["delay"]
     assert [i.fault for i in unhealed(cluster.state)] == ["delay_frame"]

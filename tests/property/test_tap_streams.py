@@ -112,6 +112,7 @@ rules = st.none() | st.builds(
 )
 
 
+@settings(deadline=None)
 @given(streams, cuts, st.sampled_from([20, 10_000]))
 def test_cutting_into_frames_loses_and_invents_nothing(data: bytes, sizes: list[int], most: int) -> None:
     check_framer(data, sizes, most)

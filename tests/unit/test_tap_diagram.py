@@ -199,7 +199,7 @@ def test_names_cannot_break_the_text_or_the_drawing() -> None:
     ElementTree.fromstring(diagram.svg(story))
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=30)
 @given(st.text(max_size=20))
 def test_any_name_gives_a_drawing_that_is_xml(name: str) -> None:
     drawing = diagram.svg(hostile_story(name))
