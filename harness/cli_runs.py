@@ -91,9 +91,8 @@ def run(
     backend: str, *, keep: bool, runs: Path, state_path: Path | None,
 ) -> None:  # fmt: skip
     """Run a scenario on a cluster, started if none is up; the exit code is the verdict."""
-    outcome = execute(
-        scenario, seed, _overrides(changes), _seconds(duration), backend, keep, runs, state_path
-    )
+    where = Where(backend, keep, runs, state_path)
+    outcome = execute(scenario, _seed(seed), _overrides(changes), _seconds(duration), where)
     sys.exit(outcome.exit_code)
 
 

@@ -67,6 +67,17 @@ class Span(tuple[Duration, Duration]):
         return cls(one, one)
 
 
+def plain(value: object) -> object:
+    """What is stored of a value with a unit: the number alone, in seconds, bytes or bytes a second."""
+    if isinstance(value, Span):
+        return [float(value[0]), float(value[1])]
+    if isinstance(value, Size):
+        return int(value)
+    if isinstance(value, Duration | Rate):
+        return float(value)
+    raise TypeError(f"{type(value).__name__} cannot be stored")
+
+
 def _number(text: object, units: dict[str, float] | dict[str, int], allowed: str) -> float:
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z/]+)\s*", text) if isinstance(text, str) else None
     if match is None or match[2] not in units:

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -143,8 +144,8 @@ class Fleet:
 
     def _start(self, spec: BaseSpec) -> None:
         client = ClientProcess(spec, self.folder / spec.client)
-        self.clients.append(client)
         client.start()
+        self.clients.append(client)
 
     def _by_name(self, name: str) -> ClientProcess:
         return next(client for client in self.clients if client.spec.client == name)
@@ -185,33 +186,33 @@ def _done(client: ClientProcess) -> int:
     return progress.acknowledged + progress.committed
 
 
-def _idempotent(w: Workload, common: dict[str, object], _id: str, _seed: int) -> BaseSpec:
+def _idempotent(w: Workload, common: dict[str, Any], _id: str, _seed: int) -> BaseSpec:
     return IdempotentSpec(
-        **common, topic=w.topic, partitions=w.partitions, rate=w.rate, burst=w.burst, payload=w.payload,
+        **common, topic=w.topic, partitions=w.partitions, rate=w.rate, burst=w.burst, payload=int(w.payload),
         idempotence=w.idempotence,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
-def _transactional(w: Workload, common: dict[str, object], transactional_id: str, seed: int) -> BaseSpec:
+def _transactional(w: Workload, common: dict[str, Any], transactional_id: str, seed: int) -> BaseSpec:
     return TransactionalSpec(
-        **common, topic=w.topic, partitions=w.partitions, rate=w.rate, payload=w.payload,
+        **common, topic=w.topic, partitions=w.partitions, rate=w.rate, payload=int(w.payload),
         transactional_id=transactional_id, transaction_timeout_ms=round(w.transaction_timeout * 1000),
         records=w.transaction, abort_share=w.abort_share, end_discipline=w.end_discipline, seed=seed,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
-def _pipeline(w: Workload, common: dict[str, object], transactional_id: str, seed: int) -> BaseSpec:
+def _pipeline(w: Workload, common: dict[str, Any], transactional_id: str, seed: int) -> BaseSpec:
     return PipelineSpec(
         **common, source=w.source, group=w.group, sink=w.topic, partitions=w.partitions,
         transactional_id=transactional_id if w.transactions else None,
         transaction_timeout_ms=round(w.transaction_timeout * 1000), records=w.transaction,
         abort_share=w.abort_share, group_metadata=w.group_metadata, protocol=w.protocol,
         end_discipline=w.end_discipline, seed=seed,
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
-def _reader(w: Workload, common: dict[str, object], _id: str, _seed: int) -> BaseSpec:
-    return ReaderSpec(**common, topics=[w.topic], group=w.group, isolation=w.isolation)  # type: ignore[arg-type]
+def _reader(w: Workload, common: dict[str, Any], _id: str, _seed: int) -> BaseSpec:
+    return ReaderSpec(**common, topics=[w.topic], group=w.group or None, isolation=w.isolation)
 
 
 _SPECS = {

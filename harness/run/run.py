@@ -30,6 +30,7 @@ from harness.cluster.settings import KAFKA_VERSION
 from harness.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError
 from harness.events import Event, Listener, Phase, Started
 from harness.events import Verdict as VerdictEvent
+from harness.faults.heal import heal
 from harness.faults.intents import journal_in
 from harness.history import HistoryWriter
 from harness.plan import Plan
@@ -42,6 +43,7 @@ from harness.run.verify import Verification, expectation
 from harness.run.watch import Watch
 from harness.scenario import Scenario
 from harness.store import RunDirectory, RunInfo
+from harness.units import plain
 from harness.waits import wait_until
 
 # Beyond the longest transaction: the coordinator's look every second, and the markers.
@@ -82,8 +84,8 @@ class Run:
             environment=environment(cluster),
         )
         self.directory = RunDirectory.create(root, info)
-        self.directory.write("scenario.json", self._scenario)
-        self.directory.write("plan.json", self._plan)
+        self.directory.write("scenario.json", msgspec.to_builtins(self._scenario, enc_hook=plain))
+        self.directory.write("plan.json", msgspec.to_builtins(self._plan, enc_hook=plain))
         self._info = info
 
     def execute(self) -> Outcome:
@@ -101,13 +103,14 @@ class Run:
                 HistoryWriter(self.directory.histories / "observer.jsonl", run=self.run, client="observer",
                               role="observer") as observer,
             ):  # fmt: skip
-                return self._phases(journal, observer)
+                limits = self._phases(journal, observer)
+            return self._verify(limits)
 
     def interrupt(self) -> None:
         """End the run early: heal, verify what there is."""
         self._stop.set()
 
-    def _phases(self, journal: HistoryWriter, observer: HistoryWriter) -> Outcome:
+    def _phases(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
         fleet = Fleet(
             self._cluster, self._scenario, self.run, self._plan.seed, self.directory.histories,
             self._cluster.state.path / "clients" / self.run,
@@ -137,11 +140,24 @@ class Run:
             self._phase("interrupted", "healing, then judging what there is", watch)
         except HarnessError as error:
             self._phase("aborted", f"{error.message}: healing, then judging what there is", watch)
-        finally:
+        except BaseException:
+            # A bug of ours, or a second Ctrl-C: nothing is judged, and nothing may stay behind.
+            self._heal(faults)
+            fleet.kill()
+            watch.stop()
+            raise
+        self._heal(faults)
+        self._phase("drain", "clients finish what is in flight", watch)
+        self._drain(fleet, watch)
+        return [*limits, *self._progress_limits(watch)]
+
+    def _heal(self, faults: Faults) -> None:
+        """Heal what is injected; what will not heal that way is healed from what can be seen."""
+        try:
             faults.heal_all()
-            self._phase("drain", "clients finish what is in flight", watch)
-            self._drain(fleet, watch)
-        return self._verify([*limits, *self._progress_limits(watch)])
+        except HarnessError as error:
+            self._phase("heal", f"{error.message}: healing everything that can be seen")
+            heal(self._cluster, lambda line: self._phase("heal", line))
 
     def _recover(self, fleet: Fleet) -> list[Limit]:
         """How long it takes until the cluster is healthy and every client has got something done."""
@@ -171,7 +187,7 @@ class Run:
         except WaitTimeoutError as error:
             # A stuck last stable offset is a finding, which the samples prove, and not an error of the run.
             self._phase("drain", error.message)
-        watch.stop()
+        watch.stop(last_look=True)
         self._keep_logs(fleet)
 
     def _all_stable(self, fleet: Fleet) -> bool:

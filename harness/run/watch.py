@@ -41,16 +41,29 @@ class Watch:
         """Begin to look."""
         self._thread.start()
 
-    def stop(self) -> None:
-        """Look no more."""
+    def stop(self, *, last_look: bool = False) -> None:
+        """Look no more; with `last_look` the histories end with where everything stands now."""
         self._over.set()
-        self._thread.join(30)
+        if self._thread.ident is not None:
+            self._thread.join(30)
+        if last_look:
+            self._progress()
 
     def _loop(self) -> None:
         while not self._over.wait(EVERY_S):
             self._look()
 
     def _look(self) -> None:
+        self._progress()
+        for client in self._fleet.ended():
+            if client.spec.client not in self._ended:
+                self._ended.add(client.spec.client)
+                said = client.log().strip().splitlines()[-1:]
+                self._tell(
+                    ClientEnded(client=client.spec.client, exit_code=client.exit_code(), said="".join(said))
+                )
+
+    def _progress(self) -> None:
         totals = self._fleet.totals()
         now = time.monotonic()
         gained = totals.acknowledged - self._acknowledged
@@ -69,13 +82,6 @@ class Watch:
             )
         )
         self._acknowledged, self._looked_at = totals.acknowledged, now
-        for client in self._fleet.ended():
-            if client.spec.client not in self._ended:
-                self._ended.add(client.spec.client)
-                said = client.log().strip().splitlines()[-1:]
-                self._tell(
-                    ClientEnded(client=client.spec.client, exit_code=client.exit_code(), said="".join(said))
-                )
 
     def _sample(self) -> int | None:
         """Note where every partition ends; None while no broker can say."""

@@ -198,9 +198,8 @@ class _Loader:
         header = scenario.scenario
         for name in header.anomalies:
             if name not in ANOMALIES:
-                raise self._fail(
-                    "scenario.anomalies", f"{name!r} is no anomaly", f"they are {', '.join(ANOMALIES)}"
-                )
+                hint = _nearest(name, list(ANOMALIES), "anomalies are")
+                raise self._fail("scenario.anomalies", f"{name!r} is no anomaly", hint)
         if (header.expect == "invalid") != bool(header.anomalies):
             raise self._fail(
                 "scenario.expect",
