@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
+from confluent_kafka import KafkaException
+
 from harness.errors import HarnessError
 from harness.history import Error, HistoryWriter
-from harness.workload.client import CannotGoOnError, Log, Stop, error_of
+from harness.workload.client import CannotGoOnError, Log, Stop, error_of, kafka_error
 from harness.workload.idempotent import IdempotentClient
 from harness.workload.pipeline import PipelineClient
 from harness.workload.progress import Progress, ProgressFile
@@ -57,6 +59,10 @@ def main(spec_file: str) -> int:
         try:
             progress.state = "running"
             client_of(spec, history, progress, stop).run()
+        except KafkaException as error:
+            # Such as a setting that the client library refuses.
+            refused = CannotGoOnError("the client library refused", kafka_error(error))
+            return _give_up(spec, history, progress, refused)
         except (CannotGoOnError, HarnessError) as error:
             return _give_up(spec, history, progress, error)
         progress.state = "done"

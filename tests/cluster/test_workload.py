@@ -9,10 +9,9 @@ import pytest
 
 from harness.checker.model import Pipeline
 from harness.cluster.cluster import Cluster
-from harness.faults import Jitter, Kill, LoseResponse, Zombie, inject
+from harness.faults import Fault, Jitter, Kill, LoseResponse, Sever, Zombie, inject
 from harness.history import Close, HistoryFile, Info, Ok
 from harness.waits import wait_until
-from harness.workload.process import ClientProcess
 from harness.workload.spec import IdempotentSpec, ReaderSpec
 from tests.cluster.test_workload_rig import Rig, operations, text
 
@@ -26,7 +25,13 @@ def rig(cluster: Cluster, tmp_path: Path) -> Iterator[Rig]:
     rig.end()
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+FAULTS: dict[str, tuple[Fault, str]] = {
+    "classic": (Kill(), "group_coordinator({group})"),
+    "consumer": (Sever(), "all"),
+}
+
+
+@pytest.mark.parametrize("protocol", sorted(FAULTS))
 def test_all_clients_together_are_valid_through_faults(rig: Rig, cluster: Cluster, protocol: str) -> None:
     plain, source, sink = rig.topic("plain"), rig.topic("source"), rig.topic("sink")
     group = f"{rig.name}-g"
@@ -35,9 +40,10 @@ def test_all_clients_together_are_valid_through_faults(rig: Rig, cluster: Cluste
     workers = [rig.pipeline(source, sink, protocol=protocol) for _ in range(2)]
     reader = rig.start(ReaderSpec, topics=[plain, source, sink])
     rig.committed(writer)
-    with inject(cluster, Jitter(latency_ms=50, jitter_ms=40), "all"):
+    with inject(cluster, Jitter(latency_ms=100, jitter_ms=80), "all"):
         rig.committed(writer, more_than=writer.progress().committed + 3)
-    with inject(cluster, Kill(), f"group_coordinator({group})"):
+    fault, target = FAULTS[protocol]
+    with inject(cluster, fault, target.format(group=group)):
         rig.committed(writer, more_than=writer.progress().committed + 3)
     rig.committed(writer, more_than=writer.progress().committed + 3)
 
@@ -84,10 +90,6 @@ def test_an_end_that_was_sent_twice_is_noticed(rig: Rig, cluster: Cluster, disci
         assert said == []
 
 
-def killed_later(client: ClientProcess) -> bool:
-    return client.exit_code() is not None
-
-
 def test_a_client_that_was_fenced_by_a_successor_stops(rig: Rig, cluster: Cluster) -> None:
     topic = rig.topic("t")
     old = rig.transactional(topic, abort_share=0.0)
@@ -95,7 +97,7 @@ def test_a_client_that_was_fenced_by_a_successor_stops(rig: Rig, cluster: Cluste
     with inject(cluster, Zombie(old.pid, old.mark), "all"):
         new = rig.transactional(topic, abort_share=0.0)
         rig.committed(new)
-    wait_until(lambda: killed_later(old), 60, "the fenced client to stop")
+    wait_until(lambda: old.exit_code() is not None, 60, "the fenced client to stop")
     rig.committed(new, more_than=new.progress().committed)
 
     assert old.exit_code() == 1

@@ -105,7 +105,7 @@ def test_a_frozen_worker_is_refused_by_its_group_metadata(rig: Rig, cluster: Clu
     source, sink = filled(rig), rig.topic("sink")
     group = f"{rig.name}-g"
     frozen = rig.pipeline(
-        source, sink, group_metadata=given, work=5.0, linger=0.1, abort_share=0.0,
+        source, sink, group_metadata=given, work=3.0, linger=0.1, abort_share=0.0,
         transaction_timeout_ms=120_000,
     )  # fmt: skip
     wait_until(lambda: between_output_and_offsets(frozen), 60, "a transaction whose outputs are sent")
