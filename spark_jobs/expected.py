@@ -89,17 +89,16 @@ def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) 
     from pyspark.sql import functions as f
 
     last_seen = observed.groupBy(*_LANES).agg(f.max("word").alias("top"))
-    placed = intervals.join(lanes, ["case", "producer", "lane"]).join(last_seen, list(_LANES), "left")
+    placed = intervals.join(f.broadcast(lanes), ["case", "producer", "lane"])
+    placed = placed.join(f.broadcast(last_seen), list(_LANES), "left")
     top = (f.coalesce("top", f.lit(-1)) + 1) * WORD_SEQS - 1
     end = f.when(f.col("last") >= OPEN_END, f.greatest(f.col("first"), top)).otherwise(f.col("last"))
-    words = f.sequence(
-        f.floor(f.col("first") / WORD_SEQS).cast("bigint"), f.floor(f.col("end") / WORD_SEQS).cast("bigint")
-    )
-    return (
-        placed.withColumn("end", end)
-        .withColumn("word", f.explode(words))
-        .withColumns({f"m{quarter}": mask(quarter) for quarter in range(4)})
-    )
+    words = f.sequence(f.expr(f"first div {WORD_SEQS}"), f.expr(f"end div {WORD_SEQS}"))
+    exploded = placed.withColumn("end", end).withColumn("word", f.explode(words))
+    # The whole interval's length is told once, with its first word.
+    length = f.when(f.expr(f"word = first div {WORD_SEQS}"), f.col("last") - f.col("first") + 1)
+    masks = {f"m{quarter}": mask(quarter) for quarter in range(4)}
+    return exploded.withColumns({"length": length.otherwise(f.lit(0)), **masks})
 
 
 def mask(quarter: int) -> Column:

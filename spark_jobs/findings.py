@@ -1,7 +1,8 @@
 """Findings as DataFrames: what was expected, joined with what was observed, word by word.
 
 A second opinion: it starts from the same words as the checkers, and shares no line of code with them.
-Every function takes and gives frames; a finding is a row of `FINDING`.
+Every function takes and gives frames; a finding has a case, a name, a unit, whether Kafka's contract
+permits it to this producer, and a count.
 """
 
 from __future__ import annotations
@@ -16,9 +17,9 @@ from spark_jobs.expected import expected_words
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-FINDING: Final = ("case", "name", "unit", "permitted", "count")
 LANE: Final = ("case", "window", "producer", "lane")
 WORD: Final = (*LANE, "word")
+RECORDS: Final = "records"
 
 
 class Frames(NamedTuple):
@@ -29,21 +30,46 @@ class Frames(NamedTuple):
     intervals: DataFrame
 
 
-def observed_words(rows: DataFrame) -> DataFrame:
-    """Unite the rows of one word, whichever tasks or batches they came from."""
+def findings(frames: Frames) -> DataFrame:
+    """Draw every finding that words and the ledger tell of; a count of zero is no finding."""
     from pyspark.sql import functions as f
 
+    observed = observed_words(frames).cache()
+    seen = seen_words(frames, observed).cache()
+    parts = [of_words(observed, seen), of_intervals(seen), torn(seen), of_rows(frames)]
+    united = reduce(lambda a, b: a.unionByName(b), parts)
     return (
-        rows.where(f.col("kind") == row.WORD)
-        .groupBy(*WORD)
-        .agg(
-            *(f.bit_or(name).alias(name) for name in row.BITS),
-            f.sum("n").alias("n"),
-            f.sum("aborted").alias("aborted"),
-            f.min("lo").alias("lo"),
-            f.max("hi").alias("hi"),
-        )
+        united.groupBy("case", "name", "unit", "permitted")
+        .agg(f.sum("count").cast("bigint").alias("count"))
+        .where("count > 0")
     )
+
+
+def observed_words(frames: Frames) -> DataFrame:
+    """Unite the rows of one word, whichever tasks or batches they came from; `covered` is null for strays."""
+    from pyspark.sql import functions as f
+
+    words = (
+        frames.rows.where(f.col("kind") == row.WORD)
+        .groupBy(*WORD)
+        .agg(*(f.bit_or(name).alias(name) for name in row.BITS), f.sum("n").alias("n"))
+    )
+    promises = frames.lanes.select(*LANE, "covered", "no_duplicates")
+    return words.join(f.broadcast(promises), list(LANE), "left")
+
+
+def seen_words(frames: Frames, observed: DataFrame) -> DataFrame:
+    """Join what every interval owes a word with what was seen of it."""
+    from pyspark.sql import functions as f
+
+    owed = expected_words(frames.intervals, frames.lanes, observed)
+    seen = owed.join(observed.select(*WORD, *row.BITS), list(WORD), "left")
+    both = (f.coalesce(f.col(f"b{q}"), f.lit(0)).bitwiseAND(f.col(f"m{q}")) for q in range(4))
+    visible = reduce(lambda a, b: a + b, (f.bit_count(one).cast("bigint") for one in both))
+    return seen.select(
+        "case", "grp", "txn", "fate", "covered", "no_loss", "length",
+        popcount("m").alias("owed"), visible.alias("visible"),
+    )  # fmt: skip
 
 
 def popcount(prefix: str = "b") -> Column:
@@ -53,130 +79,108 @@ def popcount(prefix: str = "b") -> Column:
     return reduce(lambda a, b: a + b, (f.bit_count(f.col(f"{prefix}{q}")).cast("bigint") for q in range(4)))
 
 
-def findings(frames: Frames) -> DataFrame:
-    """Draw every finding that words and the ledger tell of; none of them is a row with zero."""
+def _where(condition: Column, value: Column) -> Column:
     from pyspark.sql import functions as f
 
-    observed = observed_words(frames.rows).cache()
-    seen = seen_words(frames, observed).cache()
-    parts = [
-        lost(seen, frames),
-        duplicate(observed, frames.lanes),
-        phantom(observed, seen, frames),
-        reordered(frames),
-        aborted_read(seen),
-        torn(seen, frames),
-        clashes(frames.rows),
+    return f.sum(f.when(condition, value).otherwise(f.lit(0)))
+
+
+def _told(frame: DataFrame, *found: tuple[str, str, bool, str]) -> DataFrame:
+    """Turn columns of counts into findings: name, unit, whether it is permitted, and the column."""
+    from pyspark.sql import functions as f
+
+    structs = [
+        f.struct(
+            f.lit(name).alias("name"),
+            f.lit(unit).alias("unit"),
+            f.lit(permitted).alias("permitted"),
+            f.col(column).cast("bigint").alias("count"),
+        )
+        for name, unit, permitted, column in found
     ]
-    united = reduce(lambda a, b: a.unionByName(b), parts)
-    return (
-        united.groupBy("case", "name", "unit", "permitted")
-        .agg(f.sum("count").cast("bigint").alias("count"))
-        .where("count > 0")
+    return frame.select("case", f.inline(f.array(*structs)))
+
+
+def of_words(observed: DataFrame, seen: DataFrame) -> DataFrame:
+    """Count duplicates (read more often than once) and phantoms (read beside every interval)."""
+    from pyspark.sql import functions as f
+
+    home, promised = f.col("covered").isNotNull(), f.col("no_duplicates")
+    extra, no_one = f.col("n") - popcount(), f.lit(0)
+    sums = observed.groupBy("case").agg(
+        _where(home & promised, extra).alias("duplicate"),
+        _where(home & ~promised, extra).alias("permitted_duplicate"),
+        _where(~home, f.col("n")).alias("stray"),
+        _where(home, popcount()).alias("total"),
     )
-
-
-def _named(
-    frame: DataFrame, name: str, unit: str, count: Column, permitted: Column | None = None
-) -> DataFrame:
-    from pyspark.sql import functions as f
-
-    return frame.select(
-        "case",
-        f.lit(name).alias("name"),
-        f.lit(unit).alias("unit"),
-        (f.lit(False) if permitted is None else permitted).alias("permitted"),
-        count.cast("bigint").alias("count"),
-    )
-
-
-def seen_words(frames: Frames, observed: DataFrame) -> DataFrame:
-    """Join what every interval owes a word with what was seen of it."""
-    from pyspark.sql import functions as f
-
-    owed = expected_words(frames.intervals, frames.lanes, observed)
-    seen = owed.join(observed.select(*WORD, *row.BITS), list(WORD), "left")
-    both = (
-        f.bit_count(f.coalesce(f.col(f"b{q}"), f.lit(0)).bitwiseAND(f.col(f"m{q}"))).cast("bigint")
-        for q in range(4)
-    )
-    return seen.withColumn("visible", reduce(lambda a, b: a + b, both))
-
-
-def lost(seen: DataFrame, frames: Frames) -> DataFrame:
-    """Count committed records that cannot be read, where the partition was read to its end."""
-    from pyspark.sql import functions as f
-
-    owed = popcount("m")
-    frame = seen.where((f.col("fate") == COMMITTED) & f.col("covered"))
-    assert frames
-    return _named(frame, "lost", "records", owed - f.col("visible"), ~f.col("no_loss"))
-
-
-def duplicate(observed: DataFrame, lanes: DataFrame) -> DataFrame:
-    """Count what was read more often than once, in the partition where it belongs."""
-    from pyspark.sql import functions as f
-
-    frame = observed.join(lanes, list(LANE))
-    return _named(frame, "duplicate", "records", f.col("n") - popcount(), ~f.col("no_duplicates"))
-
-
-def phantom(observed: DataFrame, seen: DataFrame, frames: Frames) -> DataFrame:
-    """Count what was read and never sent: by strangers, by unknown lanes, beside every interval."""
-    from pyspark.sql import functions as f
-
-    rows = frames.rows.where(f.col("kind") == row.FOREIGN)
-    foreign = _named(rows, "phantom", "records", f.col("n"))
-    strays = _named(observed.join(frames.lanes, list(LANE), "left_anti"), "phantom", "records", f.col("n"))
-    total = observed.join(frames.lanes, list(LANE)).groupBy("case").agg(f.sum(popcount()).alias("total"))
     known = seen.where(f.col("fate") != NEVER).groupBy("case").agg(f.sum("visible").alias("known"))
-    beside = total.join(known, "case", "left")
-    count = f.col("total") - f.coalesce(f.col("known"), f.lit(0))
-    return foreign.unionByName(strays).unionByName(_named(beside, "phantom", "records", count))
+    counts = sums.join(f.broadcast(known), "case", "left").withColumn(
+        "phantom", f.col("stray") + f.col("total") - f.coalesce(f.col("known"), no_one)
+    )
+    return _told(
+        counts,
+        ("duplicate", RECORDS, False, "duplicate"),
+        ("duplicate", RECORDS, True, "permitted_duplicate"),
+        ("phantom", RECORDS, False, "phantom"),
+    )
 
 
-def reordered(frames: Frames) -> DataFrame:
-    """Count records that stand behind a later one of their lane."""
+def of_intervals(seen: DataFrame) -> DataFrame:
+    """Count committed records that cannot be read to the end, and aborted ones that can."""
     from pyspark.sql import functions as f
 
-    producers = frames.lanes.select("case", "producer", "ordered").distinct()
-    late = frames.rows.where(f.col("kind") == row.LATE).join(producers, ["case", "producer"], "left")
-    promised = f.coalesce(f.col("ordered"), f.lit(True))
-    return _named(late, "reordered", "records", f.col("n"), ~promised)
+    missing, owed = f.col("owed") - f.col("visible"), (f.col("fate") == COMMITTED) & f.col("covered")
+    aborted = (f.col("fate") == ABORTED) & (f.col("txn") >= 0)
+    counts = seen.groupBy("case").agg(
+        _where(owed & f.col("no_loss"), missing).alias("lost"),
+        _where(owed & ~f.col("no_loss"), missing).alias("permitted_lost"),
+        _where(aborted, f.col("visible")).alias("aborted_read"),
+    )
+    return _told(
+        counts,
+        ("lost", RECORDS, False, "lost"),
+        ("lost", RECORDS, True, "permitted_lost"),
+        ("aborted_read", RECORDS, False, "aborted_read"),
+    )
 
 
-def aborted_read(seen: DataFrame) -> DataFrame:
-    """Count records of aborted transactions that can be read."""
-    from pyspark.sql import functions as f
-
-    frame = seen.where((f.col("fate") == ABORTED) & (f.col("txn") >= 0))
-    return _named(frame, "aborted_read", "records", f.col("visible"))
-
-
-def torn(seen: DataFrame, frames: Frames) -> DataFrame:
+def torn(seen: DataFrame) -> DataFrame:
     """Count transactions that can be read in part; also where their end is unknown: all or nothing."""
     from pyspark.sql import functions as f
 
-    size = f.sum(f.col("last") - f.col("first") + 1).alias("size")
-    sizes = (
-        frames.intervals.where("txn >= 0")
-        .join(frames.lanes, ["case", "producer", "lane"])
+    whole = (
+        seen.where("txn >= 0")
         .groupBy("case", "grp")
-        .agg(size, f.min("covered").alias("judged"))
+        .agg(
+            f.sum("length").alias("size"),
+            f.sum("visible").alias("visible"),
+            f.min("covered").alias("judged"),
+        )
     )
-    visible = seen.groupBy("case", "grp").agg(f.sum("visible").alias("visible"))
-    frame = sizes.join(visible, ["case", "grp"]).where(
-        f.col("judged")
-        & (f.col("visible") > 0)
-        & (f.col("visible") < f.col("size"))
-        & (f.col("size") < OPEN_END // 2)
-    )
-    return _named(frame, "torn_transaction", "transactions", f.lit(1))
+    in_part = (f.col("visible") > 0) & (f.col("visible") < f.col("size")) & (f.col("size") < OPEN_END // 2)
+    counts = whole.groupBy("case").agg(_where(f.col("judged") & in_part, f.lit(1)).alias("torn"))
+    return _told(counts, ("torn_transaction", "transactions", False, "torn"))
 
 
-def clashes(rows: DataFrame) -> DataFrame:
-    """Count offsets that hold two records."""
+def of_rows(frames: Frames) -> DataFrame:
+    """Count what scans have named already: late records, strangers, offsets with two records."""
     from pyspark.sql import functions as f
 
-    frame = rows.where(f.col("kind") == row.CLASH)
-    return _named(frame, "inconsistent_offset", "offsets", f.col("n"))
+    producers = frames.lanes.select("case", "producer", "ordered").distinct()
+    rows = frames.rows.where(f.col("kind").isin(row.LATE, row.FOREIGN, row.CLASH))
+    named = rows.join(f.broadcast(producers), ["case", "producer"], "left")
+    promised = f.coalesce(f.col("ordered"), f.lit(True))
+    late, n = f.col("kind") == row.LATE, f.col("n")
+    counts = named.groupBy("case").agg(
+        _where(late & promised, n).alias("late"),
+        _where(late & ~promised, n).alias("permitted_late"),
+        _where(f.col("kind") == row.FOREIGN, n).alias("foreign"),
+        _where(f.col("kind") == row.CLASH, n).alias("clash"),
+    )
+    return _told(
+        counts,
+        ("reordered", RECORDS, False, "late"),
+        ("reordered", RECORDS, True, "permitted_late"),
+        ("phantom", RECORDS, False, "foreign"),
+        ("inconsistent_offset", "offsets", False, "clash"),
+    )

@@ -98,7 +98,10 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     for key, value in settings.items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
-    session.sparkContext.addPyFile(str(code_archive()))
+    code = str(code_archive())
+    session.sparkContext.addPyFile(code)
+    # For workers only: this process goes on importing from where it came from.
+    sys.path[:] = [entry for entry in sys.path if Path(entry).name != Path(code).name]
     return session
 
 

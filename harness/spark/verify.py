@@ -62,7 +62,7 @@ class SelfEvident(msgspec.Struct, kw_only=True):
     reordered: Findings
     foreign: Findings
     gaps: list[LaneReport]
-    unchecked: list[str] = list(UNCHECKED)
+    unchecked: tuple[str, ...] = UNCHECKED
 
     @property
     def clean(self) -> bool:

@@ -1,0 +1,170 @@
+"""Measure the verification against plain ways to read the same topic, in one run and on one machine.
+
+    python -m harness.bench.verify --bootstrap HOST:PORT [--records 1800000] [--rounds 3]
+
+Writes a topic of transactions (one in ten aborted) unless `--topic` names one that a former run wrote, then
+times: two processes with confluent-kafka, Spark's bare count, Spark's words without and with everything
+else. Ratios of one run mean something; seconds of a shared machine do not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import sys
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from harness.observation import Window
+from harness.record import LaneEncoder
+from harness.spark.ends import freeze_ends
+from harness.spark.session import DEFAULT_MASTER, start_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+PARTITIONS: Final = 4
+TXN: Final = 20_000
+RUN: Final = "bench001"
+
+
+def write(bootstrap: str, topic: str, records: int) -> None:
+    """Write a topic: transactions over all partitions, every tenth of them aborted."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+    made = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(topic, PARTITIONS, 3)])
+    made[topic].result(30)
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap, "transactional.id": f"bench-{uuid.uuid4().hex[:8]}",
+            "linger.ms": 20, "batch.num.messages": 10_000, "compression.type": "lz4",
+            "queue.buffering.max.messages": 500_000,
+        }
+    )  # fmt: skip
+    producer.init_transactions(60)
+    lanes = [LaneEncoder(RUN, 1, partition) for partition in range(PARTITIONS)]
+    share = TXN // PARTITIONS
+    committed, txn, at = 0, 0, 0
+    while committed < records:
+        aborted = txn % 10 == 9
+        producer.begin_transaction()
+        for partition, lane in enumerate(lanes):
+            for value in lane.batch(at, share, txn, "a" if aborted else "c"):
+                producer.produce(topic, value, partition=partition)
+            producer.poll(0)
+        (producer.abort_transaction if aborted else producer.commit_transaction)(120)
+        committed += 0 if aborted else share * PARTITIONS
+        txn, at = txn + 1, at + share
+
+
+def scan(bootstrap: str, windows: Sequence[Window], done: Any) -> None:
+    """Count the records of some partitions with confluent-kafka, in a process of its own."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False,
+            "isolation.level": "read_committed", "enable.partition.eof": True,
+            "fetch.message.max.bytes": 8 << 20,
+        }
+    )  # fmt: skip
+    consumer.assign([TopicPartition(w.topic, w.partition, w.start) for w in windows])
+    left, count, deadline = len(windows), 0, time.monotonic() + 600
+    while left and time.monotonic() < deadline:
+        for message in consumer.consume(10_000, 1.0):
+            error = message.error()
+            if error is None:
+                count += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left -= 1
+    consumer.close()
+    done.put(count)
+
+
+def two_processes(bootstrap: str, windows: Sequence[Window]) -> int:
+    """Count with two confluent-kafka processes side by side."""
+    context = multiprocessing.get_context("spawn")
+    done = context.Queue()
+    workers = [context.Process(target=scan, args=(bootstrap, windows[i::2], done)) for i in range(2)]
+    for worker in workers:
+        worker.start()
+    counts = [done.get(timeout=600) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+    return sum(counts)
+
+
+def ways(spark: SparkSession, bootstrap: str, windows: list[Window]) -> dict[str, Callable[[], int]]:
+    """Return what is measured by name: each reads the topic once and returns how many records it saw."""
+    from spark_jobs import batch
+    from spark_jobs.batch import collect
+    from spark_jobs.scan import Wanted, scan_words
+    from spark_jobs.source import Source, read_ranges
+
+    source = Source(bootstrap)
+
+    def words(*, with_runs: bool) -> int:
+        frame = read_ranges(spark, source, windows)
+        rows = collect(frame, scan_words(Wanted(RUN, with_runs=with_runs)))
+        return sum(
+            n for kind, n in zip(*(rows[c].to_pylist() for c in ("kind", "n")), strict=True) if kind == 0
+        )
+
+    return {
+        "confluent-kafka, two processes": lambda: two_processes(bootstrap, windows),
+        "Spark, bare count": lambda: read_ranges(spark, source, windows).count(),
+        "Spark, words": lambda: words(with_runs=False),
+        "Spark, words and runs": lambda: words(with_runs=True),
+        "Spark, the whole account": lambda: batch.main(spark, source, windows, Wanted(RUN)).meta.records,
+    }
+
+
+def measure(way: Callable[[], int], rounds: int) -> tuple[int, float]:
+    """Return records and the best rate of some rounds; the first ones warm up."""
+    best, count = 0.0, 0
+    for _ in range(rounds):
+        start = time.perf_counter()
+        count = way()
+        best = max(best, count / (time.perf_counter() - start))
+    return count, best
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, and print a table and one line of JSON."""
+    parser = argparse.ArgumentParser(
+        prog="bench verify", description=__doc__.splitlines()[0] if __doc__ else ""
+    )
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--records", type=int, default=1_800_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--topic", help="a topic that a former run wrote")
+    parser.add_argument("--master", default=DEFAULT_MASTER)
+    parser.add_argument("--heap", default="2g", help="the driver's heap")
+    given = parser.parse_args(arguments)
+    topic = given.topic or f"bench-{uuid.uuid4().hex[:8]}"
+    if given.topic is None:
+        start = time.perf_counter()
+        write(given.bootstrap, topic, given.records)
+        print(f"wrote {topic} in {time.perf_counter() - start:.1f} s", flush=True)
+    windows = freeze_ends(given.bootstrap, [topic]).windows
+    start = time.perf_counter()
+    spark = start_session("bench", given.master, print, {"spark.driver.memory": given.heap})
+    print(f"session: {time.perf_counter() - start:.1f} s", flush=True)
+    rates = {}
+    for name, way in ways(spark, given.bootstrap, windows).items():
+        count, rates[name] = measure(way, given.rounds)
+        print(f"{rates[name] / 1e6:6.2f} M rows/s  {count:>11,}  {name}", flush=True)
+    bare, python = rates["Spark, bare count"], rates["confluent-kafka, two processes"]
+    for name, rate in rates.items():
+        print(f"{rate / bare:5.2f} x bare count, {rate / python:5.2f} x two processes  {name}")
+    print(json.dumps({"topic": topic, "rates": rates}))
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

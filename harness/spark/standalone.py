@@ -1,0 +1,82 @@
+"""A standalone Spark cluster of plain processes: a master and some workers, for tests of scale-out."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from harness.provision.java import find_java
+from harness.waits import wait_until
+
+START_LIMIT_S: Final = 120.0
+STOP_LIMIT_S: Final = 20.0
+_HOST: Final = "127.0.0.1"
+
+
+@contextmanager
+def standalone(folder: Path, workers: int = 2, memory: str = "768m") -> Iterator[str]:
+    """Run a master and some workers of one core each; give the master's address, and end them all."""
+    import pyspark
+
+    folder.mkdir(parents=True, exist_ok=True)
+    home = Path(pyspark.__file__).parent
+    port = _free_port()
+    address = f"spark://{_HOST}:{port}"
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "JAVA_HOME": str(find_java().executable.resolve().parent.parent),
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": _HOST,
+        "SPARK_DAEMON_MEMORY": "256m",
+    }
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(name: str, *arguments: str) -> Path:
+        log = folder / f"{name}.log"
+        with log.open("ab") as out:
+            command = [str(home / "bin" / "spark-class"), *arguments]
+            running.append(
+                subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+            )
+        return log
+
+    try:
+        master = "org.apache.spark.deploy.master.Master"
+        log = start("master", master, "--host", _HOST, "--port", str(port), "--webui-port", "0")
+        wait_until(lambda: _accepts(port), START_LIMIT_S, "the Spark master to listen", hint=f"look at {log}")
+        for number in range(workers):
+            worker = "org.apache.spark.deploy.worker.Worker"
+            sizes = ["--cores", "1", "--memory", memory, "--webui-port", "0", "--host", _HOST]
+            start(f"worker-{number}", worker, *sizes, "--work-dir", str(folder / f"work-{number}"), address)
+        wait_until(
+            lambda: log.read_text().count("Registering worker") >= workers,
+            START_LIMIT_S, f"{workers} Spark workers to register", hint=f"look at the logs in {folder}",
+        )  # fmt: skip
+        yield address
+    finally:
+        for process in reversed(running):
+            process.terminate()
+        for process in running:
+            try:
+                process.wait(STOP_LIMIT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(STOP_LIMIT_S)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _accepts(port: int) -> bool:
+    with socket.create_connection((_HOST, port), timeout=1):
+        return True

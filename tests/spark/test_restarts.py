@@ -1,0 +1,134 @@
+"""The streaming driver is killed at awkward moments, and all brokers go away: the verdict stays the same."""
+
+from __future__ import annotations
+
+import random
+import sys
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.checker.model import Evidence, Expect
+from harness.checker.verdict import judge
+from harness.cluster.cluster import Cluster
+from harness.faults import Kill, inject
+from harness.history import history_files
+from harness.ledger import fold
+from harness.observation import Observation
+from harness.spark.ends import freeze_ends
+from harness.spark.job import Job
+from harness.spark.live import LiveVerification
+from harness.spark.verify import WITH_LEDGER
+from harness.waits import wait_until
+from harness.wire.observer import freeze, observe_topics
+from tests.spark.traffic import Traffic
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+
+LIMIT = 240.0
+PARTITIONS = 3
+
+
+def verification(cluster: Cluster, folder: Path) -> tuple[LiveVerification, Traffic]:
+    run = uuid.uuid4().hex[:8]
+    topic = f"live-{run}"
+    cluster.create_topic(topic, PARTITIONS)
+    bootstrap = cluster.bootstrap("DIRECT")
+    job = Job(
+        kind="stream", bootstrap=bootstrap, windows=freeze(bootstrap, [topic]), folder=str(folder), run=run,
+        most_per_batch=8000, trigger_s=0.2, with_runs=True,
+    )  # fmt: skip
+    return LiveVerification(job, lambda line: print(line, file=sys.stderr)), Traffic(
+        bootstrap, topic, PARTITIONS, run, 1
+    )
+
+
+def batches(live: LiveVerification) -> int:
+    return live.segments.committed()
+
+
+def until(live: LiveVerification, traffic: Traffic, condition: Callable[[], bool], what: str) -> None:
+    """Write transaction after transaction until something is so."""
+
+    def step() -> bool:
+        live.watch()
+        traffic.transaction(traffic.random.choice([1, 5, 300, 2000]))
+        return condition()
+
+    wait_until(step, LIMIT, what, every=0.0)
+
+
+def close(live: LiveVerification, traffic: Traffic, folder: Path) -> Observation:
+    """Freeze the ends, take the account, and compare it with the plain observer's and with the history."""
+    topic = traffic.topic
+    frozen = freeze_ends(live.job.bootstrap, [topic])
+    assert not frozen.hanging
+    found = live.finish(frozen.windows, LIMIT)
+    plain = observe_topics(live.job.bootstrap, [topic], traffic.run)
+    assert found.words.tobytes() == plain.words.tobytes()
+    assert found.meta.repeats == plain.meta.repeats
+    assert found.meta.late == plain.meta.late
+    ledger = fold(history_files(traffic.history(folder)))
+    judgement = judge(Evidence(ledger, [found, plain], Expect(properties=list(WITH_LEDGER))))
+    assert judgement.exit_code == 0, judgement.encode().decode()
+    assert traffic.aborted
+    return found
+
+
+def between_rows_and_commit(live: LiveVerification) -> Callable[[], bool]:
+    """A batch's rows are on disk and Spark has not committed it."""
+    return lambda: any(batch > live.segments.committed() for batch in live.segments.batches())
+
+
+def test_a_killed_driver_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path: Path) -> None:
+    live, traffic = verification(cluster, tmp_path / "job")
+    live.start()
+    try:
+        until(live, traffic, lambda: batches(live) >= 1, "a first batch")
+        live.kill()
+        before = batches(live)
+        until(live, traffic, lambda: batches(live) > before, "a batch after the first kill")
+        # The worst moment: the state is written and the commit is not.
+        wait_until(
+            lambda: _busy(live, traffic) and between_rows_and_commit(live)(),
+            LIMIT,
+            "rows without a commit",
+            every=0,
+        )
+        live.kill()
+        assert batches(live) <= max(live.segments.batches())
+        before = batches(live)
+        until(live, traffic, lambda: batches(live) > before + random.Random(1).randrange(3), "more batches")
+        live.kill()
+        found = close(live, traffic, tmp_path / "history")
+    finally:
+        live.kill()
+    assert live.starts == 4
+    progress = live.progress(ask_brokers=False)
+    assert progress is not None
+    assert progress.restarts == 3
+    assert (progress.duplicates, progress.aborted_intent) == (0, 0)
+    assert found.meta.records > 0
+
+
+def _busy(live: LiveVerification, traffic: Traffic) -> bool:
+    live.watch()
+    traffic.transaction(50)
+    return True
+
+
+@pytest.mark.soak
+def test_an_outage_of_all_brokers_is_survived(cluster: Cluster, tmp_path: Path) -> None:
+    live, traffic = verification(cluster, tmp_path / "job")
+    live.start()
+    try:
+        until(live, traffic, lambda: batches(live) >= 1, "a first batch")
+        with inject(cluster, Kill(), "all"):
+            live.watch()
+        before = batches(live)
+        until(live, traffic, lambda: batches(live) > before, "a batch after the outage")
+        close(live, traffic, tmp_path / "history")
+    finally:
+        live.kill()
