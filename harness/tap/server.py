@@ -13,6 +13,7 @@ import signal
 import socket
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -68,6 +69,11 @@ class Server:
             door.close()
         self.hub.close()
 
+    def failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Count and print what no connection should ever cause: the others go on."""
+        count(self.hub.stats.odd, "bug")
+        loop.default_exception_handler(context)
+
     def _accept(self, door: socket.socket, broker: int) -> None:
         try:
             client, _ = door.accept()
@@ -82,14 +88,18 @@ class Server:
     async def _open(self, client: socket.socket, broker: int) -> None:
         hub = self.hub
         conn = hub.connection()
+        upstream = None
         try:
             upstream = await dial(hub.loop, *hub.upstreams[broker])
             relay = Relay(hub, conn, broker, client, upstream)
         except OSError as error:
+            if upstream:  # then it is the client that has gone meanwhile
+                upstream.close()
             # As Toxiproxy does: a client of a broker that is down sees a connection that is closed at once.
             client.close()
-            count(hub.stats.odd, "unreachable")
-            hub.log.put(Note(conn=conn, broker=broker, what="unreachable", detail=str(error), **now()))
+            what = "vanished" if upstream else "unreachable"
+            count(hub.stats.odd, what)
+            hub.log.put(Note(conn=conn, broker=broker, what=what, detail=str(error), **now()))
             return
         hub.relays[conn] = relay
         relay.start()
@@ -155,6 +165,7 @@ async def serve(folder: Path, cluster: str, listens: dict[int, int], upstreams: 
     for each in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(each, done.set)
     server = Server(Hub(loop, cluster, {b: (HOST, port) for b, port in upstreams.items()}), listens)
+    loop.set_exception_handler(server.failed)
     server.listen()
     control = await asyncio.start_server(server.control, HOST, 0, limit=_MOST_CONTROL_BYTES)
     new = folder / f"{CONTROL_FILE}.new"
