@@ -43,6 +43,8 @@ def fold(folder: Path) -> list[Fault]:
     intents: dict[str, Fault] = {}
     healed: set[str] = set()
     for file in history_files(folder) if folder.exists() else []:
+        if not file.path.exists():
+            continue  # a link to a run whose directory was removed: heal goes by what it sees
         for _, line in file.read():
             if isinstance(line, Fault):
                 if line.stage == "intent":

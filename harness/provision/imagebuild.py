@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from harness.errors import HarnessError
 from harness.provision.jars import ensure_jars, pinned_jars
 from harness.provision.kafka import free_ports, training_workload
-from harness.provision.paths import cache_dir, checkout_dir
+from harness.provision.paths import cache_dir, checkout_dir, scratch_dir
 from harness.provision.toxiproxy import TOXIPROXY_VERSION, ensure_toxiproxy
 from harness.waits import wait_until
 from harness.wire.protocol import answers
@@ -73,8 +73,8 @@ def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> st
 
     started = time.monotonic()
     before = _image_id(client, recipe.tag)
-    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="image-") as scratch:
-        context = Path(scratch) / "context"
+    with scratch_dir("image") as scratch:
+        context = scratch / "context"
         if recipe.name == "base":
             _build_base(client, recipe)
         elif recipe.name == "kafka":

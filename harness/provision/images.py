@@ -7,11 +7,10 @@ image, which cuts links, is always our own.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
 from harness.provision.imagebuild import CONTENT_LABEL, Recipe, build, recipes
-from harness.provision.paths import cache_dir, checkout_dir
+from harness.provision.paths import cache_lock, checkout_dir
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -72,21 +71,14 @@ def ensure_images(report: Report, env_file: Path | None = None) -> Images:
     client = _engine()
     found = {name: _present(client, recipe) for name, recipe in recipes().items()}
     if any(found[name] is None for name in ("kafka", "toxiproxy", "nettools")):
-        with _build_lock():
+        # Not with the cache's own lock, which a build takes on its way.
+        with cache_lock("images.lock"):
             found = _provide(client, report)
     kafka, toxiproxy, nettools = (found[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
     built = tuple(image for image in (kafka, toxiproxy) if image.startswith("eos-harness/"))
     images = Images(kafka, toxiproxy, nettools, built)
     _write_env(env_file or checkout_dir() / ".env", images)
     return images
-
-
-@contextmanager
-def _build_lock() -> Iterator[None]:
-    """Let one command build at a time; not with the cache's own lock, which a build takes on its way."""
-    with (cache_dir() / "images.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:

@@ -10,7 +10,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,7 +19,7 @@ from xml.sax.saxutils import quoteattr
 
 from harness.errors import HarnessError
 from harness.provision.java import find_java
-from harness.provision.paths import cache_dir, cache_lock
+from harness.provision.paths import cache_dir, cache_lock, scratch_dir
 
 LOCK_FILE = Path(__file__).with_name("jars.lock")
 JarSet = Literal["kafka", "tools", "spark"]
@@ -82,8 +81,8 @@ def ensure_jars(report: Callable[[str], None], *sets: JarSet) -> list[Path]:
     with cache_lock():
         if missing := _missing(*sets):
             report(f"fetching {len(missing)} jars ({', '.join(sets)}) into {cache_dir() / 'jars'}")
-            with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="ivy-") as scratch:
-                fetched = _resolve(missing, Path(scratch))
+            with scratch_dir("ivy") as scratch:
+                fetched = _resolve(missing, scratch)
                 files = {jar: fetched / jar.fetched_name for jar in missing}
                 for jar, file in files.items():
                     _verify(jar, file)
@@ -171,8 +170,8 @@ def pin(lock: Path = LOCK_FILE) -> None:
     new = {jar: "" for jar in pinned_jars(lock) if jar.sha256 == "-"}
     if not new:
         return
-    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="ivy-") as scratch:
-        fetched = _resolve(list(new), Path(scratch))
+    with cache_lock(), scratch_dir("ivy") as scratch:
+        fetched = _resolve(list(new), scratch)
         for jar in new:
             new[jar] = _sha256(fetched / jar.fetched_name)
     text = lock.read_text()

@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,8 +21,9 @@ from pathlib import Path
 from harness.errors import HarnessError
 from harness.provision.jars import class_path, ensure_jars
 from harness.provision.java import find_java
-from harness.provision.paths import cache_dir, cache_lock
+from harness.provision.paths import cache_dir, cache_lock, scratch_dir
 from harness.waits import wait_until
+from harness.wire import processes
 from harness.wire.admin import Admin, random_cluster_id
 from harness.wire.protocol import answers
 
@@ -103,10 +103,12 @@ def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
         if folder.exists():  # another command made it while this one waited
             return runtime
         report("preparing Kafka's start: class data and storage format, once (about 15 s)")
-        with tempfile.TemporaryDirectory(dir=cache_dir(), prefix="train-") as scratch:
-            made = Path(scratch) / "made"
+        # A training that was killed left its node behind: nobody else may have one while the lock is held.
+        processes.end_all(f"{cache_dir()}/train-")
+        with scratch_dir("train") as scratch:
+            made = scratch / "made"
             made.mkdir()
-            _train(runtime, Path(scratch), made)
+            _train(runtime, scratch, made)
             made.rename(folder)
     return runtime
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,8 +25,17 @@ def checkout_dir() -> Path:
 
 
 @contextmanager
-def cache_lock() -> Iterator[None]:
+def cache_lock(name: str = "lock") -> Iterator[None]:
     """One command at a time fills the cache; others wait and then find it filled."""
-    with (cache_dir() / "lock").open("w") as lock:
+    with (cache_dir() / name).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
+
+
+@contextmanager
+def scratch_dir(purpose: str) -> Iterator[Path]:
+    """A folder in the cache for one block, under a lock; what a killed command left of one goes first."""
+    for left in cache_dir().glob(f"{purpose}-*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=f"{purpose}-") as scratch:
+        yield Path(scratch)

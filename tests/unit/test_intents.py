@@ -111,3 +111,10 @@ def test_damage_in_the_middle_is_told_by_file_and_line(state: State) -> None:
     file.write_bytes(lines[0] + b"{nonsense\n" + lines[1])
     with pytest.raises(UsageError, match=r"faults-1\.jsonl:2: not a history line"):
         unhealed(state)
+
+
+def test_a_run_whose_directory_was_removed_hides_no_other(state: State, tmp_path: Path) -> None:
+    with writer(state, "faults-1") as journal:
+        one = intent(journal)
+    (state.intents / "faults-0.jsonl").symlink_to(tmp_path / "removed" / "faults.jsonl")
+    assert [line.id for line in unhealed(state)] == [one]
