@@ -1,0 +1,108 @@
+"""Runs from end to end: a valid one, a negative control, and every way out leaving nothing behind."""
+
+from __future__ import annotations
+
+import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from harness.checker.run import check_run
+from harness.cluster.cluster import Cluster
+from harness.errors import ExitCode
+from harness.faults.intents import unhealed
+from harness.plan import draw
+from harness.run import Outcome, Run
+from harness.scenario import find, load
+from harness.waits import wait_until
+from harness.wire import processes
+
+pytestmark = pytest.mark.cluster
+
+# Ways out are tried at moments drawn anew in each session; the seed is in the test's name when it fails.
+MOMENTS = random.SystemRandom().randrange(1_000_000)
+
+
+def execute(cluster: Cluster, root: Path, name: str, seed: int, **changes: str) -> Outcome:
+    scenario = load(find(name), {key.replace("__", "."): value for key, value in changes.items()})
+    return Run(cluster, scenario, draw(scenario, seed), root, []).execute()
+
+
+def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
+    cluster: Cluster, tmp_path: Path
+) -> None:
+    outcome = execute(cluster, tmp_path, "demo", 1, plan__duration="12s", plan__steady="2s")
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    assert outcome.expected
+    first = {name: (outcome.directory / name).read_bytes() for name in ("verdict.json", "summary.json")}
+    check_run(outcome.directory)
+    assert first == {name: (outcome.directory / name).read_bytes() for name in first}
+    summary = json.loads(first["summary.json"])
+    assert summary["properties"]["exactly_once"]["compared"] > 1000
+    assert summary["properties"]["pipeline"]["compared"] > 100
+    assert (tmp_path / "demo" / "latest").resolve() == outcome.directory.resolve()
+    assert left_behind(cluster) == []
+
+
+def test_the_negative_control_is_found(cluster: Cluster, tmp_path: Path) -> None:
+    outcome = execute(cluster, tmp_path, "without-idempotence", 1)
+
+    assert outcome.exit_code is ExitCode.ANOMALY, outcome.judgement
+    assert "duplicate" in outcome.judgement.names()
+    assert outcome.expected
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(10))
+def test_ten_seeds_of_the_demo_are_valid(cluster: Cluster, tmp_path: Path, seed: int) -> None:
+    outcome = execute(cluster, tmp_path, "demo", seed, plan__duration="60s")
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+
+
+def moments() -> list[object]:
+    """Seconds after the start of a run at which it is ended; three of them, and ten in soak."""
+    rng = random.Random(MOMENTS)
+    drawn = [round(rng.uniform(0.5, 16), 1) for _ in range(10)]
+    return [*drawn[:3], *(pytest.param(moment, marks=pytest.mark.soak) for moment in drawn[3:])]
+
+
+@pytest.mark.parametrize("moment", moments())
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=lambda how: how.name)
+def test_a_run_that_is_ended_early_leaves_nothing_and_can_be_read(
+    cluster: Cluster, tmp_path: Path, how: signal.Signals, moment: float
+) -> None:
+    command = [str(Path(sys.executable).with_name("eos")), "run", "demo", "--seed", "1",
+               "--backend", cluster.record.backend, "--runs", str(tmp_path), "--state", str(cluster.state.path),
+               "--set", "plan.steady=2s", "--set", "plan.duration=15s"]  # fmt: skip
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
+        wait_until(lambda: list(tmp_path.glob("demo/*/run.json")), 30, "the run to begin")
+        time.sleep(moment)  # not a wait for something: the moment itself is what is tried
+        run.send_signal(how)
+        _, said = run.communicate(timeout=180)
+
+    if how is signal.SIGINT:
+        assert run.returncode == ExitCode.INTERRUPTED, said
+        assert "interrupted" in said
+    else:
+        healed = subprocess.run(
+            [command[0], "heal", "--state", str(cluster.state.path)],
+            capture_output=True, text=True, timeout=180, check=False,
+        )  # fmt: skip
+        assert healed.returncode == 0, healed.stderr
+    assert left_behind(cluster) == []
+    assert unhealed(cluster.state) == []
+    cluster.wait_healthy()
+    code, _ = check_run(tmp_path / "demo" / "latest")
+    # Its plan was not carried out, or nothing was read back: whatever is said of it, it is not valid.
+    assert code is ExitCode.UNKNOWN
+
+
+def left_behind(cluster: Cluster) -> list[str]:
+    return [found.command for found in processes.find(cluster.state.client_mark)]
