@@ -145,6 +145,21 @@ def test_frames_go_on_before_they_are_whole_while_no_rule_is_armed(monkeypatch: 
     asyncio.run(run())
 
 
+def test_a_frame_that_waited_to_be_whole_goes_on_when_the_last_rule_is_disarmed() -> None:
+    async def run() -> None:
+        async with rig(None) as made:
+            made.arm(verb="lose_request")
+            client = await made.client()
+            client.send(end_txn(1)[:20])
+            await made.until(lambda: made.hub.accounts() and made.hub.accounts()[0].request.received == 20)
+            assert made.broker.raw == b""
+            made.hub.disarm("r")
+            await made.until(lambda: made.broker.raw == end_txn(1)[:20])
+            await made.settled()
+
+    asyncio.run(run())
+
+
 def test_the_head_of_a_request_is_what_kafka_python_reads() -> None:
     import io
 
