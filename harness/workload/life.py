@@ -66,6 +66,7 @@ class ProducerLife:
         self.identity = IdentityWatch(spec.number, history)
         self.watch = RequestWatch(self.identity)
         self._resent_before = 0
+        self._fatal: KafkaError | None = None
         self.renew_because = "it is the first"
 
     def settle(self) -> None:
@@ -97,6 +98,7 @@ class ProducerLife:
             # Let go of, not closed: closing would abort with the old producer, and wait without a limit.
             self._producer = None
         self.watch = RequestWatch(self.identity)
+        self._fatal = None
         config: dict[str, Any] = {
             **transaction_settings(self._id, self._spec.transaction_timeout_ms, self._spec.settings),
             "bootstrap.servers": self._spec.bootstrap,
@@ -131,8 +133,16 @@ class ProducerLife:
         self._history.ok(op, acked=acked())
         return None
 
+    def cause(self, error: KafkaError) -> KafkaError:
+        """What is behind an error: calls say of a producer that failed for good no more than that it did."""
+        if error.code() == KafkaError._FATAL and self._fatal is None:
+            self.serve_quietly()
+        return self._fatal if error.code() == KafkaError._FATAL and self._fatal is not None else error
+
     def _on_error(self, error: KafkaError) -> None:
         self._log.error(error)
+        if error.fatal() and error.code() != KafkaError._FATAL:
+            self._fatal = error
         self.watch.on_error(error)
 
     def serve(self, seconds: float) -> None:
@@ -147,7 +157,7 @@ class ProducerLife:
         try:
             self.live.poll(seconds)
         except KafkaException as exception:
-            self._log.error(kafka_error(exception))
+            self._on_error(kafka_error(exception))
 
     def judge_end(self, took: float) -> None:
         """Decide whether the end that has just returned may have been sent twice."""

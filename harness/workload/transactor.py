@@ -203,6 +203,7 @@ class Transactor:
                 "abandon", producer=self._spec.number, txn=self.txn, sent=self._lanes.sent()
             )
             self._history.ok(op)
+        error = self._life.cause(error)
         self._life.renew_because = f"of {error.name()}: {error.str()}"
         if error.code() in FENCED:
             ours = fence.Ours(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from harness.checker.model import Evidence, Expect, Pipeline
 from harness.checker.reads import observation_of, reads_of
@@ -42,7 +42,7 @@ class Rig:
     def start(self, kind: type[Spec], **fields: object) -> ClientProcess:
         number = len(self.clients) + 1
         name = f"{self.name}-c{number}"
-        common = {
+        common: dict[str, Any] = {
             "run": RUN, "client": name, "number": number, "bootstrap": self.cluster.bootstrap(),
             "history": str(self.folder / "history" / f"{name}.jsonl"), "seconds": 120.0,
         }  # fmt: skip

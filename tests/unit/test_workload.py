@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from harness.workload.client import NeverReturnedError, Pace, Stop, bounded, err
 from harness.workload.fence import Known, Ours
 from harness.workload.idempotent import Burst
 from harness.workload.lanes import Lanes
+from harness.workload.life import ProducerLife
 from harness.workload.process import ClientProcess
 from harness.workload.progress import Progress, ProgressFile, load_progress
 from harness.workload.reading import Given, identify, runs
@@ -275,6 +277,21 @@ def test_a_time_out_is_told_from_a_successor(
     assert fence.timed_out("b:1", "x", ours) is is_timeout
 
 
+def test_behind_a_fatal_error_stands_the_real_one(history: HistoryWriter) -> None:
+    life = ProducerLife(SPECS[1], "x", history, Progress(), Stop(60))  # type: ignore[arg-type]
+    fatal = KafkaError(KafkaError._FATAL, "Local: Fatal error", True)
+    fenced = KafkaError(KafkaError._FENCED, "an old epoch", True)
+
+    class Fenced:
+        def poll(self, _: float) -> None:
+            raise KafkaException(fenced)
+
+    life._producer = Fenced()  # type: ignore[assignment]
+    assert life.cause(fatal).code() == KafkaError._FENCED
+    other = KafkaError(KafkaError._TIMED_OUT, "late")
+    assert life.cause(other) is other
+
+
 def test_progress_is_written_and_read(tmp_path: Path) -> None:
     client = ClientProcess(SPECS[0], tmp_path)
     assert client.progress() == Progress()
@@ -298,7 +315,7 @@ def test_a_client_that_cannot_go_on_says_why(tmp_path: Path, capsys: pytest.Capt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(program, "client_of", lambda *_: Dies())
-        patch.setattr(program.signal, "signal", lambda *_: None)
+        patch.setattr(signal, "signal", lambda *_: None)
         assert program.main(str(tmp_path / "spec.json")) == 1
 
     assert "a successor has it" in capsys.readouterr().err
