@@ -153,7 +153,7 @@ def _column(values: list[int]) -> Ints:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    # The decoded lines hold no cycles; without this half the time goes into looking for some.
+    # The decoded lines hold no cycles, and looking for some after every few thousand of them takes time.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -174,7 +174,7 @@ class _Columns:
         self.rows = 0
 
     def asked(self, asks: Sequence[_Loose], lines: Ints) -> None:
-        # One comprehension a column: building a tuple a line costs twice as much.
+        # One comprehension a column: building a tuple a line and taking it apart again costs more.
         self._add(
             "ends",
             [

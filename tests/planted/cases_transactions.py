@@ -166,6 +166,9 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "two readers agree": Tiny(
             "p1 commit ok a:0-4\n r1 read a@0 p1:0-4\n r2 read a@1 p1:1-2", {"a": "p1:0-4"}
         ),
+        "contradicted by an acknowledgement that promises nothing": Tiny(
+            "p2 send ok a:0-1>0\n p3 send ok a:0-1", {"a": "p3:0 p2:0-1 p3:1"}, {**LOOSE, "p3": PLAIN["p2"]}
+        ),
         "nobody told the offset": Tiny("p2 send ok a:0-4", {"a": ". . p2:0-4"}, PLAIN),
         "the same offset of two partitions": Tiny(
             "p2 send ok a:0-4>0 b:0-4>0", {"a": "p2:0-4", "b": "p2:0-4"}, PLAIN
