@@ -27,6 +27,9 @@ from harness.spark.session import DEFAULT_MASTER, start_session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_jobs.batch import Observed
+    from spark_jobs.source import Source
+
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
 Report = Callable[[str], None]
 
@@ -65,10 +68,9 @@ class SelfEvident(msgspec.Struct, kw_only=True):
     unchecked: tuple[str, ...] = UNCHECKED
 
     @property
-    def clean(self) -> bool:
-        """Whether nothing speaks against the topic."""
-        bad = self.missing + self.aborted_intent + self.duplicates.count + self.reordered.count
-        return not bad
+    def anomalies(self) -> int:
+        """How many records speak against the topic; holes do not, since an abort leaves one as well."""
+        return self.aborted_intent + self.duplicates.count + self.reordered.count
 
 
 @dataclass
@@ -118,7 +120,7 @@ def verify_topics(
     return found
 
 
-def with_ledger(spark: SparkSession, source: object, found: Verified, ledger: Ledger, expect: Expect) -> None:
+def with_ledger(spark: SparkSession, source: Source, found: Verified, ledger: Ledger, expect: Expect) -> None:
     """Observe, let the checkers judge, and put Spark's own findings beside theirs."""
     from spark_jobs import batch
     from spark_jobs.scan import Wanted
@@ -126,21 +128,19 @@ def with_ledger(spark: SparkSession, source: object, found: Verified, ledger: Le
     runs = sorted({client.opening.run for client in ledger.clients if client.opening})
     if len(runs) != 1:
         raise UsageError(f"the histories tell of {len(runs)} runs", "give the directory of one run")
-    observed = batch.main_with_rows(spark, source, found.windows, Wanted(runs[0]))  # type: ignore[arg-type]
+    observed = batch.main_with_rows(spark, source, found.windows, Wanted(runs[0]))
     found.observations.append(observed.observation)
     found.judgement = judge(Evidence(ledger, found.observations, expect))
     found.spark_findings, found.disagreements = second_opinion(spark, ledger, observed, found.judgement)
 
 
 def second_opinion(
-    spark: SparkSession, ledger: Ledger, observed: object, judgement: Judgement
+    spark: SparkSession, ledger: Ledger, observed: Observed, judgement: Judgement
 ) -> tuple[dict[str, int], list[str]]:
     """Return Spark's findings by name, and where they differ from the checkers'."""
-    from spark_jobs.batch import Observed
     from spark_jobs.expected import frame_of, intervals_table, lanes_table
     from spark_jobs.findings import Frames, findings
 
-    assert isinstance(observed, Observed)
     frames = Frames(
         frame_of(spark, [observed.with_case(0)]),
         frame_of(spark, [lanes_table(ledger, observed.observation.meta, 0, 0)]),
@@ -161,13 +161,13 @@ def second_opinion(
 
 
 def observe_alone(
-    spark: SparkSession, source: object, windows: list[Window], observations: list[Observation]
+    spark: SparkSession, source: Source, windows: list[Window], observations: list[Observation]
 ) -> list[SelfEvident]:
     """Observe every run that left records in some windows, and let the records speak for themselves."""
     from spark_jobs import batch
 
     found = []
-    for run, observed in batch.every_run(spark, source, windows).items():  # type: ignore[arg-type]
+    for run, observed in batch.every_run(spark, source, windows).items():
         observations.append(observed.observation)
         found.append(self_evident(run, observed.observation, observed.aborted))
     return found

@@ -110,19 +110,24 @@ def _append(
         parts[lane].append(rng.choice(strange))
 
 
+def ours(value: Value) -> Identity | None:
+    """The identity of a record of this run, None for all others."""
+    try:
+        identity = decode(value)
+    except NotARecordError:
+        return None
+    return identity if identity.run == RUN else None
+
+
 def reference(log: Log) -> tuple[Observation, int]:
     """What the plain observer makes of a log, and how many of its records are foreign."""
     records, foreign = Records(), 0
     for partition, offset, value in log.rows:
-        try:
-            identity = decode(value)
-        except NotARecordError:
+        identity = ours(value)
+        if identity is None:
             foreign += 1
-            continue
-        if identity.run == RUN:
-            records.add(partition, offset, identity)
         else:
-            foreign += 1
+            records.add(partition, offset, identity)
     meta = Meta(witness="reference", kind="reference", windows=log.windows(), complete=True)
     return observe(meta, records), foreign
 

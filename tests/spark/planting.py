@@ -140,7 +140,7 @@ def write(cluster: Cluster, topics: list[Topic], run: str, folder: Path) -> Path
         cluster.create_topic(topic.name, 2)
         for partition, part in enumerate(topic.parts):
             for one in part:
-                value = one if isinstance(one, bytes) else encode(Identity(run, *one, one[2] // STEP, "c"))
+                value = one if isinstance(one, bytes) else encode(_identity(topic, run, one))
                 producer.produce(
                     topic.name, value, partition=partition,
                     on_delivery=lambda error, _: failed.append(error) if error else None,
@@ -149,6 +149,11 @@ def write(cluster: Cluster, topics: list[Topic], run: str, folder: Path) -> Path
     assert producer.flush(60) == 0
     assert not failed
     return histories(topics, run, folder)
+
+
+def _identity(topic: Topic, run: str, one: Record) -> Identity:
+    txn = one[2] // STEP
+    return Identity(run, *one, txn, "a" if topic.ends.get(txn) == "abort" else "c")
 
 
 def histories(topics: list[Topic], run: str, folder: Path) -> Path:
