@@ -159,6 +159,25 @@ async def test_hold_has_a_limit_after_which_the_frame_is_lost(made: Rig) -> None
     assert [hit.did for hit in made.hits] == ["discarded"]
 
 
+def test_a_held_frame_whose_broker_has_gone_is_undeliverable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("harness.tap.relay.LINGER_S", 0.05)
+
+    @with_rig
+    async def run(made: Rig) -> None:
+        made.arm(verb="hold")
+        client = await made.client()
+        client.send(end_txn(1))
+        await made.until(lambda: made.hits)
+        made.broker.close()
+
+        await made.until(lambda: made.hits[0].did == "undeliverable")
+        assert made.hub.release("r") == 0
+        await made.settled()
+        assert made.hub.stats.request_bytes.undelivered == len(end_txn(1))
+
+    run()
+
+
 @with_rig
 async def test_delay_delivers_every_match_later_and_in_order(made: Rig) -> None:
     made.arm(verb="delay", seconds=0.1, times=None)
