@@ -56,6 +56,8 @@ class Broker:
         self.raw = b""
         self.ends = 0
         self.to_send = b""
+        self.hasty = False
+        """Like Kafka: a connection whose client has ended is closed, whatever was still to be answered."""
         self._answer = answer
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -79,6 +81,10 @@ class Broker:
             size = await reader.readexactly(4)
             frame = size + await reader.readexactly(int.from_bytes(size, "big"))
             self.got.append(frame)
+            if self.hasty:
+                await asyncio.sleep(0.05)
+                if reader.at_eof():
+                    return
             writer.write(self._answer(frame))
 
     def close(self) -> None:

@@ -110,6 +110,17 @@ async def test_a_held_frame_outlives_its_client(made: Rig) -> None:
 
 
 @with_rig
+async def test_what_was_forwarded_before_a_cut_is_left_the_time_to_be_answered(made: Rig) -> None:
+    made.broker.hasty = True
+    made.arm(verb="hold", drop_client=True)
+    await (await made.client()).ask(end_txn(1))
+
+    made.hub.release("r")
+    await made.until(lambda: made.hub.stats.responses.get("EndTxn") or not made.hub.relays)
+    assert made.hits[0].answer == "NONE"
+
+
+@with_rig
 async def test_a_response_can_be_held(made: Rig) -> None:
     made.arm(verb="hold", side="response")
     client = await made.client()
