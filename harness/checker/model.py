@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -105,7 +105,11 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """What a run promised to check, and its bounds; written by the run before it starts.
 
     Without a list of properties, those are checked that the run's producers and pipeline give rise to.
+    A producer is held to what Kafka promises for its settings, or, with `exactly_once`, to exactly-once
+    whatever its settings: then what Kafka permits is an anomaly too.
     """
+
+    hold_to: Literal["settings", "exactly_once"] = "settings"
 
     properties: list[str] = []
     witnesses: list[str] = []

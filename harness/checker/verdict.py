@@ -20,8 +20,9 @@ from harness.checker import (
     order,
     pipeline,
 )
-from harness.checker.model import Evidence, Result, Verdict, worst
+from harness.checker.model import ANOMALIES, Evidence, Result, Verdict, worst
 from harness.errors import ExitCode
+from harness.observation import EXAMPLES
 
 FORMAT: Final = 1
 
@@ -109,9 +110,39 @@ def judge(evidence: Evidence, limits: list[Limit] | None = None) -> Judgement:
 
 def _run(name: str, checker: Checker, evidence: Evidence) -> Result:
     try:
-        return checker(evidence)
+        result = checker(evidence)
+        return held_to_exactly_once(result) if evidence.expect.hold_to == "exactly_once" else result
     except Exception as error:  # noqa: BLE001 - whatever a checker dies of, its verdict is unknown and says why
         return _unknown(name, f"the checker crashed: {type(error).__name__}: {error}")
+
+
+def held_to_exactly_once(result: Result) -> Result:
+    """Return the result with what Kafka permits for these settings counted as anomalies, and said so."""
+    if not result.permitted:
+        return result
+    merged = {(anomaly.name, anomaly.unit): anomaly for anomaly in result.anomalies}
+    for one in result.permitted:
+        forbidden = merged.get((one.name, one.unit))
+        merged[one.name, one.unit] = (
+            one
+            if forbidden is None
+            else msgspec.structs.replace(
+                forbidden,
+                count=forbidden.count + one.count,
+                examples=[*forbidden.examples, *one.examples][:EXAMPLES],
+            )
+        )
+    names = ", ".join(sorted({one.name for one in result.permitted}))
+    return msgspec.structs.replace(
+        result,
+        verdict=Verdict.INVALID,
+        anomalies=sorted(merged.values(), key=lambda one: ANOMALIES.index(one.name)),
+        permitted=[],
+        reasons=[
+            *result.reasons,
+            f"{names}: these settings promise no better, and the run holds them to exactly-once",
+        ],
+    )
 
 
 def _unknown(name: str, reason: str) -> Result:

@@ -25,6 +25,7 @@ def expectation(scenario: Scenario) -> Expect:
     pipelines = [w for w in scenario.workload if w.kind == "pipeline"]
     timeouts = [w.transaction_timeout for w in scenario.workload if w.kind in ("transactional", "pipeline")]
     return Expect(
+        hold_to="exactly_once",
         witnesses=list(scenario.verify.witnesses),
         pipeline=Pipeline(group=pipelines[0].group, inputs=[pipelines[0].source]) if pipelines else None,
         stall_ms=round(scenario.limits.recovery * 1000),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from harness.checker.model import ANOMALIES, Verdict
+from harness.checker.verdict import judge
 from tests.planted import cases_records, cases_systems, cases_transactions
 from tests.planted.tiny import Tiny
 
@@ -62,6 +64,18 @@ def test_what_kafka_permits_is_noted_and_is_no_anomaly(name: str) -> None:
 
     assert judgement.verdict is Verdict.VALID
     assert name in {one.name for result in judgement.results for one in result.permitted}
+
+
+@pytest.mark.parametrize("name", cases_records.PERMITTED)
+def test_a_run_that_asks_for_exactly_once_does_not_take_it_for_valid(name: str) -> None:
+    evidence = cases_records.PERMITTED[name].evidence()
+    evidence.expect = msgspec.structs.replace(evidence.expect, hold_to="exactly_once")
+
+    judgement = judge(evidence)
+
+    assert judgement.verdict is Verdict.INVALID
+    assert name in judgement.names()
+    assert any("promise no better" in reason for result in judgement.results for reason in result.reasons)
 
 
 @pytest.mark.parametrize("label", cases_records.UNKNOWN)
