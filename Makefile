@@ -8,13 +8,14 @@ BACKEND ?= auto
 # more arguments for pytest, for example PYTEST_ARGS="-k jitter --keep"
 PYTEST_ARGS ?=
 
-.PHONY: help demo test soak test-unit lint up down doctor venv bench-startup bench-checker clean
+.PHONY: help demo test soak test-unit lint up down doctor venv clean mutants \
+        bench-startup bench-checker bench-tap bench-verify bench-producers
 
 help: ## print this list
 	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-14s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.ready ## start a cluster, break it under load, read everything back, say the verdict
+demo: $(VENV)/.ready ## start a cluster, break it under load, say the verdict; then find a planted fault
 	@$(BIN)/eos demo --backend $(BACKEND)
 
 test: $(VENV)/.ready ## the tests on a real cluster: one case per fault class, every negative control
@@ -46,6 +47,18 @@ bench-startup: $(VENV)/.ready ## measure start, memory and takeover against thei
 
 bench-checker: $(VENV)/.ready ## measure fold and check against a naive check of the same data
 	@$(BIN)/python -m harness.bench.checker
+
+bench-tap: $(VENV)/.ready ## measure what the wire tap costs against DIRECT and against Toxiproxy alone
+	@$(BIN)/python -m harness.bench.tap
+
+bench-verify: $(VENV)/.ready ## measure Spark's verification against a bare count and a plain consumer
+	@$(BIN)/python -m harness.bench.verify
+
+bench-producers: $(VENV)/.ready ## measure what identity and history cost a producer
+	@$(BIN)/python -m harness.bench.producers
+
+mutants: $(VENV)/.ready ## weaken every check in turn and see a test go red (part of a soak)
+	@$(BIN)/python -m harness.mutants
 
 venv: $(VENV)/.ready ## create .venv with the pinned dependencies (the other targets do it themselves)
 

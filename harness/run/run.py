@@ -54,6 +54,7 @@ DRAIN_EXTRA_S = 30.0
 class Outcome:
     """How a run ended: the verdict and the exit code, the directory, whether it was interrupted."""
 
+    scenario: str
     exit_code: ExitCode
     judgement: Judgement
     directory: Path
@@ -212,7 +213,7 @@ class Run:
             verdict=str(judgement.verdict), expected=expected, exit_code=code, text=describe(judgement),
             directory=str(path), replay=f"{replay}   (the same plan, not the same timing)",
         ))  # fmt: skip
-        return Outcome(code, judgement, path, interrupted, expected)
+        return Outcome(self._scenario.name, code, judgement, path, interrupted, expected)
 
     def _keep_logs(self, fleet: Fleet) -> None:
         """The logs of clients and nodes, beside the histories."""
