@@ -207,6 +207,7 @@ def test_frames_are_joined_to_the_operation_that_was_open(tmp_path: Path) -> Non
         inside = time.monotonic_ns()
         history.info(inner, Error(code=-1, name="x"))
         history.ok(outer)
+        between = time.monotonic_ns()
         never = history.invoke("abort", producer=1)
         after = time.monotonic_ns()
     operations = Operations(tmp_path)
@@ -223,6 +224,7 @@ def test_frames_are_joined_to_the_operation_that_was_open(tmp_path: Path) -> Non
     assert joined(inside, "librdkafka", "t") == inner  # by the transactional id
     assert joined(inside, "stranger", "u") is None
     assert joined(0) is None
+    assert joined(between) is None
 
 
 def test_frames_of_another_clock_are_not_joined(tmp_path: Path) -> None:
