@@ -75,7 +75,7 @@ class Account:
         lane_starts = group_starts(*(self.words[name] for name in _LANE))
         lanes = int(np.count_nonzero(np.add.reduceat(first, lane_starts))) if len(lane_starts) else 0
         self.meta.late = Findings(compared=int(first.sum()) - lanes)
-        return Doubts(self._example_words(united, repeated), self._doubtful(earlier), earlier)
+        return Doubts(self._example_words(united, repeated), self._doubtful(), earlier)
 
     def _united(self) -> Columns:
         """Unite words over partitions: a record may have appeared in another one."""
@@ -101,7 +101,7 @@ class Account:
         lane = row.pack(np.zeros_like(again), *(words[name][order][again] for name in _LANE))
         return first, WordSet.of(lane, words["word"][order][again], before[again])
 
-    def _doubtful(self, earlier: WordSet) -> Ints:
+    def _doubtful(self) -> Ints:
         """Return the lanes whose order must be looked at record by record."""
         raw = self.raw
         if not len(raw["word"]):
@@ -111,7 +111,7 @@ class Account:
         first, last = _span(raw["bits"][order])
         base = raw["word"][order] * WORD_SEQS
         broken = _not_rising(key[order], base + first, base + last)
-        doubtful = np.unique(np.concatenate([key[order][broken], key[raw["late"] > 0], earlier.lanes]))
+        doubtful = np.unique(np.append(key[order][broken], key[raw["late"] > 0]))
         # What stands behind and is all repeats is not late, where one segment held the lane from end to end.
         lanes, index = np.unique(key, return_inverse=True)
         behind = np.bincount(index, raw["late"])
@@ -120,7 +120,7 @@ class Account:
         np.minimum.at(low, index, raw["segment"])
         np.maximum.at(high, index, raw["segment"])
         settled = lanes[(behind == again) & (low == high)]
-        return np.setdiff1d(doubtful, np.setdiff1d(settled, earlier.lanes))
+        return np.setdiff1d(doubtful, settled)
 
     def _example_words(self, united: Columns, repeated: Ints) -> Columns:
         """Return, partition by partition, the first words that hold repeats: examples come from them."""
