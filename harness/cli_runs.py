@@ -135,6 +135,26 @@ def demo(backend: str, *, keep: bool) -> None:
     sys.exit(max((outcome.exit_code for outcome in shown if not outcome.expected), default=0))
 
 
+@click.command(epilog="Example:  eos diagram runs/mine/latest --transactional-id orders-1.ab12cd34")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--transactional-id", help="Draw this transactional id alone.")
+@click.option("--from", "first", type=float, default=0.0, help="Seconds after the first frame.")
+@click.option("--to", "last", type=float, default=1e6, help="Seconds after the first frame.")
+@click.option("--most", type=click.IntRange(1), default=120, show_default=True, help="How many steps.")
+@click.option("--everything", is_flag=True, help="Also metadata, fetches and what else is left out.")
+def diagram(directory: Path, transactional_id: str | None, first: float, last: float, most: int, *,
+            everything: bool) -> None:  # fmt: skip
+    """Draw what passed between clients and brokers in a run that used the wire tap, as Mermaid and SVG."""
+    from harness.tap.diagram import write
+    from harness.tap.steps import Wanted
+
+    wanted = Wanted(window=(first, last), transactional_id=transactional_id, most=most, everything=everything)
+    drawn, files = write(directory, wanted)
+    report(drawn.text)
+    for path in files:
+        click.echo(path)
+
+
 class Where(NamedTuple):
     """What a run is executed on, and what becomes of it."""
 
@@ -170,4 +190,4 @@ def _seed(seed: int | None) -> int:
     return random.SystemRandom().randrange(1_000_000) if seed is None else seed
 
 
-COMMANDS = (list_, plan, run, check, demo)
+COMMANDS = (list_, plan, run, check, demo, diagram)

@@ -71,6 +71,7 @@ class Progress(Event, frozen=True, kw_only=True, tag="progress"):
     in_flight: int
     active: list[str]
     lso_lag: int | None
+    spark: str = ""
 
 
 class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):

@@ -39,6 +39,7 @@ class Console:
             f"{event.committed} committed {event.aborted} aborted {event.unknown} unknown, "
             f"{event.in_flight} in flight, {lag} not yet stable"
         )
+        text += f"; Spark {event.spark}" if event.spark else ""
         text += f"; {', '.join(event.active)}" if event.active else ""
         if self._terminal:
             self._out.write(f"\r\x1b[2K{event.at:6.1f}  {text[:150]}")

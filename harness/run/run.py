@@ -7,26 +7,21 @@ Safety is judged over everything that happened; that progress resumes, only afte
 
 from __future__ import annotations
 
-import platform
 import signal
-import subprocess
 import threading
 import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from harness import __version__
 from harness.checker.run import describe
 from harness.checker.verdict import Judgement, Limit
 from harness.cluster.cluster import Cluster
-from harness.cluster.settings import KAFKA_VERSION
+from harness.cluster.layout import Listener as Door
 from harness.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError
 from harness.events import Event, Listener, Phase, Started
 from harness.events import Verdict as VerdictEvent
@@ -34,8 +29,7 @@ from harness.faults.heal import heal
 from harness.faults.intents import journal_in
 from harness.history import HistoryWriter
 from harness.plan import Plan
-from harness.provision.java import find_java
-from harness.provision.paths import checkout_dir
+from harness.run.environment import environment
 from harness.run.faults import Faults
 from harness.run.fleet import Fleet
 from harness.run.scope import scoped, scoped_plan
@@ -48,6 +42,8 @@ from harness.waits import wait_until
 
 # Beyond the longest transaction: the coordinator's look every second, and the markers.
 DRAIN_EXTRA_S = 30.0
+# Faults of single frames carry it in their names, and need the wire tap.
+FRAME_SUFFIX = "_frame"
 
 
 @dataclass(frozen=True)
@@ -88,6 +84,7 @@ class Run:
         self.directory.write("scenario.json", msgspec.to_builtins(self._scenario, enc_hook=plain))
         self.directory.write("plan.json", msgspec.to_builtins(self._plan, enc_hook=plain))
         self._info = info
+        self._verification = Verification(cluster, self._scenario, self.directory, self.run)
 
     def execute(self) -> Outcome:
         """Go through the phases; heal, stop the clients and judge whatever the way out."""
@@ -116,7 +113,7 @@ class Run:
             self._cluster, self._scenario, self.run, self._plan.seed, self.directory.histories,
             self._cluster.state.path / "clients" / self.run,
         )  # fmt: skip
-        watch = Watch(self._cluster, fleet, observer, self._tell)
+        watch = Watch(self._cluster, fleet, observer, self._tell, self._verification)
         faults = Faults(self._cluster, fleet, journal, watch, self._tell)
         planned = len(self._plan.steps) + len(self._plan.throughout)
         # A run that ends early has injected less than it promised here, and cannot be valid.
@@ -128,6 +125,8 @@ class Run:
         try:
             for topic, partitions in fleet.topics.items():
                 self._cluster.create_topic(topic, partitions)
+            self._start_tap(fleet)
+            self._verification.start_live(fleet.folder / "spark", lambda text: self._phase("spark", text))
             fleet.start()
             watch.start()
             fleet.wait_progress(self._stop.is_set)
@@ -145,12 +144,22 @@ class Run:
             # A bug of ours, or a second Ctrl-C: nothing is judged, and nothing may stay behind.
             self._heal(faults)
             fleet.kill()
+            self._verification.stop_live()
             watch.stop()
             raise
         self._heal(faults)
         self._phase("drain", "clients finish what is in flight", watch)
         self._drain(fleet, watch)
         return [*limits, *self._progress_limits(watch)]
+
+    def _start_tap(self, fleet: Fleet) -> None:
+        """Send the clients through the wire tap where the scenario has faults of single frames."""
+        if not any(entry.fault.endswith(FRAME_SUFFIX) for entry in self._scenario.fault):
+            return
+        from harness.tap.client import ensure_tap
+
+        ensure_tap(self._cluster).log_to(self.directory.path)
+        fleet.listener = Door.TAPPED
 
     def _heal(self, faults: Faults) -> None:
         """Heal what is injected; what will not heal that way is healed from what can be seen."""
@@ -200,8 +209,7 @@ class Run:
 
     def _verify(self, limits: list[Limit]) -> Outcome:
         self._phase("verify")
-        verification = Verification(self._cluster, self._scenario, self.directory, self.run)
-        code, judgement = verification.judge(limits, lambda text: self._phase("verify", text))
+        code, judgement = self._verification.judge(limits, lambda text: self._phase("verify", text))
         interrupted = self._stop.is_set()
         header = self._scenario.scenario
         expected = str(judgement.verdict) == header.expect and set(header.anomalies) <= set(judgement.names())
@@ -262,35 +270,3 @@ class Run:
 
 class _Interrupted(Exception):  # noqa: N818  # not an error: the way out of a phase
     """The user asked the run to end."""
-
-
-def environment(cluster: Cluster) -> dict[str, Any]:
-    """Everything that a second run would have to be the same as."""
-    import confluent_kafka
-
-    return {
-        "harness": __version__,
-        "git": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
-        "kafka": KAFKA_VERSION,
-        "confluent_kafka": confluent_kafka.__version__,
-        "librdkafka": confluent_kafka.libversion()[0],
-        "kafka_python": version("kafka-python"),
-        "python": platform.python_version(),
-        "java": find_java().version,
-        "system": platform.platform(),
-        "backend": cluster.record.backend,
-        "profile": cluster.record.profile,
-        "cluster_id": cluster.record.cluster_id,
-        "images": cluster.record.images,
-    }
-
-
-def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(checkout_dir()), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=False,
-    )
-    return done.stdout.strip() if done.returncode == 0 else ""

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from harness import observation
 from harness.checker.model import Expect, Pipeline
@@ -14,8 +18,12 @@ from harness.cluster.layout import Listener
 from harness.errors import ExitCode
 from harness.scenario import Scenario
 from harness.store import RunDirectory
+from harness.wire import processes
 from harness.wire.observer import freeze, group_positions, observe_topics
 from harness.wire.rawlog import fetch_batches, leaders, observe_raw
+
+if TYPE_CHECKING:
+    from harness.spark.live import LiveVerification
 
 READ_LIMIT_S = 300.0
 
@@ -41,13 +49,34 @@ class Verification:
         self._scenario = scenario
         self._directory = directory
         self._run = run
+        self._topics = sorted({w.topic for w in scenario.workload if w.kind != "reader"})
+        self.live: LiveVerification | None = None
+
+    def start_live(self, folder: Path, tell: Callable[[str], None]) -> None:
+        """Let Spark read along from the first record on, where the scenario names it as a witness."""
+        if "spark" not in self._scenario.verify.witnesses:
+            return
+        from harness.spark.job import Job
+        from harness.spark.live import LiveVerification
+
+        job = Job(
+            kind="stream", bootstrap=self._bootstrap, windows=freeze(self._bootstrap, self._topics),
+            folder=str(folder), run=self._run,
+        )  # fmt: skip
+        os.environ[processes.SUPERVISED] = "1"  # its driver is found, and ended, like every other client
+        self.live = LiveVerification(job, tell)
+        self.live.start()
+
+    def stop_live(self) -> None:
+        """End Spark's driver, whatever it is doing."""
+        if self.live is not None:
+            self.live.kill()
 
     def judge(self, limits: list[Limit], tell: Callable[[str], None]) -> tuple[ExitCode, Judgement]:
         """Observe, store, check; what can be redone offline with `eos check`."""
-        topics = sorted({w.topic for w in self._scenario.workload if w.kind != "reader"})
         for witness in self._scenario.verify.witnesses:
-            tell(f"reading {', '.join(topics)} back ({witness})")
-            _WITNESSES[witness](self, topics)
+            tell(f"reading {', '.join(self._topics)} back ({witness})")
+            _WITNESSES[witness](self, self._topics)
         self._consumed()
         self._directory.write("limits.json", limits)
         return check_run(self._directory.path)
@@ -68,6 +97,16 @@ class Verification:
         seen = observe_topics(self._bootstrap, topics, self._run, witness="reader", limit_s=READ_LIMIT_S)
         observation.save(seen, self._directory.observations / "reader")
 
+    def _spark(self, topics: list[str]) -> None:
+        if self.live is None:
+            return  # the run ended before Spark was started: that this witness is missing is told by coverage
+        seen = self.live.finish(freeze(self._bootstrap, topics))
+        observation.save(seen, self._directory.observations / "spark")
+        logs = self._directory.path / "logs"
+        logs.mkdir(exist_ok=True)
+        for name in ("driver.log", "progress.jsonl"):
+            shutil.copy(self.live.folder / name, logs / f"spark-{name}")
+
     def _raw_log(self, topics: list[str]) -> None:
         led_by = leaders(self._bootstrap, topics)
         windows = freeze(self._bootstrap, topics)
@@ -79,4 +118,4 @@ class Verification:
         observation.save(seen, self._directory.observations / "raw-log")
 
 
-_WITNESSES = {"reader": Verification._reader, "raw-log": Verification._raw_log}
+_WITNESSES = {"spark": Verification._spark, "reader": Verification._reader, "raw-log": Verification._raw_log}

@@ -10,6 +10,7 @@ from harness.cluster.cluster import Cluster
 from harness.events import ClientEnded, Progress
 from harness.history import HistoryWriter
 from harness.run.fleet import Fleet
+from harness.run.verify import Verification
 
 EVERY_S = 1.0
 
@@ -23,6 +24,7 @@ class Watch:
         fleet: Fleet,
         history: HistoryWriter,
         tell: Callable[[Progress | ClientEnded], None],
+        verification: Verification,
     ) -> None:
         self.phase = ""
         self.active: list[str] = []
@@ -31,6 +33,7 @@ class Watch:
         self._fleet = fleet
         self._history = history
         self._tell = tell
+        self._verification = verification
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="watch", daemon=True)
         self._acknowledged = 0
@@ -79,9 +82,20 @@ class Watch:
                 in_flight=totals.in_flight,
                 active=list(self.active),
                 lso_lag=self._sample(),
+                spark=self._spark(),
             )
         )
         self._acknowledged, self._looked_at = totals.acknowledged, now
+
+    def _spark(self) -> str:
+        """What Spark has counted so far; a driver that died is started again from its checkpoint."""
+        live = self._verification.live
+        if live is None:
+            return ""
+        if not self._over.is_set():
+            live.watch()
+        said = live.progress(ask_brokers=False)
+        return f"{said.records} read, {said.duplicates} duplicates" if said else "starting"
 
     def _sample(self) -> int | None:
         """Note where every partition ends; None while no broker can say."""

@@ -1,7 +1,4 @@
-"""Reads a scenario file, strictly.
-
-An error names the file, the line and the key, says what was found and what is allowed.
-"""
+"""Reads a scenario file, strictly: an error names file, line and key, what was found and what is allowed."""
 
 from __future__ import annotations
 

@@ -15,6 +15,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+# In the environment of every process that the harness starts to outlive a command. A user who looks at a
+# log has the same path in the command line, and must not be taken for one of ours.
+SUPERVISED = "EOS_SUPERVISED"
+
 
 class ProcessState(StrEnum):
     """What the operating system says of a process."""
@@ -48,7 +52,8 @@ def start_supervised(command: Sequence[str], folder: Path, environment: dict[str
     )
     subprocess.run(
         ["sh", "-c", script, "eos-supervisor", str(folder), *command],
-        env=environment, start_new_session=True, check=True, timeout=30,
+        env=(os.environ if environment is None else environment) | {SUPERVISED: "1"},
+        start_new_session=True, check=True, timeout=30,
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     from harness.waits import wait_until
@@ -104,14 +109,26 @@ def send(pid: int, mark: str, what: signal.Signals) -> bool:
 
 
 def find(mark: str) -> list[Found]:
-    """Every live process whose command line carries `mark`, this one excepted."""
+    """Every live process of ours whose command line carries `mark`, this one excepted."""
     if Path("/proc/self").exists():
         pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
     else:
         listed = subprocess.run(["ps", "-axo", "pid="], capture_output=True, text=True, check=True)
         pids = [int(line) for line in listed.stdout.split()]
     found = [Found(pid, command_of(pid)) for pid in pids if pid != os.getpid()]
-    return [f for f in found if mark in f.command and state_of(f.pid, mark) is not ProcessState.GONE]
+    return [
+        f
+        for f in found
+        if mark in f.command and state_of(f.pid, mark) is not ProcessState.GONE and _is_ours(f.pid)
+    ]
+
+
+def _is_ours(pid: int) -> bool:
+    """Whether the harness started this process; where no environment can be read the mark alone decides."""
+    try:
+        return f"{SUPERVISED}=1".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except (FileNotFoundError, ProcessLookupError):
+        return not Path("/proc/self").exists()
 
 
 def end_all(mark: str) -> None:

@@ -1,0 +1,46 @@
+"""Everything that a second run would have to be the same as: versions, images, machine, state of the code."""
+
+from __future__ import annotations
+
+import platform
+import subprocess
+from importlib.metadata import version
+from typing import Any
+
+from harness import __version__
+from harness.cluster.cluster import Cluster
+from harness.cluster.settings import KAFKA_VERSION
+from harness.provision.java import find_java
+from harness.provision.paths import checkout_dir
+
+
+def environment(cluster: Cluster) -> dict[str, Any]:
+    """Everything that a second run would have to be the same as."""
+    import confluent_kafka
+
+    return {
+        "harness": __version__,
+        "git": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
+        "kafka": KAFKA_VERSION,
+        "confluent_kafka": confluent_kafka.__version__,
+        "librdkafka": confluent_kafka.libversion()[0],
+        "kafka_python": version("kafka-python"),
+        "python": platform.python_version(),
+        "java": find_java().version,
+        "system": platform.platform(),
+        "backend": cluster.record.backend,
+        "profile": cluster.record.profile,
+        "cluster_id": cluster.record.cluster_id,
+        "images": cluster.record.images,
+    }
+
+
+def _git(*arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(checkout_dir()), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=10,
+        check=False,
+    )
+    return done.stdout.strip() if done.returncode == 0 else ""
