@@ -56,6 +56,7 @@ def write(bootstrap: str, topic: str, records: int) -> None:
             for value in lane.batch(at, share, txn, "a" if aborted else "c"):
                 producer.produce(topic, value, partition=partition)
             producer.poll(0)
+        producer.flush(120)  # what was only queued would be dropped by an abort, and never aborted
         (producer.abort_transaction if aborted else producer.commit_transaction)(120)
         committed += 0 if aborted else share * PARTITIONS
         txn, at = txn + 1, at + share

@@ -56,6 +56,8 @@ class Traffic:
                 self.producer.produce(self.topic, value, partition=lane)
                 self.records += 1
             self.producer.poll(0)
+        # Aborted records must have reached the log, or there is nothing to be seen too much.
+        assert self.producer.flush(60) == 0
         f = "abort" if aborted else "commit"
         (self.producer.abort_transaction if aborted else self.producer.commit_transaction)(60)
         self.aborted += aborted
