@@ -113,3 +113,12 @@ def test_the_highest_sequence_is_carried_over_batches() -> None:
     assert [a.tolist() for a in highest.before(ints(2, 1, 1), ints(3, 6, 8), ints(20, 21, 22))] == [
         [9, 7, 7], [11, 12, 12]
     ]  # fmt: skip
+
+
+def test_a_lane_that_goes_on_in_another_partition_is_two_runs() -> None:
+    values = LaneEncoder(RUN, 0, 0).batch(0, 6)
+    log = Log(2, [(i // 3, i % 3, value) for i, value in enumerate(values)])
+    found = by_words(log, 100)
+    assert found.words["partition"].tolist() == [0, 1]
+    assert found.words["n"].tolist() == [3, 3]
+    assert_same(found, *reference(log))
