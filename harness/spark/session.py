@@ -78,7 +78,8 @@ def start_session(
     from harness.spark.archive import share_options
 
     jars = ensure_jars(report, "spark")
-    options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true"]
+    # Spark matches a query's whole text with recursive patterns: a dozen topics overflow the usual stack.
+    options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", "-Xss8m"]
     if is_local(master):
         options += share_options(report)
     return build_session(name, settings_for(master, jars, options, overrides))
