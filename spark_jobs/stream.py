@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from harness.observation import Observation, Window
 from spark_jobs.account import Account
@@ -56,7 +56,7 @@ class Stream:
         self.segments = segments
         self.live = Live()
         self._next: int | None = None
-        self._progress: IO[str] = (segments.folder / "progress.jsonl").open("a", buffering=1)
+        self._progress = segments.folder / "progress.jsonl"
         self._told = -1
 
     def batch(self, frame: DataFrame, number: int) -> None:
@@ -124,7 +124,8 @@ class Stream:
     def tell(self, what: str, **more: Any) -> None:
         """Write one line for who watches."""
         line = {"what": what, "wall": time.time_ns(), "mono": time.monotonic_ns(), **more}
-        self._progress.write(json.dumps(line) + "\n")
+        with self._progress.open("a") as out:
+            out.write(json.dumps(line) + "\n")
 
     def last_pass(self, frozen: Sequence[Window]) -> Observation:
         """Read from the last committed batch to the frozen ends, and close the account."""
