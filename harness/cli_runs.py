@@ -155,6 +155,30 @@ def diagram(directory: Path, transactional_id: str | None, first: float, last: f
         click.echo(path)
 
 
+@click.command(
+    epilog="Example:  eos verify --bootstrap localhost:9092 --topic orders --ledger runs/mine/latest"
+)
+@click.option("--bootstrap", required=True, help="Brokers of a listener that no fault touches.")
+@click.option("--topic", "topics", required=True, multiple=True, help="What to read; may be given again.")
+@click.option("--ledger", type=click.Path(path_type=Path), help="The run that wrote them, by its directory.")
+@click.option("--master", help="Where Spark runs, such as spark://host:7077.  [default: this machine]")
+def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master: str | None) -> None:
+    """Let Spark read topics, read_committed to their frozen ends, and say what is wrong with them.
+
+    Without a ledger it says what the records alone tell (holes, duplicates, order, records that were meant
+    to be aborted), and what it could not check.
+    """
+    from harness.spark.session import DEFAULT_MASTER
+    from harness.spark.telling import exit_code_of, tell
+    from harness.spark.verify import verify_topics
+    from harness.store import RunDirectory
+
+    history = RunDirectory.open(ledger).histories if ledger else None
+    found = verify_topics(bootstrap, topics, history=history, master=master or DEFAULT_MASTER, report=report)
+    click.echo("\n".join(tell(found)))
+    sys.exit(exit_code_of(found))
+
+
 class Where(NamedTuple):
     """What a run is executed on, and what becomes of it."""
 
@@ -190,4 +214,4 @@ def _seed(seed: int | None) -> int:
     return random.SystemRandom().randrange(1_000_000) if seed is None else seed
 
 
-COMMANDS = (list_, plan, run, check, demo, diagram)
+COMMANDS = (list_, plan, run, check, verify, demo, diagram)
