@@ -8,7 +8,7 @@ BACKEND ?= auto
 # more arguments for pytest, for example PYTEST_ARGS="-k jitter --keep"
 PYTEST_ARGS ?=
 
-.PHONY: help demo test soak test-unit lint up down doctor venv clean mutants \
+.PHONY: help demo test soak test-unit lint up down doctor venv clean mutants spark-archive \
         bench-startup bench-checker bench-tap bench-verify bench-producers
 
 help: ## print this list
@@ -56,6 +56,9 @@ bench-verify: $(VENV)/.ready ## measure Spark's verification against a bare coun
 
 bench-producers: $(VENV)/.ready ## measure what identity and history cost a producer
 	@$(BIN)/python -m harness.bench.producers
+
+spark-archive: $(VENV)/.ready ## make the class archive that starts Spark faster, once (minutes)
+	@$(BIN)/python -m harness.spark.archive
 
 mutants: $(VENV)/.ready ## weaken every check in turn and see a test go red (part of a soak)
 	@$(BIN)/python -m harness.mutants

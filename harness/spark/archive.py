@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from harness.provision.jars import ensure_jars
+from harness.provision.jars import class_path, ensure_jars
 from harness.provision.java import find_java
 from harness.provision.paths import cache_dir
 from harness.spark.session import SPARK_VERSION
@@ -34,18 +34,23 @@ def archive_path(jars: list[Path]) -> Path:
     return cache_dir() / "spark" / f"classes-{key}.jsa"
 
 
-def share_options(report: Callable[[str], None]) -> list[str]:
-    """JVM options that use the archive, which is made first if there is none."""
+def share_options() -> list[str]:
+    """JVM options that use the archive where it was made; a session starts without it too, only later."""
+    path = archive_path(class_path("spark"))
+    return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", *_QUIET] if path.exists() else []
+
+
+def make_archive(report: Callable[[str], None]) -> Path:
+    """Make the archive if there is none: never on the way to a verdict, because it takes a minute or more."""
     path = archive_path(ensure_jars(report, "spark"))
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        # A lock of its own: whoever fetches jars meanwhile need not wait for this.
-        with (path.parent / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            if not path.exists():
-                report("preparing Spark's class archive (once)")
-                _train(path)
-    return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", *_QUIET]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A lock of its own: whoever fetches jars meanwhile need not wait for this.
+    with (path.parent / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not path.exists():
+            report("preparing Spark's class archive, once for this virtual environment")
+            _train(path)
+    return path
 
 
 def _train(path: Path) -> None:
@@ -60,3 +65,7 @@ def _train(path: Path) -> None:
         if done.returncode != 0 or not made.exists():
             raise RuntimeError(f"training of Spark's class archive failed:\n{done.stderr[-2000:]}")
         made.replace(path)
+
+
+if __name__ == "__main__":
+    make_archive(print)

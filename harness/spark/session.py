@@ -81,7 +81,7 @@ def start_session(
     # Spark matches a query's whole text with recursive patterns: a dozen topics overflow the usual stack.
     options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", "-Xss8m"]
     if is_local(master):
-        options += share_options(report)
+        options += share_options()
     return build_session(name, settings_for(master, jars, options, overrides))
 
 

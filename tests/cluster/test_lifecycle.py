@@ -56,7 +56,8 @@ def test_a_harness_killed_amid_a_fault_is_cleaned_up_by_heal(
         assert injector.stdout is not None
         assert injector.stdout.readline() == "injected\n"
         injector.send_signal(signal.SIGKILL)
-    assert cluster.ailments()
+    # A cut between idle brokers ails nobody for a while; that it is there is told by the links themselves.
+    assert cluster.ailments() or cluster.links.open_to("kafka-1", ["kafka-2"]) == {"kafka-2": False}
     assert len(unhealed(cluster.state)) == 1
     assert "not healed" in eos("doctor", state=cluster.state.path).stdout
 

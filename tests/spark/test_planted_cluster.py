@@ -109,7 +109,7 @@ def test_batch_raises_no_false_alarm(spark: SparkSession, clean: Planted) -> Non
     assert found.spark_findings == {}
 
 
-@pytest.mark.parametrize("most", [3000, 20_000])
+@pytest.mark.parametrize("most", [3000, pytest.param(20_000, marks=pytest.mark.soak)])
 def test_stream_finds_what_batch_finds(
     spark: SparkSession, flawed: Planted, clean: Planted, tmp_path: Path, most: int
 ) -> None:

@@ -13,7 +13,8 @@ from harness.spark.live import run_batch
 from harness.spark.standalone import standalone
 from tests.spark.planting import make, write
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+# Three JVMs of Spark beside seven of Kafka: for a long run.
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.soak]
 
 
 def test_two_worker_processes_find_what_one_process_finds(cluster: Cluster, tmp_path: Path) -> None:
