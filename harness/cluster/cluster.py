@@ -10,6 +10,7 @@ from harness.cluster.backend import Backend, Capability
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, Ports
 from harness.cluster.netlinks import NetLinks
 from harness.cluster.nodes import Condition, Node
+from harness.cluster.settings import SESSION_TIMEOUT_MS
 from harness.cluster.state import ClusterRecord, State
 from harness.errors import CapabilityError, HarnessError, UsageError
 from harness.waits import wait_until
@@ -226,7 +227,8 @@ class Cluster:
                 if p.leader < 0 or set(p.isr) != set(p.replicas)
             ][:3]
         quorum = self.admin.quorum()
-        if lagging := [v for v, end in quorum.voter_log_ends.items() if end < quorum.high_watermark]:
+        # A voter is behind for a moment with every record; one that stays behind does not follow.
+        if lagging := [voter for voter, ms in quorum.behind_ms.items() if ms > SESSION_TIMEOUT_MS]:
             found.append(f"controllers {lagging} lag behind the quorum")
         return found
 

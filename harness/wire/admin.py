@@ -39,12 +39,14 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Quorum:
-    """The controllers' quorum: its leader, epoch and each voter's log end offset."""
+    """The controllers' quorum: its leader, epoch, and how far each voter is."""
 
     leader: int
     epoch: int
     high_watermark: int
     voter_log_ends: Mapping[int, int]
+    # For how long each voter has not had everything that the leader had.
+    behind_ms: Mapping[int, int]
 
 
 @dataclass(frozen=True)
@@ -165,7 +167,10 @@ class Admin:
         state = answer.topics[0].partitions[0]
         _check("quorum", state.error_code)
         ends = {voter.replica_id: voter.log_end_offset for voter in state.current_voters}
-        return Quorum(state.leader_id, state.leader_epoch, state.high_watermark, ends)
+        caught_up = {voter.replica_id: voter.last_caught_up_timestamp for voter in state.current_voters}
+        latest = max(caught_up.values())
+        behind = {voter: latest - at for voter, at in caught_up.items()}
+        return Quorum(state.leader_id, state.leader_epoch, state.high_watermark, ends, behind)
 
     def create_topic(
         self, name: str, placement: Sequence[Sequence[int]], settings: Mapping[str, str] | None = None

@@ -125,9 +125,11 @@ def test_logs_of_a_node(cluster: Cluster) -> None:
 def cycle(state: State, backend: str) -> None:
     """Up, a look, down, and nothing is left."""
     cluster, started = lifecycle.up(state, backend, "quick", lambda _: None)  # type: ignore[arg-type]
-    assert started
-    assert cluster.ailments() == []
-    assert lifecycle.down(state)
+    try:
+        assert started
+        assert cluster.ailments() == []
+    finally:
+        assert lifecycle.down(state)
     assert cluster.backend.leftovers() == []
     assert sorted(path.name for path in state.path.iterdir()) == ["lock"]
 
