@@ -108,8 +108,10 @@ def test_a_run_that_is_ended_early_leaves_nothing_and_can_be_read(
     assert unhealed(cluster.state) == []
     cluster.wait_healthy()
     code, _ = check_run(tmp_path / "demo" / "latest")
-    # Its plan was not carried out, or nothing was read back: whatever is said of it, it is not valid.
-    assert code is ExitCode.UNKNOWN
+    # After Ctrl-C what there is was read back: valid, if every planned fault had been injected by then.
+    # After SIGKILL nobody read anything back: whatever is said of it, it is not valid.
+    allowed = (ExitCode.UNKNOWN, ExitCode.VALID) if how is signal.SIGINT else (ExitCode.UNKNOWN,)
+    assert code in allowed
 
 
 def left_behind(cluster: Cluster) -> list[str]:
