@@ -80,7 +80,8 @@ class Run:
             started=started,
             environment=environment(cluster),
         )
-        self.directory = RunDirectory.create(root, info)
+        # Whole, because clients work in folders of their own.
+        self.directory = RunDirectory.create(root.resolve(), info)
         self.directory.write("scenario.json", msgspec.to_builtins(self._scenario, enc_hook=plain))
         self.directory.write("plan.json", msgspec.to_builtins(self._plan, enc_hook=plain))
         self._info = info
