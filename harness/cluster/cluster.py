@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from typing import Literal
 
 from harness.cluster.backend import Backend, Capability
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, Ports
@@ -244,8 +245,18 @@ class Cluster:
 
         wait_until(healthy, limit, "the cluster to be healthy", every=0.1)
 
+    def _coordinated(self, kind: Literal["group", "transaction"]) -> bool:
+        try:
+            return self.admin.coordinator(kind, "eos-health") > 0
+        except (OSError, EOFError):
+            return False
+
     def wait_transactions_possible(self, limit: float = HEALTHY_LIMIT_S) -> None:
-        """Wait until both coordinators serve: their topics exist only once somebody asked."""
-        wait_until(lambda: self.admin.coordinator("group", "eos-health"), limit, "a group coordinator")
+        """Wait until both coordinators serve: their topics exist only once somebody asked for both."""
+        wait_until(
+            lambda: all([self._coordinated("group"), self._coordinated("transaction")]),
+            limit,
+            "a group coordinator and a transaction coordinator",
+        )
         what = "a transaction coordinator to hand out a producer id"
         wait_until(lambda: self.admin.init_producer_id("eos-health")[1] >= 0, limit, what)

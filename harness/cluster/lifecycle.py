@@ -132,8 +132,9 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
     report(f"starting 3 controllers, 3 brokers and Toxiproxy ({backend.name}, {record.profile})")
     backend.start()
     cluster = Cluster(state, record, backend)
+    cluster.wait_healthy()  # first: coordinators that are asked for too early slow the brokers' own start
     cluster.wait_transactions_possible()
-    cluster.wait_healthy()  # last, so that it covers the coordinators' own topics
+    cluster.wait_healthy()  # last: the coordinators' own topics are there now
     state.save(msgspec.structs.replace(record, whole=True))
     return cluster
 
