@@ -193,6 +193,7 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
     from harness.cluster import lifecycle
     from harness.plan import draw
     from harness.report.console import Console
+    from harness.report.recorder import Recorder
     from harness.run import Run
     from harness.scenario import find, load
 
@@ -203,7 +204,10 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
     try:
         for entry in loaded.fault:
             cluster.require(entry.capability)
-        return Run(cluster, loaded, drawn, where.runs, [Console()]).execute()
+        run = Run(cluster, loaded, drawn, where.runs, [Console()])
+        with Recorder(run.directory.path) as recorder:
+            run.listen(recorder)
+            return run.execute()
     finally:
         if started and not where.keep:
             report("removing the cluster that was started for this run (--keep leaves it up)")

@@ -144,10 +144,7 @@ class ProcessBackend:
 
     def destroy(self) -> None:
         """Kill whatever carries this state directory in its command line, and remove the data."""
-        mark = f"{self._state.nodes}/"
-        for found in processes.find(mark):
-            processes.send(found.pid, mark, signal.SIGKILL)
-        wait_until(lambda: not processes.find(mark), 10, f"the processes of {mark} to end")
+        processes.end_all(f"{self._state.nodes}/")
         shutil.rmtree(self._state.nodes, ignore_errors=True)
 
     @property

@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,7 +21,6 @@ import msgspec
 from harness.cluster.settings import Profile
 from harness.errors import RefusedError, UsageError
 from harness.provision.paths import checkout_dir
-from harness.waits import wait_until
 from harness.wire import processes
 
 BackendName = Literal["compose", "process"]
@@ -65,9 +63,7 @@ class State:
 
     def end_clients(self) -> None:
         """SIGKILL every client that is left of a run, and remove their folders."""
-        for found in processes.find(self.client_mark):
-            processes.send(found.pid, self.client_mark, signal.SIGKILL)
-        wait_until(lambda: not processes.find(self.client_mark), 10, "clients to end")
+        processes.end_all(self.client_mark)
         shutil.rmtree(self.path / "clients", ignore_errors=True)
 
     @property

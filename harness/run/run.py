@@ -68,7 +68,7 @@ class Run:
         self._cluster = cluster
         self._scenario = scoped(scenario, self.run)
         self._plan = scoped_plan(plan, self.run)
-        self._listeners = listeners
+        self._listeners = list(listeners)
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._stop = threading.Event()
@@ -87,6 +87,10 @@ class Run:
         self._info = info
         self._verification = Verification(cluster, self._scenario, self.directory, self.run)
 
+    def listen(self, listener: Listener) -> None:
+        """Tell one more listener, such as one that writes into the run's own directory."""
+        self._listeners.append(listener)
+
     def execute(self) -> Outcome:
         """Go through the phases; heal, stop the clients and judge whatever the way out."""
         info = self._info
@@ -104,10 +108,6 @@ class Run:
             ):  # fmt: skip
                 limits = self._phases(journal, observer)
             return self._verify(limits)
-
-    def interrupt(self) -> None:
-        """End the run early: heal, verify what there is."""
-        self._stop.set()
 
     def _phases(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
         fleet = Fleet(
