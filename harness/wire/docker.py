@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import subprocess
 import tarfile
 import tempfile
@@ -32,6 +33,7 @@ def engine_problem() -> str | None:
     from docker.errors import DockerException
 
     try:
+        _knock()
         client = docker.from_env(timeout=5)
         client.ping()
         client.close()
@@ -41,6 +43,17 @@ def engine_problem() -> str | None:
         return "there is no docker command on PATH"
     said = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False)
     return None if said.returncode == 0 else "the docker compose plugin is missing"
+
+
+def _knock() -> None:
+    """Fail early where nobody listens: docker-py leaves its socket open when a Unix socket refuses it."""
+    from docker.context import ContextAPI
+
+    address = os.environ.get("DOCKER_HOST") or ContextAPI.kwargs_from_context().get("base_url", "")
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(5)
+            probe.connect(address.removeprefix("unix://"))
 
 
 def engine_version() -> str:
