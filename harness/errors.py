@@ -35,7 +35,7 @@ class HarnessError(Exception):
     exit_code = ExitCode.UNKNOWN
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
+        super().__init__(message, hint)  # both: else it could not come back from another process
         self.message = message
         self.hint = hint
 

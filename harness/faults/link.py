@@ -77,12 +77,18 @@ class Jitter(ToxicFault):
         return {"slower_ms": measured, "before_ms": memory["slower_ms"]}
 
     def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:
-        """On each link that nothing else hits some round trip is quicker than the delay would let it be."""
+        """On each link that nothing else hits some round trip is quicker than the delay would let it be.
+
+        One is enough, and a busy machine may take several tries to give it.
+        """
         shortest_delay = max(self.latency_ms - self.jitter_ms, self.latency_ms / 2)
         for link in untouched(cluster, names):
-            quickest = min(_slower_ms(cluster, link))
-            if quickest >= shortest_delay:
-                raise HealError(f"{link.proxy} is still {quickest:.1f} ms slower than DIRECT", HINT)
+            seen = _slower_ms(cluster, link)
+            while min(seen) >= shortest_delay:
+                if len(seen) >= _MOST_PROBES:
+                    said = f"{min(seen):.1f} ms slower than DIRECT (least of {len(seen)})"
+                    raise HealError(f"{link.proxy} is still {said}", HINT)
+                seen += _slower_ms(cluster, link)
         return super().health(cluster, names, memory)
 
 

@@ -38,6 +38,11 @@ class HistoryFile:
         """The client's name, which is the file's."""
         return self.path.stem
 
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        return self.path.stat().st_size if self._data is None else len(self._data)
+
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[Block]:
         """Yield the whole lines in blocks; a last line without its newline is kept apart in `torn`."""
         self.lines, self.torn = 0, None

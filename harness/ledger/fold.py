@@ -23,15 +23,15 @@ from harness.ledger.model import (
     Ledger,
     Ownership,
 )
-from harness.ledger.scan import ABANDON, COMMIT, INFO, NO_ANSWER, OK, SEND, Scan, scan
+from harness.ledger.scan import ABANDON, COMMIT, INFO, NO_ANSWER, OK, SEND, Scan
+from harness.ledger.together import scans
 from harness.observation import Ints
 
 
 def fold(histories: Iterable[HistoryFile]) -> Ledger:
     """Fold the histories of one run; the order of the files makes no difference to any fate."""
     ledger = Ledger()
-    for history in histories:
-        scanned = scan(history)
+    for scanned in scans(list(histories)):
         ledger.add_client(scanned)
         _fold_file(ledger, scanned)
         # The columns of this file are folded: only what later checks read is kept.

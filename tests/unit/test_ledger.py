@@ -192,3 +192,16 @@ def test_columns_are_the_same_whatever_the_block_size(monkeypatch: pytest.Monkey
 
     assert intervals(pieces) == intervals(whole)
     assert np.array_equal(pieces.groups.ask_line, whole.groups.ask_line)
+
+
+def test_files_read_side_by_side_give_the_same_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [history(COMMIT, {"type": "ok", "f": "commit", "op": 0}), other_client()]
+    in_turn = fold(files)
+    monkeypatch.setattr("harness.ledger.together.WORTH_BYTES", 0)
+    side_by_side = fold(files)
+
+    assert intervals(side_by_side) == intervals(in_turn)
+    assert side_by_side.clients[0].producers == in_turn.clients[0].producers
+    with pytest.raises(UsageError, match=r"p3\.jsonl:3: not a history line") as caught:
+        fold([*files, history({"type": "thought"}, name="p3")])
+    assert "damaged" in caught.value.hint
