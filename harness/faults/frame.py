@@ -100,7 +100,9 @@ class _FrameFault:
             matched = seen[0].matched if seen[0] else 0
             raise NoBiteError(f"{error.message} ({matched} frames matched)", _HINT) from error
         assert seen[0] is not None
-        return {"matched": seen[0].matched, "hits": [msgspec.to_builtins(hit) for hit in seen[0].hits]}
+        hits = seen[0].hits
+        told = [f"{self.api} of {hit.client_id} at broker {hit.broker} {hit.did}" for hit in hits]
+        return {"told": told, "matched": seen[0].matched, "hits": [msgspec.to_builtins(hit) for hit in hits]}
 
     def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
         """The tap knows the rule no more, and every broker that lives answers through it."""

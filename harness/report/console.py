@@ -61,7 +61,7 @@ class Console:
         text = str(event)
         match event:
             case Started():
-                found = ", ".join(f"{k} {v}" for k, v in event.environment.items() if v and k != "images")
+                found = ", ".join(f"{k} {_words(v)}" for k, v in event.environment.items() if v)
                 text = f"{event.scenario}, seed {event.seed}, run {event.run}\n{event.directory}\n{found}"
             case Phase():
                 text = f"== {event.name}" + (f": {event.detail}" if event.detail else "")
@@ -88,7 +88,13 @@ class Console:
 
 
 def _flat(measured: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {_words(value)}" for name, value in measured.items())
+    """What was measured, in a line; lists of whole objects are for the files of the run."""
+    shown = {name: value for name, value in measured.items() if not _objects(value)}
+    return ", ".join(f"{name} {_words(value)}" for name, value in shown.items())
+
+
+def _objects(value: object) -> bool:
+    return isinstance(value, list) and any(isinstance(one, dict) for one in value)
 
 
 def _words(value: object) -> str:

@@ -21,7 +21,6 @@ import msgspec
 from harness.checker.run import describe
 from harness.checker.verdict import Judgement, Limit
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import Listener as Door
 from harness.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError
 from harness.events import Event, Listener, Phase, Started
 from harness.events import Verdict as VerdictEvent
@@ -33,6 +32,7 @@ from harness.run.environment import environment
 from harness.run.faults import Faults
 from harness.run.fleet import Fleet
 from harness.run.scope import scoped, scoped_plan
+from harness.run.tapping import Tapping
 from harness.run.verify import Verification, expectation
 from harness.run.watch import Watch
 from harness.scenario import Scenario
@@ -42,8 +42,6 @@ from harness.waits import wait_until
 
 # Beyond the longest transaction: the coordinator's look every second, and the markers.
 DRAIN_EXTRA_S = 30.0
-# Faults of single frames carry it in their names, and need the wire tap.
-FRAME_SUFFIX = "_frame"
 
 
 @dataclass(frozen=True)
@@ -116,6 +114,7 @@ class Run:
         )  # fmt: skip
         watch = Watch(self._cluster, fleet, observer, self._tell, self._verification)
         faults = Faults(self._cluster, fleet, journal, watch, self._tell)
+        tapping = Tapping(self._cluster, self._scenario, self.directory)
         planned = len(self._plan.steps) + len(self._plan.throughout)
         # A run that ends early has injected less than it promised here, and cannot be valid.
         self.directory.write(
@@ -126,7 +125,7 @@ class Run:
         try:
             for topic, partitions in fleet.topics.items():
                 self._cluster.create_topic(topic, partitions)
-            self._start_tap(fleet)
+            tapping.start(fleet)
             self._verification.start_live(fleet.folder / "spark", lambda text: self._phase("spark", text))
             fleet.start()
             watch.start()
@@ -151,16 +150,8 @@ class Run:
         self._heal(faults)
         self._phase("drain", "clients finish what is in flight", watch)
         self._drain(fleet, watch)
+        tapping.stop(fleet)
         return [*limits, *self._progress_limits(watch)]
-
-    def _start_tap(self, fleet: Fleet) -> None:
-        """Send the clients through the wire tap where the scenario has faults of single frames."""
-        if not any(entry.fault.endswith(FRAME_SUFFIX) for entry in self._scenario.fault):
-            return
-        from harness.tap.client import ensure_tap
-
-        ensure_tap(self._cluster).log_to(self.directory.path)
-        fleet.listener = Door.TAPPED
 
     def _heal(self, faults: Faults) -> None:
         """Heal what is injected; what will not heal that way is healed from what can be seen."""

@@ -9,6 +9,9 @@ import msgspec
 from harness.plan import Plan, Step
 from harness.scenario import FaultEntry, Scenario, Workload
 
+# Parameters of a frame fault that name what belongs to one run.
+_SELECTORS = ("topic", "transactional_id")
+
 
 def scoped(scenario: Scenario, run: str) -> Scenario:
     """The scenario with every topic, group and transactional id marked by the run, in its targets too."""
@@ -29,13 +32,17 @@ def _workload(workload: Workload, run: str) -> Workload:
 
 
 def scoped_entry(entry: FaultEntry, run: str) -> FaultEntry:
-    """An injection whose target names this run's topic, group or transactional id."""
+    """An injection whose target and selectors name this run's topic, group or transactional id."""
     target = re.sub(
         r"^(leader_of|txn_coordinator|group_coordinator)\(\s*([^,)\s]+)",
         lambda match: f"{match[1]}({match[2]}.{run}",
         entry.target,
     )
-    return msgspec.structs.replace(entry, target=target)
+    selected = {
+        name: f"{value}.{run}" if name in _SELECTORS and value else value
+        for name, value in entry.parameters.items()
+    }
+    return msgspec.structs.replace(entry, target=target, parameters=selected)
 
 
 def scoped_plan(plan: Plan, run: str) -> Plan:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import msgspec
 
 from harness.checker.model import ANOMALIES
 from harness.cluster.targets import Target
-from harness.errors import UsageError
+from harness.errors import HarnessError, UsageError
 from harness.faults.catalogue import CLIENT_FAULTS, FAULTS
 from harness.scenario.model import (
     USED_BY,
@@ -27,15 +26,10 @@ from harness.scenario.model import (
     Verify,
     Workload,
 )
+from harness.scenario.parameters import in_units_of, make_fault, missing_parameter, parameters_of
 from harness.units import Duration, Rate, Size, Span
 
 SHIPPED = Path(__file__).resolve().parents[1] / "scenarios"
-# A parameter of a fault is written with its unit; its field carries the unit that the fault counts in.
-_PARAMETER_UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {
-    "_ms": (Duration, 1000),
-    "_us": (Duration, 1_000_000),
-    "_kb_s": (Rate, 0.001),
-}
 
 
 def shipped() -> list[Path]:
@@ -170,7 +164,7 @@ class _Loader:
         if not isinstance(name, str) or (name not in FAULTS and name not in CLIENT_FAULTS):
             hint = _nearest(str(name), [*FAULTS, *CLIENT_FAULTS], "faults are")
             raise self._fail(f"fault[{index}].fault", f"{name!r} is not a fault", hint)
-        allowed = {} if name in CLIENT_FAULTS else _parameters_of(name)
+        allowed = {} if name in CLIENT_FAULTS else parameters_of(name)
         parameters = {}
         for key in [key for key in entry if key not in known]:
             if key not in allowed:
@@ -183,13 +177,10 @@ class _Loader:
         entry["parameters"] = parameters
 
     def _parameter(self, key: str, field: str, value: object) -> object:
-        for suffix, (unit, factor) in _PARAMETER_UNITS.items():
-            if field.endswith(suffix):
-                try:
-                    return round(unit.parse(value) * factor)
-                except ValueError as error:
-                    raise self._fail(key, str(error), f"write it with its unit: {unit.allowed}") from None
-        return value
+        try:
+            return in_units_of(field, value)
+        except ValueError as error:
+            raise self._fail(key, str(error), "write it with its unit, such as 50ms or 1MiB/s") from None
 
     def _check_header(self, scenario: Scenario) -> None:
         header = scenario.scenario
@@ -244,13 +235,22 @@ class _Loader:
                 Target.parse(entry.target)
             except UsageError as error:
                 raise self._fail(f"{place}.target", error.message, error.hint) from None
-            make_fault(entry)
+            self._check_parameters(entry, place)
         if entry.throughout and entry.at is not None:
             raise self._fail(
                 f"{place}.at", "a fault that lasts throughout has no time", "remove at or throughout"
             )
         if entry.weight <= 0:
             raise self._fail(f"{place}.weight", f"{entry.weight} is not above 0", "remove the entry instead")
+
+    def _check_parameters(self, entry: FaultEntry, place: str) -> None:
+        if missing := missing_parameter(entry):
+            hint = f"{entry.fault} takes {', '.join(parameters_of(entry.fault))}"
+            raise self._fail(f"{place}.{missing}", f"{entry.fault} needs {missing}", hint)
+        try:
+            make_fault(entry)
+        except HarnessError as error:
+            raise self._fail(place, error.message, error.hint) from None
 
     def _check_pipelines(self, scenario: Scenario) -> None:
         written = {w.topic for w in scenario.workload if w.kind != "reader"}
@@ -268,20 +268,6 @@ class _Loader:
 def _nearest(found: str, allowed: list[str], intro: str) -> str:
     near = difflib.get_close_matches(found, allowed, 1)
     return (f"did you mean {near[0]}? " if near else "") + f"{intro} {', '.join(allowed) or 'none'}"
-
-
-def make_fault(entry: FaultEntry) -> Any:
-    """The fault of an entry, with its parameters."""
-    return FAULTS[entry.fault](**entry.parameters)
-
-
-def _parameters_of(fault: str) -> dict[str, str]:
-    """The parameters of a fault as they are written, and the fields that they set."""
-    names = {}
-    for field in fields(FAULTS[fault]):
-        suffix = next((s for s in _PARAMETER_UNITS if field.name.endswith(s)), "")
-        names[field.name.removesuffix(suffix)] = field.name
-    return names
 
 
 def _fields_at(key: str) -> list[str]:

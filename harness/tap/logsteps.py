@@ -1,11 +1,12 @@
-"""The steps that no client sees, read from the logs that they leave: markers, decisions, blocks of ids.
+"""The steps that no client sees, read from the logs that they leave.
 
+    copy      a follower holds a batch, byte for byte the leader's (the follower's own log)
     marker    a coordinator wrote a commit or abort marker      (control batches of the partition)
     decision  a coordinator noted a transaction's state         (__transaction_state)
     ids       the controllers gave a broker a block of ids      (__cluster_metadata)
 
 The partitions are read over DIRECT. No client can read the metadata log: blocks of ids are taken from the
-controllers' own files, which only the process back end has in reach. Times are the brokers' wall clock, to
+files of the active controller. Times are the brokers' wall clock, to
 the millisecond; on one host that is the clock of the frame log.
 """
 
@@ -13,19 +14,22 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import msgspec
 
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import CONTROLLER_IDS, HOST, node_name
+from harness.cluster.layout import HOST
 from harness.wire.protocol import KafkaAnswerError, RawConnection
 
 LOG_NAME = "logsteps.jsonl"
 TRANSACTION_TOPIC = "__transaction_state"
-_METADATA_FOLDER = "__cluster_metadata-0"
+_METADATA_LOG = "__cluster_metadata-0"
 _FETCH_BYTES = 8 << 20
+_MOST_COPIES = 200  # of a partition; a diagram shows fewer
 _LIMIT_S = 10.0
 _STATES = (
     "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
@@ -42,7 +46,7 @@ _BLOCK = 1000
 class LogStep(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """One step that a log tells of."""
 
-    kind: Literal["marker", "decision", "ids"]
+    kind: Literal["copy", "marker", "decision", "ids"]
     wall: int
     """Nanoseconds, known to the millisecond."""
     node: int
@@ -54,7 +58,7 @@ class LogStep(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_f
     epoch: int = -1
     transactional_id: str | None = None
     what: str = ""
-    """commit or abort; the state; for a block of ids the broker that got it."""
+    """commit or abort; the state; the broker that got a block of ids, or that holds a copy."""
 
 
 def collect(
@@ -67,7 +71,11 @@ def collect(
 ) -> Path:
     """Write the steps since this wall-clock time into `directory`, by time; return the file."""
     steps = [
-        *(step for topic in topics for step in markers(cluster, topic, since)),
+        *(
+            step
+            for topic in topics
+            for step in (*copies(cluster, topic, since), *markers(cluster, topic, since))
+        ),
         *(step for ident in transactional_ids for step in decisions(cluster, ident, since)),
         *id_blocks(cluster, since),
     ]
@@ -83,6 +91,29 @@ def read(directory: Path) -> list[LogStep]:
     if not path.exists():
         return []
     return [msgspec.json.decode(line, type=LogStep) for line in path.read_bytes().splitlines()]
+
+
+def copies(cluster: Cluster, topic: str, since: int) -> Iterator[LogStep]:
+    """Which followers hold a topic's first batches since a time, and hold them unchanged.
+
+    A log does not say when it was copied: the time is that of the batch.
+    """
+    for info in cluster.admin.metadata([topic]).partitions:
+        led = _first_batches(cluster, topic, info.partition, since, info.leader)
+        for follower in sorted(set(info.replicas) - {info.leader}):
+            held = _first_batches(cluster, topic, info.partition, since, follower)
+            for offset, batch in led.items():
+                if offset in held and held[offset].crc == batch.crc:
+                    yield LogStep(
+                        kind="copy", wall=batch.max_timestamp * 1_000_000, node=info.leader, topic=topic,
+                        partition=info.partition, offset=offset, producer_id=batch.producer_id,
+                        epoch=batch.producer_epoch, what=str(follower),
+                    )  # fmt: skip
+
+
+def _first_batches(cluster: Cluster, topic: str, partition: int, since: int, broker: int) -> dict[int, Any]:
+    batches = (b for b in _batches(cluster, topic, partition, since, broker) if not b.is_control_batch)
+    return {batch.base_offset: batch for batch in islice(batches, _MOST_COPIES)}
 
 
 def markers(cluster: Cluster, topic: str, since: int) -> Iterator[LogStep]:
@@ -116,21 +147,21 @@ def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[L
 
 
 def id_blocks(cluster: Cluster, since: int) -> Iterator[LogStep]:
-    """The blocks of producer ids given away since a time, where the controllers' files are in reach."""
+    """The blocks of producer ids given away since a time, from the active controller's own files."""
     leader = cluster.active_controller()
-    folder = cluster.state.nodes / node_name(leader) / "data" / _METADATA_FOLDER
-    assert leader in CONTROLLER_IDS
-    for segment in sorted(folder.glob("*.log")) if folder.exists() else ():
-        for batch in _decoded(segment.read_bytes()):
-            for record in () if batch.is_control_batch else batch:
-                value, wall = bytes(record.value or b""), record.timestamp * 1_000_000
-                if wall < since or len(value) < 3 + _IDS.size or value[1] != _IDS_RECORD:
-                    continue
-                broker, _, behind = _IDS.unpack_from(value, 3)
-                yield LogStep(
-                    kind="ids", wall=wall, node=leader, offset=record.offset,
-                    producer_id=behind - _BLOCK, what=str(broker),
-                )  # fmt: skip
+    with TemporaryDirectory() as scratch:
+        segments = cluster.node(leader).segments(_METADATA_LOG, Path(scratch))
+        batches = [batch for segment in segments for batch in _decoded(segment.read_bytes())]
+    for batch in batches:
+        for record in () if batch.is_control_batch else batch:
+            value, wall = bytes(record.value or b""), record.timestamp * 1_000_000
+            if wall < since or len(value) < 3 + _IDS.size or value[1] != _IDS_RECORD:
+                continue
+            broker, _, behind = _IDS.unpack_from(value, 3)
+            yield LogStep(
+                kind="ids", wall=wall, node=leader, offset=record.offset,
+                producer_id=behind - _BLOCK, what=str(broker),
+            )  # fmt: skip
 
 
 def java_hash(text: str) -> int:
@@ -144,11 +175,14 @@ def java_hash(text: str) -> int:
     return value if value < 1 << 31 else (1 << 32) - value
 
 
-def _batches(cluster: Cluster, topic: str, partition: int, since: int) -> Iterator[Any]:
-    """The batches of a partition from a time on, read from its leader."""
+def _batches(
+    cluster: Cluster, topic: str, partition: int, since: int, broker: int | None = None
+) -> Iterator[Any]:
+    """The batches of a partition from a time on, read from its leader, or from another replica's broker."""
     leader = cluster.leader_of(topic, partition)
     with RawConnection(HOST, cluster.ports.direct(leader), _LIMIT_S) as connection:
         offset = _offset_at(connection, topic, partition, since)
+    with RawConnection(HOST, cluster.ports.direct(broker or leader), _LIMIT_S) as connection:
         while offset >= 0:
             start = offset
             for batch in _decoded(_fetch(connection, topic, partition, offset)):

@@ -88,8 +88,10 @@ def tell(
     first, last = 0, 1 << 63
     if wanted.window:
         first, last = (begin + int(seconds * 1e9) for seconds in wanted.window)
-    teller.learn(log)
-    for each in sorted([*log, *log_steps], key=lambda line: line.wall):
+    steps = list(log_steps)
+    teller.learn(log, steps)
+    timed = [step for step in steps if step.kind != "copy"]
+    for each in sorted([*log, *timed], key=lambda line: line.wall):
         if first <= each.wall <= last:
             teller.take(each)
     return teller.story()
@@ -107,10 +109,17 @@ class _Teller:
         self._coordinator: dict[int, str] = {}
         self._clients: set[str] = set()
         self._producer_ids: set[int] = set()
+        self._copies: dict[tuple[str, int, int], list[LogStep]] = {}
         self._not_logged = 0
 
-    def learn(self, log: list[Line]) -> None:
-        """Find out which clients and producer ids belong to the transactional id that is asked for."""
+    def learn(self, log: list[Line], log_steps: list[LogStep]) -> None:
+        """Learn who belongs to the transactional id that is asked for, and which batches were copied.
+
+        A log does not tell when a follower copied a batch; with acks=all that was before its answer.
+        """
+        for copy in log_steps:
+            if copy.kind == "copy":
+                self._copies.setdefault((copy.topic, copy.partition, copy.offset), []).append(copy)
         mine: set[tuple[int, int]] = set()
         for line in log:
             if not isinstance(line, Frame) or line.facts is None:
@@ -199,7 +208,17 @@ class _Teller:
             if not facts.batches and not facts.refusals:
                 return
             self._steps.append(asked)
+        if frame.api == "Produce":
+            for part in facts.partitions:
+                for copy in self._copies.pop((part.topic, part.partition, part.offset or 0), []):
+                    self._copy(copy, frame.wall)
         self._steps.append(step)
+
+    def _copy(self, copy: LogStep, wall: int) -> None:
+        follower = f"broker {copy.what}"
+        text = f"copy of {copy.topic}-{copy.partition} at {copy.offset}"
+        self._steps.append(Step(wall, f"broker {copy.node}", follower, text, mark="log"))
+        self._role(follower, f"follower of {copy.topic}-{copy.partition}")
 
     def _touch(self, touch: Touch) -> None:
         kept = self._kept.get((touch.conn, touch.n))

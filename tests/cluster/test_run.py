@@ -19,6 +19,8 @@ from harness.faults.intents import unhealed
 from harness.plan import draw
 from harness.run import Outcome, Run
 from harness.scenario import find, load
+from harness.tap.diagram import draw as draw_diagram
+from harness.tap.steps import Wanted
 from harness.waits import wait_until
 from harness.wire import processes
 
@@ -60,6 +62,17 @@ def test_the_negative_control_is_found(
     assert outcome.exit_code is ExitCode.ANOMALY, outcome.judgement
     assert outcome.judgement.names() == ["duplicate"]
     assert outcome.expected
+
+
+def test_single_answers_are_lost_and_the_diagram_shows_the_retries(cluster: Cluster, tmp_path: Path) -> None:
+    outcome = execute(cluster, tmp_path, "lost-answers", 1)
+    drawn = draw_diagram(outcome.directory, Wanted(most=100_000))
+
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    retried = {step.text.split()[0] for step in drawn.story.steps if step.mark == "retry"}
+    assert retried >= {"Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
+    told_by_logs = {step.text.split()[0] for step in drawn.story.steps if step.mark == "log"}
+    assert told_by_logs >= {"copy", "marker"}
 
 
 @pytest.mark.soak

@@ -98,6 +98,20 @@ MISTAKES = [
         "client(",
         id="client-fault-on-brokers",
     ),
+    pytest.param(
+        '"jitter"\ntarget = "all"\nlatency = "50ms"',
+        '"hold_frame"\ntarget = "all"',
+        "fault[0].api",
+        "hold_frame needs api",
+        id="frame-fault-without-api",
+    ),
+    pytest.param(
+        '"jitter"\ntarget = "all"\nlatency = "50ms"',
+        '"hold_frame"\ntarget = "all"\napi = "EndTx"',
+        ":12: fault[0]",
+        "EndTx",
+        id="frame-fault-of-no-api",
+    ),
 ]
 
 

@@ -169,6 +169,25 @@ def test_steps_of_the_logs_stand_between_the_frames() -> None:
     assert list(story.roles) == ["p1", "broker 1", "broker 2", "controller 11"]
 
 
+def test_copies_stand_before_the_answer_that_waited_for_them() -> None:
+    log = Log()
+    place = Partition(topic="a", partition=0, offset=5)
+    log.ask(1, "Produce", produce(0), Facts(partitions=[place]))
+    copies = [
+        LogStep(kind="copy", wall=0, node=1, topic="a", partition=0, offset=offset, what=follower)
+        for offset, follower in ((5, "2"), (5, "3"), (9, "2"))
+    ]
+
+    story = log.story(*copies)
+
+    assert [(source, target, text) for source, target, text, _ in told(story)][1:] == [
+        ("broker 1", "broker 2", "copy of a-0 at 5"),
+        ("broker 1", "broker 3", "copy of a-0 at 5"),
+        ("broker 1", "p1", "written: a-0 at offset 5"),
+    ]
+    assert story.roles["broker 3"] == ["follower of a-0"]
+
+
 def test_a_window_a_transactional_id_and_a_limit_choose_the_steps() -> None:
     log = Log()
     log.ask(1, "EndTxn", end(), Facts())

@@ -1,0 +1,44 @@
+"""The wire tap of a run: there where the scenario touches single frames, with what it and the logs tell."""
+
+from __future__ import annotations
+
+import time
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import Listener
+from harness.run.fleet import Fleet
+from harness.scenario import Scenario
+from harness.store import RunDirectory
+from harness.tap import logsteps
+from harness.tap.client import ensure_tap
+
+# Faults of single frames carry it in their names.
+FRAME_SUFFIX = "_frame"
+
+
+class Tapping:
+    """Sends the clients of a run through the tap, and keeps the evidence for a diagram; else does nothing."""
+
+    def __init__(self, cluster: Cluster, scenario: Scenario, directory: RunDirectory) -> None:
+        self._cluster = cluster
+        self._directory = directory
+        self._wanted = any(entry.fault.endswith(FRAME_SUFFIX) for entry in scenario.fault)
+        self._since = 0
+
+    def start(self, fleet: Fleet) -> None:
+        """Start the tap and its log; the clients that start from now on use its listener."""
+        if self._wanted:
+            self._since = time.time_ns()
+            ensure_tap(self._cluster).log_to(self._directory.path)
+            fleet.listener = Listener.TAPPED
+
+    def stop(self, fleet: Fleet) -> None:
+        """End the log, and read from the brokers' logs the steps that no client saw."""
+        if not self._since:
+            return
+        ensure_tap(self._cluster).stop_log()
+        ids = {getattr(client.spec, "transactional_id", None) for client in fleet.clients}
+        logsteps.collect(
+            self._cluster, self._directory.path, topics=sorted(fleet.topics),
+            transactional_ids=sorted(ident for ident in ids if ident), since=self._since,
+        )  # fmt: skip
