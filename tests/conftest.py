@@ -1,38 +1,25 @@
-"""One cluster for the whole session, reset between tests by healing and checked health, never by sleeping.
+"""What this project's own sessions add to harness.testing: soak, the order of the parts, their times.
 
-pytest --backend compose|process|auto    what runs the nodes
-pytest --soak                            also the long repeats and properties
-pytest --keep                            leave the cluster up at the end; the next session reuses it
+pytest --soak    also the long repeats and properties
 """
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from harness.cluster import lifecycle
 from harness.cluster.backend import Capability, capabilities_of
-from harness.cluster.cluster import Cluster
-from harness.cluster.state import State, default_state
-from harness.faults.heal import heal
+from harness.testing import backend
 
-BACKEND = pytest.StashKey[str]()
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
-FAILED = pytest.StashKey[bool]()
 # Fast and pure first: a broken fold is told before a cluster is started for it.
 ORDER = ("unit", "planted", "property", "cluster", "spark")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    group = parser.getgroup("eos")
-    group.addoption("--backend", choices=["auto", "compose", "process"], default="auto")
-    group.addoption("--soak", action="store_true", help="also run what is marked soak")
-    group.addoption("--keep", action="store_true", help="leave the cluster up")
+    parser.getgroup("eos").addoption("--soak", action="store_true", help="also run what is marked soak")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -63,18 +50,6 @@ def part_of(item: pytest.Item) -> str:
     return item.path.relative_to(Path(__file__).parent).parts[0]
 
 
-def backend(config: pytest.Config) -> str:
-    """The back end of this session, looked for once."""
-    if BACKEND not in config.stash:
-        asked = config.getoption("backend")
-        config.stash[BACKEND] = lifecycle.choose_backend(say) if asked == "auto" else asked
-    return config.stash[BACKEND]
-
-
-def say(line: str) -> None:
-    print(line, file=sys.stderr)
-
-
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     part = Path(report.location[0]).parts[1:2]
     _config.stash[PART_SECONDS][part[0] if part else "?"] += report.duration
@@ -89,45 +64,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section("seconds per part")
     for part, seconds in terminalreporter.config.stash[PART_SECONDS].items():
         terminalreporter.line(f"{seconds:7.1f}  {part}")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    report = yield
-    if report.failed:  # type: ignore[attr-defined]
-        item.stash[FAILED] = True
-    return report
-
-
-def test_state() -> State:
-    """A state directory of the tests' own: a user's cluster is left alone."""
-    return State(Path(os.environ.get("EOS_TEST_STATE", default_state().parent / ".eos-tests")))
-
-
-test_state.__test__ = False  # type: ignore[attr-defined]
-
-
-@pytest.fixture(scope="session")
-def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The session's cluster; every test finds it healthy and must leave it healthy."""
-    state = test_state()
-    started, fresh = lifecycle.up(state, backend(request.config), "quick", say)  # type: ignore[arg-type]
-    if not fresh:
-        heal(started, say)
-    yield started
-    if not request.config.getoption("keep"):
-        lifecycle.down(state)
-
-
-@pytest.fixture(autouse=True)
-def _left_healthy(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test leaves behind is an error of the test, and is healed for the next."""
-    yield
-    if "cluster" not in request.fixturenames:
-        return
-    shared: Cluster = request.getfixturevalue("cluster")
-    failed = request.node.stash.get(FAILED, False)
-    if failed:
-        lifecycle.keep_logs(shared.state, shared.record, request.node.name)
-    left = heal(shared, say)
-    assert failed or left == 0, f"the test passed and left {left} things that had to be healed"

@@ -1,9 +1,10 @@
-"""The two examples of CONTRIBUTING.md, run as they stand there."""
+"""The examples of CONTRIBUTING.md, run as they stand there."""
 
 from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -12,36 +13,31 @@ import pytest
 
 from harness.cluster.cluster import Cluster
 from harness.faults import inject
-from harness.plan import draw
 from harness.provision.paths import checkout_dir
-from harness.run import Run
-from harness.scenario import load
+from harness.testing import Ran
 
 pytestmark = pytest.mark.cluster
 
 
-def block(language: str) -> str:
-    found = re.findall(
-        rf"```{language}\n(.*?)```", (checkout_dir() / "CONTRIBUTING.md").read_text(), re.DOTALL
-    )
-    assert len(found) == 1
-    return str(found[0])
+def blocks(language: str) -> list[str]:
+    text = (checkout_dir() / "CONTRIBUTING.md").read_text()
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
-def test_the_example_of_a_scenario_runs(cluster: Cluster, tmp_path: Path) -> None:
-    path = tmp_path / "orders-under-jitter.toml"
-    path.write_text(block("toml"))
-    scenario = load(path, {"plan.duration": "6s", "plan.steady": "1s"})
+def test_the_examples_of_a_scenario_and_of_its_test_run(
+    run_scenario: Callable[..., Ran], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("orders-under-jitter.toml").write_text(blocks("toml")[0])
+    example = tmp_path / "example_test.py"
+    example.write_text(blocks("python")[0])
 
-    outcome = Run(cluster, scenario, draw(scenario, 1), tmp_path / "runs", []).execute()
-
-    assert outcome.exit_code == 0, outcome.judgement
-    assert outcome.expected
+    imported(example).test_orders_stay_whole_under_jitter(run_scenario)
 
 
 def test_the_example_of_a_fault_bites_and_heals(cluster: Cluster, tmp_path: Path) -> None:
     path = tmp_path / "proxy_loss.py"
-    path.write_text(block("python"))
+    path.write_text(blocks("python")[1])
 
     with inject(cluster, imported(path).ProxyLoss(), "all") as injection:
         assert injection.bite["toxiproxy"].startswith("exited")

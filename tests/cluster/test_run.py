@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,13 @@ from harness.checker.run import check_run
 from harness.cluster.cluster import Cluster
 from harness.errors import ExitCode
 from harness.faults.intents import unhealed
+from harness.ledger import COMMITTED
 from harness.plan import draw
-from harness.run import Outcome, Run
+from harness.run import Run
 from harness.scenario import find, load
 from harness.tap.diagram import draw as draw_diagram
 from harness.tap.steps import Wanted
+from harness.testing import Ran
 from harness.waits import wait_until
 from harness.wire import processes
 
@@ -30,25 +33,22 @@ pytestmark = pytest.mark.cluster
 MOMENTS = random.SystemRandom().randrange(1_000_000)
 
 
-def execute(cluster: Cluster, root: Path, name: str, seed: int, **changes: str) -> Outcome:
-    scenario = load(find(name), {key.replace("__", "."): value for key, value in changes.items()})
-    return Run(cluster, scenario, draw(scenario, seed), root, []).execute()
-
-
 def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
-    cluster: Cluster, tmp_path: Path
+    cluster: Cluster, run_scenario: Callable[..., Ran]
 ) -> None:
-    outcome = execute(cluster, tmp_path, "demo", 1, plan__duration="12s", plan__steady="2s")
+    ran = run_scenario("demo", plan__duration="12s", plan__steady="2s")
 
-    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
-    assert outcome.expected
-    first = {name: (outcome.directory / name).read_bytes() for name in ("verdict.json", "summary.json")}
-    check_run(outcome.directory)
-    assert first == {name: (outcome.directory / name).read_bytes() for name in first}
+    assert ran.outcome.exit_code is ExitCode.VALID, ran.judgement
+    assert ran.outcome.expected
+    committed = ran.ledger.intervals.fate == COMMITTED
+    assert committed.sum() > 100
+    first = {name: (ran.directory / name).read_bytes() for name in ("verdict.json", "summary.json")}
+    check_run(ran.directory)
+    assert first == {name: (ran.directory / name).read_bytes() for name in first}
     summary = json.loads(first["summary.json"])
     assert summary["properties"]["exactly_once"]["compared"] > 1000
     assert summary["properties"]["pipeline"]["compared"] > 100
-    assert (tmp_path / "demo" / "latest").resolve() == outcome.directory.resolve()
+    assert (ran.directory.parent / "latest").resolve() == ran.directory.resolve()
     assert left_behind(cluster) == []
 
 
@@ -57,18 +57,19 @@ def test_the_negative_control_is_found(
 ) -> None:
     # As a user names it: a folder of where they are, which is not where the clients are.
     monkeypatch.chdir(tmp_path)
-    outcome = execute(cluster, Path("runs"), "without-idempotence", 1)
+    scenario = load(find("without-idempotence"))
+    outcome = Run(cluster, scenario, draw(scenario, 1), Path("runs"), []).execute()
 
     assert outcome.exit_code is ExitCode.ANOMALY, outcome.judgement
     assert outcome.judgement.names() == ["duplicate"]
     assert outcome.expected
 
 
-def test_single_answers_are_lost_and_the_diagram_shows_the_retries(cluster: Cluster, tmp_path: Path) -> None:
-    outcome = execute(cluster, tmp_path, "lost-answers", 1)
-    drawn = draw_diagram(outcome.directory, Wanted(most=100_000))
+def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario: Callable[..., Ran]) -> None:
+    ran = run_scenario("lost-answers")
+    drawn = draw_diagram(ran.directory, Wanted(most=100_000))
 
-    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    assert ran.verdict == "valid", ran.judgement
     retried = {step.text.split()[0] for step in drawn.story.steps if step.mark == "retry"}
     assert retried >= {"Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
     told_by_logs = {step.text.split()[0] for step in drawn.story.steps if step.mark == "log"}
@@ -77,10 +78,10 @@ def test_single_answers_are_lost_and_the_diagram_shows_the_retries(cluster: Clus
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(10))
-def test_ten_seeds_of_the_demo_are_valid(cluster: Cluster, tmp_path: Path, seed: int) -> None:
-    outcome = execute(cluster, tmp_path, "demo", seed, plan__duration="60s")
+def test_ten_seeds_of_the_demo_are_valid(run_scenario: Callable[..., Ran], seed: int) -> None:
+    ran = run_scenario("demo", seed, plan__duration="60s")
 
-    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    assert ran.verdict == "valid", ran.judgement
 
 
 def moments() -> list[object]:
