@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from docker import DockerClient
 
 _SLIM_BASE = "debian:bookworm-slim"
+_OURS = "eos-harness/"
 _VARIABLES = {"kafka": "EOS_KAFKA_IMAGE", "toxiproxy": "EOS_TOXIPROXY_IMAGE"}
 
 # How long a registry may take to say whether it has an image: it answers in two seconds or not at all.
@@ -75,7 +76,7 @@ def ensure_images(report: Report, env_file: Path | None = None) -> Images:
         with cache_lock("images.lock"):
             found = _provide(client, report)
     kafka, toxiproxy, nettools = (found[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
-    built = tuple(image for image in (kafka, toxiproxy) if image.startswith("eos-harness/"))
+    built = tuple(image for image in (kafka, toxiproxy) if image.startswith(_OURS))
     images = Images(kafka, toxiproxy, nettools, built)
     _write_env(env_file or checkout_dir() / ".env", images)
     return images
@@ -105,14 +106,14 @@ def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
 def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
     """Pull the image that the user chose for this purpose, which must succeed, or else the official one."""
     variable = _VARIABLES[name]
-    chosen = os.environ.get(variable)
+    chosen = _chosen(variable)
     image = chosen or official_images()[name]
     if _pull(client, image, report):
         return image
     if chosen:
         raise HarnessError(
             f"{variable}={chosen} is not present and cannot be pulled",
-            f"unset {variable}, and the official image is pulled or a compatible one is built",
+            f"unset {variable} (also in .env), and the official image is pulled or a compatible one built",
         )
     return None
 
@@ -135,7 +136,7 @@ def _present(client: DockerClient, recipe: Recipe) -> str | None:
     """What the engine has for this purpose: the user's choice, the official image, or ours if up to date."""
     from docker.errors import ImageNotFound
 
-    chosen = os.environ.get(_VARIABLES.get(recipe.name, ""), "")
+    chosen = _chosen(_VARIABLES.get(recipe.name, ""))
     if chosen and chosen != recipe.tag:
         candidates = [chosen]
     else:
@@ -167,10 +168,26 @@ def _pull(client: DockerClient, image: str, report: Report) -> bool:
     return True
 
 
+def _chosen(variable: str) -> str:
+    """The image that the user chose, in the environment or in .env; empty if it is left to us."""
+    lines = _env_lines(checkout_dir() / ".env")
+    in_file = next((line.partition("=")[2] for line in lines if line.startswith(f"{variable}=")), "")
+    return os.environ.get(variable) or ("" if in_file.startswith(_OURS) else in_file)
+
+
 def _write_env(env_file: Path, images: Images) -> None:
     """Name the built images in the .env of the checkout and leave its other lines alone."""
-    old = env_file.read_text().splitlines() if env_file.exists() else []
-    kept = [line for line in old if line.split("=")[0] not in _VARIABLES.values()]
-    ours = [f"{name}={image}" for name, image in images.environment.items() if image in images.built]
+    old = _env_lines(env_file)
+    kept = [line for line in old if not re.match(rf"({'|'.join(_VARIABLES.values())})={_OURS}", line)]
+    theirs = {line.split("=")[0] for line in kept}
+    ours = [
+        f"{name}={image}"
+        for name, image in images.environment.items()
+        if image in images.built and name not in theirs
+    ]
     if kept + ours != old:
         env_file.write_text("".join(f"{line}\n" for line in kept + ours))
+
+
+def _env_lines(env_file: Path) -> list[str]:
+    return env_file.read_text().splitlines() if env_file.exists() else []
