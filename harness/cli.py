@@ -10,9 +10,8 @@ from pathlib import Path
 
 import click
 
-from harness import __version__
+from harness import __version__, cli_reports, cli_runs
 from harness.cli_common import backend_option, report, state_of, state_option
-from harness.cli_runs import COMMANDS
 from harness.errors import ExitCode, HarnessError
 
 _EXIT_CODES = """
@@ -144,7 +143,7 @@ def doctor(backend: str, state_path: Path | None) -> None:
         sys.exit(ExitCode.REFUSED)
 
 
-for command in COMMANDS:
+for command in (*cli_runs.COMMANDS, *cli_reports.COMMANDS):
     cli.add_command(command)
 
 

@@ -37,3 +37,13 @@ def state_of(path: Path | None) -> State:
     from harness.cluster.state import State, default_state
 
     return State(path or default_state())
+
+
+def write_report(directory: Path) -> Path:
+    """Write the report of a run, with its sequence diagram where the run used the wire tap."""
+    from harness.report.page import write
+    from harness.tap.diagram import write as draw
+
+    if (directory / "frames.jsonl").exists() and not (directory / "diagram.svg").exists():
+        draw(directory)
+    return write(directory)

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from harness.cli_common import backend_option, report, state_of, state_option
+from harness.cli_common import backend_option, report, state_of, state_option, write_report
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
+    from harness.events import Listener
     from harness.run import Outcome
 
 
@@ -85,13 +86,14 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: st
 @click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
               help="Where the run's directory is made.")  # fmt: skip
+@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML into this file.")
 @state_option
 def run(
     scenario: str, seed: int | None, changes: tuple[str, ...], duration: str | None,
-    backend: str, *, keep: bool, runs: Path, state_path: Path | None,
+    backend: str, *, keep: bool, runs: Path, junit: Path | None, state_path: Path | None,
 ) -> None:  # fmt: skip
     """Run a scenario on a cluster, started if none is up; the exit code is the verdict."""
-    where = Where(backend, keep, runs, state_path)
+    where = Where(backend, keep, runs, state_path, junit)
     outcome = execute(scenario, _seed(seed), _overrides(changes), _seconds(duration), where)
     sys.exit(outcome.exit_code)
 
@@ -128,7 +130,8 @@ def demo(backend: str, *, keep: bool) -> None:
         verdict = str(outcome.judgement.verdict)
         click.echo(f"{outcome.scenario:20} {verdict:8} {found}, {expected}   {outcome.directory}")
     report("")
-    report(f"look further:  eos check {shown[0].directory}   the verdict again, offline, with its evidence")
+    report(f"look further:  {shown[0].directory}/report.html   in a browser")
+    report(f"               eos check {shown[0].directory}   the verdict again, offline, with its evidence")
     report(f"               less {shown[0].directory}/history/*.jsonl   what every client was told")
     report("               eos list   other scenarios;   eos up   a cluster to try things on")
     # The planted fault that was found is what was wanted: only a surprise is a failure.
@@ -186,13 +189,23 @@ class Where(NamedTuple):
     keep: bool
     runs: Path
     state: Path | None
+    junit: Path | None = None
+
+    def listeners(self) -> list[Listener]:
+        """Who is told of what happens in the run."""
+        from harness.report.console import Console
+        from harness.report.github import GitHub, in_actions
+        from harness.report.junit import JUnit
+
+        listeners: list[Listener] = [Console()]
+        listeners += [JUnit(self.junit)] if self.junit else []
+        return listeners + ([GitHub()] if in_actions() else [])
 
 
 def execute(name: str, seed: int, changes: dict[str, str], duration: float | None, where: Where) -> Outcome:
     """Bring a cluster up if none is, run the scenario on it, and take down what was started for it."""
     from harness.cluster import lifecycle
     from harness.plan import draw
-    from harness.report.console import Console
     from harness.report.recorder import Recorder
     from harness.run import Run
     from harness.scenario import find, load
@@ -204,10 +217,12 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
     try:
         for entry in loaded.fault:
             cluster.require(entry.capability)
-        run = Run(cluster, loaded, drawn, where.runs, [Console()])
+        run = Run(cluster, loaded, drawn, where.runs, where.listeners())
         with Recorder(run.directory.path) as recorder:
             run.listen(recorder)
-            return run.execute()
+            outcome = run.execute()
+        write_report(outcome.directory)
+        return outcome
     finally:
         if started and not where.keep:
             report("removing the cluster that was started for this run (--keep leaves it up)")

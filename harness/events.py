@@ -25,6 +25,8 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     seed: int
     directory: str
     environment: dict[str, Any]
+    mono: int = 0
+    """The monotonic clock of the histories at second zero, in nanoseconds."""
 
 
 class Phase(Event, frozen=True, kw_only=True, tag="phase"):
@@ -72,6 +74,8 @@ class Progress(Event, frozen=True, kw_only=True, tag="progress"):
     active: list[str]
     lso_lag: int | None
     spark: str = ""
+    isr: int | None = None
+    """The fewest in-sync replicas of any of the run's partitions; None while no broker could say."""
 
 
 class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):

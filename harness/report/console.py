@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any, TextIO
+from typing import TextIO
 
 from harness.events import ClientEnded, Event, Healed, Injected, NoBite, Phase, Progress, Started, Verdict
+from harness.report.words import flat
 
 PLAIN_PROGRESS_EVERY_S = 5.0
 _COLOURS = {"valid": 32, "invalid": 31, "unknown": 33}
@@ -61,12 +62,12 @@ class Console:
         text = str(event)
         match event:
             case Started():
-                found = ", ".join(f"{k} {_words(v)}" for k, v in event.environment.items() if v)
+                found = ", ".join(f"{k} {flat(v)}" for k, v in event.environment.items() if v)
                 text = f"{event.scenario}, seed {event.seed}, run {event.run}\n{event.directory}\n{found}"
             case Phase():
                 text = f"== {event.name}" + (f": {event.detail}" if event.detail else "")
             case Injected():
-                bite = _flat(event.bite)
+                bite = flat(event.bite)
                 text = f"{event.fault} on {', '.join(event.names)} bit after {event.took_s:.1f} s: {bite}"
             case NoBite():
                 text = f"{event.fault} did NOT bite: {event.reason}"
@@ -85,19 +86,3 @@ class Console:
         expected = "as expected" if event.expected else "NOT as expected"
         details, _, _ = event.text.rstrip().rpartition("\n")
         return f"{details}\n{event.directory}\nagain: {event.replay}\n{word}, {expected}"
-
-
-def _flat(measured: dict[str, Any]) -> str:
-    """What was measured, in a line; lists of whole objects are for the files of the run."""
-    shown = {name: value for name, value in measured.items() if not _objects(value)}
-    return ", ".join(f"{name} {_words(value)}" for name, value in shown.items())
-
-
-def _objects(value: object) -> bool:
-    return isinstance(value, list) and any(isinstance(one, dict) for one in value)
-
-
-def _words(value: object) -> str:
-    if isinstance(value, dict):
-        return " ".join(f"{k}={v}" for k, v in value.items())
-    return " ".join(map(str, value)) if isinstance(value, list) else str(value)

@@ -93,7 +93,8 @@ class Run:
         """Go through the phases; heal, stop the clients and judge whatever the way out."""
         info = self._info
         self._tell(Started(scenario=info.scenario, run=info.run, seed=info.seed,
-                           directory=str(self.directory.path), environment=info.environment))  # fmt: skip
+                           directory=str(self.directory.path), environment=info.environment,
+                           mono=round(self._began * 1e9)))  # fmt: skip
         with self._cluster.state.locked(f"run {self._scenario.name}"), self._interruptible():
             self._phase("doctor", "is the cluster healthy")
             if ailments := self._cluster.ailments():

@@ -83,6 +83,7 @@ class Watch:
                 active=list(self.active),
                 lso_lag=self._sample(),
                 spark=self._spark(),
+                isr=self._fewest_in_sync(),
             )
         )
         self._acknowledged, self._looked_at = totals.acknowledged, now
@@ -96,6 +97,13 @@ class Watch:
             live.watch()
         said = live.progress(ask_brokers=False)
         return f"{said.records} read, {said.duplicates} duplicates" if said else "starting"
+
+    def _fewest_in_sync(self) -> int | None:
+        try:
+            found = self._cluster.admin.metadata(list(self._fleet.topics)).partitions
+        except (OSError, EOFError):
+            return None
+        return min((len(partition.isr) for partition in found), default=None)
 
     def _sample(self) -> int | None:
         """Note where every partition ends; None while no broker can say."""

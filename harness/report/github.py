@@ -1,0 +1,53 @@
+"""GitHub Actions: an annotation for what is not as expected, a line of the step's summary for each run."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from harness.events import Event, NoBite, Started
+from harness.events import Verdict as VerdictEvent
+
+
+def in_actions() -> bool:
+    """Whether this is a step of GitHub Actions."""
+    return os.environ.get("GITHUB_ACTIONS") == "true"
+
+
+class GitHub:
+    """Writes annotations to the step's output, where Actions reads them, and the summary to its file."""
+
+    def __init__(self, out: TextIO = sys.stdout, summary: Path | None = None) -> None:
+        self._out = out
+        named = os.environ.get("GITHUB_STEP_SUMMARY")
+        self._summary = summary or (Path(named) if named else None)
+        self._title = "run"
+
+    def __call__(self, event: Event) -> None:
+        """Annotate what the reader of a workflow must see."""
+        match event:
+            case Started():
+                self._title = f"{event.scenario}, seed {event.seed}"
+            case NoBite():
+                self._annotate("warning", f"{event.fault} did not bite: {event.reason}")
+            case VerdictEvent():
+                if not event.expected:
+                    self._annotate("error", f"{event.verdict}, not as expected. {event.replay}\n{event.text}")
+                self._summarise(event)
+
+    def _annotate(self, level: str, text: str) -> None:
+        # What has a meaning in a workflow command is written as a percent code.
+        for sign, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+            text = text.replace(sign, code)
+        title = self._title.replace(",", "%2C").replace(":", "%3A")
+        self._out.write(f"::{level} title={title}::{text}\n")
+        self._out.flush()
+
+    def _summarise(self, event: VerdictEvent) -> None:
+        if self._summary is None:
+            return
+        expected = "as expected" if event.expected else "**not** as expected"
+        with self._summary.open("a") as file:
+            file.write(f"- {self._title}: **{event.verdict}**, {expected}. `{event.replay}`\n")

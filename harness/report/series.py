@@ -1,0 +1,115 @@
+"""What a run did second by second, from its histories and events: the numbers behind the report's figure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from harness.events import Event, Healed, Injected, NoBite, Phase, Progress, Started
+from harness.events import Verdict as VerdictEvent
+from harness.ledger import ABORTED, COMMITTED, UNKNOWN, Ledger
+from harness.observation import Ints
+
+_EVENTS: Final = Started | Phase | Injected | NoBite | Healed | Progress | VerdictEvent
+_OUTCOMES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNOWN}
+_PERCENTILES: Final = {"half": 50, "95 %": 95, "slowest": 100}
+
+Line = list[tuple[float, float]]
+"""Points of a curve: seconds since the run began, and a value."""
+
+
+class Bar(NamedTuple):
+    """One injection: from its begin to the end of healing, and when it had bitten; None if never."""
+
+    name: str
+    begin: float
+    bitten: float
+    healed: float | None
+
+
+@dataclass
+class Series:
+    """The curves of one run on one time axis."""
+
+    seconds: float = 1.0
+    phases: list[tuple[float, str]] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
+    no_bites: list[tuple[float, str]] = field(default_factory=list)
+    records: dict[str, Line] = field(default_factory=dict)
+    latency: dict[str, Line] = field(default_factory=dict)
+    lag: Line = field(default_factory=list)
+    isr: Line = field(default_factory=list)
+
+
+def read_events(directory: Path) -> list[Event]:
+    """The events of a run, without those that a report does not know and a last line that is torn."""
+    path = directory / "events.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    events: list[Event] = []
+    for line in lines:
+        try:
+            events.append(msgspec.json.decode(line, type=_EVENTS))
+        except msgspec.ValidationError:
+            continue
+    return events
+
+
+def series_of(events: list[Event], ledger: Ledger) -> Series:
+    """The curves of a run."""
+    series = Series(seconds=max([event.at for event in events], default=1.0) or 1.0)
+    open_bars: dict[str, Bar] = {}
+    for event in events:
+        match event:
+            case Phase():
+                series.phases.append((event.at, event.name))
+            case Injected():
+                name = f"{event.fault} {', '.join(event.names)}"
+                open_bars[name] = Bar(name, max(0.0, event.at - event.took_s), event.at, None)
+            case Healed():
+                name = f"{event.fault} {', '.join(event.names)}"
+                if bar := open_bars.pop(name, None):
+                    series.bars.append(bar._replace(healed=event.at))
+            case NoBite():
+                series.no_bites.append((event.at, event.fault))
+            case Progress():
+                series.lag += [(event.at, float(event.lso_lag))] if event.lso_lag is not None else []
+                series.isr += [(event.at, float(event.isr))] if event.isr is not None else []
+    series.bars = sorted([*series.bars, *open_bars.values()], key=lambda bar: bar.begin)
+    began = next((event.mono for event in events if isinstance(event, Started)), 0)
+    if began:
+        _from_ledger(series, ledger, began)
+    return series
+
+
+def _from_ledger(series: Series, ledger: Ledger, began: int) -> None:
+    """Records by their fate in the second of their answer, and how long answers took."""
+    groups = ledger.groups
+    count = len(groups.producer)
+    sizes = ledger.intervals.last - ledger.intervals.first + 1
+    records = np.bincount(ledger.intervals.group, np.where(sizes < 1 << 40, sizes, 0), count)
+    answered = groups.answered > 0
+    ends = np.where(answered, groups.answered, groups.asked)
+    second = ((ends - began) // 10**9).astype(np.int64)
+    last = int(series.seconds) + 1
+    inside = (second >= 0) & (second < last)
+    for name, fate in _OUTCOMES.items():
+        chosen = inside & (groups.fate == fate)
+        per_second = np.bincount(second[chosen], records[chosen], last)
+        series.records[name] = [(at + 0.5, float(value)) for at, value in enumerate(per_second)]
+    chosen = inside & answered & (groups.fate == COMMITTED)
+    _percentiles(series, second[chosen], (groups.answered - groups.asked)[chosen] / 1e6)
+
+
+def _percentiles(series: Series, second: Ints, millis: np.ndarray) -> None:
+    order = np.argsort(second, kind="stable")
+    seconds, starts = np.unique(second[order], return_index=True)
+    pieces = np.split(millis[order], starts[1:]) if len(seconds) else []
+    for name, percent in _PERCENTILES.items():
+        series.latency[name] = [
+            (float(at) + 0.5, float(np.percentile(piece, percent)))
+            for at, piece in zip(seconds, pieces, strict=True)
+        ]

@@ -1,0 +1,153 @@
+"""Reports of runs that are over: the page, the index, the comparison, JUnit, GitHub's annotations."""
+
+from __future__ import annotations
+
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from harness.checker.run import check_run
+from harness.errors import UsageError
+from harness.events import Event, Healed, Injected, NoBite, Phase, Progress, Started, Verdict
+from harness.history import history_files
+from harness.ledger import fold
+from harness.report import index, page
+from harness.report.compare import differences
+from harness.report.github import GitHub
+from harness.report.junit import JUnit
+from harness.report.recorder import Recorder
+from harness.report.series import read_events, series_of
+from harness.store import RunDirectory
+from tests.unit.test_store import make_run
+
+VOID = {"meta", "br", "link", "path", "rect"}
+
+
+def events_of(run: RunDirectory, *, expected: bool = False) -> list[Event]:
+    answered = int(fold(history_files(run.histories)).groups.answered[0])
+    progress = {"phase": "faults", "acknowledged": 9, "rate": 9.0, "committed": 0, "aborted": 0, "unknown": 0}
+    return [
+        Started(scenario="demo", run="r", seed=7, directory=str(run.path), environment={"kafka": "4.3.1"},
+                mono=answered - 2 * 10**9),
+        Phase(at=0.1, name="faults"),
+        Injected(at=1.0, fault="kill", names=["kafka-1"], bite={"exit_code": 137}, took_s=0.5),
+        Progress(at=1.5, in_flight=0, active=[], lso_lag=3, isr=2, **progress),  # type: ignore[arg-type]
+        Healed(at=3.0, fault="kill", names=["kafka-1"], health={}, took_s=0.25),
+        NoBite(at=3.5, fault="jitter", reason="it is <not> slower"),
+        Verdict(at=5.0, verdict="invalid", expected=expected, exit_code=1, text="lost: 1",
+                replay="eos run demo", directory=str(run.path)),
+    ]  # fmt: skip
+
+
+def judged(root: Path, shown: int = 9) -> RunDirectory:
+    run = make_run(root, shown=shown)
+    check_run(run.path)
+    with Recorder(run.path) as recorder:
+        for event in events_of(run):
+            recorder(event)
+    return run
+
+
+class Balanced(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in VOID:
+            self.open.append(tag)
+        self.links += [value or "" for name, value in attrs if name in ("src", "href")]
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in VOID:
+            assert self.open.pop() == tag
+
+
+def test_the_report_is_one_file_with_the_verdict_first_and_the_evidence_in_it(tmp_path: Path) -> None:
+    text = page.write(judged(tmp_path).path).read_text()
+
+    parser = Balanced()
+    parser.feed(text)
+    assert parser.open == []
+    assert parser.links == []
+    assert "<script" not in text
+    order = ["INVALID", "eos run demo", "What is wrong", "lost", "p-1.jsonl:", "What happened when", "Faults"]
+    assert [text.index(word) for word in order] == sorted(text.index(word) for word in order)
+    assert '"f":"send"' in text.replace("&quot;", '"')
+    assert "it is &lt;not&gt; slower" in text
+    assert "137" in text
+    assert len(text) < 400_000
+
+
+def test_the_report_of_a_run_that_was_never_judged_is_refused_with_a_hint(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"verdict\.json"):
+        page.write(make_run(tmp_path).path)
+
+
+def test_the_curves_are_those_of_the_histories(tmp_path: Path) -> None:
+    run = judged(tmp_path)
+    series = series_of(read_events(run.path), fold(history_files(run.histories)))
+
+    assert max(series.records["committed"], key=lambda point: point[1]) == (2.5, 10.0)
+    assert series.latency["half"][0][0] == 2.5
+    assert series.lag == [(1.5, 3.0)]
+    assert series.isr == [(1.5, 2.0)]
+    assert [(bar.begin, bar.bitten, bar.healed) for bar in series.bars] == [(0.5, 1.0, 3.0)]
+
+
+def test_a_run_without_events_has_a_report_all_the_same(tmp_path: Path) -> None:
+    run = judged(tmp_path)
+    (run.path / "events.jsonl").unlink()
+
+    assert "not recorded" in page.write(run.path).read_text()
+
+
+def test_the_index_names_every_run_and_the_comparison_what_differs(tmp_path: Path) -> None:
+    first = judged(tmp_path / "a")
+    page.write(first.path)
+    make_run(tmp_path / "b")
+    second = judged(tmp_path / "c", shown=10)
+
+    text = index.write(tmp_path / "a").read_text()
+    assert re.search(r"<td>demo<td>7<td>invalid<td>lost<td>\d+<td><a href=.demo/.*/report.html", text)
+    assert "not judged" in index.write(tmp_path / "b").read_text()
+    with pytest.raises(UsageError, match="holds no run"):
+        index.write(tmp_path)
+    lines = [line.split() for line in differences(first.path, second.path)]
+    assert ["verdict", "invalid", "valid"] in lines
+    assert ["anomaly", "lost", "1", "-"] in lines
+    assert not any(line[0] == "seed" for line in lines)
+
+
+def test_junit_is_whole_after_every_event_and_fails_only_for_what_is_wrong(tmp_path: Path) -> None:
+    run = judged(tmp_path)
+    junit = JUnit(tmp_path / "junit.xml")
+    failures = []
+    for event in events_of(run):
+        junit(event)
+        root = ElementTree.parse(tmp_path / "junit.xml").getroot()  # our own file
+        failures.append(sorted(case.get("name", "") for case in root.iter("testcase") if len(case) and
+                               case[0].tag in ("failure", "error")))  # fmt: skip
+
+    assert failures[0] == ["verdict"]
+    assert failures[2] == ["kill on kafka-1 at 1.0 s", "verdict"]
+    assert failures[4] == ["verdict"]
+    assert failures[-1] == ["exactly_once", "jitter at 3.5 s", "verdict invalid"]
+
+
+@pytest.mark.parametrize("expected", [True, False])
+def test_actions_are_told_what_is_not_as_expected(tmp_path: Path, *, expected: bool) -> None:
+    out, summary = io.StringIO(), tmp_path / "summary.md"
+    told = GitHub(out, summary)
+    for event in events_of(make_run(tmp_path), expected=expected):
+        told(event)
+
+    lines = out.getvalue().splitlines()
+    assert lines[0] == "::warning title=demo%2C seed 7::jitter did not bite: it is <not> slower"
+    assert len(lines) == (1 if expected else 2)
+    assert ("**not** as expected" in summary.read_text()) is not expected
