@@ -183,7 +183,9 @@ def _stop(client: ClientProcess) -> int | None:
 
 def _done(client: ClientProcess) -> int:
     progress = client.progress()
-    return progress.acknowledged + progress.committed
+    # A pipeline counts what it reads before anything comes of it.
+    read = progress.read if client.spec.kind == "reader" else 0
+    return progress.acknowledged + progress.committed + read
 
 
 def _idempotent(w: Workload, common: dict[str, Any], _id: str, _seed: int) -> BaseSpec:
@@ -207,7 +209,7 @@ def _pipeline(w: Workload, common: dict[str, Any], transactional_id: str, seed: 
         transactional_id=transactional_id if w.transactions else None,
         transaction_timeout_ms=round(w.transaction_timeout * 1000), records=w.transaction,
         abort_share=w.abort_share, group_metadata=w.group_metadata, protocol=w.protocol,
-        end_discipline=w.end_discipline, seed=seed,
+        end_discipline=w.end_discipline, work=float(w.work), seed=seed,
     )  # fmt: skip
 
 

@@ -46,6 +46,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     source: str = ""
     group: str = ""
     group_metadata: bool = True
+    work: Duration = Duration(0)  # how long a worker takes between its last output and its positions
     transactions: bool = True
     protocol: Literal["classic", "consumer"] = "classic"
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
@@ -57,7 +58,8 @@ USED_BY = {
     "transactional": {"topic", "partitions", "rate", "payload", "transaction", "abort_share",
                       "transaction_timeout", "end_discipline"},
     "pipeline": {"source", "topic", "partitions", "group", "transaction", "abort_share",
-                 "transaction_timeout", "end_discipline", "group_metadata", "transactions", "protocol"},
+                 "transaction_timeout", "end_discipline", "group_metadata", "transactions", "protocol",
+                 "work"},
     "reader": {"topic", "isolation", "group"},
 }  # fmt: skip
 USED_BY_ALL = {"kind", "clients", "settings"}
