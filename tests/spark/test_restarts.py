@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.spark.traffic import Traffic
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 LIMIT = 240.0
+OUTAGE_S = 90.0
 PARTITIONS = 3
 
 
@@ -126,9 +128,25 @@ def test_an_outage_of_all_brokers_is_survived(cluster: Cluster, tmp_path: Path) 
     try:
         until(live, traffic, lambda: batches(live) >= 1, "a first batch")
         with inject(cluster, Kill(), "all"):
-            live.watch()
+            heal_at = time.monotonic() + OUTAGE_S
+
+            def over() -> bool:
+                live.watch()
+                return time.monotonic() >= heal_at
+
+            wait_until(over, OUTAGE_S + 30, "the outage to have lasted", every=0.5)
+            silent = live.progress(ask_brokers=False)
+            assert silent is not None
+            assert silent.silent_s > OUTAGE_S - 30  # a batch may have been under way: no longer than that
         before = batches(live)
         until(live, traffic, lambda: batches(live) > before, "a batch after the outage")
-        close(live, traffic, tmp_path / "history")
+        found = close(live, traffic, tmp_path / "history")
+        print([line for line in live.lines() if line["what"] in ("start", "restart", "last_pass")])
     finally:
         live.kill()
+    progress = live.progress(ask_brokers=False)
+    assert progress is not None
+    # It lived on, or began anew from its checkpoint; either way nobody had to help, and it is told.
+    said = [line["what"] for line in live.lines()]
+    assert progress.restarts == said.count("start") - 1 + said.count("restart")
+    assert found.meta.records > 0
