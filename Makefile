@@ -8,7 +8,7 @@ BACKEND ?= auto
 # more arguments for pytest, for example PYTEST_ARGS="-k jitter --keep"
 PYTEST_ARGS ?=
 
-.PHONY: help demo test soak test-unit lint up down doctor venv clean mutants spark-archive \
+.PHONY: help demo test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
         bench-startup bench-checker bench-tap bench-verify bench-producers
 
 help: ## print this list
@@ -59,6 +59,9 @@ bench-producers: $(VENV)/.ready ## measure what identity and history cost a prod
 
 spark-archive: $(VENV)/.ready ## make the class archive that starts Spark faster, once (minutes)
 	@$(BIN)/python -m harness.spark.archive
+
+spark-image: $(VENV)/.ready ## build the image of the compose profile `spark` (a master and two workers)
+	@$(BIN)/python -m harness.provision.sparkimage
 
 mutants: $(VENV)/.ready ## weaken every check in turn and see a test go red (part of a soak)
 	@$(BIN)/python -m harness.mutants

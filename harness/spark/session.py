@@ -93,7 +93,9 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     if not java.is_symlink() and java.parent.name == "bin":
         os.environ["JAVA_HOME"] = str(java.parent.parent)
     # Workers must run this interpreter, or they lack numpy or have another version of Python.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Elsewhere it may stand in another place: whoever names a cluster may name its interpreter as well.
+    if is_local(settings["spark.master"]) or "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():

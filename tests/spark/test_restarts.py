@@ -115,6 +115,64 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path:
     assert found.meta.records > 0
 
 
+def under_way(live: LiveVerification) -> Callable[[], bool]:
+    """A batch's offsets are planned and its rows are not written."""
+
+    def condition() -> bool:
+        planned = live.segments.checkpoint / "offsets"
+        numbers = [int(path.name) for path in planned.glob("*") if path.name.isdigit()]
+        return max(numbers, default=-1) > max(live.segments.batches(), default=-1)
+
+    return condition
+
+
+@pytest.mark.soak
+def test_ten_kills_at_random_points(cluster: Cluster, tmp_path: Path) -> None:
+    live, traffic = verification(cluster, tmp_path / "job")
+    chance = random.Random(20)
+    kinds: list[str] = []
+    live.start()
+    try:
+        for kill in range(10):
+            kind = ("rows without a commit", "a batch under way", "some batches", "a start")[kill % 4]
+            before, more = batches(live), chance.randint(1, 3)
+            if kind == "rows without a commit":
+                until(live, traffic, between_rows_and_commit(live), kind)
+            elif kind == "a batch under way":
+                until(live, traffic, under_way(live), kind)
+            elif kind == "some batches":
+                enough = before + more
+                until(live, traffic, lambda enough=enough: batches(live) >= enough, kind)  # type: ignore[misc]
+            else:
+                at = time.monotonic() + chance.uniform(0, 6)
+                until(live, traffic, lambda at=at: time.monotonic() >= at, kind)  # type: ignore[misc]
+            live.kill()
+            kinds.append(kind)
+            live.watch()
+        found = close(live, traffic, tmp_path / "history")
+    finally:
+        live.kill()
+    assert len(kinds) == 10
+    assert live.starts == 11
+    assert found.meta.records > 0
+
+
+@pytest.mark.soak
+def test_transactions_of_up_to_20_000_records(cluster: Cluster, tmp_path: Path) -> None:
+    """A transaction that spans several batches is one transaction still; one in ten of them is aborted."""
+    live, traffic = verification(cluster, tmp_path / "job")
+    live.start()
+    try:
+        for size in [1, 20_000, 255, 256, 257, 20_000, 1, 5_000] * 5:
+            live.watch()
+            traffic.transaction(size)
+        found = close(live, traffic, tmp_path / "history")
+    finally:
+        live.kill()
+    assert batches(live) > 10  # of 8,000 offsets at most: large transactions lie in several
+    assert found.meta.records > 250_000
+
+
 def _busy(live: LiveVerification, traffic: Traffic) -> bool:
     live.watch()
     traffic.transaction(50)
