@@ -9,7 +9,7 @@ BACKEND ?= auto
 PYTEST_ARGS ?=
 
 .PHONY: help demo test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
-        bench-startup bench-checker bench-tap bench-verify bench-producers
+        bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers
 
 help: ## print this list
 	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
@@ -53,6 +53,9 @@ bench-tap: $(VENV)/.ready ## measure what the wire tap costs against DIRECT and 
 
 bench-verify: $(VENV)/.ready ## measure Spark's verification against a bare count and a plain consumer
 	@$(BIN)/python -m harness.bench.verify
+
+bench-scale: $(VENV)/.ready ## measure what travels when 10 and 100 million records are verified
+	@$(BIN)/python -m harness.bench.scale
 
 bench-producers: $(VENV)/.ready ## measure what identity and history cost a producer
 	@$(BIN)/python -m harness.bench.producers
