@@ -11,13 +11,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
+from harness.bench.plainly import consumer_performance, two_processes
+from harness.checker.model import Evidence, Expect
+from harness.checker.verdict import judge
+from harness.history import HistoryFile
+from harness.ledger import Ledger, fold
 from harness.observation import Window
 from harness.record import LaneEncoder
 from harness.spark.ends import freeze_ends
@@ -30,9 +37,18 @@ PARTITIONS: Final = 4
 TXN: Final = 20_000
 RUN: Final = "bench001"
 
+PYTHON: Final = "confluent-kafka, two processes"
+BARE: Final = "Spark, bare count"
+COUNTS: Final = "Spark, words"
+FINDINGS: Final = "Spark, all findings"
+JAVA: Final = "Kafka's ConsumerPerformance, one thread of Java"
 
-def write(bootstrap: str, topic: str, records: int) -> None:
-    """Write a topic: transactions over all partitions, every tenth of them aborted."""
+TARGETS: Final = ((COUNTS, BARE, 0.9), (FINDINGS, BARE, 0.7), (COUNTS, PYTHON, 2.0), (FINDINGS, PYTHON, 2.0))
+"""What is measured, against what, and the least ratio of their rates in one run."""
+
+
+def write(bootstrap: str, topic: str, records: int) -> Ledger:
+    """Write a topic: transactions over all partitions, every tenth of them aborted; return the ledger."""
     from confluent_kafka import Producer
     from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
@@ -49,6 +65,7 @@ def write(bootstrap: str, topic: str, records: int) -> None:
     lanes = [LaneEncoder(RUN, 1, partition) for partition in range(PARTITIONS)]
     share = TXN // PARTITIONS
     committed, txn, at = 0, 0, 0
+    lines = opening(topic)
     while committed < records:
         aborted = txn % 10 == 9
         producer.begin_transaction()
@@ -59,48 +76,28 @@ def write(bootstrap: str, topic: str, records: int) -> None:
         producer.flush(120)  # what was only queued would be dropped by an abort, and never aborted
         (producer.abort_transaction if aborted else producer.commit_transaction)(120)
         committed += 0 if aborted else share * PARTITIONS
+        sent = [(partition, at, at + share - 1) for partition in range(PARTITIONS)]
+        told = {"f": "abort" if aborted else "commit", "op": txn, "mono": txn + 1, "wall": txn + 1}
+        lines.append({"type": "invoke", "producer": 1, "txn": txn + 1, "sent": sent, **told})
+        lines.append({"type": "ok", **told})
         txn, at = txn + 1, at + share
+    return fold([HistoryFile(Path("p1.jsonl"), msgspec.json.Encoder().encode_lines(lines))])
 
 
-def scan(bootstrap: str, windows: Sequence[Window], done: Any) -> None:
-    """Count the records of some partitions with confluent-kafka, in a process of its own."""
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
-
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False,
-            "isolation.level": "read_committed", "enable.partition.eof": True,
-            "fetch.message.max.bytes": 8 << 20,
-        }
-    )  # fmt: skip
-    consumer.assign([TopicPartition(w.topic, w.partition, w.start) for w in windows])
-    left, count, deadline = len(windows), 0, time.monotonic() + 600
-    while left and time.monotonic() < deadline:
-        for message in consumer.consume(10_000, 1.0):
-            error = message.error()
-            if error is None:
-                count += 1
-            elif error.code() == KafkaError._PARTITION_EOF:
-                left -= 1
-    consumer.close()
-    done.put(count)
+def opening(topic: str) -> list[dict[str, Any]]:
+    """Return how the writer's history begins."""
+    clocks = {"mono": 0, "wall": 0}
+    first = {"type": "open", "format": 1, "run": RUN, "client": "p1", "role": "producer", "host": "h"}
+    declared = {"type": "producer", "producer": 1, "transactional_id": "bench"}
+    lanes = [(topic, partition) for partition in range(PARTITIONS)]
+    return [{**first, "pid": 1, "clock": "clock", **clocks}, {**declared, "lanes": lanes, **clocks}]
 
 
-def two_processes(bootstrap: str, windows: Sequence[Window]) -> int:
-    """Count with two confluent-kafka processes side by side."""
-    context = multiprocessing.get_context("spawn")
-    done = context.Queue()
-    workers = [context.Process(target=scan, args=(bootstrap, windows[i::2], done)) for i in range(2)]
-    for worker in workers:
-        worker.start()
-    counts = [done.get(timeout=600) for _ in workers]
-    for worker in workers:
-        worker.join(60)
-    return sum(counts)
-
-
-def ways(spark: SparkSession, bootstrap: str, windows: list[Window]) -> dict[str, Callable[[], int]]:
+def ways(
+    spark: SparkSession, bootstrap: str, windows: list[Window], ledger: Ledger | None
+) -> dict[str, Callable[[], int]]:
     """Return what is measured by name: each reads the topic once and returns how many records it saw."""
+    from harness.spark.verify import WITH_LEDGER, own_findings
     from spark_jobs import batch
     from spark_jobs.batch import collect
     from spark_jobs.scan import Wanted, scan_words
@@ -115,12 +112,26 @@ def ways(spark: SparkSession, bootstrap: str, windows: list[Window]) -> dict[str
             n for kind, n in zip(*(rows[c].to_pylist() for c in ("kind", "n")), strict=True) if kind == 0
         )
 
+    def all_findings(*, twice: bool) -> int:
+        assert ledger is not None
+        observed = batch.main_with_rows(spark, source, windows, Wanted(RUN))
+        judgement = judge(Evidence(ledger, [observed.observation], Expect(properties=list(WITH_LEDGER))))
+        assert judgement.exit_code == 0, judgement.encode().decode()
+        if twice:
+            assert own_findings(spark, ledger, observed) == {}
+        return observed.observation.meta.records
+
+    with_ledger = {
+        FINDINGS: lambda: all_findings(twice=False),
+        "Spark, all findings, and once more by its own join": lambda: all_findings(twice=True),
+    }
     return {
-        "confluent-kafka, two processes": lambda: two_processes(bootstrap, windows),
-        "Spark, bare count": lambda: read_ranges(spark, source, windows).count(),
-        "Spark, words": lambda: words(with_runs=False),
+        PYTHON: lambda: two_processes(bootstrap, windows),
+        BARE: lambda: read_ranges(spark, source, windows).count(),
+        COUNTS: lambda: words(with_runs=False),
         "Spark, words and runs": lambda: words(with_runs=True),
         "Spark, the whole account": lambda: batch.main(spark, source, windows, Wanted(RUN)).meta.records,
+        **(with_ledger if ledger else {}),
     }
 
 
@@ -167,22 +178,28 @@ def main(arguments: Sequence[str]) -> int:
     print(f"{pass_alone(2_000_000) / 1e6:6.2f} M rows/s  the pass alone, one core, from memory", flush=True)
     if given.bootstrap is None:
         return 0
+    ledger = None
     topic = given.topic or f"bench-{uuid.uuid4().hex[:8]}"
     if given.topic is None:
         start = time.perf_counter()
-        write(given.bootstrap, topic, given.records)
+        ledger = write(given.bootstrap, topic, given.records)
         print(f"wrote {topic} in {time.perf_counter() - start:.1f} s", flush=True)
     windows = freeze_ends(given.bootstrap, [topic]).windows
     start = time.perf_counter()
     spark = start_session("bench", given.master, print, {"spark.driver.memory": given.heap})
     print(f"session: {time.perf_counter() - start:.1f} s", flush=True)
     rates = {}
-    for name, way in ways(spark, given.bootstrap, windows).items():
+    for name, way in ways(spark, given.bootstrap, windows, ledger).items():
         count, rates[name] = measure(way, given.rounds)
         print(f"{rates[name] / 1e6:6.2f} M rows/s  {count:>11,}  {name}", flush=True)
-    bare, python = rates["Spark, bare count"], rates["confluent-kafka, two processes"]
+    count, rates[JAVA] = consumer_performance(given.bootstrap, topic, count, print)
+    print(f"{rates[JAVA] / 1e6:6.2f} M rows/s  {count:>11,}  {JAVA}")
     for name, rate in rates.items():
-        print(f"{rate / bare:5.2f} x bare count, {rate / python:5.2f} x two processes  {name}")
+        print(f"{rate / rates[BARE]:5.2f} x bare count, {rate / rates[PYTHON]:5.2f} x two processes  {name}")
+    for name, other, least in TARGETS:
+        if name in rates:
+            ratio = rates[name] / rates[other]
+            print(f"{'held  ' if ratio >= least else 'MISSED'} {ratio:.2f} of {least} x {other}: {name}")
     print(json.dumps({"topic": topic, "rates": rates}))
     spark.stop()
     return 0
