@@ -163,13 +163,20 @@ def test_transactions_of_up_to_20_000_records(cluster: Cluster, tmp_path: Path) 
     live, traffic = verification(cluster, tmp_path / "job")
     live.start()
     try:
+        until(live, traffic, lambda: batches(live) >= 1, "a first batch")
         for size in [1, 20_000, 255, 256, 257, 20_000, 1, 5_000] * 5:
             live.watch()
             traffic.transaction(size)
+
+        def followed() -> bool:
+            live.watch()
+            return batches(live) > 10
+
+        wait_until(followed, LIMIT, "the large transactions to be read batch by batch")
         found = close(live, traffic, tmp_path / "history")
     finally:
         live.kill()
-    assert batches(live) > 10  # of 8,000 offsets at most: large transactions lie in several
+    # Batches of 8,000 offsets at most: a large transaction lies in several.
     assert found.meta.records > 250_000
 
 
