@@ -8,8 +8,8 @@ BACKEND ?= auto
 # more arguments for pytest, for example PYTEST_ARGS="-k jitter --keep"
 PYTEST_ARGS ?=
 
-.PHONY: help demo test soak test-unit lint up down doctor venv clean mutants spark-archive \
-        bench-startup bench-checker bench-tap bench-verify bench-producers
+.PHONY: help demo test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
+        bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers
 
 help: ## print this list
 	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
@@ -54,11 +54,17 @@ bench-tap: $(VENV)/.ready ## measure what the wire tap costs against DIRECT and 
 bench-verify: $(VENV)/.ready ## measure Spark's verification against a bare count and a plain consumer
 	@$(BIN)/python -m harness.bench.verify
 
+bench-scale: $(VENV)/.ready ## measure what travels when 10 and 100 million records are verified
+	@$(BIN)/python -m harness.bench.scale
+
 bench-producers: $(VENV)/.ready ## measure what identity and history cost a producer
 	@$(BIN)/python -m harness.bench.producers
 
 spark-archive: $(VENV)/.ready ## make the class archive that starts Spark faster, once (minutes)
 	@$(BIN)/python -m harness.spark.archive
+
+spark-image: $(VENV)/.ready ## build the image of the compose profile `spark` (a master and two workers)
+	@$(BIN)/python -m harness.provision.sparkimage
 
 mutants: $(VENV)/.ready ## weaken every check in turn and see a test go red (part of a soak)
 	@$(BIN)/python -m harness.mutants

@@ -171,13 +171,18 @@ def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master:
     Without a ledger it says what the records alone tell (holes, duplicates, order, records that were meant
     to be aborted), and what it could not check.
     """
+    from harness.checker.model import Expect
     from harness.spark.session import DEFAULT_MASTER
     from harness.spark.telling import exit_code_of, tell
     from harness.spark.verify import verify_topics
     from harness.store import RunDirectory
 
-    history = RunDirectory.open(ledger).histories if ledger else None
-    found = verify_topics(bootstrap, topics, history=history, master=master or DEFAULT_MASTER, report=report)
+    run = RunDirectory.open(ledger) if ledger else None
+    found = verify_topics(
+        bootstrap, topics, master=master or DEFAULT_MASTER, report=report,
+        history=run.histories if run else None,
+        expect=run.read("expect.json", Expect, Expect()) if run else None,
+    )  # fmt: skip
     click.echo("\n".join(tell(found)))
     sys.exit(exit_code_of(found))
 

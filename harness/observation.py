@@ -113,7 +113,20 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     repeats: Findings = msgspec.field(default_factory=Findings)
     clashes: Findings = msgspec.field(default_factory=Findings)
     epochs: Findings = msgspec.field(default_factory=Findings)
+    twice: Findings = msgspec.field(default_factory=Findings)
     detail: str = ""
+
+
+def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: tuple[int, ...]) -> Spot:
+    """Return the example of an output whose input (producer, lane, seq) has had this part before."""
+    (window, offset), (before, other) = here, first
+    producer, lane, seq, part = origin
+    here_too = (before.topic, before.partition) == (window.topic, window.partition)
+    detail = f"part {part}, first made at {before.topic}-{before.partition} offset {other}"
+    return Spot(
+        topic=window.topic, partition=window.partition, offset=offset, producer=producer, lane=lane, seq=seq,
+        other_offset=other if here_too else -1, detail=detail,
+    )  # fmt: skip
 
 
 @dataclass

@@ -19,6 +19,7 @@ from harness.observation import (
     Observation,
     Rows,
     Spot,
+    second_output,
 )
 from harness.record import Identity
 
@@ -66,10 +67,12 @@ def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = T
     meta.records = len(columns["seq"])
     first = _repeats(meta, columns)
     _late(meta, columns, first)
+    outputs = {name: column[columns["o_producer"] >= 0] for name, column in columns.items()}
+    _twice(meta, outputs)
     return Observation(
         meta,
         _words(columns),
-        _origins({name: column[columns["o_producer"] >= 0] for name, column in columns.items()}),
+        _origins(outputs),
         _runs(columns) if with_runs else None,
     )
 
@@ -140,6 +143,32 @@ def _late(meta: Meta, columns: dict[str, Ints], first: np.ndarray[Any, np.dtype[
         examples=[
             _spot(meta, kept, int(i), other=int(j))
             for i, j in zip(late[:EXAMPLES], leader[:EXAMPLES], strict=True)
+        ],
+    )
+
+
+def _twice(meta: Meta, outputs: dict[str, Ints]) -> None:
+    """Find outputs whose input has had the same part before."""
+    names = ("o_producer", "o_lane", "o_part", "o_seq")
+    order = np.lexsort((outputs["offset"], outputs["partition"], *(outputs[name] for name in names[::-1])))
+    ordered = {name: column[order] for name, column in outputs.items()}
+    again = _same_as_before(ordered, *names)
+    found, starts = np.flatnonzero(again), np.flatnonzero(~again)
+    places = [
+        (meta.windows[p], o)
+        for p, o in zip(*(ordered[n].tolist() for n in ("partition", "offset")), strict=True)
+    ]
+    meta.twice = Findings(
+        compared=len(again),
+        count=len(found),
+        by_producer=_by_producer(ordered["o_producer"][found]),
+        examples=[
+            second_output(
+                places[i],
+                places[starts[np.searchsorted(starts, i) - 1]],
+                tuple(int(ordered[name][i]) for name in ("o_producer", "o_lane", "o_seq", "o_part")),
+            )
+            for i in found[:EXAMPLES].tolist()
         ],
     )
 

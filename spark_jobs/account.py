@@ -12,30 +12,51 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from harness.observation import EXAMPLES, ORIGIN, RUN, WORD, Findings, Meta, Observation, Rows, Spot
+from harness.observation import (
+    EXAMPLES,
+    ORIGIN,
+    RUN,
+    WORD,
+    Findings,
+    Meta,
+    Observation,
+    Rows,
+    Spot,
+    second_output,
+)
 from spark_jobs import rows as row
+from spark_jobs.order import not_rising, span
 from spark_jobs.rescan import WordSet
-from spark_jobs.rows import WORD_SEQS, Bools, Columns, Ints, Words, bits_of, group_starts
+from spark_jobs.rows import WORD_SEQS, Columns, Ints, columns_of, group_starts, popcount, sums
 from spark_jobs.runs import merge
 
 _LANE = ("window", "producer", "lane")
+_INPUT = ("producer", "lane", "part", "word")
 
 
 @dataclass
 class Doubts:
-    """What the words leave open: which words hold repeats, and in which lanes order was broken."""
+    """What the words leave open: which hold repeats or inputs of several outputs, and broken order."""
 
     repeats: Columns  # window, producer, lane, word of the words that examples are taken from
     lanes: Ints  # packed keys
     earlier: WordSet  # what partitions before hold of those lanes
+    twice: Columns  # window, producer, lane, part, word of inputs that have an output too many
 
     def __bool__(self) -> bool:
-        return bool(len(self.lanes) or len(self.repeats["word"]))
+        return bool(len(self.lanes) or len(self.repeats["word"]) or len(self.twice["word"]))
 
     def words(self) -> WordSet:
         """Return the words with repeats as a set that a scan can look records up in."""
         lane = row.pack(*(np.zeros_like(self.repeats["word"]), *(self.repeats[name] for name in _LANE)))
         return WordSet.of(lane, self.repeats["word"])
+
+    def inputs(self) -> WordSet:
+        """Return the words of inputs with an output too many; a key's window is the output's part."""
+        lane = row.pack(
+            np.zeros_like(self.twice["word"]), *(self.twice[n] for n in ("part", "producer", "lane"))
+        )
+        return WordSet.of(lane, self.twice["word"])
 
 
 class Account:
@@ -49,7 +70,7 @@ class Account:
             kind: table.filter(pa.array(kinds == kind))
             for kind in (row.WORD, row.ORIGIN, row.RUN, row.FOREIGN, row.CLASH)
         }
-        raw = _columns(self._kinds[row.WORD], (*_LANE, "word", "n", "aborted", "late", "lo", "hi"))
+        raw = columns_of(self._kinds[row.WORD], (*_LANE, "word", "n", "aborted", "late", "lo", "hi"))
         raw.setdefault("segment", np.zeros(len(raw["word"]), np.int64))
         self.raw = raw
         merged = {name: column for name, column in raw.items() if name != "segment"}
@@ -63,19 +84,40 @@ class Account:
     def doubts(self) -> Doubts:
         """Judge what words alone can judge, and return what a second scan must tell."""
         united = self._united()
-        extra = united["n"] - _popcount(united["bits"])
+        extra = united["n"] - popcount(united["bits"])
         repeated = np.flatnonzero(extra > 0)
         self.meta.records = int(self.words["n"].sum())
         self.meta.repeats = Findings(
             compared=self.meta.records,
             count=int(extra.sum()),
-            by_producer=_sums(united["producer"][repeated], extra[repeated]),
+            by_producer=sums(united["producer"][repeated], extra[repeated]),
         )
         first, earlier = self._first_appearances()
         lane_starts = group_starts(*(self.words[name] for name in _LANE))
         lanes = int(np.count_nonzero(np.add.reduceat(first, lane_starts))) if len(lane_starts) else 0
         self.meta.late = Findings(compared=int(first.sum()) - lanes)
-        return Doubts(self._example_words(united, repeated), self._doubtful(), earlier)
+        repeats = self._example_words(united, repeated)
+        return Doubts(repeats, self._doubtful(), earlier, self._outputs_too_many())
+
+    def _outputs_too_many(self) -> Columns:
+        """Count outputs of inputs that had theirs, and return the first words that hold such inputs."""
+        names = ("window", *_INPUT, "lo", "hi")
+        columns = columns_of(self._kinds[row.ORIGIN], (*names, "n"))
+        if not len(columns["word"]):
+            return columns
+        columns.pop("segment", None)
+        united = merge([{name: columns[name] for name in (*_INPUT, "bits", "n")}], _INPUT)
+        extra = united["n"] - popcount(united["bits"])
+        again = np.flatnonzero(extra > 0)
+        self.meta.twice = Findings(
+            compared=int(united["n"].sum()),
+            count=int(extra.sum()),
+            by_producer=sums(united["producer"][again], extra[again]),
+        )
+        keep = np.zeros(len(columns["word"]), np.bool_)
+        for i in again[:EXAMPLES].tolist():
+            keep |= np.logical_and.reduce([columns[name] == united[name][i] for name in _INPUT])
+        return {name: columns[name][keep] for name in names}
 
     def _united(self) -> Columns:
         """Unite words over partitions: a record may have appeared in another one."""
@@ -96,7 +138,7 @@ class Account:
             at = starts[sizes > step] + step
             before[at] = before[at - 1] | bits[at - 1]
         first = np.empty(len(order), np.int64)
-        first[order] = _popcount(bits & ~before)
+        first[order] = popcount(bits & ~before)
         again = np.flatnonzero((bits & before).any(axis=1))
         lane = row.pack(np.zeros_like(again), *(words[name][order][again] for name in _LANE))
         return first, WordSet.of(lane, words["word"][order][again], before[again])
@@ -108,14 +150,14 @@ class Account:
             return np.zeros(0, np.int64)
         key = row.pack(np.zeros_like(raw["word"]), *(raw[name] for name in _LANE))
         order = np.lexsort((raw["lo"], key))
-        first, last = _span(raw["bits"][order])
+        first, last = span(raw["bits"][order])
         base = raw["word"][order] * WORD_SEQS
-        broken = _not_rising(key[order], base + first, base + last)
+        broken = not_rising(key[order], base + first, base + last)
         doubtful = np.unique(np.append(key[order][broken], key[raw["late"] > 0]))
         # What stands behind and is all repeats is not late, where one segment held the lane from end to end.
         lanes, index = np.unique(key, return_inverse=True)
         behind = np.bincount(index, raw["late"])
-        again = np.bincount(index, raw["n"] - _popcount(raw["bits"]))
+        again = np.bincount(index, raw["n"] - popcount(raw["bits"]))
         low, high = np.full(len(lanes), np.iinfo(np.int64).max), np.full(len(lanes), -1, np.int64)
         np.minimum.at(low, index, raw["segment"])
         np.maximum.at(high, index, raw["segment"])
@@ -133,9 +175,10 @@ class Account:
             keep |= same & (self.words["lane"] == lane)
         return {name: self.words[name][keep] for name in ("window", *names, "lo", "hi")}
 
-    def close(self, records: pa.Table, late: pa.Table) -> Observation:
+    def close(self, records: pa.Table, late: pa.Table, outputs: pa.Table) -> Observation:
         """Finish the observation with what the second scans named."""
         self._name_repeats(records)
+        self._name_twice(outputs)
         self._name_late(late)
         self._name_foreign()
         self._name_clashes()
@@ -154,7 +197,7 @@ class Account:
         )
 
     def _name_repeats(self, records: pa.Table) -> None:
-        columns = _columns(records, (*_LANE, "word", "lo"))
+        columns = columns_of(records, (*_LANE, "word", "lo"))
         names = ("lo", "window", "word", "lane", "producer")
         order = np.lexsort(tuple(columns[name] for name in names))
         columns = {name: column[order] for name, column in columns.items()}
@@ -167,11 +210,27 @@ class Account:
             for i in again
         ]
 
+    def _name_twice(self, outputs: pa.Table) -> None:
+        columns = columns_of(outputs, ("window", *_INPUT, "lo"))
+        order = np.lexsort(tuple(columns[n] for n in ("lo", "window", "word", "part", "lane", "producer")))
+        columns = {name: column[order] for name, column in columns.items()}
+        starts = group_starts(*(columns[name] for name in _INPUT))
+        again = np.setdiff1d(np.arange(len(order)), starts)[:EXAMPLES].tolist()
+        first = starts[np.searchsorted(starts, again, side="right") - 1].tolist() if again else []
+        places = [self.meta.windows[window - self.first_window] for window in columns["window"].tolist()]
+        self.meta.twice.examples = [
+            second_output(
+                (places[i], int(columns["lo"][i])), (places[j], int(columns["lo"][j])),
+                tuple(int(columns[name][i]) for name in ("producer", "lane", "word", "part")),
+            )
+            for i, j in zip(again, first, strict=True)
+        ]  # fmt: skip
+
     def _name_late(self, late: pa.Table) -> None:
-        columns = _columns(late, (*_LANE, "word", "lo", "n", "b0", "hi"))
+        columns = columns_of(late, (*_LANE, "word", "lo", "n", "b0", "hi"))
         self.meta.late.count = int(columns["n"].sum())
         counted = columns["n"] > 0
-        self.meta.late.by_producer = _sums(columns["producer"][counted], columns["n"][counted])
+        self.meta.late.by_producer = sums(columns["producer"][counted], columns["n"][counted])
         named = np.flatnonzero(columns["lo"] >= 0)
         order = np.lexsort(tuple(columns[name][named] for name in ("lo", "lane", "producer", "window")))
         self.meta.late.examples = [
@@ -181,7 +240,7 @@ class Account:
 
     def _name_foreign(self) -> None:
         table = self._kinds[row.FOREIGN]
-        columns = _columns(table, (*_LANE, "word", "lo", "n"))
+        columns = columns_of(table, (*_LANE, "word", "lo", "n"))
         why = table["detail"].to_pylist()
         count = int(columns["n"].sum())
         order = np.lexsort((columns["lo"], columns["window"]))
@@ -195,12 +254,12 @@ class Account:
         )
 
     def _name_clashes(self) -> None:
-        columns = _columns(self._kinds[row.CLASH], (*_LANE, "word", "lo", "b0"))
+        columns = columns_of(self._kinds[row.CLASH], (*_LANE, "word", "lo", "b0"))
         order = np.lexsort((columns["lo"], columns["window"]))
         self.meta.clashes = Findings(
             compared=self.meta.records,
             count=len(order),
-            by_producer=_sums(columns["producer"], np.ones(len(order), np.int64)),
+            by_producer=sums(columns["producer"], np.ones(len(order), np.int64)),
             examples=[
                 self._spot(columns, i, other_offset=int(columns["lo"][i]), other_seq=int(columns["b0"][i]))
                 for i in order[:EXAMPLES].tolist()
@@ -215,7 +274,7 @@ class Account:
         return words
 
     def _origin_rows(self) -> Rows:
-        columns = _columns(self._kinds[row.ORIGIN], ("producer", "lane", "part", "word", "n"))
+        columns = columns_of(self._kinds[row.ORIGIN], ("producer", "lane", "part", "word", "n"))
         if len(columns["word"]):
             columns = merge([columns], ("producer", "lane", "part", "word"))
         origins = np.zeros(len(columns["word"]), ORIGIN)
@@ -224,7 +283,7 @@ class Account:
         return origins
 
     def _run_rows(self) -> Rows | None:
-        columns = _columns(self._kinds[row.RUN], (*_LANE, "word", "lo", "n"))
+        columns = columns_of(self._kinds[row.RUN], (*_LANE, "word", "lo", "n"))
         order = np.lexsort((columns["lo"], columns["window"]))
         runs = np.zeros(len(order), RUN)
         for name, source in (("offset", "lo"), ("producer", "producer"), ("lane", "lane"), ("seq", "word")):
@@ -232,51 +291,3 @@ class Account:
         runs["partition"] = columns["window"][order] - self.first_window
         runs["count"] = columns["n"][order]
         return runs
-
-
-def _columns(table: pa.Table, names: tuple[str, ...]) -> Columns:
-    columns: Columns = {name: np.asarray(table[name]).astype(np.int64) for name in names}
-    columns["bits"] = bits_of(table)
-    if "segment" in table.column_names:
-        columns["segment"] = np.asarray(table["segment"]).astype(np.int64)
-    return columns
-
-
-def _popcount(bits: Words) -> Ints:
-    count: Ints = np.bitwise_count(bits).sum(axis=1).astype(np.int64)
-    return count
-
-
-def _sums(keys: Ints, values: Ints) -> list[tuple[int, int]]:
-    numbers, index = np.unique(keys, return_inverse=True)
-    totals = np.bincount(index, values, len(numbers)).astype(np.int64)
-    return list(zip(numbers.tolist(), totals.tolist(), strict=True))
-
-
-def _span(bits: Words) -> tuple[Ints, Ints]:
-    """Return the lowest and the highest bit of every word."""
-    quarters = np.arange(4)
-    used = bits != 0
-    low_at = np.argmax(used, axis=1)
-    high_at = 3 - np.argmax(used[:, ::-1], axis=1)
-    rows = np.arange(len(bits))
-    low, high = bits[rows, low_at], bits[rows, high_at]
-    lowest = np.bitwise_count((low & (~low + np.uint64(1))) - np.uint64(1)).astype(np.int64)
-    filled = high.copy()
-    for shift in (1, 2, 4, 8, 16, 32):
-        filled |= filled >> np.uint64(shift)
-    highest = np.bitwise_count(filled).astype(np.int64) - 1
-    return quarters[low_at] * 64 + lowest, quarters[high_at] * 64 + highest
-
-
-def _not_rising(key: Ints, first: Ints, last: Ints) -> Bools:
-    """Return which rows do not begin above all that their lane had before; rows are sorted by lane."""
-    broken = np.zeros(len(key), np.bool_)
-    if not len(key):
-        return broken
-    starts = group_starts(key)
-    lane = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(key))))
-    width = int(last.max()) + 2
-    highest = np.maximum.accumulate(lane * width + last)
-    broken[1:] = (lane[1:] == lane[:-1]) & (lane[1:] * width + first[1:] <= highest[:-1])
-    return broken

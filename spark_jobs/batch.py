@@ -14,8 +14,9 @@ import pyarrow.compute as pc
 from harness.history import clock_id
 from harness.observation import Meta, Observation, Window
 from spark_jobs import rows as row
-from spark_jobs.account import Account, Doubts
-from spark_jobs.rescan import scan_late, scan_records
+from spark_jobs.account import Account
+from spark_jobs.rescan import scan_late, scan_outputs, scan_records
+from spark_jobs.rows import Columns
 from spark_jobs.scan import Batches, Wanted, scan_words
 from spark_jobs.source import Source, read_ranges
 
@@ -99,19 +100,24 @@ def settle(
 ) -> tuple[Observation, pa.Table]:
     """Read again what the words leave in doubt, and close the account; return late records as well."""
     doubts = account.doubts()
-    records = late = empty()
+    records = late = outputs = empty()
     if doubts:
         windows = account.meta.windows
         if len(doubts.repeats["word"]):
             records = collect(
-                read_ranges(spark, source, _narrowed(windows, account, doubts)),
+                read_ranges(spark, source, _narrowed(windows, account, doubts.repeats)),
                 scan_records(wanted, doubts.words()),
             )
         if len(doubts.lanes):
             touched = set(row.unpack(doubts.lanes).window.tolist())
             held = [window if i in touched else _nothing(window) for i, window in enumerate(windows)]
             late = collect(read_ranges(spark, source, held), scan_late(wanted, doubts.lanes, doubts.earlier))
-    return account.close(records, late), late
+        if len(doubts.twice["word"]):
+            outputs = collect(
+                read_ranges(spark, source, _narrowed(windows, account, doubts.twice)),
+                scan_outputs(wanted, doubts.inputs()),
+            )
+    return account.close(records, late, outputs), late
 
 
 def collect(frame: DataFrame, scan: Scan) -> pa.Table:
@@ -128,12 +134,10 @@ def _nothing(window: Window) -> Window:
     return Window(window.topic, window.partition, window.start, window.lso, window.hw, window.start)
 
 
-def _narrowed(windows: Sequence[Window], account: Account, doubts: Doubts) -> list[Window]:
+def _narrowed(windows: Sequence[Window], account: Account, doubtful: Columns) -> list[Window]:
     """Cut the windows down to the offsets between which the doubtful words lie."""
     found: dict[int, tuple[int, int]] = {}
-    for window, low, high in zip(
-        *(doubts.repeats[name].tolist() for name in ("window", "lo", "hi")), strict=True
-    ):
+    for window, low, high in zip(*(doubtful[name].tolist() for name in ("window", "lo", "hi")), strict=True):
         before = found.get(window, (low, high))
         found[window] = (min(low, before[0]), max(high, before[1]))
     narrowed = []

@@ -85,7 +85,7 @@ def _where(condition: Column, value: Column) -> Column:
     return f.sum(f.when(condition, value).otherwise(f.lit(0)))
 
 
-def _told(frame: DataFrame, *found: tuple[str, str, bool, str]) -> DataFrame:
+def told(frame: DataFrame, *found: tuple[str, str, bool, str]) -> DataFrame:
     """Turn columns of counts into findings: name, unit, whether it is permitted, and the column."""
     from pyspark.sql import functions as f
 
@@ -117,7 +117,7 @@ def of_words(observed: DataFrame, seen: DataFrame) -> DataFrame:
     counts = sums.join(f.broadcast(known), "case", "left").withColumn(
         "phantom", f.col("stray") + f.col("total") - f.coalesce(f.col("known"), no_one)
     )
-    return _told(
+    return told(
         counts,
         ("duplicate", RECORDS, False, "duplicate"),
         ("duplicate", RECORDS, True, "permitted_duplicate"),
@@ -136,7 +136,7 @@ def of_intervals(seen: DataFrame) -> DataFrame:
         _where(owed & ~f.col("no_loss"), missing).alias("permitted_lost"),
         _where(aborted, f.col("visible")).alias("aborted_read"),
     )
-    return _told(
+    return told(
         counts,
         ("lost", RECORDS, False, "lost"),
         ("lost", RECORDS, True, "permitted_lost"),
@@ -159,7 +159,7 @@ def torn(seen: DataFrame) -> DataFrame:
     )
     in_part = (f.col("visible") > 0) & (f.col("visible") < f.col("size")) & (f.col("size") < OPEN_END // 2)
     counts = whole.groupBy("case").agg(_where(f.col("judged") & in_part, f.lit(1)).alias("torn"))
-    return _told(counts, ("torn_transaction", "transactions", False, "torn"))
+    return told(counts, ("torn_transaction", "transactions", False, "torn"))
 
 
 def of_rows(frames: Frames) -> DataFrame:
@@ -177,7 +177,7 @@ def of_rows(frames: Frames) -> DataFrame:
         _where(f.col("kind") == row.FOREIGN, n).alias("foreign"),
         _where(f.col("kind") == row.CLASH, n).alias("clash"),
     )
-    return _told(
+    return told(
         counts,
         ("reordered", RECORDS, False, "late"),
         ("reordered", RECORDS, True, "permitted_late"),

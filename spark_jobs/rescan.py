@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_jobs import rows as row
+from spark_jobs.decode import ORIGIN_SAME, field_of, is_output, number, origin_sequences, same_as_before
 from spark_jobs.reader import EXAMPLES, Decoded, Reader
 from spark_jobs.rows import WORD_SEQS, Bools, Ints, Words, group_starts
 from spark_jobs.runs import Highest
@@ -87,6 +88,34 @@ def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]
             found = np.flatnonzero(words.find(lane, decoded.seq // WORD_SEQS) >= 0)
             if len(found):
                 yield _named(row.RECORD, lane[found], decoded.seq[found], decoded.offset[found], reader)
+
+    return run
+
+
+def scan_outputs(wanted: Wanted, inputs: WordSet) -> Callable[[Batches], Batches]:
+    """Return the function for mapInArrow that names every output made from inputs of some words."""
+
+    def run(batches: Batches) -> Batches:
+        reader = Reader(wanted.run)
+        for batch in batches:
+            decoded = reader.read(batch)
+            if decoded is None:
+                continue
+            made = np.flatnonzero(np.repeat(is_output(decoded.table, decoded.runs.row), decoded.runs.size))
+            if not len(made):
+                continue
+            table = np.ascontiguousarray(decoded.table[made])
+            seq = origin_sequences(table, same_as_before(table, ORIGIN_SAME))
+            producer, lane, part = (
+                number(table, field_of(name)) for name in ("origin_producer", "origin_lane", "part")
+            )
+            key = row.pack(np.zeros_like(seq), part, producer, lane)
+            found = np.flatnonzero(inputs.find(key, seq // WORD_SEQS) >= 0)
+            if len(found):
+                columns = {"window": decoded.window[made], "producer": producer, "lane": lane, "part": part}
+                columns |= {"word": seq, "lo": decoded.offset[made]}
+                columns = {name: column[found] for name, column in columns.items()}
+                yield row.to_batch({**columns, "n": 1, "kind": row.OUTPUT}, len(found))
 
     return run
 

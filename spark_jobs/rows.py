@@ -18,6 +18,7 @@ RUN: Final = 2  # neighbours in the log with neighbouring sequences: word = firs
 FOREIGN: Final = 3  # records of nobody in this run: n, and why in detail (an example has lo >= 0)
 CLASH: Final = 4  # a second record at one offset: word = its sequence, b0 = the other's
 RECORD: Final = 5  # one record by name: word = sequence, lo = offset
+OUTPUT: Final = 7  # one output by the input it was made from: producer, lane, word = its sequence, part
 LATE: Final = 6  # one record behind a later one: word = sequence, lo = offset, b0, hi = the later one's
 
 BITS: Final = ("b0", "b1", "b2", "b3")
@@ -100,3 +101,25 @@ def group_starts(*keys: npt.NDArray[Any]) -> Ints:
     for key in keys:
         new[1:] |= key[1:] != key[:-1]
     return np.flatnonzero(new)
+
+
+def columns_of(table: pa.Table, names: tuple[str, ...]) -> Columns:
+    """Return some columns of a table, its bits, and the segment where there is one."""
+    columns: Columns = {name: np.asarray(table[name]).astype(np.int64) for name in names}
+    columns["bits"] = bits_of(table)
+    if "segment" in table.column_names:
+        columns["segment"] = np.asarray(table["segment"]).astype(np.int64)
+    return columns
+
+
+def popcount(bits: Words) -> Ints:
+    """Count the bits of every word."""
+    count: Ints = np.bitwise_count(bits).sum(axis=1).astype(np.int64)
+    return count
+
+
+def sums(keys: Ints, values: Ints) -> list[tuple[int, int]]:
+    """Add values up by key."""
+    numbers, index = np.unique(keys, return_inverse=True)
+    totals = np.bincount(index, values, len(numbers)).astype(np.int64)
+    return list(zip(numbers.tolist(), totals.tolist(), strict=True))

@@ -93,7 +93,7 @@ class Pass:
         table = np.ascontiguousarray(decoded.table[outputs])
         same = same_as_before(table, ORIGIN_SAME)
         seq = origin_sequences(table, same)
-        window = decoded.window[outputs]
+        window, offset = decoded.window[outputs], decoded.offset[outputs]
         joined = same.copy()
         joined[1:] &= (seq[1:] == seq[:-1] + 1) & (window[1:] == window[:-1])
         heads = np.flatnonzero(~joined)
@@ -111,6 +111,8 @@ class Pass:
             "bits": masks(pieces.first, pieces.last),
             "n": pieces.last - pieces.first + 1,
             "window": window[heads][pieces.run],
+            "lo": offset[pieces.row],
+            "hi": offset[pieces.row + pieces.last - pieces.first],
         }
         self._origins.append(merge([columns], ("window", *_ORIGIN_NAMES)))
         if len(self._origins) > 64:

@@ -96,6 +96,8 @@ class Stream:
         try:
             while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]
                 self._tell_progress(query)
+                if not query.status["isTriggerActive"]:
+                    self._progress.touch()  # idle is not silent: between two triggers the query lives
                 if self.segments.frozen_windows() is not None:
                     return
         finally:

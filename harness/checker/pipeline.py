@@ -9,11 +9,13 @@ input behind the group's position that has not been processed yet.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from harness.checker.bitsets import BitSet
-from harness.checker.model import Collector, Evidence, Example, OffsetRef, Pipeline, Result
-from harness.checker.positions import consumed_by, inputs_of
+from harness.checker.model import Collector, Evidence, Example, OffsetRef, Pipeline, Result, place
+from harness.checker.positions import consumed_by, inputs_of, places_of
 from harness.checker.seen import ranges
 from harness.observation import EXAMPLES, WORD_SEQS, Observation, Rows
 
@@ -43,18 +45,48 @@ def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:
     # A part that was not owed is one output too many, even when it is there only once.
     extra = np.where(origins["part"] < pipeline.outputs, extra, origins["n"])
     found = np.flatnonzero(extra > 0)
-    worst = found[np.argsort(-extra[found], kind="stable")][:EXAMPLES].tolist()
-    examples = [_twice_example(origins[i : i + 1], int(extra[i]), view.meta.witness) for i in worst]
+    worst = found[np.argsort(-extra[found], kind="stable")].tolist()
+    owed = [i for i in worst if origins["part"][i] < pipeline.outputs]
+    examples = _named_twice(view) or [
+        _twice_example(origins[i], int(extra[i]), view) for i in owed[:EXAMPLES]
+    ]
+    unowed = [i for i in worst if origins["part"][i] >= pipeline.outputs]
+    examples += [_unowed_example(origins[i : i + 1], view) for i in unowed[:EXAMPLES]]
     out.add("processed_twice", "outputs", int(extra[found].sum()), examples)
 
 
-def _twice_example(row: Rows, extra: int, witness: str) -> Example:
-    first = int(row["word"][0]) * WORD_SEQS
+def _named_twice(view: Observation) -> list[Example]:
+    """Name what the witness named: the input, and where its second output stands."""
+    return [
+        Example(
+            what=f"input {spot.seq} of producer {spot.producer} lane {spot.lane} has one output more: "
+            f"{spot.detail}",
+            witness=view.meta.witness,
+            offsets=place(spot),
+        )
+        for spot in view.meta.twice.examples
+    ]
+
+
+def _twice_example(row: Any, extra: int, view: Observation) -> Example:
+    """Tell of a word, where the witness named no records."""
+    first = int(row["word"]) * WORD_SEQS
     return Example(
-        what=f"inputs of producer {int(row['producer'][0])} lane {int(row['lane'][0])} among sequences "
-        f"{first}-{first + WORD_SEQS - 1} have {extra} outputs (part {int(row['part'][0])}) too many",
+        what=f"inputs of producer {int(row['producer'])} lane {int(row['lane'])} among sequences "
+        f"{first}-{first + WORD_SEQS - 1} have {extra} outputs (part {int(row['part'])}) too many",
         weight=extra,
-        witness=witness,
+        witness=view.meta.witness,
+    )
+
+
+def _unowed_example(row: Rows, view: Observation) -> Example:
+    """Name the inputs that have an output of a part that no input owes."""
+    ((producer, lane, found),) = BitSet.of(row).first(1)
+    return Example(
+        what=f"inputs {ranges(found)} of producer {producer} lane {lane} have outputs that are not owed "
+        f"(part {int(row['part'][0])})",
+        weight=int(row["n"][0]),
+        witness=view.meta.witness,
     )
 
 
@@ -70,7 +102,7 @@ def _never(view: Observation, consumed: Observation, pipeline: Pipeline, out: Co
                 f"{pipeline.group} and have no output (part {part})",
                 weight=len(found),
                 witness=view.meta.witness,
-                offsets=positions[:EXAMPLES],
+                offsets=[*positions[:EXAMPLES], *places_of(consumed, producer, lane, found)],
             )
             for producer, lane, found in missing.first(EXAMPLES)
         ]

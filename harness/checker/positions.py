@@ -8,7 +8,7 @@ from harness.checker.bitsets import BitSet
 from harness.checker.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Pipeline
 from harness.checker.seen import ranges
 from harness.ledger import COMMITTED, UNKNOWN, Ledger
-from harness.observation import EXAMPLES, Observation, Rows
+from harness.observation import EXAMPLES, WORD_SEQS, Observation, Rows
 
 
 def consumed_by(evidence: Evidence, pipeline: Pipeline) -> list[Observation]:
@@ -24,6 +24,26 @@ def inputs_of(observation: Observation, pipeline: Pipeline) -> Rows:
     """Return the words that lie in the pipeline's input topics."""
     mine = [i for i, window in enumerate(observation.meta.windows) if window.topic in pipeline.inputs]
     return observation.words[np.isin(observation.words["partition"], mine)]
+
+
+def places_of(consumed: Observation, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
+    """Return where the first inputs stand: exactly where runs were kept, else between which offsets."""
+    rows = consumed.words if consumed.runs is None else consumed.runs
+    rows = rows[(rows["producer"] == producer) & (rows["lane"] == lane)]
+    found = []
+    for seq in sequences[:EXAMPLES]:
+        if consumed.runs is None:
+            held = rows[rows["word"] == seq // WORD_SEQS][:1]
+            low, high = held["lo"], held["hi"]
+        else:
+            held = rows[(rows["seq"] <= seq) & (seq < rows["seq"] + rows["count"])][:1]
+            low = high = held["offset"] + seq - held["seq"]
+        for window, first, last in zip(
+            *(column.tolist() for column in (held["partition"], low, high)), strict=True
+        ):
+            there = consumed.window(window)
+            found.append(OffsetRef(there.topic, there.partition, first, last))
+    return found
 
 
 def check_positions(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
@@ -48,7 +68,7 @@ def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observatio
                 what=f"inputs {ranges(found)} of producer {producer} lane {lane} {what}",
                 weight=len(found),
                 witness=witness,
-                offsets=positions[:EXAMPLES],
+                offsets=[*positions[:EXAMPLES], *places_of(consumed, producer, lane, found)],
             )
             for producer, lane, found in drift.first(EXAMPLES)
         ]

@@ -48,21 +48,27 @@ class Recipe:
     content: str
 
 
+def base_recipe(more: str = "") -> Recipe:
+    """The system under our images; `more` packages, with a comma before each, make another one."""
+    tag = f"eos-harness/base{'-'.join(more.split(',')[:2])}:{_SUITE}"
+    return Recipe("base", tag, fingerprint(_SUITE, _PACKAGES + more, *_LEAVE_OUT))
+
+
 def recipes() -> dict[str, Recipe]:
     """The images that can be built, by purpose; `base` is the system under kafka and nettools."""
-    base = _fingerprint(_SUITE, _PACKAGES, *_LEAVE_OUT)
+    base = base_recipe().content
     jars = " ".join(jar.sha256 for jar in pinned_jars() if jar.jar_set == "kafka")
     return {
         recipe.name: recipe
         for recipe in (
-            Recipe("base", f"eos-harness/base:{_SUITE}", base),
-            Recipe("kafka", "eos-harness/kafka:4.3.1", _fingerprint(base, jars, _context_text("kafka"))),
+            base_recipe(),
+            Recipe("kafka", "eos-harness/kafka:4.3.1", fingerprint(base, jars, context_text("kafka"))),
             Recipe(
                 "toxiproxy",
                 f"eos-harness/toxiproxy:{TOXIPROXY_VERSION}",
-                _fingerprint(TOXIPROXY_VERSION, _context_text("toxiproxy")),
+                fingerprint(TOXIPROXY_VERSION, context_text("toxiproxy")),
             ),
-            Recipe("nettools", "eos-harness/nettools:1", _fingerprint(_context_text("nettools"))),
+            Recipe("nettools", "eos-harness/nettools:1", fingerprint(context_text("nettools"))),
         )
     }
 
@@ -76,16 +82,16 @@ def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> st
     with scratch_dir("image") as scratch:
         context = scratch / "context"
         if recipe.name == "base":
-            _build_base(client, recipe)
+            build_base(client, recipe)
         elif recipe.name == "kafka":
             _build_kafka(client, recipe, base, context, report)
         else:
-            _copy_context(recipe.name, context)
+            copy_context(recipe.name, context)
             if recipe.name == "toxiproxy":
                 binaries = ensure_toxiproxy(report)
                 shutil.copy(binaries.server, context / "server")
                 shutil.copy(binaries.cli, context / "cli")
-            _docker_build(client, context, recipe.tag, recipe, {"BASE": base} if base else {})
+            docker_build(client, context, recipe.tag, recipe, {"BASE": base} if base else {})
     if before and before != _image_id(client, recipe.tag):
         with suppress(APIError):  # a container still uses it
             client.images.remove(before)
@@ -102,15 +108,15 @@ def _image_id(client: DockerClient, tag: str) -> str | None:
     return None
 
 
-def _build_base(client: DockerClient, recipe: Recipe) -> None:
-    """A small Debian with a Java runtime, from packages alone."""
+def build_base(client: DockerClient, recipe: Recipe, more: str = "") -> None:
+    """Build a small Debian with a Java runtime, and `more`, from packages alone."""
     tool = shutil.which("mmdebstrap")
     if not tool:
         raise HarnessError(
             "no image registry answers, and mmdebstrap, which builds images from packages, is missing",
             "apt-get install -y mmdebstrap, or let the Docker engine reach a registry",
         )
-    command = [tool, "--quiet", "--variant=essential", f"--include={_PACKAGES}",
+    command = [tool, "--quiet", "--variant=essential", f"--include={_PACKAGES}{more}",
                *(f"--dpkgopt=path-exclude={path}" for path in _LEAVE_OUT), _SUITE, "-"]  # fmt: skip
     with tempfile.TemporaryFile(dir=cache_dir()) as archive, tempfile.TemporaryFile("w+") as complaints:
         done = subprocess.run(command, stdout=archive, stderr=complaints, timeout=900, check=False)
@@ -129,19 +135,19 @@ def _build_base(client: DockerClient, recipe: Recipe) -> None:
 def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path, report: Report) -> None:
     """Kafka from its jars, and a second layer with the class data that one training run leaves."""
     jars = ensure_jars(report, "kafka")
-    _copy_context("kafka", context)
+    copy_context("kafka", context)
     (context / "libs").mkdir()
     for jar in jars:
         shutil.copy2(jar, context / "libs")  # with its time: the class data remembers it
     # Spelled out, in pinned order: a wildcard's order is the file system's, and class data fits one only.
     (context / "class-path").write_text(":".join(f"{_LIBRARIES}/{jar.name}" for jar in jars))
     untrained = f"{recipe.tag}-untrained"
-    _docker_build(client, context, untrained, recipe, {"BASE": base})
+    docker_build(client, context, untrained, recipe, {"BASE": base})
     trained = context.with_name("trained")
     trained.mkdir()
     shutil.copy(context / "Dockerfile.trained", trained / "Dockerfile")
     _train(client, untrained, trained)
-    _docker_build(client, trained, recipe.tag, recipe, {"BASE": untrained})
+    docker_build(client, trained, recipe.tag, recipe, {"BASE": untrained})
     client.images.remove(untrained, noprune=True)
 
 
@@ -192,7 +198,7 @@ def _training_environment(port: int) -> dict[str, str]:
     }
 
 
-def _docker_build(
+def docker_build(
     client: DockerClient, context: Path, tag: str, recipe: Recipe, arguments: dict[str, str]
 ) -> None:
     """Build a context that is complete in itself, and label the image with its fingerprint."""
@@ -210,12 +216,12 @@ def _docker_build(
         ) from error
 
 
-def _copy_context(name: str, target: Path) -> None:
+def copy_context(name: str, target: Path) -> None:
     """The files of docker/<name>, executable where they are so in the checkout."""
     shutil.copytree(checkout_dir() / "docker" / name, target)
 
 
-def _context_text(name: str) -> str:
+def context_text(name: str) -> str:
     """All that docker/<name> holds, as one text."""
     folder = checkout_dir() / "docker" / name
     return "\n".join(
@@ -223,6 +229,6 @@ def _context_text(name: str) -> str:
     )
 
 
-def _fingerprint(*parts: str) -> str:
+def fingerprint(*parts: str) -> str:
     """Sixteen hex digits that change with any of the parts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -9,10 +9,14 @@ from collections.abc import Callable
 from harness.cluster.cluster import Cluster
 from harness.events import ClientEnded, Progress
 from harness.history import HistoryWriter
+from harness.observation import Window
 from harness.run.fleet import Fleet
 from harness.run.verify import Verification
+from harness.spark.live import Progress as Seen
 
 EVERY_S = 1.0
+SILENT_S = 10.0
+"""A batch takes a second or two: longer without one, where there is something to read, is worth a word."""
 
 
 class Watch:
@@ -69,6 +73,7 @@ class Watch:
     def _progress(self) -> None:
         totals = self._fleet.totals()
         now = time.monotonic()
+        bounds = self._sample()
         gained = totals.acknowledged - self._acknowledged
         self.acknowledged_in[self.phase] = self.acknowledged_in.get(self.phase, 0) + gained
         self._tell(
@@ -81,22 +86,22 @@ class Watch:
                 unknown=totals.unknown,
                 in_flight=totals.in_flight,
                 active=list(self.active),
-                lso_lag=self._sample(),
-                spark=self._spark(),
+                lso_lag=None if bounds is None else max((w.hw - w.lso for w in bounds), default=0),
+                spark=self._spark(bounds),
                 isr=self._fewest_in_sync(),
             )
         )
         self._acknowledged, self._looked_at = totals.acknowledged, now
 
-    def _spark(self) -> str:
+    def _spark(self, bounds: list[Window] | None) -> str:
         """What Spark has counted so far; a driver that died is started again from its checkpoint."""
         live = self._verification.live
         if live is None:
             return ""
         if not self._over.is_set():
             live.watch()
-        said = live.progress(ask_brokers=False)
-        return f"{said.records} read, {said.duplicates} duplicates" if said else "starting"
+        said = live.progress(ask_brokers=False, bounds=bounds)
+        return describe(said) if said else "starting"
 
     def _fewest_in_sync(self) -> int | None:
         try:
@@ -105,7 +110,7 @@ class Watch:
             return None
         return min((len(partition.isr) for partition in found), default=None)
 
-    def _sample(self) -> int | None:
+    def _sample(self) -> list[Window] | None:
         """Note where every partition ends; None while no broker can say."""
         bounds = []
         try:
@@ -115,4 +120,17 @@ class Watch:
         except (OSError, EOFError):
             return None  # brokers are away: that there is no sample is what there is to say
         self._history.sample(bounds)
-        return max((hw - lso for _, _, _, lso, hw in bounds), default=0)
+        return [Window(topic, p, start, lso, hw, lso) for topic, p, start, lso, hw in bounds]
+
+
+def describe(said: Seen) -> str:
+    """Say in one phrase how far Spark is, what it has found so far, and whether it had to begin anew."""
+    parts = [f"{said.records} read ({said.rows_per_s:.0f}/s)"]
+    if said.lag is None or (said.lag.behind_stable and said.silent_s > SILENT_S):
+        parts.append(f"nothing new for {said.silent_s:.0f} s")
+    if said.lag is not None:
+        parts.append(f"{said.lag.behind_stable} behind")
+    parts.append(f"{said.duplicates} duplicates, {said.aborted_intent} aborted")
+    if said.restarts:
+        parts.append(f"begun anew {said.restarts} times from its checkpoint")
+    return ", ".join(parts)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -45,6 +45,7 @@ class Progress(NamedTuple):
     duplicates: int
     aborted_intent: int
     restarts: int
+    silent_s: float
     lag: Lag | None
 
 
@@ -107,8 +108,10 @@ class LiveVerification:
         # A killed driver may leave half a line behind.
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
-    def progress(self, *, ask_brokers: bool = True) -> Progress | None:
-        """Return how far the job is, None before its first batch."""
+    def progress(
+        self, *, ask_brokers: bool = True, bounds: Sequence[Window] | None = None
+    ) -> Progress | None:
+        """Return how far the job is, None before its first batch; `bounds` spare asking the brokers."""
         lines = self.lines()
         batches = [line for line in lines if line["what"] == "batch"]
         if not batches:
@@ -117,15 +120,17 @@ class LiveVerification:
         restarts = sum(line["what"] in ("restart", "start") for line in lines) - 1
         names = ("batch", "rows", "rows_per_s", "records", "duplicates", "aborted_intent")
         said = {name: last[name] for name in names}
-        return Progress(**said, restarts=restarts, lag=self._lag(last) if ask_brokers else None)
+        silent = max(0.0, (time.time_ns() - last["wall"]) / 1e9)
+        if bounds is None and ask_brokers:
+            bounds = self._bounds()
+        lag = _lag(last, bounds) if bounds else None
+        return Progress(**said, restarts=restarts, silent_s=silent, lag=lag)
 
-    def _lag(self, last: dict[str, Any]) -> Lag | None:
+    def _bounds(self) -> list[Window] | None:
         try:
-            now = freeze(self.job.bootstrap, {window.topic for window in self.job.windows})
+            return freeze(self.job.bootstrap, {window.topic for window in self.job.windows})
         except KafkaException:
             return None  # the brokers are away: what the run does to them is not the progress line's affair
-        behind = sum(w.lso - last["ends"].get(w.topic, {}).get(str(w.partition), w.start) for w in now)
-        return Lag(behind, sum(w.hw - w.lso for w in now))
 
     def finish(self, windows: Iterable[Window], limit: float = FINISH_LIMIT_S) -> Observation:
         """Tell the job where to end, see it through, and return its account."""
@@ -153,6 +158,12 @@ class LiveVerification:
             self._process.wait(STOP_LIMIT_S)
         except subprocess.TimeoutExpired:
             self.kill()
+
+
+def _lag(last: dict[str, Any], now: Sequence[Window]) -> Lag:
+    """Return how far the last batch's ends are behind what can be read, and what cannot be read yet."""
+    behind = sum(w.lso - last["ends"].get(w.topic, {}).get(str(w.partition), w.start) for w in now)
+    return Lag(max(0, behind), sum(w.hw - w.lso for w in now))
 
 
 def run_batch(job: Job, limit: float = FINISH_LIMIT_S) -> Observation:

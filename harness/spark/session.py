@@ -92,8 +92,10 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     java = find_java().executable
     if not java.is_symlink() and java.parent.name == "bin":
         os.environ["JAVA_HOME"] = str(java.parent.parent)
-    # Workers must run this interpreter, or they lack numpy or have another version of Python.
-    os.environ["PYSPARK_PYTHON"] = sys.executable
+    # Workers must run this interpreter, or they lack numpy or have another version of Python. Elsewhere
+    # it may stand in another place: whoever names a cluster may name its interpreter as well.
+    named = None if is_local(settings["spark.master"]) else os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python") or named or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():

@@ -1,4 +1,4 @@
-"""A standalone Spark cluster of plain processes: a master and some workers, for tests of scale-out."""
+"""Standalone Spark clusters for tests of scale-out: of plain processes, and of the compose file's profile."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from harness.errors import HarnessError
 from harness.provision.java import find_java
+from harness.provision.paths import checkout_dir
 from harness.waits import wait_until
 
 START_LIMIT_S: Final = 120.0
@@ -69,6 +71,40 @@ def standalone(folder: Path, workers: int = 2, memory: str = "768m") -> Iterator
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(STOP_LIMIT_S)
+
+
+@contextmanager
+def containers(name: str, report: Callable[[str], None]) -> Iterator[str]:
+    """Run the profile `spark` of the compose file: a master and two workers; remove them at the end."""
+    from harness.provision.sparkimage import ensure_spark_image
+
+    image, port = ensure_spark_image(report), _free_port()
+    environment = {
+        **os.environ, "COMPOSE_PROJECT_NAME": name, "EOS_CLUSTER_LABEL": name,
+        "EOS_SPARK_IMAGE": image, "EOS_PORT_SPARK": str(port),
+    }  # fmt: skip
+
+    def compose(*arguments: str) -> str:
+        done = subprocess.run(
+            ["docker", "compose", "--profile", "spark", *arguments], cwd=checkout_dir(), env=environment,
+            capture_output=True, text=True, timeout=START_LIMIT_S, check=False,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise HarnessError(
+                f"docker compose {' '.join(arguments)} failed: {done.stderr[-500:]}", "run `eos doctor`"
+            )
+        return done.stdout
+
+    nodes = ("spark-master", "spark-worker-1", "spark-worker-2")
+    try:
+        compose("up", "--detach", "--wait", "--no-build", *nodes)
+        wait_until(
+            lambda: compose("logs", "spark-master").count("Registering worker") >= len(nodes) - 1,
+            START_LIMIT_S, "two Spark workers in containers to register", every=1.0,
+        )  # fmt: skip
+        yield f"spark://{_HOST}:{port}"
+    finally:
+        compose("rm", "--force", "--stop", *nodes)
 
 
 def _free_port() -> int:

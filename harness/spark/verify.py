@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 import numpy as np
 
-from harness.checker.model import Evidence, Expect
+from harness.checker.model import Evidence, Expect, Pipeline
 from harness.checker.verdict import Judgement, judge
 from harness.errors import UsageError
 from harness.history import history_files
@@ -23,12 +23,16 @@ from harness.ledger import Ledger, fold
 from harness.observation import WORD_SEQS, Findings, Observation, Window
 from harness.spark.ends import freeze_ends
 from harness.spark.session import DEFAULT_MASTER, start_session
+from harness.wire.observer import freeze, group_positions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_jobs.batch import Observed
     from spark_jobs.source import Source
+
+BOTH: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline")
+"""Properties whose anomalies Spark finds by itself as well."""
 
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
 Report = Callable[[str], None]
@@ -113,11 +117,17 @@ def verify_topics(
                 raise UsageError(
                     f"{history} holds no history", "name the run's directory: eos verify --ledger RUN"
                 )
-            with_ledger(spark, source, found, fold(files), expect or Expect(properties=list(WITH_LEDGER)))
+            with_ledger(spark, source, found, fold(files), _expected(expect))
     finally:
         if session is None:
             spark.stop()
     return found
+
+
+def _expected(expect: Expect | None) -> Expect:
+    """Keep of what a run promised what one verification can check: its pipeline, not its witnesses."""
+    pipeline = expect.pipeline if expect else None
+    return Expect(properties=[*WITH_LEDGER, *(["pipeline"] if pipeline else [])], pipeline=pipeline)
 
 
 def with_ledger(spark: SparkSession, source: Source, found: Verified, ledger: Ledger, expect: Expect) -> None:
@@ -130,14 +140,37 @@ def with_ledger(spark: SparkSession, source: Source, found: Verified, ledger: Le
         raise UsageError(f"the histories tell of {len(runs)} runs", "give the directory of one run")
     observed = batch.main_with_rows(spark, source, found.windows, Wanted(runs[0]))
     found.observations.append(observed.observation)
+    consumed = None
+    if expect.pipeline is not None:
+        consumed = consumed_by(spark, source, runs[0], expect.pipeline)
+        found.observations.append(consumed.observation)
     found.judgement = judge(Evidence(ledger, found.observations, expect))
-    found.spark_findings, found.disagreements = second_opinion(spark, ledger, observed, found.judgement)
+    found.spark_findings = own_findings(spark, ledger, observed)
+    if consumed is not None and expect.pipeline is not None:
+        found.spark_findings |= own_pipeline_findings(spark, observed, consumed, expect.pipeline)
+    found.disagreements = disagreements(found.spark_findings, found.judgement)
 
 
-def second_opinion(
-    spark: SparkSession, ledger: Ledger, observed: Observed, judgement: Judgement
-) -> tuple[dict[str, int], list[str]]:
-    """Return Spark's findings by name, and where they differ from the checkers'."""
+def consumed_by(spark: SparkSession, source: Source, run: str, pipeline: Pipeline) -> Observed:
+    """Observe what a pipeline's group has passed: its inputs up to the positions that it committed."""
+    from spark_jobs import batch
+    from spark_jobs.scan import Wanted
+
+    positions = group_positions(source.bootstrap, pipeline.group)
+    windows = []
+    for window in freeze(source.bootstrap, pipeline.inputs):
+        position = positions.get((window.topic, window.partition))
+        if position is not None:
+            window.read_to = min(window.read_to, position)
+            windows.append(window)
+    meta = batch.new_meta("spark-consumed", windows, "consumed")
+    meta.group = pipeline.group
+    meta.positions = [(*place, position) for place, position in sorted(positions.items())]
+    return batch.main_with_rows(spark, source, windows, Wanted(run, with_runs=True), meta)
+
+
+def own_findings(spark: SparkSession, ledger: Ledger, observed: Observed) -> dict[str, int]:
+    """Return what Spark finds by joining the ledger's words with the observed ones, by name."""
     from spark_jobs.expected import frame_of, intervals_table, lanes_table
     from spark_jobs.findings import Frames, findings
 
@@ -146,14 +179,30 @@ def second_opinion(
         frame_of(spark, [lanes_table(ledger, observed.observation.meta, 0, 0)]),
         frame_of(spark, [intervals_table(ledger, 0)]),
     )
-    mine = {one["name"]: one["count"] for one in findings(frames).collect() if not one["permitted"]}
+    return {one["name"]: one["count"] for one in findings(frames).collect() if not one["permitted"]}
+
+
+def own_pipeline_findings(
+    spark: SparkSession, observed: Observed, consumed: Observed, pipeline: Pipeline
+) -> dict[str, int]:
+    """Return what Spark finds by joining the outputs' inputs with those that the group has passed."""
+    from spark_jobs.expected import frame_of
+    from spark_jobs.pipeline import pipeline_findings
+
+    owed = spark.createDataFrame([(0, pipeline.outputs)], "case int, owed int")
+    outputs, inputs = (frame_of(spark, [one.with_case(0)]) for one in (observed, consumed))
+    return {one["name"]: one["count"] for one in pipeline_findings(outputs, inputs, owed).collect()}
+
+
+def disagreements(mine: dict[str, int], judgement: Judgement) -> list[str]:
+    """Say where Spark's findings differ from the checkers'."""
     theirs: dict[str, int] = {}
     for result in judgement.results:
-        if result.property in ("exactly_once", "atomicity", "order"):
-            for one in result.anomalies:
+        for one in result.anomalies:
+            if result.property in BOTH and one.unit != "positions":
                 theirs[one.name] = theirs.get(one.name, 0) + one.count
     names = sorted({*mine, *theirs} - {"inconsistent_offset", "early_read"})
-    return mine, [
+    return [
         f"{name}: Spark counts {mine.get(name, 0)}, the checkers {theirs.get(name, 0)}"
         for name in names
         if mine.get(name, 0) != theirs.get(name, 0)

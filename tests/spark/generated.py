@@ -13,7 +13,7 @@ from harness.observing import Records, observe
 from harness.record import Identity, NotARecordError, Origin, decode, encode
 from spark_jobs import rows as row
 from spark_jobs.account import Account
-from spark_jobs.rescan import scan_late, scan_records
+from spark_jobs.rescan import scan_late, scan_outputs, scan_records
 from spark_jobs.scan import Wanted, scan_words
 
 RUN = "abcd1234"
@@ -143,4 +143,5 @@ def by_words(log: Log, batch: int, *, meta: Meta | None = None) -> Observation:
     account = Account(meta, table(scan_words(wanted)))
     doubts = account.doubts()
     records = table(scan_records(wanted, doubts.words()))
-    return account.close(records, table(scan_late(wanted, doubts.lanes, doubts.earlier)))
+    outputs = table(scan_outputs(wanted, doubts.inputs()))
+    return account.close(records, table(scan_late(wanted, doubts.lanes, doubts.earlier)), outputs)

@@ -13,7 +13,7 @@ from spark_jobs.account import Account
 from spark_jobs.batch import collect
 from spark_jobs.expected import frame_of, intervals_table, lanes_table
 from spark_jobs.findings import Frames, findings
-from spark_jobs.rescan import WordSet, scan_late, scan_records
+from spark_jobs.rescan import WordSet, scan_late, scan_outputs, scan_records
 from spark_jobs.scan import Wanted, scan_words
 from tests.spark.cases import Case, generated, planted
 from tests.spark.generated import RUN
@@ -55,11 +55,12 @@ def judged(spark: SparkSession, cases: list[Case]) -> tuple[list[Observation], d
     doubts = [account.doubts() for account in accounts]
     records = collect(frame, scan_records(wanted, _united([one.words() for one in doubts])))
     lanes = sorted(lane for one in doubts for lane in one.lanes.tolist())
+    outputs = collect(frame, scan_outputs(wanted, _united([one.inputs() for one in doubts])))
     late = collect(
         frame, scan_late(wanted, pa.array(lanes, pa.int64()).to_numpy(), _united([d.earlier for d in doubts]))
     )
     observations = [
-        account.close(_of_case(records, start, case), _of_case(late, start, case))
+        account.close(*(_of_case(table, start, case) for table in (records, late, outputs)))
         for account, case, start in zip(accounts, cases, starts, strict=True)
     ]
     return observations, _found(spark, cases, starts, pa.concat_tables([rows, late]), observations)
@@ -141,7 +142,7 @@ def test_observations_equal_the_plain_observers(
                 case.name,
                 table,
             )
-        for name in ("repeats", "late"):
+        for name in ("repeats", "late", "twice"):
             assert getattr(observation.meta, name) == getattr(wanted.meta, name), (case.name, name)
         assert observation.meta.foreign.count == wanted.meta.foreign.count, case.name
 

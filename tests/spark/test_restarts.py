@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import sys
+import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from tests.spark.traffic import Traffic
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 LIMIT = 240.0
+OUTAGE_S = 90.0
 PARTITIONS = 3
 
 
@@ -113,6 +115,71 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path:
     assert found.meta.records > 0
 
 
+def under_way(live: LiveVerification) -> Callable[[], bool]:
+    """A batch's offsets are planned and its rows are not written."""
+
+    def condition() -> bool:
+        planned = live.segments.checkpoint / "offsets"
+        numbers = [int(path.name) for path in planned.glob("*") if path.name.isdigit()]
+        return max(numbers, default=-1) > max(live.segments.batches(), default=-1)
+
+    return condition
+
+
+@pytest.mark.soak
+def test_ten_kills_at_random_points(cluster: Cluster, tmp_path: Path) -> None:
+    live, traffic = verification(cluster, tmp_path / "job")
+    chance = random.Random(20)
+    kinds: list[str] = []
+    live.start()
+    try:
+        for kill in range(10):
+            kind = ("rows without a commit", "a batch under way", "some batches", "a start")[kill % 4]
+            before, more = batches(live), chance.randint(1, 3)
+            if kind == "rows without a commit":
+                until(live, traffic, between_rows_and_commit(live), kind)
+            elif kind == "a batch under way":
+                until(live, traffic, under_way(live), kind)
+            elif kind == "some batches":
+                enough = before + more
+                until(live, traffic, lambda enough=enough: batches(live) >= enough, kind)  # type: ignore[misc]
+            else:
+                at = time.monotonic() + chance.uniform(0, 6)
+                until(live, traffic, lambda at=at: time.monotonic() >= at, kind)  # type: ignore[misc]
+            live.kill()
+            kinds.append(kind)
+            live.watch()
+        found = close(live, traffic, tmp_path / "history")
+    finally:
+        live.kill()
+    assert len(kinds) == 10
+    assert live.starts == 11
+    assert found.meta.records > 0
+
+
+@pytest.mark.soak
+def test_transactions_of_up_to_20_000_records(cluster: Cluster, tmp_path: Path) -> None:
+    """A transaction that spans several batches is one transaction still; one in ten of them is aborted."""
+    live, traffic = verification(cluster, tmp_path / "job")
+    live.start()
+    try:
+        until(live, traffic, lambda: batches(live) >= 1, "a first batch")
+        for size in [1, 20_000, 255, 256, 257, 20_000, 1, 5_000] * 5:
+            live.watch()
+            traffic.transaction(size)
+
+        def followed() -> bool:
+            live.watch()
+            return batches(live) > 10
+
+        wait_until(followed, LIMIT, "the large transactions to be read batch by batch")
+        found = close(live, traffic, tmp_path / "history")
+    finally:
+        live.kill()
+    # Batches of 8,000 offsets at most: a large transaction lies in several.
+    assert found.meta.records > 250_000
+
+
 def _busy(live: LiveVerification, traffic: Traffic) -> bool:
     live.watch()
     traffic.transaction(50)
@@ -126,9 +193,25 @@ def test_an_outage_of_all_brokers_is_survived(cluster: Cluster, tmp_path: Path) 
     try:
         until(live, traffic, lambda: batches(live) >= 1, "a first batch")
         with inject(cluster, Kill(), "all"):
-            live.watch()
+            heal_at = time.monotonic() + OUTAGE_S
+
+            def over() -> bool:
+                live.watch()
+                return time.monotonic() >= heal_at
+
+            wait_until(over, OUTAGE_S + 30, "the outage to have lasted", every=0.5)
+            silent = live.progress(ask_brokers=False)
+            assert silent is not None
+            assert silent.silent_s > OUTAGE_S - 30  # a batch may have been under way: no longer than that
         before = batches(live)
         until(live, traffic, lambda: batches(live) > before, "a batch after the outage")
-        close(live, traffic, tmp_path / "history")
+        found = close(live, traffic, tmp_path / "history")
+        print([line for line in live.lines() if line["what"] in ("start", "restart", "last_pass")])
     finally:
         live.kill()
+    progress = live.progress(ask_brokers=False)
+    assert progress is not None
+    # It lived on, or began anew from its checkpoint; either way nobody had to help, and it is told.
+    said = [line["what"] for line in live.lines()]
+    assert progress.restarts == said.count("start") - 1 + said.count("restart")
+    assert found.meta.records > 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import uuid
 from pathlib import Path
 
 import pytest
@@ -10,35 +12,45 @@ from harness.cluster.cluster import Cluster
 from harness.spark.ends import freeze_ends
 from harness.spark.job import Job
 from harness.spark.live import run_batch
-from harness.spark.standalone import standalone
+from harness.spark.standalone import containers, standalone
+from harness.wire.docker import engine_problem
 from tests.spark.planting import make, write
 
 # Three JVMs of Spark beside seven of Kafka: for a long run.
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.soak]
 
 
-def test_two_worker_processes_find_what_one_process_finds(cluster: Cluster, tmp_path: Path) -> None:
-    run = "standal1"
-    topics = make("sv-standalone", flawed=True)
-    write(cluster, topics, run, tmp_path / "history")
+def verify_apart(cluster: Cluster, folder: Path, master: str, settings: dict[str, str]) -> bytes:
+    """Plant violations, verify them on a cluster of workers and in one process, and compare."""
+    run = uuid.uuid4().hex[:8]
+    topics = make(f"sv-{run}", flawed=True)
+    write(cluster, topics, run, folder / "history")
     bootstrap = cluster.bootstrap("DIRECT")
     windows = freeze_ends(bootstrap, [topic.name for topic in topics]).windows
 
-    def account(master: str, name: str) -> bytes:
+    def account(master: str, name: str, settings: dict[str, str]) -> bytes:
         job = Job(
-            kind="batch",
-            bootstrap=bootstrap,
-            windows=windows,
-            folder=str(tmp_path / name),
-            run=run,
-            master=master,
-        )
-        job.settings = {} if master.startswith("local") else {"spark.executor.memory": "512m"}
+            kind="batch", bootstrap=bootstrap, windows=windows, folder=str(folder / name), run=run,
+            master=master, settings=settings,
+        )  # fmt: skip
         found = run_batch(job, 300)
         found.meta.finished = 0
         return repr(found.meta).encode() + found.words.tobytes()
 
+    apart = account(master, "apart", {"spark.executor.memory": "512m", **settings})
+    assert apart == account("local[2,4]", "local", {})
+    return apart
+
+
+def test_two_worker_processes_find_what_one_process_finds(cluster: Cluster, tmp_path: Path) -> None:
     with standalone(tmp_path / "cluster") as master:
-        apart = account(master, "standalone")
-    assert apart == account("local[2,4]", "local")
-    assert b"count=2" in apart
+        assert b"count=2" in verify_apart(cluster, tmp_path, master, {})
+
+
+def test_two_workers_in_containers_find_what_one_process_finds(cluster: Cluster, tmp_path: Path) -> None:
+    if problem := engine_problem():
+        pytest.skip(problem)
+    name = f"eos-spark-{uuid.uuid4().hex[:8]}"
+    with containers(name, lambda line: print(line, file=sys.stderr)) as master:
+        found = verify_apart(cluster, tmp_path, master, {"spark.pyspark.python": "python3"})
+        assert b"count=2" in found

@@ -18,7 +18,7 @@ def assert_same(found: Observation, wanted: Observation, foreign: int) -> None:
     for table in ("words", "origins", "runs"):
         mine, theirs = getattr(found, table), getattr(wanted, table)
         assert mine.tobytes() == theirs.tobytes(), f"{table}: {mine[:3]} and {theirs[:3]}"
-    for name in ("repeats", "late"):
+    for name in ("repeats", "late", "twice"):
         assert getattr(found.meta, name) == getattr(wanted.meta, name)
     assert found.meta.clashes.count == wanted.meta.clashes.count
     assert found.meta.clashes.by_producer == wanted.meta.clashes.by_producer
