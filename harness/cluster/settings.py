@@ -58,7 +58,8 @@ SETTINGS = (
     Setting("group.consumer.min.heartbeat.interval.ms", "500", "broker", "bounds the next from below; 5 s by default, read-only at run time"),
     Setting("group.consumer.heartbeat.interval.ms", "1000", "broker", "six heartbeats in a session"),
     # A small machine: 8 network or 8 disk threads a node are for large ones.
-    Setting("offsets.topic.num.partitions", "12", "broker", "each broker coordinates four twelfths of the groups; the default 50 take a second of the start"),
+    Setting("offsets.topic.num.partitions", "12", "broker", "each broker coordinates four twelfths of the groups; the default 50 take most of a second of the start"),
+    Setting("transaction.state.log.num.partitions", "12", "broker", "the same for transactional ids"),
     Setting("num.io.threads", "4", "broker", "two cores serve six nodes and the clients"),
     Setting("num.network.threads", "2", "both", "two cores serve six nodes and the clients"),
     Setting("background.threads", "2", "both", "two cores serve six nodes and the clients"),
