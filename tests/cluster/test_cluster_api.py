@@ -8,6 +8,7 @@ from confluent_kafka import Producer
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS
 from harness.errors import UsageError, WaitTimeoutError
+from harness.tap.logsteps import java_hash
 from harness.waits import wait_until
 from harness.wire.admin import EndOffsets
 from harness.wire.protocol import KafkaAnswerError
@@ -15,12 +16,9 @@ from harness.wire.protocol import KafkaAnswerError
 pytestmark = pytest.mark.cluster
 
 
-def java_hash(text: str) -> int:
-    """Java's String.hashCode, by which Kafka chooses the partition of a coordinator."""
-    value = 0
-    for letter in text:
-        value = (31 * value + ord(letter)) & 0xFFFFFFFF
-    return value - (1 << 32) if value >= 1 << 31 else value
+def partition_of(cluster: Cluster, topic: str, key: str) -> int:
+    """The partition of a coordinators' topic that a group or transactional id hashes to."""
+    return java_hash(key) % len(cluster.admin.metadata([topic]).partitions)
 
 
 def test_a_topic_is_placed_as_asked(cluster: Cluster) -> None:
@@ -39,9 +37,11 @@ def test_a_topic_that_exists_is_an_error_that_says_so(cluster: Cluster, topic: s
 
 def test_coordinators_lead_the_partition_that_their_key_hashes_to(cluster: Cluster) -> None:
     for key in ("my-txn-app", "orders", "x" * 40):
-        partition = abs(java_hash(key)) % 50
-        assert cluster.txn_coordinator(key) == cluster.leader_of("__transaction_state", partition)
-        assert cluster.group_coordinator(key) == cluster.leader_of("__consumer_offsets", partition)
+        for topic, coordinator in (
+            ("__transaction_state", cluster.txn_coordinator),
+            ("__consumer_offsets", cluster.group_coordinator),
+        ):
+            assert coordinator(key) == cluster.leader_of(topic, partition_of(cluster, topic, key))
 
 
 def test_the_quorum_has_its_three_voters_and_a_leader_among_them(cluster: Cluster) -> None:

@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 
 from harness.cluster.cluster import Cluster
-from tests.cluster.test_cluster_api import java_hash
+from tests.cluster.test_cluster_api import partition_of
 
 pytestmark = pytest.mark.cluster
 
@@ -37,9 +37,9 @@ def test_the_transaction_log_of_a_replica_is_decoded(cluster: Cluster, topic: st
     producer.produce(topic, b"one", partition=0)
     producer.commit_transaction(30)
     coordinator = f"kafka-{cluster.txn_coordinator(f'dumped-{topic}')}"
-    partition = f"__transaction_state-{abs(java_hash(f'dumped-{topic}')) % 50}"
+    partition = partition_of(cluster, "__transaction_state", f"dumped-{topic}")
 
-    dumped = tool(cluster, "dump-log", coordinator, partition)
+    dumped = tool(cluster, "dump-log", coordinator, f"__transaction_state-{partition}")
 
     assert dumped.returncode == 0, dumped.stderr
     assert f'"transactionalId":"dumped-{topic}"' in dumped.stdout
