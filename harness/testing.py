@@ -133,7 +133,10 @@ def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
             scenario = load(find(str(scenario)), overrides)
         elif changes:
             raise TypeError("changes are for scenarios that are loaded: load this one with them")
-        return Ran(Run(cluster, scenario, draw(scenario, seed), tmp_path / "runs", []).execute())
+        outcome = Run(cluster, scenario, draw(scenario, seed), tmp_path / "runs", []).execute()
+        if outcome.interrupted:
+            raise KeyboardInterrupt  # the run took it for itself, and the session was meant
+        return Ran(outcome)
 
     return run
 
