@@ -25,7 +25,7 @@ BACKEND = pytest.StashKey[str]()
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
 FAILED = pytest.StashKey[bool]()
 # Fast and pure first: a broken fold is told before a cluster is started for it.
-ORDER = ("unit", "planted", "property", "cluster", "spark")
+ORDER = ("unit", "planted", "property", "cluster", "idempotent", "spark")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
