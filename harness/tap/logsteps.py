@@ -5,13 +5,14 @@
     ids       the controllers gave a broker a block of ids      (__cluster_metadata)
 
 The partitions are read over DIRECT. No client can read the metadata log: blocks of ids are taken from the
-controllers' own files, which only the process back end has in reach. Times are the brokers' wall clock, to
+active controller's own files. Times are the brokers' wall clock, to
 the millisecond; on one host that is the clock of the frame log.
 """
 
 from __future__ import annotations
 
 import struct
+import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -19,12 +20,12 @@ from typing import Any, Literal
 import msgspec
 
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import CONTROLLER_IDS, HOST, node_name
+from harness.cluster.layout import HOST, node_name
 from harness.wire.protocol import KafkaAnswerError, RawConnection
 
 LOG_NAME = "logsteps.jsonl"
 TRANSACTION_TOPIC = "__transaction_state"
-_METADATA_FOLDER = "__cluster_metadata-0"
+_METADATA_PARTITION = "__cluster_metadata-0"
 _FETCH_BYTES = 8 << 20
 _LIMIT_S = 10.0
 _STATES = (
@@ -116,12 +117,13 @@ def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[L
 
 
 def id_blocks(cluster: Cluster, since: int) -> Iterator[LogStep]:
-    """The blocks of producer ids given away since a time, where the controllers' files are in reach."""
+    """The blocks of producer ids given away since a time, from the files of the active controller."""
     leader = cluster.active_controller()
-    folder = cluster.state.nodes / node_name(leader) / "data" / _METADATA_FOLDER
-    assert leader in CONTROLLER_IDS
-    for segment in sorted(folder.glob("*.log")) if folder.exists() else ():
-        for batch in _decoded(segment.read_bytes()):
+    with tempfile.TemporaryDirectory(prefix="eos-segments-") as scratch:
+        segments = cluster.node(node_name(leader)).segments(_METADATA_PARTITION, Path(scratch))
+        contents = [segment.read_bytes() for segment in segments]
+    for content in contents:
+        for batch in _decoded(content):
             for record in () if batch.is_control_batch else batch:
                 value, wall = bytes(record.value or b""), record.timestamp * 1_000_000
                 if wall < since or len(value) < 3 + _IDS.size or value[1] != _IDS_RECORD:

@@ -58,6 +58,11 @@ class Burst:
         """How many records were delivered."""
         return len(self._offsets)
 
+    @property
+    def first_offset(self) -> int:
+        """The offset that the first acknowledgement named, -1 while there is none."""
+        return self._offsets[0] if self._offsets else -1
+
     def acked(self) -> list[Acked]:
         """What was delivered, in intervals that are dense in sequence and, where it is known, in offset."""
         if self.waiting:
@@ -110,6 +115,10 @@ class BurstProducer:
     def next_of(self, lane: int) -> int:
         """The sequence that the next record of a lane must carry."""
         return self._next[lane]
+
+    def go_back(self, lane: int) -> None:
+        """Begin a lane again at its first record: what no application should do, and some do."""
+        self._next[lane] = 0
 
     def send(self, lane: int, values: list[bytes]) -> None:
         """Hand over a burst, its intent on disk first."""

@@ -1,0 +1,142 @@
+"""Several batches in flight: order and exactly-once through a cut behind each of them, and one fatal error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from harness.cluster.cluster import Cluster
+from harness.faults import CutAfterFrame, Jitter, LoseResponseFrame, expect, inject
+from harness.flows.actor import Actor, told
+from harness.flows.evidence import answers_to, leader_log, producer_ids, sent_batches
+from harness.tap import lines
+from harness.waits import wait_until
+from harness.workload.client import CannotGoOnError
+from tests.idempotent.bench import Bench, Raw, values_of
+from tests.idempotent.conftest import Evidence
+
+pytestmark = pytest.mark.cluster
+
+Frames = Callable[[], list[lines.Line]]
+IN_FLIGHT = 5
+# A batch for each record, all of them on their way before the first answer has come back.
+ONE_EACH = {"batch_num_messages": 1, "linger_ms": 0}
+
+
+def warm(bench: Bench) -> Actor:
+    """A producer that has its id, its connection, and sequence 0 of partition 0 behind it."""
+    actor = bench.actor(**ONE_EACH)
+    actor.send(0)
+    return actor
+
+
+@pytest.mark.parametrize("behind", range(1, IN_FLIGHT + 1))
+def test_a_cut_behind_one_of_five_batches_in_flight(
+    cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence, behind: int
+) -> None:
+    actor = warm(bench)
+    fault = CutAfterFrame(api="Produce", topic=bench.topic, partition=0, nth=behind)
+    with inject(cluster, Jitter(latency_ms=300), "all"), expect(cluster, fault):
+        told = actor.send(0, IN_FLIGHT)
+
+    log, asked = frames(), sent_batches(frames(), actor.name, (bench.topic, 0))
+    conns = list(dict.fromkeys(s.conn for s in asked))
+    before = [s.base_sequence for s in asked[1:] if s.conn == conns[0]]
+    after = [s.base_sequence for s in asked if s.conn == conns[1]]
+    raw = leader_log(cluster, (bench.topic, 0))
+    judged = bench.judge()
+    evidence(cut_behind=behind, before=before, after=after, told=told, log=[b[:5] for b in raw],
+             verdict=judged.verdict)  # fmt: skip
+    # What the broker had got before the cut, unanswered; behind the cut everything again, in order.
+    assert before == list(range(1, behind + 1))
+    assert first_answer(log, actor, bench) > asked[behind].n
+    assert after == list(range(1, IN_FLIGHT + 1))
+    assert [b.base_sequence for b in raw] == list(range(IN_FLIGHT + 1))
+    assert (told.offset, told.delivered, told.error) == (1, IN_FLIGHT, None)
+    assert (judged.verdict, judged.names()) == ("valid", [])
+
+
+def first_answer(log: list[lines.Line], actor: Actor, bench: Bench) -> int:
+    """The number of the exchange whose answer was the first after the warm-up's, by its place in the log."""
+    answers = answers_to(log, actor.name, (bench.topic, 0))
+    return answers[1].n
+
+
+def test_more_than_five_in_flight_are_refused_by_the_client(cluster: Cluster, evidence: Evidence) -> None:
+    with pytest.raises(KafkaException) as refused:
+        Producer(
+            {
+                "bootstrap.servers": cluster.bootstrap(), "enable.idempotence": True,
+                "max.in.flight.requests.per.connection": IN_FLIGHT + 1,
+            }
+        )  # fmt: skip
+    error = refused.value.args[0]
+    evidence(error=error.name(), said=error.str())
+    assert error.code() == KafkaError._INVALID_ARG
+    assert "max.in.flight" in error.str()
+
+
+def test_a_fatal_error_of_one_batch_fails_all_that_are_in_flight(
+    cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence
+) -> None:
+    """Somebody else takes the producer's next two sequences: its own batch of one overlaps, and is refused."""
+    actor = warm(bench)
+    pid, epoch, _ = producer_ids(frames(), actor.name)[0]
+    raw = Raw(cluster, bench.topic)
+    assert raw.send(pid, epoch, 1, 2, b"a stranger's").code == 0
+    end = raw.end()
+    with inject(cluster, Jitter(latency_ms=300), "all"):
+        bursts = [actor.hand_over(0) for _ in range(IN_FLIGHT)]
+        with pytest.raises(CannotGoOnError) as given_up:
+            wait_until(lambda: actor.serve(0.1) or False, 30, "the producer to give up", every=0)
+
+    wait_until(lambda: actor.serve(0.1) or not actor.in_flight, 10, "every batch to have its fate", every=0)
+    fates = [told(burst).error for burst in bursts]
+    answers = answers_to(frames(), actor.name, (bench.topic, 0))[1:]
+    log = values_of(raw.log())
+    evidence(fatal=str(given_up.value.error), fates=[e and e.name() for e in fates],
+             answers=[(a.error, a.offset) for a in answers], end=(end, raw.end()))  # fmt: skip
+    assert given_up.value.error is not None
+    assert given_up.value.error.fatal()
+    assert "OUT_OF_ORDER_SEQUENCE_NUMBER" in {a.error for a in answers}
+    assert all(error is not None for error in fates)
+    # Which of them are in the log is what the answers said, and no more than that.
+    written = [a for a in answers if a.error is None]
+    assert raw.end() == end + len([a for a in written if a.offset is not None and a.offset >= end])
+    assert len(log) == raw.end()
+    judged = bench.judge()
+    assert "lost" not in judged.names()
+    with pytest.raises(KafkaException):
+        actor.producer._producer.produce(bench.topic, b"after")
+
+
+def test_a_resent_batch_is_recognised_by_the_follower_that_became_leader(
+    cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence
+) -> None:
+    """The client itself resends: its connection stays silent until its leader is killed."""
+    actor = bench.actor(socket_timeout_ms=60_000, request_timeout_ms=60_000)
+    actor.send(0)
+    from harness.faults import Kill
+
+    before = cluster.partition(bench.topic, 0)
+    fault = LoseResponseFrame(api="Produce", topic=bench.topic, partition=0, then="silence")
+    with expect(cluster, fault) as injection:
+        burst = actor.hand_over(0, 3)
+        wait_until(lambda: actor.serve(0.05) or injection.wait("lost"), 20, "the answer to be lost")
+        with inject(cluster, Kill(), f"leader_of({bench.topic}, 0)"):
+            actor.finish(30)
+            after = cluster.partition(bench.topic, 0)
+            asked = sent_batches(frames(), actor.name, (bench.topic, 0))[1:]
+            answers = answers_to(frames(), actor.name, (bench.topic, 0))[1:]
+            log = bench.log()
+    evidence(leader=(before.leader, after.leader), epochs=(before.leader_epoch, after.leader_epoch),
+             asked=asked, answers=answers, log=[b[:5] for b in log])  # fmt: skip
+    assert after.leader != before.leader
+    assert after.leader_epoch > before.leader_epoch
+    assert len({s.identity for s in asked}) == 1
+    assert {s.broker for s in asked} >= {before.leader, after.leader}
+    assert told(burst) == (1, 3, None)
+    assert [(b.base_offset, b.base_sequence) for b in log] == [(0, 0), (1, 1)]
+    assert bench.judge().names() == []
