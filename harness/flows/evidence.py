@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import HOST, node_name
+from harness.cluster.layout import HOST, Listener, node_name
 from harness.tap.lines import Frame, Line
 from harness.tap.logsteps import id_blocks
+from harness.wire.observer import freeze
 from harness.wire.rawlog import Batch, batches_of, fetch_batches
 
 BLOCK = 1000
@@ -18,10 +19,10 @@ Place = tuple[str, int]
 
 
 def leader_log(cluster: Cluster, place: Place) -> list[Batch]:
-    """The batches that the leader of a partition hands out, up to its high watermark."""
+    """The batches that the leader of a partition hands out, from its log start to its high watermark."""
     leader = cluster.leader_of(*place)
-    end = cluster.end_offsets(place[0])[place[1]].high_watermark
-    return list(fetch_batches(HOST, cluster.ports.direct(leader), place, 0, end))
+    window = freeze(cluster.bootstrap(Listener.DIRECT), [place[0]])[place[1]]
+    return list(fetch_batches(HOST, cluster.ports.direct(leader), place, window.start, window.hw))
 
 
 def replica_log(cluster: Cluster, broker: int, place: Place) -> list[Batch]:
@@ -62,6 +63,7 @@ class Sent(NamedTuple):
     broker: int
     conn: int
     n: int
+    mono: int
     fate: str | None
 
     @property
@@ -73,7 +75,7 @@ class Sent(NamedTuple):
 def sent_batches(log: Iterable[Line], client: str, place: Place) -> list[Sent]:
     """Every batch for a partition that a client sent, in the order of sending, repeats included."""
     return [
-        Sent(b.producer_id, b.epoch, b.base_sequence, b.count, x.broker, x.conn, x.n, x.fate)
+        Sent(b.producer_id, b.epoch, b.base_sequence, b.count, x.broker, x.conn, x.n, x.mono, x.fate)
         for x in log
         if isinstance(x, Frame) and x.api == "Produce" and x.side == "request" and x.client_id == client
         for b in (x.facts.batches if x.facts else [])
@@ -89,13 +91,14 @@ class Answered(NamedTuple):
     broker: int
     conn: int
     n: int
+    mono: int
     fate: str | None
 
 
 def answers_to(log: Iterable[Line], client: str, place: Place) -> list[Answered]:
     """Every answer to a client's batches for a partition that came by the tap, lost ones included."""
     return [
-        Answered(p.error, p.offset, x.broker, x.conn, x.n, x.fate)
+        Answered(p.error, p.offset, x.broker, x.conn, x.n, x.mono, x.fate)
         for x in log
         if isinstance(x, Frame) and x.api == "Produce" and x.side == "response" and x.client_id == client
         for p in (x.facts.partitions if x.facts else [])

@@ -17,6 +17,8 @@ from harness.workload.spec import IdempotentSpec, PipelineSpec
 from harness.workload.watch import IdentityWatch
 
 MOST_OPEN_BURSTS: Final = 200
+NOT_TOLD: Final = -1
+"""librdkafka concludes from the answer to a later batch that an earlier one was written, and knows no offset."""
 
 
 class Burst:
@@ -42,7 +44,8 @@ class Burst:
         """Take the fate of one record from the client; records of a burst come in their order."""
         self.waiting -= 1
         if error is None:
-            self._offsets.append(message.offset() or 0)
+            offset = message.offset()
+            self._offsets.append(NOT_TOLD if offset is None else offset)
         else:
             self._failed(error, message)
 
@@ -74,7 +77,7 @@ class Burst:
         first, start = self.first, 0
         offsets = self._offsets
         for i in range(1, len(offsets) + 1):
-            if i == len(offsets) or offsets[i] != offsets[i - 1] + 1:
+            if i == len(offsets) or offsets[i] != _behind(offsets[i - 1]):
                 intervals.append((self.lane, first, first + i - 1 - start, offsets[start]))
                 first, start = first + i - start, i
         return intervals
@@ -83,6 +86,10 @@ class Burst:
         missing = sorted(self._undelivered)
         edges = [self.first - 1, *missing, self.last + 1]
         return [(self.lane, low + 1, high - 1, -1) for low, high in pairwise(edges) if high > low + 1]
+
+
+def _behind(offset: int) -> int:
+    return NOT_TOLD if offset == NOT_TOLD else offset + 1
 
 
 class BurstProducer:

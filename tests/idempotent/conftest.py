@@ -44,7 +44,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if noted:
         terminalreporter.section("evidence of the idempotent cases")
     for line in noted:
-        terminalreporter.line(line[:400])
+        terminalreporter.line(line[:900])
 
 
 @pytest.fixture
