@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Final
 
@@ -9,10 +11,10 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from harness.history import Acked, HistoryWriter
 from harness.record import LaneEncoder
-from harness.workload.client import CannotGoOnError, Log, Pace, Stop, error_of, kafka_error
+from harness.workload.client import CannotGoOnError, Log, Pace, Stop, error_of, kafka_error, note
 from harness.workload.progress import Progress
 from harness.workload.reading import identify
-from harness.workload.settings import CALL_LIMIT_S, PRODUCER, settings
+from harness.workload.settings import CALL_LIMIT_S, PRODUCER, STATISTICS_LIMIT_S, settings
 from harness.workload.spec import IdempotentSpec, PipelineSpec
 from harness.workload.watch import IdentityWatch
 
@@ -108,7 +110,8 @@ class BurstProducer:
         self.open: list[Burst] = []
         config: dict[str, Any] = settings(PRODUCER) | {"enable.idempotence": idempotence} | spec.settings
         config |= {"bootstrap.servers": spec.bootstrap, "client.id": spec.client, "error_cb": self._log.error}
-        config |= {"stats_cb": IdentityWatch(spec.number, history).on_statistics}
+        self._watch = IdentityWatch(spec.number, history)
+        config |= {"stats_cb": self._watch.on_statistics}
         self._idempotent = str(config["enable.idempotence"]).lower() == "true"
         history.producer(
             spec.number,
@@ -159,18 +162,31 @@ class BurstProducer:
 
     def serve(self, seconds: float) -> None:
         """Let the client library call back, which is also how its user waits."""
-        try:
-            self._producer.poll(seconds)
-        except KafkaException as exception:
-            # A fatal error; the deliveries that it failed are reported one by one, and end the client.
-            self._log.error(kafka_error(exception))
+        self._call_back(self._producer.poll, seconds)
 
     def flush(self, limit: float) -> None:
         """Wait until nothing is in flight any more."""
+        self._call_back(self._producer.flush, limit)
+
+    def _call_back(self, call: Callable[[float], object], seconds: float) -> None:
+        """Take a fatal error as it comes: the deliveries that it failed are reported one by one."""
         try:
-            self._producer.flush(limit)
+            call(seconds)
         except KafkaException as exception:
             self._log.error(kafka_error(exception))
+        except SystemError as error:
+            # confluent-kafka makes further calls with the fatal error's exception set; Python then says this.
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            self._log.error(kafka_error(error.__cause__))
+
+    def note_resent(self) -> None:
+        """Write how many records were sent more than once, by statistics that are made after the last of them."""
+        before, deadline = self._watch.reports, time.monotonic() + STATISTICS_LIMIT_S
+        while self._watch.reports == before and time.monotonic() < deadline:
+            self.serve(0.05)
+        self._progress.resent = self._watch.resent
+        note(self._history, "resent", self._spec.number, f"{self._watch.resent} records were sent again")
 
     def complete(self, *, final: bool = False) -> None:
         """Write the end of every burst whose fate is known; at the end, of every burst."""
@@ -221,3 +237,4 @@ class IdempotentClient:
             producer.complete()
         producer.flush(self._stop.limit(CALL_LIMIT_S))
         producer.complete(final=True)
+        producer.note_resent()
