@@ -15,11 +15,13 @@ from harness.checker.model import ANOMALIES
 from harness.cluster.targets import Target
 from harness.errors import UsageError
 from harness.faults.catalogue import CLIENT_FAULTS, FAULTS
+from harness.flows.frame import FLOWS
 from harness.scenario.model import (
     USED_BY,
     USED_BY_ALL,
     ClusterNeeds,
     FaultEntry,
+    FlowPart,
     Header,
     Limits,
     PlanRules,
@@ -203,10 +205,20 @@ class _Loader:
                 f'expect = "{header.expect}" with anomalies {header.anomalies}',
                 "name anomalies where the verdict is expected to be invalid, and only there",
             )
-        if not scenario.workload:
+        if scenario.flow is not None:
+            self._check_flow(scenario, scenario.flow)
+        elif not scenario.workload:
             raise self._fail(
                 "workload", "there is none", "add a [[workload]]: without one nothing is compared"
             )
+
+    def _check_flow(self, scenario: Scenario, flow: FlowPart) -> None:
+        if flow.steps not in FLOWS:
+            hint = _nearest(flow.steps, list(FLOWS), "flows are")
+            raise self._fail("flow.steps", f"{flow.steps!r} is no flow", hint)
+        for key, given in (("workload", scenario.workload), ("fault", scenario.fault)):
+            if given:
+                raise self._fail(key, "a flow has its own", f"remove [[{key}]] or [flow]")
 
     def _check_workload(self, workload: Workload, written: dict[str, Any], index: int) -> None:
         place = f"workload[{index}]"
@@ -288,7 +300,7 @@ def _fields_at(key: str) -> list[str]:
     table = re.match(r"\w*", key)
     structs: dict[str, type[msgspec.Struct]] = {
         "scenario": Header, "cluster": ClusterNeeds, "workload": Workload,
-        "plan": PlanRules, "limits": Limits, "verify": Verify,
+        "plan": PlanRules, "limits": Limits, "verify": Verify, "flow": FlowPart,
     }  # fmt: skip
     return list(structs.get(table[0] if table else "", Scenario).__struct_fields__)
 
