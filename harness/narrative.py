@@ -50,7 +50,9 @@ class FlowStep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     @property
     def text(self) -> str:
         """The step in lines for a person."""
-        return "\n".join([self.title, *(f"{c.observed}  [{c.comparison}: {c.textbook}]" for c in self.claims)])
+        return "\n".join(
+            [self.title, *(f"{c.observed}  [{c.comparison}: {c.textbook}]" for c in self.claims)]
+        )
 
     def _add(self, textbook: str, observed: str, comparison: Comparison) -> None:
         self.claims.append(Claim(textbook=textbook, observed=observed, comparison=comparison))

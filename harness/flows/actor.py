@@ -16,7 +16,11 @@ from harness.workload.settings import CALL_LIMIT_S, Value
 from harness.workload.spec import IdempotentSpec
 
 # A burst leaves as one batch, because a flush does not wait for the rest of the linger.
-SETTINGS: dict[str, Value] = {"linger.ms": 200, "statistics.interval.ms": 100, "reconnect.backoff.max.ms": 200}
+SETTINGS: dict[str, Value] = {
+    "linger.ms": 200,
+    "statistics.interval.ms": 100,
+    "reconnect.backoff.max.ms": 200,
+}
 
 
 class Delivery(NamedTuple):
@@ -35,16 +39,15 @@ class Actor:
         histories: Path, settings: dict[str, Value] | None = None, idempotence: bool = True, payload: int = 0,
     ) -> None:  # fmt: skip
         spec = IdempotentSpec(
-            run=run, client=name, number=number, bootstrap=bootstrap, history=str(histories / f"{name}.jsonl"),
-            seconds=CALL_LIMIT_S, topic=topic, partitions=partitions, idempotence=idempotence,
+            run=run, client=name, number=number, bootstrap=bootstrap,
+            history=str(histories / f"{name}.jsonl"), seconds=CALL_LIMIT_S,
+            topic=topic, partitions=partitions, idempotence=idempotence,
             settings=SETTINGS | (settings or {}),
         )  # fmt: skip
         self.name = name
         self._history = HistoryWriter(Path(spec.history), run=run, client=name, role=spec.kind)
         self._progress = Progress(kind=spec.kind, client=name)
-        self.producer = BurstProducer(
-            spec, topic, self._history, self._progress, idempotence=idempotence
-        )
+        self.producer = BurstProducer(spec, topic, self._history, self._progress, idempotence=idempotence)
         self._encoders = [LaneEncoder(run, number, lane, b"x" * payload) for lane in range(partitions)]
 
     def hand_over(self, lane: int, count: int = 1) -> Burst:

@@ -17,7 +17,9 @@ def document(directory: Path) -> str:
     run = RunDirectory.open(directory)
     info = run.read("run.json", RunInfo)
     if not (directory / FILE).exists():
-        raise UsageError(f"{directory} is no run of a flow", "`eos list` shows them: their names end in -flow")
+        raise UsageError(
+            f"{directory} is no run of a flow", "`eos list` shows them: their names end in -flow"
+        )
     steps = run.read(FILE, list[FlowStep])
     lines = [
         f"# {info.scenario}: one real run",
@@ -41,7 +43,14 @@ def document(directory: Path) -> str:
         lines += ["```"]
     diagram = directory / "diagram.mmd"
     if diagram.exists():
-        lines += ["", "## What passed between clients and brokers", "", "```mermaid", diagram.read_text().rstrip(), "```"]
+        lines += [
+            "",
+            "## What passed between clients and brokers",
+            "",
+            "```mermaid",
+            diagram.read_text().rstrip(),
+            "```",
+        ]
     return "\n".join(lines) + "\n"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -50,7 +51,7 @@ def blocks(cluster: Cluster) -> list[Block]:
 def overlapping(found: Iterable[Block]) -> list[tuple[Block, Block]]:
     """Neighbouring blocks that share an id."""
     ordered = sorted(found)
-    return [(a, b) for a, b in zip(ordered, ordered[1:], strict=False) if a.first + BLOCK > b.first]
+    return [(a, b) for a, b in pairwise(ordered) if a.first + BLOCK > b.first]
 
 
 class Sent(NamedTuple):
@@ -59,7 +60,7 @@ class Sent(NamedTuple):
     producer_id: int
     epoch: int
     base_sequence: int
-    count: int
+    records: int
     broker: int
     conn: int
     n: int

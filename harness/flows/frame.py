@@ -39,13 +39,13 @@ class Flow(Protocol):
 
 def flow_of(name: str) -> Flow:
     """The module of a flow, by the name that a scenario gives it."""
-    module: Flow = importlib.import_module(FLOWS[name])  # type: ignore[assignment]
+    module: Flow = importlib.import_module(FLOWS[name])
     return module
 
 
 @dataclass
 class Stage:
-    """A cluster and a topic, producers that act when told, faults that are healed at the latest at the end."""
+    """A cluster and a topic, producers that act when told, faults that are healed at the end at latest."""
 
     cluster: Cluster
     topic: str

@@ -25,6 +25,7 @@ from harness.narrative import FlowStep
 from harness.waits import wait_until
 from harness.wire.rawlog import Batch
 from harness.wire.rawproduce import encode_batch, produce
+from harness.workload.idempotent import Burst
 
 TITLES: Final = (
     "Producer 1 starts and is given an id",
@@ -119,9 +120,7 @@ class _Flow:
         return step
 
     def _sent_again(self, step: FlowStep) -> FlowStep:
-        fault = LoseResponseFrame(
-            api="Produce", client_id=self.one.name, topic=self.stage.topic, partition=A
-        )
+        fault = LoseResponseFrame(api="Produce", client_id=self.one.name, topic=self.stage.topic, partition=A)
         with self.stage.expect(fault, f"leader_of({self.stage.topic}, {A})"):
             told = self.one.send(A, RECORDS)
         frames, log = self.stage.frames(), leader_log(self.cluster, self.a)
@@ -144,7 +143,9 @@ class _Flow:
         )  # fmt: skip
         step.compare(
             "the broker answers the repeat with DUPLICATE_SEQUENCE_NUMBER",
-            f"it answers {answers[-1].error or 'NONE'} with offset {answers[-1].offset}" if answers else "no answer",
+            f"it answers {answers[-1].error or 'NONE'} with offset {answers[-1].offset}"
+            if answers
+            else "no answer",
             answers and answers[-1].error == "DUPLICATE_SEQUENCE_NUMBER",
         )
         step.show(sent=[s._asdict() for s in sent], answers=[a._asdict() for a in answers], log=_rows(log))
@@ -154,7 +155,7 @@ class _Flow:
     def _shaken(self, step: FlowStep) -> None:
         """The same by chance: many batches under jitter, whose links are cut now and then."""
         actor = self.stage.actor("shaken", linger_ms=5)
-        bursts = []
+        bursts: list[Burst] = []
         leader = f"leader_of({self.stage.topic}, {A})"
         with self.stage.inject(Jitter(latency_ms=50, jitter_ms=40), leader), ThreadPoolExecutor(1) as pool:
             # Beside the sending: a fault measures before it acts, and then nothing would be in flight.
@@ -189,14 +190,15 @@ class _Flow:
         after = self.cluster.partition(*self.a)
         step.prove(
             "a follower that is in sync becomes leader, in a higher leader epoch",
-            f"broker {before.leader} led in epoch {before.leader_epoch}, broker {after.leader} leads in epoch "
-            f"{after.leader_epoch}",
+            f"broker {before.leader} led in epoch {before.leader_epoch}, "
+            f"broker {after.leader} leads in epoch {after.leader_epoch}",
             after.leader in set(before.isr) - {before.leader} and after.leader_epoch > before.leader_epoch,
         )
         step.prove(
-            "for a time there is no leader", f"{self.kill.bite['moved_after_s']} s from the kill to the next one",
+            "for a time there is no leader",
+            f"{self.kill.bite['moved_after_s']} s from the kill to the next one",
             self.kill.bite["moved_after_s"] > 0,
-        )  # fmt: skip
+        )
         step.show(bite=self.kill.bite, isr={"before": before.isr, "after": after.isr})
         self.leader = after.leader
         return step
@@ -235,7 +237,8 @@ class _Flow:
         after = leader_log(self.cluster, self.a)
         step.prove(
             "the follower that became leader recognises an old batch: its state comes with the log",
-            f"sent to broker {self.leader}: {answer.error}, offset {answer.offset}; {len(after) - len(log)} written",
+            f"sent to broker {self.leader}: {answer.error}, offset {answer.offset}; "
+            f"{len(after) - len(log)} written",
             answer.code == 0 and answer.offset == old.base_offset and after == log,
         )
 

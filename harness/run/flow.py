@@ -1,4 +1,4 @@
-"""The run of a flow: steps of one producer or a few, each told when it has been seen, then judged like any run."""
+"""The run of a flow: steps of a few producers, each told when it has been seen, then judged like any run."""
 
 from __future__ import annotations
 
@@ -117,9 +117,7 @@ class FlowRun(Run):
         return outcome
 
 
-def make_run(
-    cluster: Cluster, scenario: Scenario, plan: Plan, root: Path, listeners: list[Listener]
-) -> Run:
+def make_run(cluster: Cluster, scenario: Scenario, plan: Plan, root: Path, listeners: list[Listener]) -> Run:
     """The run of a scenario: of its workload, or of its flow."""
     kind = FlowRun if scenario.flow is not None else Run
     return kind(cluster, scenario, plan, root, listeners)

@@ -1,6 +1,7 @@
 """Scenarios: what the clients do, what is done to the cluster, what must hold; one strict TOML file each."""
 
-from harness.scenario.load import find, load, make_fault, shipped
+from harness.scenario.find import find, shipped
+from harness.scenario.load import load, make_fault
 from harness.scenario.model import FaultEntry, Scenario, Workload
 
 __all__ = ["FaultEntry", "Scenario", "Workload", "find", "load", "make_fault", "shipped"]

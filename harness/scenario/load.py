@@ -31,38 +31,12 @@ from harness.scenario.model import (
 )
 from harness.units import Duration, Rate, Size, Span
 
-SHIPPED = Path(__file__).resolve().parents[1] / "scenarios"
 # A parameter of a fault is written with its unit; its field carries the unit that the fault counts in.
 _PARAMETER_UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {
     "_ms": (Duration, 1000),
     "_us": (Duration, 1_000_000),
     "_kb_s": (Rate, 0.001),
 }
-
-
-def shipped() -> list[Path]:
-    """The scenarios that come with the harness."""
-    return sorted(SHIPPED.glob("*.toml"))
-
-
-def find(name: str) -> Path:
-    """The file of a scenario: a shipped one by name, any other by path."""
-    if name.endswith(".toml") or "/" in name:
-        path = Path(name)
-        if path.is_file():
-            return path
-        raise UsageError(f"there is no scenario file {path}", "name a .toml file, or one of `eos list`")
-    path = SHIPPED / f"{name}.toml"
-    if path.is_file():
-        return path
-    names = [p.stem for p in shipped()]
-    near = difflib.get_close_matches(name, names, 1)
-    raise UsageError(
-        f"there is no scenario {name!r}",
-        f"did you mean {near[0]}? `eos list` shows all"
-        if near
-        else f"`eos list` shows all: {', '.join(names)}",
-    )
 
 
 def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:

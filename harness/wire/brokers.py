@@ -1,4 +1,4 @@
-"""Questions and orders for one broker: its settings, the producers that it remembers, records to be deleted."""
+"""Questions and orders for one broker: its settings, the producers that it remembers, records to delete."""
 
 from __future__ import annotations
 
@@ -59,9 +59,7 @@ def remembered(admin: Admin, broker: int, place: Place) -> list[Remembered]:
     from kafka.protocol.admin import DescribeProducersRequest
 
     topic = DescribeProducersRequest.TopicRequest
-    request = DescribeProducersRequest(
-        topics=[topic(name=place[0], partition_indexes=[place[1]])], version=0
-    )
+    request = DescribeProducersRequest(topics=[topic(name=place[0], partition_indexes=[place[1]])], version=0)
     answer: Any = admin.call(broker, request).topics[0].partitions[0]
     _check(f"producers of {place[0]}-{place[1]}", answer.error_code)
     return [Remembered(p.producer_id, p.producer_epoch, p.last_sequence) for p in answer.active_producers]

@@ -208,7 +208,9 @@ def cause_of(first: Batch, again: Batch) -> str:
     if again.producer_id != first.producer_id:
         return f"new producer id: {first.producer_id} wrote it first, {again.producer_id} again"
     if again.epoch != first.epoch:
-        return f"producer id {again.producer_id} wrote it in epoch {first.epoch}, again in epoch {again.epoch}"
+        return (
+            f"producer id {again.producer_id} wrote it in epoch {first.epoch}, again in epoch {again.epoch}"
+        )
     if again.base_sequence <= first.base_sequence:
         return (
             f"producer id {again.producer_id}, base sequence {first.base_sequence} and then "

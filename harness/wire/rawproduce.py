@@ -1,6 +1,6 @@
-"""Batches as somebody wants them, sent as they are: what a broker says to a sequence that no client would send.
+"""Batches as somebody wants them, sent as they are: what a broker says to what no client would send.
 
-A client library never repeats an old sequence, leaves a gap or invents a producer id; a test of a broker must.
+A client library never repeats an old sequence, leaves a gap or invents a producer id; a test must.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def produce(address: Address, place: Place, batch: bytes, acks: int = -1) -> Wri
 def new_producer_ids(address: Address, count: int) -> list[int]:
     """So many fresh producer ids of one broker, each asked for as a starting producer asks.
 
-    A broker that waits for a block from the controllers says COORDINATOR_LOAD_IN_PROGRESS, and is asked again.
+    A broker that waits for a block from the controllers says COORDINATOR_LOAD_IN_PROGRESS: it is asked again.
     """
     with RawConnection(*address, TIMEOUT_S) as connection:
 

@@ -20,7 +20,7 @@ from harness.workload.watch import IdentityWatch
 
 MOST_OPEN_BURSTS: Final = 200
 NOT_TOLD: Final = -1
-"""librdkafka concludes from the answer to a later batch that an earlier one was written, and knows no offset."""
+"""librdkafka concludes from a later batch's answer that an earlier one was written, and knows no offset."""
 
 
 class Burst:
@@ -181,7 +181,7 @@ class BurstProducer:
             self._log.error(kafka_error(error.__cause__))
 
     def note_resent(self) -> None:
-        """Write how many records were sent more than once, by statistics that are made after the last of them."""
+        """Write how many records were sent more than once, by statistics younger than all of them."""
         before, deadline = self._watch.reports, time.monotonic() + STATISTICS_LIMIT_S
         while self._watch.reports == before and time.monotonic() < deadline:
             self.serve(0.05)

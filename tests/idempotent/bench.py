@@ -38,7 +38,9 @@ class Bench:
         self._actors: list[Actor] = []
         self._clients: list[ClientProcess] = []
 
-    def actor(self, number: int = 1, *, idempotence: bool = True, listener: str = "TAPPED", **settings: Any) -> Actor:
+    def actor(
+        self, number: int = 1, *, idempotence: bool = True, listener: str = "TAPPED", **settings: Any
+    ) -> Actor:
         """A producer in this process; the same number means the same records."""
         made = Actor(
             run=RUN, name=f"a{next(_names)}", number=number, bootstrap=self.cluster.bootstrap(listener),
@@ -112,7 +114,9 @@ class Raw:
         """Where the leader answers now."""
         return HOST, self.cluster.ports.direct(self.cluster.leader_of(*self.place))
 
-    def send(self, producer_id: int, epoch: int, sequence: int, count: int = 1, value: bytes = b"v") -> Written:
+    def send(
+        self, producer_id: int, epoch: int, sequence: int, count: int = 1, value: bytes = b"v"
+    ) -> Written:
         """Send a batch of `count` records from this sequence on."""
         return produce(self.leader, self.place, encode_batch(producer_id, epoch, sequence, [value] * count))
 

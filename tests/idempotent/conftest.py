@@ -27,7 +27,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest, cluster: Cluster) -> Evidence:
-    """Note what a case has seen: a line at the end of the session, and in evidence.jsonl beside the cluster."""
+    """Note what a case has seen: a line at the session's end, and in evidence.jsonl beside the cluster."""
 
     def note(**facts: object) -> None:
         line = json.dumps({"case": request.node.name} | facts, default=str)

@@ -37,7 +37,7 @@ def test_a_lost_answer(
     judged = bench.judge()
     evidence(asked=[(*s.identity, s.fate) for s in asked], told=told, log=[b[:5] for b in log],
              verdict=judged.verdict, said=said_of(judged, "duplicate"))  # fmt: skip
-    assert [s.count for s in asked] == [1, 3, 3]
+    assert [s.records for s in asked] == [1, 3, 3]
     if idempotence:
         assert asked[1].identity == asked[2].identity
         assert asked[1].identity[2] == 1
@@ -112,7 +112,9 @@ def test_a_frozen_producer_that_is_replaced_and_comes_back_is_no_zombie_to_kafka
     with inject(cluster, Zombie(frozen.pid, frozen.mark), "all"):
         stood = high_watermark(cluster, bench)
         replacement = bench.client(rate=2000)
-        wait_until(lambda: replacement.progress().acknowledged > 2 * stood + 1000, 60, "the replacement to overtake")
+        wait_until(
+            lambda: replacement.progress().acknowledged > 2 * stood + 1000, 60, "the replacement to overtake"
+        )
         assert replacement.stop() == 0
         overtaken = high_watermark(cluster, bench)
     wait_until(lambda: frozen.progress().sent > stood + 500, 30, "the one that was frozen to go on")
@@ -122,7 +124,13 @@ def test_a_frozen_producer_that_is_replaced_and_comes_back_is_no_zombie_to_kafka
     after = {b.producer_id for p in range(3) for b in bench.log(p)[-1:]}
     judged = bench.judge()
     said = said_of(judged, "duplicate")
-    evidence(frozen_at=stood, overtaken_at=overtaken, pids=sorted(pids), last_written_by=sorted(after), said=said[:1])
+    evidence(
+        frozen_at=stood,
+        overtaken_at=overtaken,
+        pids=sorted(pids),
+        last_written_by=sorted(after),
+        said=said[:1],
+    )
     assert len(pids) == 2
     assert "duplicate" in judged.names()
     assert any("new producer id" in what for what in said)
@@ -137,7 +145,11 @@ def high_watermark(cluster: Cluster, bench: Bench) -> int:
 
 def refusals(client: ClientProcess) -> list[str]:
     """What the client library complained of that a broker had said."""
-    return [line for line in client.log().splitlines() if "SEQUENCE" in line or "EPOCH" in line or "FENCED" in line]
+    return [
+        line
+        for line in client.log().splitlines()
+        if "SEQUENCE" in line or "EPOCH" in line or "FENCED" in line
+    ]
 
 
 def test_the_answer_to_a_repeat_names_the_first_offset(

@@ -1,4 +1,4 @@
-"""Producer ids: blocks that never overlap, a block that is used up, a broker that comes back, an id that expires."""
+"""Producer ids: blocks that never overlap, one that is used up, a broker that is back, an id that expires."""
 
 from __future__ import annotations
 
@@ -111,7 +111,10 @@ def test_a_producer_whose_id_has_expired_goes_on(
     log = bench.log()
     evidence(told=told, log=[b[:5] for b in log])
     assert (told.offset, told.error) == (3, None)
-    assert [(b.producer_id, b.base_sequence) for b in log] == [(log[0].producer_id, 0), (log[0].producer_id, 3)]
+    assert [(b.producer_id, b.base_sequence) for b in log] == [
+        (log[0].producer_id, 0),
+        (log[0].producer_id, 3),
+    ]
     assert bench.judge().names() == []
 
 

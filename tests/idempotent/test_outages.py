@@ -1,10 +1,9 @@
-"""Brokers that are away, come back, forget, or never knew: what stands, what is recognised, what is refused."""
+"""Brokers that are away, come back, forget, or never knew: what stands, is recognised, is refused."""
 
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -84,7 +83,9 @@ def test_all_brokers_are_killed_and_come_back_in_some_order(
         led = {}
         for broker in order:
             cluster.node(broker).start()
-            led[broker] = wait_until(lambda b=broker: seen_by(cluster, b, bench.topic), 60, f"broker {broker} to be back")  # type: ignore[misc]
+            led[broker] = wait_until(
+                lambda b=broker: seen_by(cluster, b, bench.topic), 60, f"broker {broker} to be back"
+            )  # type: ignore[misc]
     wait_until(lambda: client.progress().acknowledged > acknowledged + 500, 60, "the producer to go on")
     assert client.stop() == 0
 
@@ -110,7 +111,9 @@ def resend_last_batches(cluster: Cluster, bench: Bench) -> list[tuple[Written, i
         last = raw.log()[-1]
         values = [value for _, value in last.values if value is not None]
         end = raw.end()
-        answer = produce(raw.leader, raw.place, encode_batch(last.producer_id, last.epoch, last.base_sequence, values))
+        answer = produce(
+            raw.leader, raw.place, encode_batch(last.producer_id, last.epoch, last.base_sequence, values)
+        )
         assert raw.end() == end
         found.append((answer, last.base_offset))
     return found
@@ -124,7 +127,7 @@ def resend_last_batches(cluster: Cluster, bench: Bench) -> list[tuple[Written, i
 def test_a_leader_that_comes_back_knows_what_its_log_tells(
     cluster: Cluster, make_topic: MakeTopic, evidence: Evidence, hard: bool, emptied: bool
 ) -> None:
-    """After a clean stop from a snapshot, after a kill from the log: the same, as long as the log is there."""
+    """From a snapshot after a clean stop, from the log after a kill: the same, while the log is there."""
     raw = Raw(cluster, make_topic([[1]], min_insync_replicas="1"))
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
     assert [raw.send(pid, 0, s, 2).offset for s in (0, 2, 4)] == [0, 2, 4]
@@ -164,7 +167,9 @@ def test_a_replica_that_never_saw_the_producer_takes_over_under_load(
             wait_until(lambda c=count: client.progress().acknowledged > c, 30, "records under way")  # type: ignore[misc]
             before = cluster.partition(bench.topic, 0)
             cluster.reassign(bench.topic, {0: replicas})
-            wait_until(lambda r=replicas: cluster.leader_of(bench.topic, 0) == r[0], 30, "the new replica to lead")  # type: ignore[misc]
+            wait_until(
+                lambda r=replicas: cluster.leader_of(bench.topic, 0) == r[0], 30, "the new replica to lead"
+            )  # type: ignore[misc]
             after = cluster.partition(bench.topic, 0)
             moves.append((before.leader, after.leader, before.leader_epoch, after.leader_epoch))
             count = client.progress().acknowledged

@@ -1,4 +1,4 @@
-"""What a broker answers to each kind of batch, by raw requests: the answer, and what then stands in the log."""
+"""What a broker answers to each kind of batch, by raw requests: the answer, and what is then in the log."""
 
 from __future__ import annotations
 
@@ -58,7 +58,13 @@ def test_a_repeat_of_one_of_the_last_five_has_its_old_offset_and_is_not_written(
 @pytest.mark.parametrize(
     ("sequence", "count"),
     [(0, 2), (9, 2), (10, 3), (10, 1), (27, 1)],
-    ids=["older than the last five", "overlaps two", "begins like one and is longer", "is half of one", "gap"],
+    ids=[
+        "older than the last five",
+        "overlaps two",
+        "begins like one and is longer",
+        "is half of one",
+        "gap",
+    ],
 )
 def test_any_other_sequence_than_the_next_is_out_of_order_and_not_written(
     raw: Raw, pid: int, evidence: Evidence, sequence: int, count: int
