@@ -54,8 +54,8 @@ bench-tap: $(VENV)/.ready ## measure what the wire tap costs against DIRECT and 
 bench-verify: $(VENV)/.ready ## measure Spark's verification against a bare count and a plain consumer
 	@$(BIN)/python -m harness.bench.verify
 
-bench-producers: $(VENV)/.ready ## measure what identity and history cost a producer
-	@$(BIN)/python -m harness.bench.producers
+bench-producers: $(VENV)/.ready ## measure what idempotence costs a producer, and what the harness's bookkeeping costs
+	@$(BIN)/eos bench producers --backend $(BACKEND)
 
 spark-archive: $(VENV)/.ready ## make the class archive that starts Spark faster, once (minutes)
 	@$(BIN)/python -m harness.spark.archive

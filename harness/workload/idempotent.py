@@ -47,7 +47,7 @@ class Burst:
         self.waiting -= 1
         if error is None:
             offset = message.offset()
-            self._offsets.append(NOT_TOLD if offset is None else offset)
+            self._offsets.append(NOT_TOLD if offset is None or offset < 0 else offset)
         else:
             self._failed(error, message)
 
