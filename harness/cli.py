@@ -144,7 +144,7 @@ def doctor(backend: str, state_path: Path | None) -> None:
         sys.exit(ExitCode.REFUSED)
 
 
-@cli.group()
+@cli.group(epilog="Example:  eos bench producers --rounds 5")
 def bench() -> None:
     """Measure what things cost, as ratios within one run."""
 

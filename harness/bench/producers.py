@@ -25,7 +25,7 @@ from harness.workload.settings import PRODUCER, Value, settings
 SIZES: Final = (100, 1024)
 BURST: Final = 500
 MOST_WAITING: Final = 20_000
-"""Records that wait in the client: enough for full batches, too few for a request to be given up meanwhile."""
+"""Records that wait in the client: enough for full batches, too few for a request to be given up."""
 BATCH: Final = 100
 HEADER_SHARE: Final = 8 + 2 + 4
 """Bytes of a batch's header that hold producer id, epoch and base sequence, used or not."""

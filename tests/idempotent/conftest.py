@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from harness.cluster.cluster import Cluster
 from harness.tap import lines
 from harness.tap.client import ensure_tap
+from tests.conftest import FAILED
 from tests.idempotent.bench import Bench
 
 EVIDENCE = pytest.StashKey[list[str]]()
@@ -21,8 +23,26 @@ _numbers = itertools.count(1)
 Evidence = Callable[..., None]
 
 
-def pytest_configure(config: pytest.Config) -> None:
-    config.stash[EVIDENCE] = []
+REPEATS = 20
+RESULTS = "soak.jsonl"
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What depends on timing is repeated in a soak; an outcome that comes once in twenty is an outcome."""
+    if metafunc.definition.get_closest_marker("timing") and metafunc.config.getoption("soak"):
+        metafunc.fixturenames.append("repeat")
+        metafunc.parametrize("repeat", range(1, REPEATS + 1))
+
+
+@pytest.fixture(autouse=True)
+def _result(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[None]:
+    """In a soak, what became of each repeat, red ones too: a line in soak.jsonl beside the cluster."""
+    yield
+    if request.config.getoption("soak") and request.node.get_closest_marker("timing"):
+        outcome = "failed" if request.node.stash.get(FAILED, False) else "passed"
+        line = {"at": time.strftime("%Y-%m-%dT%H:%M:%S"), "case": request.node.name, "outcome": outcome}
+        with (cluster.state.path / RESULTS).open("a") as file:
+            file.write(json.dumps(line) + "\n")
 
 
 @pytest.fixture

@@ -24,6 +24,7 @@ def sent(frames: Frames, bench: Bench, name: str) -> list[Sent]:
     return sent_batches(frames(), name, (bench.topic, 0))
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("idempotence", [True, False], ids=["idempotent", "negative control"])
 def test_a_lost_answer(
     cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence, idempotence: bool
@@ -69,6 +70,7 @@ def test_a_producer_that_is_started_again_and_resends_is_another_one_to_kafka(
     assert f"new producer id: {first} wrote it first, {again} again" in " ".join(said)
 
 
+@pytest.mark.timing
 def test_an_application_that_sends_a_record_twice_is_told_from_a_retry(
     cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence
 ) -> None:
@@ -104,6 +106,7 @@ def test_two_instances_that_send_the_same_source_are_both_named(bench: Bench, ev
     assert f"new producer id: {pids[0]} wrote it first, {pids[1]} again" in " ".join(said)
 
 
+@pytest.mark.timing
 def test_a_frozen_producer_that_is_replaced_and_comes_back_is_no_zombie_to_kafka(
     cluster: Cluster, bench: Bench, evidence: Evidence
 ) -> None:

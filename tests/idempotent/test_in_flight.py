@@ -31,6 +31,7 @@ def warm(bench: Bench, **settings: object) -> Actor:
     return actor
 
 
+@pytest.mark.timing
 @pytest.mark.parametrize("behind", range(1, IN_FLIGHT + 1))
 def test_a_cut_behind_one_of_five_batches_in_flight(
     cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence, behind: int
@@ -73,6 +74,7 @@ def test_more_than_five_in_flight_are_refused_by_the_client(cluster: Cluster, ev
     assert "max.in.flight" in error.str()
 
 
+@pytest.mark.timing
 def test_a_fatal_error_of_one_batch_fails_all_that_are_in_flight(
     cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_fatal_error_of_one_batch_fails_all_that_are_in_flight(
     assert {"lost", "duplicate"}.isdisjoint(bench.judge().names())
 
 
+@pytest.mark.timing
 def test_a_resent_batch_is_recognised_by_the_follower_that_became_leader(
     cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence
 ) -> None:

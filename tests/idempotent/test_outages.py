@@ -27,6 +27,7 @@ APPENDED_AND_UNSURE = (7, 20)
 MakeTopic = Callable[..., str]
 
 
+@pytest.mark.timing
 def test_below_the_minimum_of_replicas_nothing_is_acknowledged_and_nothing_acknowledged_is_lost(
     cluster: Cluster, bench: Bench, make_topic: MakeTopic, evidence: Evidence
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_leader_that_comes_back_knows_what_its_log_tells(
         assert following == Written(0, "NONE", 8)
 
 
+@pytest.mark.timing
 def test_a_replica_that_never_saw_the_producer_takes_over_under_load(
     cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, evidence: Evidence
 ) -> None:

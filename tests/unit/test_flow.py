@@ -1,4 +1,4 @@
-"""Flows without a cluster: what a step claims, how missing evidence is judged, the scenario file, the document."""
+"""Flows without a cluster: what a step claims, missing evidence, the scenario file, the document."""
 
 from __future__ import annotations
 
