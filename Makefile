@@ -57,8 +57,8 @@ bench-verify: $(VENV)/.ready ## measure Spark's verification against a bare coun
 bench-scale: $(VENV)/.ready ## measure what travels when 10 and 100 million records are verified
 	@$(BIN)/python -m harness.bench.scale
 
-bench-producers: $(VENV)/.ready ## measure what identity and history cost a producer
-	@$(BIN)/python -m harness.bench.producers
+bench-producers: $(VENV)/.ready ## measure what idempotence costs a producer, and what the harness's bookkeeping costs
+	@$(BIN)/eos bench producers --backend $(BACKEND)
 
 spark-archive: $(VENV)/.ready ## make the class archive that starts Spark faster, once (minutes)
 	@$(BIN)/python -m harness.spark.archive

@@ -143,6 +143,36 @@ def doctor(backend: str, state_path: Path | None) -> None:
         sys.exit(ExitCode.REFUSED)
 
 
+@cli.group(epilog="Example:  eos bench producers --rounds 5")
+def bench() -> None:
+    """Measure what things cost, as ratios within one run."""
+
+
+@bench.command(epilog="Example:  eos bench producers --rounds 5")
+@click.option("--records", type=click.IntRange(1000), default=200_000, show_default=True,
+              help="Of 100 bytes, in a round of each kind; of larger ones as many bytes.")  # fmt: skip
+@click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="In turns.")
+@backend_option
+@click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
+@state_option
+def producers(records: int, rounds: int, backend: str, *, keep: bool, state_path: Path | None) -> None:
+    """Compare acks=1, acks=all and idempotence, and the harness's own bookkeeping with a bare loop.
+
+    On a cluster of the load profile, started if none is up.
+    """
+    from harness.bench.producers import measure
+    from harness.cluster import lifecycle
+
+    state = state_of(state_path)
+    cluster, started = lifecycle.up(state, backend, "load", report)  # type: ignore[arg-type]
+    try:
+        for line in measure(cluster, records, rounds):
+            click.echo(line)
+    finally:
+        if started and not keep:
+            lifecycle.down(state)
+
+
 for command in (*cli_runs.COMMANDS, *cli_reports.COMMANDS):
     cli.add_command(command)
 

@@ -73,6 +73,12 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: st
     drawn = draw(loaded, _seed(seed), _seconds(duration))
     click.echo(f"{loaded.name}, seed {drawn.seed}: {' '.join(loaded.scenario.shows.split())}")
     click.echo(f"expected: {loaded.scenario.expect} {' '.join(loaded.scenario.anomalies)}".rstrip())
+    if loaded.flow is not None:
+        from harness.flows.frame import flow_of
+
+        for number, title in enumerate(flow_of(loaded.flow.steps).TITLES, 1):
+            click.echo(f"  step {number}  {title}")
+        return
     click.echo(f"faults for {drawn.duration:g} s after {loaded.plan.steady:g} s without")
     for step in [*drawn.throughout, *drawn.steps]:
         click.echo(f"  {step.text}  -> {Target.parse(step.entry.target).preview(random.Random(step.seed))}")
@@ -158,6 +164,15 @@ def diagram(directory: Path, transactional_id: str | None, first: float, last: f
         click.echo(path)
 
 
+@click.command(epilog="Example:  eos flow runs/idempotent-flow/latest > docs/idempotent-flow.md")
+@click.argument("directory", type=click.Path(path_type=Path))
+def flow(directory: Path) -> None:
+    """Print the document of a flow's run: the table beside the textbook, the evidence, the diagram."""
+    from harness.flows.document import document
+
+    click.echo(document(directory), nl=False)
+
+
 @click.command(
     epilog="Example:  eos verify --bootstrap localhost:9092 --topic orders --ledger runs/mine/latest"
 )
@@ -212,7 +227,7 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
     from harness.cluster import lifecycle
     from harness.plan import draw
     from harness.report.recorder import Recorder
-    from harness.run import Run
+    from harness.run import make_run
     from harness.scenario import find, load
 
     loaded = load(find(name), changes)
@@ -222,7 +237,7 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
     try:
         for entry in loaded.fault:
             cluster.require(entry.capability)
-        run = Run(cluster, loaded, drawn, where.runs, where.listeners())
+        run = make_run(cluster, loaded, drawn, where.runs, where.listeners())
         with Recorder(run.directory.path) as recorder:
             run.listen(recorder)
             outcome = run.execute()
@@ -238,4 +253,4 @@ def _seed(seed: int | None) -> int:
     return random.SystemRandom().randrange(1_000_000) if seed is None else seed
 
 
-COMMANDS = (list_, plan, run, check, verify, demo, diagram)
+COMMANDS = (list_, plan, run, check, verify, demo, diagram, flow)

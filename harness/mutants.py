@@ -23,6 +23,7 @@ TESTS = (
     "tests/planted",
     "tests/unit/test_checker.py",
     "tests/unit/test_checker_witness.py",
+    "tests/unit/test_flow.py",
     "tests/unit/test_ledger.py",
 )
 LIMIT_S = 300

@@ -31,7 +31,7 @@ from harness.faults.heal import heal
 from harness.history import history_files
 from harness.ledger import Ledger, fold
 from harness.plan import draw
-from harness.run import Outcome, Run
+from harness.run import Outcome, make_run
 from harness.scenario import Scenario, find, load
 
 _BACKEND = pytest.StashKey[str]()
@@ -133,7 +133,7 @@ def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
             scenario = load(find(str(scenario)), overrides)
         elif changes:
             raise TypeError("changes are for scenarios that are loaded: load this one with them")
-        outcome = Run(cluster, scenario, draw(scenario, seed), tmp_path / "runs", []).execute()
+        outcome = make_run(cluster, scenario, draw(scenario, seed), tmp_path / "runs", []).execute()
         if outcome.interrupted:
             raise KeyboardInterrupt  # the run took it for itself, and the session was meant
         return Ran(outcome)

@@ -15,7 +15,7 @@ from harness.testing import backend
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
 # Fast and pure first: a broken fold is told before a cluster is started for it.
-ORDER = ("unit", "planted", "property", "cluster", "spark")
+ORDER = ("unit", "planted", "property", "cluster", "idempotent", "spark")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,211 +1,134 @@
-"""What identity and history cost a producer, beside the same loop without them, on a running cluster.
+"""What a producer's settings cost, and what the harness's own bookkeeping costs: `eos bench producers`.
 
-    python -m harness.bench.producers --state .eos --records 200000 --rounds 5
-
-Each round runs the bare loop and the harness's client one after the other, first one then the other first,
-so that a machine that is busy in between burdens both alike. Printed is the median of the rounds' ratios,
-and the processor time of the sending thread, which no other process can lengthen.
+Three kinds of producer send the same records to the same topic over DIRECT, in turns, and so do the harness's
+client and a bare loop. Told is the median of the rounds' ratios with the least and the greatest: on a machine
+that others use too, a rate says little and a ratio of neighbours much.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import Producer
 
-from harness.cluster import lifecycle
+from harness.bench import bookkeeping
+from harness.bench.bookkeeping import LIMIT_S, PARTITIONS, nothing
 from harness.cluster.cluster import Cluster
-from harness.cluster.state import State
-from harness.history import HistoryWriter
-from harness.record import COMMIT, LaneEncoder
-from harness.workload.client import Stop
-from harness.workload.idempotent import MOST_OPEN_BURSTS, BurstProducer
-from harness.workload.progress import Progress
-from harness.workload.settings import PRODUCER, settings, transaction_settings
-from harness.workload.spec import IdempotentSpec, TransactionalSpec
-from harness.workload.transactor import Transactor
+from harness.cluster.layout import BROKER_IDS, Listener, node_name
+from harness.workload.settings import PRODUCER, Value, settings
 
-RUN: Final = "bench001"
-PARTITIONS: Final = 3
-PAYLOAD: Final = b"x" * 100
+SIZES: Final = (100, 1024)
 BURST: Final = 500
-TRANSACTION: Final = 100
-LIMIT_S: Final = 60.0
+MOST_WAITING: Final = 20_000
+"""Records that wait in the client: enough for full batches, too few for a request to be given up."""
+BATCH: Final = 100
+HEADER_SHARE: Final = 8 + 2 + 4
+"""Bytes of a batch's header that hold producer id, epoch and base sequence, used or not."""
 
 
-class Cost(NamedTuple):
-    """Seconds for one run: by the clock on the wall, and of the sending thread's processor time."""
+class Kind(NamedTuple):
+    """A producer of the comparison."""
 
-    wall: float
-    thread: float
-
-
-def timed(work: Callable[[], object]) -> Cost:
-    """How long the work took."""
-    wall, thread = time.perf_counter(), time.thread_time()
-    work()
-    return Cost(time.perf_counter() - wall, time.thread_time() - thread)
+    name: str
+    settings: dict[str, Value]
 
 
-def nothing(error: KafkaError | None, message: Message) -> None:
-    """The empty delivery callback of the bare loop."""
+KINDS: Final = (
+    Kind("acks=1", {"acks": "1", "enable.idempotence": False}),
+    Kind("acks=all", {"acks": "all", "enable.idempotence": False}),
+    Kind("acks=all, idempotent", {"acks": "all", "enable.idempotence": True}),
+)
+BASE: Final = 1
+"""The kind that the others are compared with: what idempotence adds is seen against acks=all."""
 
 
-def bare_idempotent(bootstrap: str, topic: str, records: int) -> Cost:
-    """Send the records with an empty callback."""
-    config: dict[str, Any] = {**settings(PRODUCER), "bootstrap.servers": bootstrap}
-    producer = Producer(config)
-    producer.list_topics(topic, LIMIT_S)
-
-    def work() -> None:
-        value = b"y" * 48 + PAYLOAD
-        for burst in range(records // BURST):
-            while len(producer) > MOST_OPEN_BURSTS * BURST:
-                producer.poll(0.01)
-            lane = burst % PARTITIONS
-            for _ in range(BURST):
-                _produce(producer, topic, value, lane)
-            producer.poll(0)
-        producer.flush(LIMIT_S)
-
-    return timed(work)
+def measure(cluster: Cluster, records: int, rounds: int) -> Iterator[str]:
+    """Measure everything, a line for each result."""
+    for size in SIZES:
+        # The same bytes for each size: so many records of the smallest.
+        yield from _compare(cluster, size, max(BURST, records * SIZES[0] // size), rounds)
+    yield from _batch_bytes(cluster)
+    yield "the harness's identity and history, against the same loop with an empty on_delivery:"
+    yield from (f"  {line}" for line in bookkeeping.measure(cluster, records, rounds))
 
 
-def _produce(producer: Producer, topic: str, value: bytes, lane: int) -> None:
-    while True:
-        try:
-            producer.produce(topic, value, partition=lane, on_delivery=nothing)
-        except BufferError:
-            producer.poll(0.1)
-        else:
-            return
-
-
-def harness_idempotent(bootstrap: str, topic: str, records: int, folder: Path) -> Cost:
-    """Send the records as the idempotent client does."""
-    spec = IdempotentSpec(
-        run=RUN, client="bench", number=1, bootstrap=bootstrap, history="", seconds=LIMIT_S,
-        topic=topic, partitions=PARTITIONS,
-    )  # fmt: skip
-    with HistoryWriter(folder / "i.jsonl", run=RUN, client="bench", role="bench") as history:
-        producer = BurstProducer(spec, topic, history, Progress(), idempotence=True)
-        producer._producer.list_topics(topic, LIMIT_S)
-        encoders = [LaneEncoder(RUN, 1, lane, PAYLOAD) for lane in range(PARTITIONS)]
-
-        def work() -> None:
-            for burst in range(records // BURST):
-                while len(producer.open) > MOST_OPEN_BURSTS:
-                    producer.serve(0.01)
-                    producer.complete()
-                lane = burst % PARTITIONS
-                producer.send(lane, encoders[lane].batch(producer.next_of(lane), BURST))
-                producer.serve(0)
-                producer.complete()
-            producer.flush(LIMIT_S)
-            producer.complete(final=True)
-
-        return timed(work)
-
-
-def bare_transactional(bootstrap: str, topic: str, records: int) -> Cost:
-    """Send the records in transactions of one hundred."""
-    config: dict[str, Any] = {
-        **transaction_settings(f"{topic}-bare", 20_000, {}), "bootstrap.servers": bootstrap,
-        "error_cb": lambda _: None,
-    }  # fmt: skip
-    producer = Producer(config)
-    producer.init_transactions(LIMIT_S)
-
-    def work() -> None:
-        value = b"y" * 48 + PAYLOAD
-        for txn in range(records // TRANSACTION):
-            producer.begin_transaction()
-            for _ in range(TRANSACTION):
-                producer.produce(topic, value, partition=txn % PARTITIONS)
-            producer.flush(LIMIT_S)
-            producer.commit_transaction(LIMIT_S)
-
-    return timed(work)
-
-
-def harness_transactional(bootstrap: str, topic: str, records: int, folder: Path) -> Cost:
-    """Send the records as the transactional client does."""
-    spec = TransactionalSpec(
-        run=RUN, client="bench", number=2, bootstrap=bootstrap, history="", seconds=LIMIT_S,
-        topic=topic, partitions=PARTITIONS, transactional_id=f"{topic}-harness",
-    )  # fmt: skip
-    with HistoryWriter(folder / "t.jsonl", run=RUN, client="bench", role="bench") as history:
-        transactor = Transactor(spec, topic, history, Progress(), Stop(10 * LIMIT_S))
-        transactor.settle()
-        encoders = [LaneEncoder(RUN, 2, lane, PAYLOAD) for lane in range(PARTITIONS)]
-
-        def work() -> None:
-            for txn in range(records // TRANSACTION):
-                transactor.begin()
-                lane = txn % PARTITIONS
-                first = transactor.next_of(lane)
-                transactor.send(lane, encoders[lane].batch(first, TRANSACTION, transactor.txn, COMMIT))
-                transactor.commit()
-
-        cost = timed(work)
-        transactor.close()
-        return cost
-
-
-def compare(
-    name: str, records: int, rounds: int, bare: Callable[[], Cost], ours: Callable[[Path], Cost]
-) -> None:
-    """Run both in turns and print what the harness adds."""
-    wall, thread, rates = [], [], []
-    for number in range(rounds):
-        with tempfile.TemporaryDirectory() as folder:
-            first = ours(Path(folder)) if number % 2 else None
-            plain = bare()
-            mine = first or ours(Path(folder))
-        wall.append(mine.wall / plain.wall)
-        thread.append((mine.thread - plain.thread) / records * 1e6)
-        rates.append((records / plain.wall, records / mine.wall))
-    plain_rate, our_rate = (statistics.median(one) for one in zip(*rates, strict=True))
-    print(
-        f"{name}: bare {plain_rate:,.0f} records/s, harness {our_rate:,.0f} records/s; "
-        f"takes {statistics.median(wall):.2f} times as long ({min(wall):.2f} to {max(wall):.2f}), "
-        f"{statistics.median(thread):.2f} µs of processor time more a record"
-    )
-
-
-def main() -> None:
-    """Measure both kinds of producer."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--state", type=Path, default=Path(".eos"))
-    parser.add_argument("--records", type=int, default=200_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    cluster: Cluster = lifecycle.attach(State(options.state))
+def _compare(cluster: Cluster, size: int, records: int, rounds: int) -> Iterator[str]:
     topic = f"bench-{time.time_ns():x}"
     cluster.create_topic(topic, PARTITIONS)
-    bootstrap, records, rounds = cluster.bootstrap(), options.records, options.rounds
-    few = records // 20
+    rates: list[list[float]] = []
     try:
-        compare(
-            "idempotent", records, rounds, lambda: bare_idempotent(bootstrap, topic, records),
-            lambda folder: harness_idempotent(bootstrap, topic, records, folder),
-        )  # fmt: skip
-        compare(
-            f"transactional, {TRANSACTION} a transaction", few, rounds,
-            lambda: bare_transactional(bootstrap, topic, few),
-            lambda folder: harness_transactional(bootstrap, topic, few, folder),
-        )  # fmt: skip
+        for number in range(rounds + 1):
+            # Each round begins with another kind, so that none always meets the same neighbour.
+            turn = [(number + i) % len(KINDS) for i in range(len(KINDS))]
+            found = {i: _rate(cluster, topic, KINDS[i], size, records) for i in turn}
+            if number:  # the first round warms the brokers up
+                rates.append([found[i] for i in range(len(KINDS))])
     finally:
         cluster.admin.delete_topics([topic])
+    yield f"{records} records of {size} bytes, {rounds} rounds, over DIRECT:"
+    for i, kind in enumerate(KINDS):
+        ratios = [each[i] / each[BASE] for each in rates]
+        yield (
+            f"  {kind.name:22}{statistics.median(each[i] for each in rates):11,.0f} records/s   "
+            f"{statistics.median(ratios):.2f} of {KINDS[BASE].name} ({min(ratios):.2f} to {max(ratios):.2f})"
+        )
 
 
-if __name__ == "__main__":
-    main()
+def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
+    config: dict[str, Any] = {
+        **settings(PRODUCER, **changes), "bootstrap.servers": cluster.bootstrap(Listener.DIRECT),
+        # The same for all: without idempotence a million may be in flight, and that would be compared too.
+        "max.in.flight.requests.per.connection": 5, **kind.settings,
+    }  # fmt: skip
+    return Producer(config)
+
+
+def _rate(cluster: Cluster, topic: str, kind: Kind, size: int, records: int) -> float:
+    """Records a second from the first call to the last acknowledgement; a failed record is an error."""
+    producer = _producer(cluster, kind)
+    producer.produce(topic, b"warm", partition=0, on_delivery=nothing)
+    producer.flush(LIMIT_S)  # connected, and an idempotent one has its id
+    value, produce = b"x" * size, producer.produce
+    start = time.perf_counter()
+    for burst in range(records // BURST):
+        while len(producer) > MOST_WAITING:
+            producer.poll(0.01)
+        for _ in range(BURST):
+            produce(topic, value, partition=burst % PARTITIONS, on_delivery=nothing)
+        producer.poll(0)
+    if left := producer.flush(LIMIT_S):
+        raise TimeoutError(f"{left} of {records} records were not acknowledged in {LIMIT_S:g} s")
+    rate = records // BURST * BURST / (time.perf_counter() - start)
+    producer.close()
+    return rate
+
+
+def _batch_bytes(cluster: Cluster) -> Iterator[str]:
+    """The same batch in the log's files, from a producer without and from one with idempotence."""
+    found = [_stored(cluster, kind) for kind in KINDS[BASE:]]
+    yield (
+        f"a batch of {BATCH} records of {SIZES[0]} bytes takes {found[0]} bytes in the log, {found[1]} with "
+        f"idempotence: {found[1] - found[0]:+d} "
+        f"({HEADER_SHARE} bytes of every header hold the fields, used or not)"
+    )
+
+
+def _stored(cluster: Cluster, kind: Kind) -> int:
+    topic = f"bench-{time.time_ns():x}"
+    cluster.create_topic(topic, 1)
+    try:
+        producer = _producer(cluster, kind, linger_ms=1000)
+        for _ in range(BATCH):
+            producer.produce(topic, b"x" * SIZES[0], partition=0, on_delivery=nothing)
+        producer.flush(LIMIT_S)
+        producer.close()
+        with tempfile.TemporaryDirectory(prefix="eos-segments-") as scratch:
+            files = cluster.node(node_name(BROKER_IDS[0])).segments(f"{topic}-0", Path(scratch))
+            return sum(file.stat().st_size for file in files)
+    finally:
+        cluster.admin.delete_topics([topic])

@@ -96,7 +96,8 @@ def _duplicate_example(seen: Seen, i: int, extra: int) -> Example:
     topic, partition = seen.ledger.places[lane]
     span = OffsetRef(topic, partition, int(word["lo"]), int(word["hi"]))
     return Example(
-        what=f"{lane_name(seen.ledger, lane)}: {extra} more read than sent, {where}",
+        what=f"{lane_name(seen.ledger, lane)}: {extra} more read than sent, {where}"
+        + (f" ({spots[0].detail})" if spots and spots[0].detail else ""),
         weight=extra,
         witness=seen.observation.meta.witness,
         lines=_lines_of(seen, lane, spots[0].seq if spots else first),

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from harness.ledger import Ledger
+from harness.narrative import FlowStep
 from harness.observation import EXAMPLES, Observation, Spot
 
 ANOMALIES: Final = (
@@ -117,6 +118,7 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stall_ms: int = 60_000
     transaction_timeout_ms: int = 60_000
     faults: int = 0
+    flow_steps: int = 0
 
 
 @dataclass
@@ -126,6 +128,7 @@ class Evidence:
     ledger: Ledger
     observations: list[Observation]
     expect: Expect = field(default_factory=Expect)
+    flow: list[FlowStep] = field(default_factory=list)
     cache: dict[int, Any] = field(default_factory=dict, init=False)
 
     def committed_views(self) -> list[Observation]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from harness import observation
+from harness import narrative, observation
 from harness.checker.model import Anomaly, Evidence, Expect
 from harness.checker.reads import observation_of, reads_of
 from harness.checker.verdict import Judgement, Limit, judge
 from harness.errors import ExitCode
 from harness.history import history_files
 from harness.ledger import fold
+from harness.narrative import FlowStep
 from harness.observation import Observation
 from harness.store import LimitSummary, PropertySummary, RunDirectory, RunInfo, Summary
 
@@ -21,7 +22,8 @@ def evidence_of(run: RunDirectory) -> Evidence:
     witnesses = sorted(path for path in run.observations.glob("*") if path.is_dir())
     observations = [observation.load(path) for path in witnesses]
     observations += [observation_of(reads) for reads in reads_of(ledger)]
-    return Evidence(ledger, observations, run.read("expect.json", Expect, Expect()))
+    expect = run.read("expect.json", Expect, Expect())
+    return Evidence(ledger, observations, expect, run.read(narrative.FILE, list[FlowStep], []))
 
 
 def check_run(path: Path) -> tuple[ExitCode, Judgement]:

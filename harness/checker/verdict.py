@@ -15,6 +15,7 @@ from harness.checker import (
     coverage,
     exactly_once,
     fencing,
+    flow,
     liveness,
     offsets,
     order,
@@ -36,6 +37,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "pipeline": pipeline.check,
     "fencing": fencing.check,
     "liveness": liveness.check,
+    "flow": flow.check,
     "coverage": coverage.check,
 }
 
@@ -84,6 +86,7 @@ def properties_of(evidence: Evidence) -> list[str]:
     wanted = {"exactly_once", "order", "offsets", "liveness", "coverage"}
     wanted |= {"atomicity"} if known else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
+    wanted |= {"flow"} if evidence.expect.flow_steps else set()
     raw = any(one.meta.epochs.compared for one in evidence.observations)
     wanted |= {"fencing"} if raw or len(set(known)) < len(known) else set()
     return [name for name in CHECKERS if name in wanted]

@@ -39,6 +39,7 @@ from harness.scenario import Scenario
 from harness.store import RunDirectory, RunInfo
 from harness.units import plain
 from harness.waits import wait_until
+from harness.workload.process import ClientProcess
 
 # Beyond the longest transaction: the coordinator's look every second, and the markers.
 DRAIN_EXTRA_S = 30.0
@@ -191,7 +192,7 @@ class Run:
             # A stuck last stable offset is a finding, which the samples prove, and not an error of the run.
             self._phase("drain", error.message)
         watch.stop(last_look=True)
-        self._keep_logs(fleet)
+        self._keep_logs(fleet.clients)
 
     def _all_stable(self, fleet: Fleet) -> bool:
         return all(
@@ -216,11 +217,11 @@ class Run:
         ))  # fmt: skip
         return Outcome(self._scenario.name, code, judgement, path, interrupted, expected)
 
-    def _keep_logs(self, fleet: Fleet) -> None:
+    def _keep_logs(self, clients: list[ClientProcess]) -> None:
         """The logs of clients and nodes, beside the histories."""
         logs = self.directory.path / "logs"
         logs.mkdir(exist_ok=True)
-        for client in fleet.clients:
+        for client in clients:
             (logs / f"{client.spec.client}.log").write_text(client.log())
         for name, node in self._cluster.nodes.items():
             (logs / f"{name}.log").write_text(node.log(2000))

@@ -19,6 +19,7 @@ def scoped(scenario: Scenario, run: str) -> Scenario:
         scenario,
         workload=[_workload(workload, run) for workload in scenario.workload],
         fault=[scoped_entry(entry, run) for entry in scenario.fault],
+        flow=scenario.flow and msgspec.structs.replace(scenario.flow, topic=f"{scenario.flow.topic}.{run}"),
     )
 
 

@@ -49,7 +49,7 @@ class Verification:
         self._scenario = scenario
         self._directory = directory
         self._run = run
-        self._topics = sorted({w.topic for w in scenario.workload if w.kind != "reader"})
+        self._topics = scenario.written_topics
         self.live: LiveVerification | None = None
 
     def start_live(self, folder: Path, tell: Callable[[str], None]) -> None:

@@ -1,6 +1,7 @@
 """Scenarios: what the clients do, what is done to the cluster, what must hold; one strict TOML file each."""
 
-from harness.scenario.load import find, load, shipped
+from harness.scenario.find import find, shipped
+from harness.scenario.load import load
 from harness.scenario.model import FaultEntry, Scenario, Workload
 from harness.scenario.parameters import make_fault
 

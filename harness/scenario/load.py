@@ -14,11 +14,13 @@ from harness.checker.model import ANOMALIES
 from harness.cluster.targets import Target
 from harness.errors import HarnessError, UsageError
 from harness.faults.catalogue import CLIENT_FAULTS, FAULTS
+from harness.flows.frame import FLOWS
 from harness.scenario.model import (
     USED_BY,
     USED_BY_ALL,
     ClusterNeeds,
     FaultEntry,
+    FlowPart,
     Header,
     Limits,
     PlanRules,
@@ -28,33 +30,6 @@ from harness.scenario.model import (
 )
 from harness.scenario.parameters import in_units_of, make_fault, missing_parameter, parameters_of
 from harness.units import Duration, Rate, Size, Span
-
-SHIPPED = Path(__file__).resolve().parents[1] / "scenarios"
-
-
-def shipped() -> list[Path]:
-    """The scenarios that come with the harness."""
-    return sorted(SHIPPED.glob("*.toml"))
-
-
-def find(name: str) -> Path:
-    """The file of a scenario: a shipped one by name, any other by path."""
-    if name.endswith(".toml") or "/" in name:
-        path = Path(name)
-        if path.is_file():
-            return path
-        raise UsageError(f"there is no scenario file {path}", "name a .toml file, or one of `eos list`")
-    path = SHIPPED / f"{name}.toml"
-    if path.is_file():
-        return path
-    names = [p.stem for p in shipped()]
-    near = difflib.get_close_matches(name, names, 1)
-    raise UsageError(
-        f"there is no scenario {name!r}",
-        f"did you mean {near[0]}? `eos list` shows all"
-        if near
-        else f"`eos list` shows all: {', '.join(names)}",
-    )
 
 
 def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
@@ -194,10 +169,20 @@ class _Loader:
                 f'expect = "{header.expect}" with anomalies {header.anomalies}',
                 "name anomalies where the verdict is expected to be invalid, and only there",
             )
-        if not scenario.workload:
+        if scenario.flow is not None:
+            self._check_flow(scenario, scenario.flow)
+        elif not scenario.workload:
             raise self._fail(
                 "workload", "there is none", "add a [[workload]]: without one nothing is compared"
             )
+
+    def _check_flow(self, scenario: Scenario, flow: FlowPart) -> None:
+        if flow.steps not in FLOWS:
+            hint = _nearest(flow.steps, list(FLOWS), "flows are")
+            raise self._fail("flow.steps", f"{flow.steps!r} is no flow", hint)
+        for key, given in (("workload", scenario.workload), ("fault", scenario.fault)):
+            if given:
+                raise self._fail(key, "a flow has its own", f"remove [[{key}]] or [flow]")
 
     def _check_workload(self, workload: Workload, written: dict[str, Any], index: int) -> None:
         place = f"workload[{index}]"
@@ -274,7 +259,7 @@ def _fields_at(key: str) -> list[str]:
     table = re.match(r"\w*", key)
     structs: dict[str, type[msgspec.Struct]] = {
         "scenario": Header, "cluster": ClusterNeeds, "workload": Workload,
-        "plan": PlanRules, "limits": Limits, "verify": Verify,
+        "plan": PlanRules, "limits": Limits, "verify": Verify, "flow": FlowPart,
     }  # fmt: skip
     return list(structs.get(table[0] if table else "", Scenario).__struct_fields__)
 

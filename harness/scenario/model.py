@@ -91,6 +91,13 @@ class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gap: Span = Span(2, 5)
 
 
+class FlowPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A flow instead of a workload and a plan: it has its own producers, and injects its own faults."""
+
+    steps: str
+    topic: str = "orders"
+
+
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Bounds on how well the run goes; they are judged apart from safety."""
 
@@ -108,7 +115,8 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     scenario: Header
     cluster: ClusterNeeds = ClusterNeeds()
-    workload: list[Workload]
+    workload: list[Workload] = []
+    flow: FlowPart | None = None
     plan: PlanRules = PlanRules()
     fault: list[FaultEntry] = []
     limits: Limits = Limits()
@@ -118,3 +126,9 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def name(self) -> str:
         """The scenario's name."""
         return self.scenario.name
+
+    @property
+    def written_topics(self) -> list[str]:
+        """Every topic that its clients write."""
+        written = {w.topic for w in self.workload if w.kind != "reader"}
+        return sorted(written | ({self.flow.topic} if self.flow else set()))

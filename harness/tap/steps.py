@@ -61,6 +61,8 @@ class Wanted:
     window: tuple[float, float] | None = None
     """Seconds since the frame log began."""
     transactional_id: str | None = None
+    clients: frozenset[str] = frozenset()
+    """Only these clients; none: all."""
     most: int = 120
     everything: bool = False
     """Also what every client says all the time, and fetches that brought nothing."""
@@ -160,6 +162,8 @@ class _Teller:
 
     def _shows(self, frame: Frame) -> bool:
         if self._wanted.transactional_id and frame.client_id not in self._clients:
+            return False
+        if self._wanted.clients and frame.client_id not in self._wanted.clients:
             return False
         return self._wanted.everything or frame.api not in NOISE
 

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 from kafka.record.memory_records import MemoryRecords
 
 from harness.errors import UsageError
@@ -157,10 +158,11 @@ def observe_raw(
     """Follow the markers of every partition, and return what read_committed must show, with the epochs."""
     records, foreign, epochs = Records(), Findings(), Findings()
     windows = []
+    logs_of: dict[Place, list[Batch]] = {}
     for index, (window, batches) in enumerate(logs):
         windows.append(window)
         place = (window.topic, window.partition)
-        kept = [batch for batch in batches if batch.base_offset < window.hw]
+        kept = logs_of[place] = [batch for batch in batches if batch.base_offset < window.hw]
         _check_epochs(place, kept, epochs)
         for batch in committed_of(kept):
             for offset, value in batch.values:
@@ -183,7 +185,41 @@ def observe_raw(
         foreign=foreign,
         epochs=epochs,
     )
-    return observe(meta, records)
+    seen = observe(meta, records)
+    seen.meta.repeats.examples = [_with_cause(spot, logs_of) for spot in seen.meta.repeats.examples]
+    return seen
+
+
+def _with_cause(spot: Spot, batches: dict[Place, list[Batch]]) -> Spot:
+    """A record that stands twice, and what the two batches tell of who wrote it again."""
+    log = batches[spot.topic, spot.partition]
+    first, again = (_batch_at(log, offset) for offset in (spot.other_offset, spot.offset))
+    return msgspec.structs.replace(spot, detail=cause_of(first, again))
+
+
+def _batch_at(log: list[Batch], offset: int) -> Batch:
+    return next(batch for batch in log if batch.base_offset <= offset <= batch.last_offset)
+
+
+def cause_of(first: Batch, again: Batch) -> str:
+    """Why a record that stands in two batches was no repeat to the broker."""
+    if again.producer_id == NO_PRODUCER:
+        return "no producer id: whether its client or its application sent it again, no log can tell"
+    if again.producer_id != first.producer_id:
+        return f"new producer id: {first.producer_id} wrote it first, {again.producer_id} again"
+    if again.epoch != first.epoch:
+        return (
+            f"producer id {again.producer_id} wrote it in epoch {first.epoch}, again in epoch {again.epoch}"
+        )
+    if again.base_sequence <= first.base_sequence:
+        return (
+            f"producer id {again.producer_id}, base sequence {first.base_sequence} and then "
+            f"{again.base_sequence}: the broker had forgotten the first"
+        )
+    return (
+        f"producer id {again.producer_id}, base sequence {first.base_sequence} and then "
+        f"{again.base_sequence}: the application sent it again, as a new record"
+    )
 
 
 def committed_of(batches: Iterable[Batch]) -> list[Batch]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any, Final
 
@@ -9,14 +11,16 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from harness.history import Acked, HistoryWriter
 from harness.record import LaneEncoder
-from harness.workload.client import CannotGoOnError, Log, Pace, Stop, error_of, kafka_error
+from harness.workload.client import CannotGoOnError, Log, Pace, Stop, error_of, kafka_error, note
 from harness.workload.progress import Progress
 from harness.workload.reading import identify
-from harness.workload.settings import CALL_LIMIT_S, PRODUCER, settings
+from harness.workload.settings import CALL_LIMIT_S, PRODUCER, STATISTICS_LIMIT_S, settings
 from harness.workload.spec import IdempotentSpec, PipelineSpec
 from harness.workload.watch import IdentityWatch
 
 MOST_OPEN_BURSTS: Final = 200
+NOT_TOLD: Final = -1
+"""librdkafka concludes from a later batch's answer that an earlier one was written, and knows no offset."""
 
 
 class Burst:
@@ -42,7 +46,8 @@ class Burst:
         """Take the fate of one record from the client; records of a burst come in their order."""
         self.waiting -= 1
         if error is None:
-            self._offsets.append(message.offset() or 0)
+            offset = message.offset()
+            self._offsets.append(NOT_TOLD if offset is None or offset < 0 else offset)
         else:
             self._failed(error, message)
 
@@ -58,6 +63,11 @@ class Burst:
         """How many records were delivered."""
         return len(self._offsets)
 
+    @property
+    def first_offset(self) -> int:
+        """The offset that the first acknowledgement named, -1 while there is none."""
+        return self._offsets[0] if self._offsets else -1
+
     def acked(self) -> list[Acked]:
         """What was delivered, in intervals that are dense in sequence and, where it is known, in offset."""
         if self.waiting:
@@ -69,7 +79,7 @@ class Burst:
         first, start = self.first, 0
         offsets = self._offsets
         for i in range(1, len(offsets) + 1):
-            if i == len(offsets) or offsets[i] != offsets[i - 1] + 1:
+            if i == len(offsets) or offsets[i] != _behind(offsets[i - 1]):
                 intervals.append((self.lane, first, first + i - 1 - start, offsets[start]))
                 first, start = first + i - start, i
         return intervals
@@ -78,6 +88,10 @@ class Burst:
         missing = sorted(self._undelivered)
         edges = [self.first - 1, *missing, self.last + 1]
         return [(self.lane, low + 1, high - 1, -1) for low, high in pairwise(edges) if high > low + 1]
+
+
+def _behind(offset: int) -> int:
+    return NOT_TOLD if offset == NOT_TOLD else offset + 1
 
 
 class BurstProducer:
@@ -96,7 +110,8 @@ class BurstProducer:
         self.open: list[Burst] = []
         config: dict[str, Any] = settings(PRODUCER) | {"enable.idempotence": idempotence} | spec.settings
         config |= {"bootstrap.servers": spec.bootstrap, "client.id": spec.client, "error_cb": self._log.error}
-        config |= {"stats_cb": IdentityWatch(spec.number, history).on_statistics}
+        self._watch = IdentityWatch(spec.number, history)
+        config |= {"stats_cb": self._watch.on_statistics}
         self._idempotent = str(config["enable.idempotence"]).lower() == "true"
         history.producer(
             spec.number,
@@ -110,6 +125,10 @@ class BurstProducer:
     def next_of(self, lane: int) -> int:
         """The sequence that the next record of a lane must carry."""
         return self._next[lane]
+
+    def go_back(self, lane: int) -> None:
+        """Begin a lane again at its first record: what no application should do, and some do."""
+        self._next[lane] = 0
 
     def send(self, lane: int, values: list[bytes]) -> None:
         """Hand over a burst, its intent on disk first."""
@@ -143,18 +162,31 @@ class BurstProducer:
 
     def serve(self, seconds: float) -> None:
         """Let the client library call back, which is also how its user waits."""
-        try:
-            self._producer.poll(seconds)
-        except KafkaException as exception:
-            # A fatal error; the deliveries that it failed are reported one by one, and end the client.
-            self._log.error(kafka_error(exception))
+        self._call_back(self._producer.poll, seconds)
 
     def flush(self, limit: float) -> None:
         """Wait until nothing is in flight any more."""
+        self._call_back(self._producer.flush, limit)
+
+    def _call_back(self, call: Callable[[float], object], seconds: float) -> None:
+        """Take a fatal error as it comes: the deliveries that it failed are reported one by one."""
         try:
-            self._producer.flush(limit)
+            call(seconds)
         except KafkaException as exception:
             self._log.error(kafka_error(exception))
+        except SystemError as error:
+            # confluent-kafka makes further calls with the fatal error's exception set; Python then says this.
+            if not isinstance(error.__cause__, KafkaException):
+                raise
+            self._log.error(kafka_error(error.__cause__))
+
+    def note_resent(self) -> None:
+        """Write how many records were sent more than once, by statistics younger than all of them."""
+        before, deadline = self._watch.reports, time.monotonic() + STATISTICS_LIMIT_S
+        while self._watch.reports == before and time.monotonic() < deadline:
+            self.serve(0.05)
+        self._progress.resent = self._watch.resent
+        note(self._history, "resent", self._spec.number, f"{self._watch.resent} records were sent again")
 
     def complete(self, *, final: bool = False) -> None:
         """Write the end of every burst whose fate is known; at the end, of every burst."""
@@ -205,3 +237,4 @@ class IdempotentClient:
             producer.complete()
         producer.flush(self._stop.limit(CALL_LIMIT_S))
         producer.complete(final=True)
+        producer.note_resent()

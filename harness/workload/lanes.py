@@ -48,8 +48,10 @@ class Lanes:
         told = self._told.setdefault(lane, {})
 
         def delivered(error: KafkaError | None, message: Message) -> None:
-            if error is None:
-                told[seq] = message.offset() or 0
+            offset = message.offset()
+            # Without an error and without an offset: a later batch's answer said that this one was written.
+            if error is None and offset is not None and offset >= 0:
+                told[seq] = offset
 
         return delivered
 

@@ -27,6 +27,7 @@ class Progress(msgspec.Struct, kw_only=True):
     aborted: int = 0
     unknown: int = 0
     reinits: int = 0  # new producers, the first not counted
+    resent: int = 0  # records that an idempotent client sent more than once, known at its end
     resent_ends: int = 0  # requests to end a transaction beyond one for each
     rewinds: int = 0
     in_flight: int = 0

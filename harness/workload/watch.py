@@ -33,8 +33,18 @@ class _Eos(msgspec.Struct):
     producer_epoch: int = -1
 
 
+class _Partition(msgspec.Struct):
+    msgs: int = 0
+    txmsgs: int = 0
+
+
+class _Topic(msgspec.Struct):
+    partitions: dict[str, _Partition] = {}
+
+
 class _Statistics(msgspec.Struct):
     brokers: dict[str, _Broker] = {}
+    topics: dict[str, _Topic] = {}
     eos: _Eos = msgspec.field(default_factory=_Eos)
 
 
@@ -45,10 +55,17 @@ class IdentityWatch:
         self._number = number
         self._history = history
         self.seen: tuple[int, int] | None = None
+        self.reports = 0
+        self.resent = 0
 
     def on_statistics(self, text: str) -> None:
         """Take the statistics as the client library hands them out."""
-        self.note(msgspec.json.decode(text, type=_Statistics).eos)
+        statistics = msgspec.json.decode(text, type=_Statistics)
+        self.note(statistics.eos)
+        self.reports += 1
+        # More were sent than there are: the rest were sent again. What waits to be sent hides as many.
+        partitions = [p for topic in statistics.topics.values() for p in topic.partitions.values()]
+        self.resent = max(self.resent, sum(p.txmsgs - p.msgs for p in partitions))
 
     def note(self, eos: _Eos) -> None:
         """Compare with what was seen last."""

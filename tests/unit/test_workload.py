@@ -52,10 +52,10 @@ def history(tmp_path: Path) -> HistoryWriter:
 class Told:
     """A delivery report's message: where it lies and what is in it."""
 
-    def __init__(self, offset: int, value: bytes = b"") -> None:
+    def __init__(self, offset: int | None, value: bytes = b"") -> None:
         self._offset, self._value = offset, value
 
-    def offset(self) -> int:
+    def offset(self) -> int | None:
         return self._offset
 
     def value(self) -> bytes:
@@ -179,6 +179,13 @@ def test_what_was_delivered_of_a_burst_is_told_in_intervals() -> None:
     assert burst([9, 8, 7], ordered=False).acked() == [(1, 10, 12, -1)]
     waiting = Burst(0, 1, 10, 2, "abcd1234", ordered=True)
     assert waiting.acked() == []
+
+
+def test_a_record_whose_offset_the_client_was_not_told_is_delivered_without_one() -> None:
+    one = Burst(0, 1, 10, 5, "abcd1234", ordered=True)
+    for offset in (None, -1001, 0, 1, None):  # a later batch's answer said that these were written
+        one.delivered(None, Told(offset))  # type: ignore[arg-type]
+    assert one.acked() == [(1, 10, 11, -1), (1, 12, 13, 0), (1, 14, 14, -1)]
 
 
 def test_runs_are_dense_in_offset_and_sequence() -> None:

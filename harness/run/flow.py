@@ -1,0 +1,123 @@
+"""The run of a flow: steps of a few producers, each told when it has been seen, then judged like any run."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harness.checker.verdict import Limit
+from harness.cluster.cluster import Cluster
+from harness.errors import HarnessError, UsageError, WaitTimeoutError
+from harness.events import Listener
+from harness.faults.heal import heal
+from harness.flows import document
+from harness.flows.frame import Flow, Stage, flow_of
+from harness.history import HistoryWriter
+from harness.narrative import FILE, FlowStep
+from harness.plan import Plan
+from harness.run.run import Outcome, Run, _Interrupted
+from harness.run.verify import expectation
+from harness.scenario import Scenario
+from harness.tap import diagram, logsteps
+from harness.tap.client import ensure_tap
+from harness.tap.steps import Wanted
+
+MOST_DRAWN: Final = 120
+
+
+class FlowRun(Run):
+    """One execution of a flow on a cluster that is up."""
+
+    def __init__(
+        self, cluster: Cluster, scenario: Scenario, plan: Plan, root: Path, listeners: list[Listener]
+    ) -> None:
+        super().__init__(cluster, scenario, plan, root, listeners)
+        assert self._scenario.flow is not None
+        self._topic = self._scenario.flow.topic
+        self._flow: Flow = flow_of(self._scenario.flow.steps)
+        self._steps: list[FlowStep] = []
+        self._since = time.time_ns()
+
+    def _phases(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
+        expect = msgspec.structs.replace(expectation(self._scenario), flow_steps=len(self._flow.TITLES))
+        # A flow that ends early has shown less than it promised here, and cannot be valid.
+        self.directory.write("expect.json", expect)
+        stage = Stage(
+            self._cluster, self._topic, len(self._flow.PLACEMENT), self.run, self.directory.path, journal
+        )
+        limits: list[Limit] = []
+        try:
+            self._phase("settle", f"topic {self._topic}, the wire tap")
+            self._cluster.create_topic(self._topic, self._flow.PLACEMENT)
+            ensure_tap(self._cluster).log_to(self.directory.path)
+            folder = self._cluster.state.path / "clients" / self.run / "spark"
+            self._verification.start_live(folder, lambda text: self._phase("spark", text))
+            for step in self._flow.steps(stage):
+                self._told(step)
+            limits = self._recovered()
+        except _Interrupted:
+            self._phase("interrupted", "healing, then judging what there is")
+        except HarnessError as error:
+            self._phase("aborted", f"{error.message}: healing, then judging what there is")
+        except BaseException:
+            self._clear(stage)
+            self._verification.stop_live()
+            raise
+        self._clear(stage)
+        self._sample(observer)
+        self._keep_logs([])
+        return limits
+
+    def _told(self, step: FlowStep) -> None:
+        """Store a step, and tell it."""
+        self._steps.append(step)
+        self.directory.write(FILE, msgspec.json.format(msgspec.json.encode(self._steps), indent=1))
+        self._phase(f"step {step.number}", step.text)
+        if self._stop.is_set():
+            raise _Interrupted
+
+    def _recovered(self) -> list[Limit]:
+        """How long it takes until the cluster is healthy after the last step."""
+        start, limit = time.monotonic(), float(self._scenario.limits.recovery)
+        self._phase("recover", "the cluster is whole again")
+        try:
+            self._cluster.wait_healthy(limit)
+        except WaitTimeoutError as error:
+            self._phase("recover", f"not recovered: {error.message}")
+        took = round(time.monotonic() - start, 2)
+        return [Limit(name="recovery", measured=took, limit=limit, unit="s")]
+
+    def _clear(self, stage: Stage) -> None:
+        """End the producers, and leave nothing injected."""
+        stage.close()
+        try:
+            stage.heal()
+        except HarnessError as error:
+            self._phase("heal", f"{error.message}: healing everything that can be seen")
+            heal(self._cluster, lambda line: self._phase("heal", line))
+
+    def _sample(self, observer: HistoryWriter) -> None:
+        ends = self._cluster.end_offsets(self._topic)
+        observer.sample([(self._topic, p, 0, end.last_stable, end.high_watermark) for p, end in ends.items()])
+
+    def _verify(self, limits: list[Limit]) -> Outcome:
+        """Judge, then make the diagram and the document, which has the verdict in it."""
+        outcome = super()._verify(limits)
+        ensure_tap(self._cluster).stop_log()
+        path = self.directory.path
+        try:
+            logsteps.collect(self._cluster, path, topics=[], transactional_ids=[], since=self._since)
+            diagram.write(path, Wanted(clients=frozenset(self._flow.DRAWN), most=MOST_DRAWN))
+        except UsageError as error:  # a flow that was interrupted before its first frame has no diagram
+            self._phase("diagram", error.message)
+        self.directory.write(document.NAME, document.document(path))
+        return outcome
+
+
+def make_run(cluster: Cluster, scenario: Scenario, plan: Plan, root: Path, listeners: list[Listener]) -> Run:
+    """The run of a scenario: of its workload, or of its flow."""
+    kind = FlowRun if scenario.flow is not None else Run
+    return kind(cluster, scenario, plan, root, listeners)

@@ -1,0 +1,129 @@
+"""Producers that act when they are told, client processes beside them, and the verdict on all of them."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+from harness.checker.model import Evidence, Example, Expect
+from harness.checker.verdict import Judgement, judge
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import HOST
+from harness.flows.actor import Actor
+from harness.flows.evidence import leader_log
+from harness.history import history_files
+from harness.ledger import fold
+from harness.wire.admin import Address
+from harness.wire.observer import freeze, observe_topics
+from harness.wire.rawlog import Batch, observe_raw
+from harness.wire.rawproduce import Written, encode_batch, produce
+from harness.workload.process import ClientProcess
+from harness.workload.spec import IdempotentSpec
+
+RUN = "idem0001"
+_names = itertools.count(1)
+
+
+class Bench:
+    """One case's producers on one topic."""
+
+    def __init__(self, cluster: Cluster, topic: str, folder: Path) -> None:
+        self.cluster = cluster
+        self.topic = topic
+        self.folder = folder
+        self.histories = folder / "history"
+        self.histories.mkdir()
+        self.partitions = len(cluster.admin.metadata([topic]).partitions)
+        self._actors: list[Actor] = []
+        self._clients: list[ClientProcess] = []
+
+    def actor(
+        self, number: int = 1, *, idempotence: bool = True, listener: str = "TAPPED", **settings: Any
+    ) -> Actor:
+        """A producer in this process; the same number means the same records."""
+        made = Actor(
+            run=RUN, name=f"a{next(_names)}", number=number, bootstrap=self.cluster.bootstrap(listener),
+            topic=self.topic, partitions=self.partitions, histories=self.histories, idempotence=idempotence,
+            settings={key.replace("_", "."): value for key, value in settings.items()},
+        )  # fmt: skip
+        self._actors.append(made)
+        return made
+
+    def client(self, number: int = 1, *, listener: str = "PROXIED", **fields: Any) -> ClientProcess:
+        """A producer in a process of its own, which can be frozen and killed."""
+        name = f"c{next(_names)}"
+        spec = IdempotentSpec(
+            run=RUN, client=name, number=number, bootstrap=self.cluster.bootstrap(listener),
+            history=str(self.histories / f"{name}.jsonl"), seconds=120.0, topic=self.topic,
+            partitions=self.partitions, **fields,
+        )  # fmt: skip
+        made = ClientProcess(spec, self.folder / name)
+        self._clients.append(made)
+        made.start()
+        return made
+
+    def log(self, partition: int = 0) -> list[Batch]:
+        """What the leader has."""
+        return leader_log(self.cluster, (self.topic, partition))
+
+    def judge(self) -> Judgement:
+        """Hold everything that was done to exactly-once, as two witnesses see it."""
+        for actor in self._actors:
+            actor.close()
+        self._actors.clear()
+        bootstrap = self.cluster.bootstrap("DIRECT")
+        windows = freeze(bootstrap, [self.topic])
+        observations = [
+            observe_topics(bootstrap, [self.topic], RUN),
+            observe_raw([(w, self.log(w.partition)) for w in windows], RUN),
+        ]
+        expect = Expect(hold_to="exactly_once")
+        return judge(Evidence(fold(history_files(self.histories)), observations, expect))
+
+    def end(self) -> None:
+        """End what still runs."""
+        for client in self._clients:
+            client.kill()
+        for actor in self._actors:
+            actor.close()
+
+
+def said_of(judged: Judgement, anomaly: str) -> list[str]:
+    """What the verdict says of each example of an anomaly."""
+    examples: list[Example] = [
+        e for r in judged.results for a in r.anomalies if a.name == anomaly for e in a.examples
+    ]
+    return [example.what for example in examples]
+
+
+def values_of(log: list[Batch]) -> list[bytes | None]:
+    """The records of a log, in order."""
+    return [value for batch in log for _, value in batch.values]
+
+
+class Raw:
+    """Raw requests to the leader of one partition, with a producer id of choice."""
+
+    def __init__(self, cluster: Cluster, topic: str, partition: int = 0) -> None:
+        self.cluster = cluster
+        self.place = (topic, partition)
+
+    @property
+    def leader(self) -> Address:
+        """Where the leader answers now."""
+        return HOST, self.cluster.ports.direct(self.cluster.leader_of(*self.place))
+
+    def send(
+        self, producer_id: int, epoch: int, sequence: int, count: int = 1, value: bytes = b"v"
+    ) -> Written:
+        """Send a batch of `count` records from this sequence on."""
+        return produce(self.leader, self.place, encode_batch(producer_id, epoch, sequence, [value] * count))
+
+    def end(self) -> int:
+        """The high watermark: what a refused batch must not move."""
+        return self.cluster.end_offsets(self.place[0])[self.place[1]].high_watermark
+
+    def log(self) -> list[Batch]:
+        """What the leader has."""
+        return leader_log(self.cluster, self.place)

@@ -1,0 +1,124 @@
+"""Producer ids: blocks that never overlap, one that is used up, a broker that is back, an id that expires."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BROKER_IDS, HOST
+from harness.faults import Restart, inject
+from harness.flows.evidence import BLOCK, blocks, overlapping
+from harness.record import LaneEncoder
+from harness.waits import wait_until
+from harness.wire.brokers import change_settings, remembered, setting
+from harness.wire.rawproduce import encode_batch, new_producer_ids, produce
+from tests.idempotent.bench import RUN, Bench, Raw, said_of
+from tests.idempotent.conftest import Evidence
+
+pytestmark = pytest.mark.cluster
+
+
+def test_a_block_that_is_used_up_is_followed_by_another(cluster: Cluster, evidence: Evidence) -> None:
+    given = new_producer_ids((HOST, cluster.ports.direct(2)), BLOCK + 1)
+    found = blocks(cluster)
+    used = [block for block in found if any(pid in block for pid in given)]
+    evidence(first=given[0], last=given[-1], blocks=used)
+    assert len(set(given)) == BLOCK + 1
+    assert {block.broker for block in used} == {2}
+    assert len(used) == 2
+    # The first of them to its last id, then the next from its first.
+    ends = [pid for pid in given if pid in used[0]]
+    assert ends == list(range(given[0], used[0].first + BLOCK))
+    assert given[len(ends) :] == list(range(used[1].first, used[1].first + len(given) - len(ends)))
+    assert overlapping(found) == []
+
+
+def test_a_broker_that_was_restarted_takes_another_block(cluster: Cluster, evidence: Evidence) -> None:
+    before = new_producer_ids((HOST, cluster.ports.direct(3)), 1)[0]
+    with inject(cluster, Restart(), "kafka-3"):
+        pass
+    after = new_producer_ids((HOST, cluster.ports.direct(3)), 1)[0]
+    found = blocks(cluster)
+    old = next(block for block in found if before in block)
+    new = next(block for block in found if after in block)
+    evidence(before=before, after=after, blocks=(old, new), unused=old.first + BLOCK - before - 1)
+    assert old.broker == new.broker == 3
+    assert new.first >= old.first + BLOCK
+    assert after == new.first
+    assert overlapping(found) == []
+
+
+@pytest.fixture
+def expiring(cluster: Cluster) -> Iterator[Callable[[], None]]:
+    """Lets producer ids expire after a second without a batch, until the case ends."""
+    name = "producer.id.expiration.ms"
+
+    def lower() -> None:
+        for broker in BROKER_IDS:
+            change_settings(cluster.admin, broker, {name: "1000"})
+
+    yield lower
+    for broker in BROKER_IDS:
+        change_settings(cluster.admin, broker, {name: None})
+    for broker in BROKER_IDS:
+        wait_until(lambda b=broker: setting(cluster.admin, b, name) == "86400000", 10, f"{name} to be back")  # type: ignore[misc]
+
+
+def known_producers(cluster: Cluster, bench: Bench) -> list[int]:
+    """The ids that the leader remembers."""
+    place = (bench.topic, 0)
+    return [p.producer_id for p in remembered(cluster.admin, cluster.leader_of(*place), place)]
+
+
+def test_a_late_retry_after_its_producer_id_has_expired_is_written_again(
+    cluster: Cluster, bench: Bench, expiring: Callable[[], None], evidence: Evidence
+) -> None:
+    actor = bench.actor()
+    actor.send(0, 2)
+    actor.send(0, 2)
+    batch = bench.log()[-1]
+    values = [value for _, value in batch.values if value is not None]
+    raw = Raw(cluster, bench.topic)
+    again = encode_batch(batch.producer_id, batch.epoch, batch.base_sequence, values)
+
+    recognised = produce(raw.leader, raw.place, again)
+    known = known_producers(cluster, bench)
+    expiring()
+    wait_until(lambda: not known_producers(cluster, bench), 30, "the producer id to expire")
+    accepted = produce(raw.leader, raw.place, again)
+
+    judged = bench.judge()
+    said = said_of(judged, "duplicate")
+    evidence(known=known, recognised=recognised, accepted=accepted, said=said)
+    assert batch.producer_id in known
+    assert (recognised.code, recognised.offset) == (0, 2)
+    assert (accepted.code, accepted.offset) == (0, 4)
+    assert "duplicate" in judged.names()
+    assert "the broker had forgotten the first" in " ".join(said)
+
+
+def test_a_producer_whose_id_has_expired_goes_on(
+    cluster: Cluster, bench: Bench, expiring: Callable[[], None], evidence: Evidence
+) -> None:
+    """An idle producer of which the leader knows nothing any more: its next sequence is taken as it comes."""
+    actor = bench.actor()
+    actor.send(0, 3)
+    expiring()
+    wait_until(lambda: not known_producers(cluster, bench), 30, "the producer id to expire")
+    told = actor.send(0, 3)
+    log = bench.log()
+    evidence(told=told, log=[b[:5] for b in log])
+    assert (told.offset, told.error) == (3, None)
+    assert [(b.producer_id, b.base_sequence) for b in log] == [
+        (log[0].producer_id, 0),
+        (log[0].producer_id, 3),
+    ]
+    assert bench.judge().names() == []
+
+
+def test_records_of_a_run_are_what_the_judge_reads(bench: Bench) -> None:
+    """The bytes that an actor writes are those of the record format: else no duplicate would be found."""
+    bench.actor().send(0, 2)
+    assert [v for b in bench.log() for _, v in b.values] == LaneEncoder(RUN, 1, 0).batch(0, 2)

@@ -1,0 +1,51 @@
+"""Ten producers, jitter, leaders killed in turn: the scenario from end to end, counted by Spark."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from harness.cluster.cluster import Cluster
+from harness.errors import ExitCode
+from harness.history import HistoryFile, Info
+from harness.plan import draw
+from harness.run import Outcome, Run
+from harness.scenario import find, load
+from tests.idempotent.conftest import Evidence
+
+pytestmark = [pytest.mark.cluster, pytest.mark.spark]
+
+
+def execute(cluster: Cluster, root: Path, seed: int, duration: str) -> Outcome:
+    scenario = load(find("ten-producers"), {"plan.duration": duration})
+    return Run(cluster, scenario, draw(scenario, seed), root, []).execute()
+
+
+def resent(directory: Path) -> dict[str, int]:
+    """How many records each producer says that it sent more than once."""
+    found = {}
+    for path in sorted((directory / "history").glob("idempotent-*.jsonl")):
+        told = [x for _, x in HistoryFile(path).read() if isinstance(x, Info) and x.f == "resent" and x.error]
+        assert len(told) == 1, path.name
+        match = re.match(r"(\d+) records", told[0].error.message)  # type: ignore[union-attr]
+        assert match
+        found[path.stem] = int(match[1])
+    return found
+
+
+@pytest.mark.parametrize(
+    ("seed", "duration"),
+    [(1, "20s"), *(pytest.param(seed, "60s", marks=pytest.mark.soak) for seed in range(2, 22))],
+)
+def test_ten_producers_are_exactly_once(
+    cluster: Cluster, tmp_path: Path, evidence: Evidence, seed: int, duration: str
+) -> None:
+    outcome = execute(cluster, tmp_path, seed, duration)
+    again = resent(outcome.directory)
+    compared = {r.property: r.compared for r in outcome.judgement.results}
+    evidence(seed=seed, verdict=outcome.judgement.verdict, resent=again, compared=compared)
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    assert len(again) == 10
+    assert min(again.values()) > 0
