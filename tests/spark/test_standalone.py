@@ -13,7 +13,6 @@ from harness.spark.ends import freeze_ends
 from harness.spark.job import Job
 from harness.spark.live import run_batch
 from harness.spark.standalone import containers, standalone
-from harness.wire.docker import engine_problem
 from tests.spark.planting import make, write
 
 # Three JVMs of Spark beside seven of Kafka: for a long run.
@@ -47,9 +46,8 @@ def test_two_worker_processes_find_what_one_process_finds(cluster: Cluster, tmp_
         assert b"count=2" in verify_apart(cluster, tmp_path, master, {})
 
 
+@pytest.mark.engine
 def test_two_workers_in_containers_find_what_one_process_finds(cluster: Cluster, tmp_path: Path) -> None:
-    if problem := engine_problem():
-        pytest.skip(problem)
     name = f"eos-spark-{uuid.uuid4().hex[:8]}"
     with containers(name, lambda line: print(line, file=sys.stderr)) as master:
         found = verify_apart(cluster, tmp_path, master, {"spark.pyspark.python": "python3"})
