@@ -60,7 +60,7 @@ bench-scale: $(VENV)/.ready ## measure what travels when 10 and 100 million reco
 bench-producers: $(VENV)/.ready ## measure what idempotence costs a producer, and what the harness's bookkeeping costs
 	@$(BIN)/eos bench producers --backend $(BACKEND)
 
-spark-archive: $(VENV)/.ready ## make the class archive that starts Spark faster, once (minutes)
+spark-archive: $(VENV)/.ready ## make the class archive that starts Spark faster, once (a minute)
 	@$(BIN)/python -m harness.spark.archive
 
 spark-image: $(VENV)/.ready ## build the image of the compose profile `spark` (a master and two workers)

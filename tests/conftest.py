@@ -12,6 +12,7 @@ import pytest
 
 from harness.cluster.backend import Capability, capabilities_of
 from harness.testing import backend
+from harness.wire.docker import engine_problem
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
 # Fast and pure first: a broken fold is told before a cluster is started for it.
@@ -23,6 +24,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "engine: deselected where no Docker engine answers")
     config.addinivalue_line("markers", "needs(*capabilities): deselected on a back end that lacks one")
     config.stash[PART_SECONDS] = defaultdict(float)
 
@@ -33,6 +35,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if not config.getoption("soak") and item.get_closest_marker("soak"):
             reasons["long: run with --soak (make soak)"].append(item)
+            continue
+        if item.get_closest_marker("engine") and (problem := engine_problem()):
+            reasons[problem].append(item)
             continue
         for marker in item.iter_markers("needs"):
             for capability in map(Capability, marker.args):

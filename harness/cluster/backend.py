@@ -12,14 +12,13 @@ from harness.cluster.state import BackendName, ClusterRecord
 
 
 class Capability(StrEnum):
-    """What a fault or a test may need of a back end."""
+    """What a fault may need of a back end."""
 
     LINK = "link"  # Toxiproxy on the clients' links
     KILL = "kill"
     STOP = "stop"
     PAUSE = "pause"
     PARTITION = "partition"  # cut nodes from each other
-    CONTAIN = "contain"  # run more containers beside its own
     CLIENT = "client"  # signals to the processes of the workload
 
 
@@ -27,9 +26,8 @@ ALL_CAPABILITIES = frozenset(Capability)
 
 
 def capabilities_of(backend: BackendName) -> frozenset[Capability]:
-    """What a back end can do; processes on loopback have no links between them to cut, and need no engine."""
-    lacking = {Capability.PARTITION, Capability.CONTAIN} if backend == "process" else set()
-    return ALL_CAPABILITIES - lacking
+    """What a back end can do; processes on loopback have no links between them to cut."""
+    return ALL_CAPABILITIES - {Capability.PARTITION} if backend == "process" else ALL_CAPABILITIES
 
 
 class Backend(Protocol):

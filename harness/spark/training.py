@@ -24,12 +24,7 @@ def main(archive: str) -> None:
     from pyspark.sql import functions as f
 
     jars = ensure_jars(lambda _: None, "spark")
-    options = [
-        "-XX:+UseParallelGC",
-        "-XX:TieredStopAtLevel=1",
-        f"-XX:ArchiveClassesAtExit={archive}",
-        "-Djava.net.preferIPv4Stack=true",
-    ]
+    options = ["-XX:+UseParallelGC", f"-XX:ArchiveClassesAtExit={archive}", "-Djava.net.preferIPv4Stack=true"]
     spark = build_session("training", settings_for(DEFAULT_MASTER, jars, options))
 
     def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

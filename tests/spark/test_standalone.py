@@ -46,7 +46,7 @@ def test_two_worker_processes_find_what_one_process_finds(cluster: Cluster, tmp_
         assert b"count=2" in verify_apart(cluster, tmp_path, master, {})
 
 
-@pytest.mark.needs("contain")
+@pytest.mark.engine
 def test_two_workers_in_containers_find_what_one_process_finds(cluster: Cluster, tmp_path: Path) -> None:
     name = f"eos-spark-{uuid.uuid4().hex[:8]}"
     with containers(name, lambda line: print(line, file=sys.stderr)) as master:

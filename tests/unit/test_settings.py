@@ -102,9 +102,11 @@ def test_every_variable_that_the_harness_sets_is_one_of_the_compose_file() -> No
     theirs = set(re.findall(r"\$\{(\w+):-", COMPOSE))
 
     assert ours <= theirs
-    # What is left to the user: memory limits, what is logged, and Spark's own profile.
-    left = {name for name in theirs - ours if "SPARK" not in name}
-    assert left == {"EOS_BROKER_MEMORY", "EOS_CONTROLLER_MEMORY", "EOS_KAFKA_LOGGERS"}
+    # What is left to the user: memory limits, what is logged, and the profile of Spark.
+    spark = {
+        "EOS_SPARK_IMAGE", "EOS_SPARK_MEMORY_LIMIT", "EOS_PORT_SPARK", "EOS_SPARK_CORES", "EOS_SPARK_MEMORY"
+    }  # fmt: skip
+    assert theirs - ours == {"EOS_BROKER_MEMORY", "EOS_CONTROLLER_MEMORY", "EOS_KAFKA_LOGGERS", *spark}
 
 
 def test_addresses_and_ports_inside_the_network_are_what_the_partitions_cut() -> None:

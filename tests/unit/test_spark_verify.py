@@ -6,6 +6,8 @@ import pytest
 
 from harness.errors import ExitCode
 from harness.observation import Findings, Window
+from harness.run.watch import describe
+from harness.spark.live import Lag, Progress
 from harness.spark.telling import exit_code_of, tell
 from harness.spark.verify import SelfEvident, Verified, self_evident
 from tests.spark.generated import RUN, by_words, draw_flaws, draw_shape, generate, ours
@@ -67,3 +69,29 @@ def test_a_hanging_transaction_is_an_anomaly_and_named() -> None:
 
 def test_nothing_at_all_is_unknown() -> None:
     assert exit_code_of(Verified([], [])) == ExitCode.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("restarts", "silent_s", "lag", "told"),
+    [
+        (0, 1.0, Lag(7, 0), "50 read (20/s), 7 behind, 2 duplicates, 1 aborted"),
+        (0, 40.0, Lag(0, 0), "50 read (20/s), 0 behind, 2 duplicates, 1 aborted"),
+        (0, 40.0, Lag(7, 0), "50 read (20/s), nothing new for 40 s, 7 behind, 2 duplicates, 1 aborted"),
+        (0, 90.0, None, "50 read (20/s), nothing new for 90 s, 2 duplicates, 1 aborted"),
+        (
+            3,
+            1.0,
+            Lag(7, 0),
+            "50 read (20/s), 7 behind, 2 duplicates, 1 aborted, begun anew 3 times from its checkpoint",
+        ),
+    ],
+    ids=["reading", "idle", "stuck", "brokers away", "begun anew"],
+)
+def test_a_run_tells_of_outages_and_new_beginnings(
+    restarts: int, silent_s: float, lag: Lag | None, told: str
+) -> None:
+    said = Progress(
+        batch=3, rows=10, rows_per_s=20.0, records=50, duplicates=2, aborted_intent=1,
+        restarts=restarts, silent_s=silent_s, lag=lag,
+    )  # fmt: skip
+    assert describe(said) == told
