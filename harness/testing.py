@@ -35,7 +35,8 @@ from harness.run import Outcome, make_run
 from harness.scenario import Scenario, find, load
 
 _BACKEND = pytest.StashKey[str]()
-_FAILED = pytest.StashKey[bool]()
+FAILED = pytest.StashKey[bool]()
+"""Set on an item whose test failed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,7 +64,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Remember which tests failed: they may leave something behind."""
     report = yield
     if report.failed:  # type: ignore[attr-defined]
-        item.stash[_FAILED] = True
+        item.stash[FAILED] = True
     return report
 
 
@@ -86,7 +87,7 @@ def _left_healthy(request: pytest.FixtureRequest) -> Iterator[None]:
     if "cluster" not in request.fixturenames:
         return
     shared: Cluster = request.getfixturevalue("cluster")
-    failed = request.node.stash.get(_FAILED, False)
+    failed = request.node.stash.get(FAILED, False)
     if failed:
         lifecycle.keep_logs(shared.state, shared.record, request.node.name)
     left = heal(shared, _say)

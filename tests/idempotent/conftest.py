@@ -14,7 +14,7 @@ import pytest
 from harness.cluster.cluster import Cluster
 from harness.tap import lines
 from harness.tap.client import ensure_tap
-from tests.conftest import FAILED
+from harness.testing import FAILED
 from tests.idempotent.bench import Bench
 
 EVIDENCE = pytest.StashKey[list[str]]()
