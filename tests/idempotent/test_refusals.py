@@ -54,7 +54,7 @@ class Guarded:
         self.open = f"{HOST}:{open_port}"
         self.checked = f"{HOST}:{checked_port}"
         self.admin = Admin({1: (HOST, open_port)}, timeout=10)
-        self._client = AdminClient({"bootstrap.servers": self.open})
+        self._client = AdminClient({"bootstrap.servers": self.open, "log_level": 0})
 
     def allow(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
         rule = AclBinding(
