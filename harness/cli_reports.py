@@ -1,4 +1,4 @@
-"""The commands that read runs which are over: report, compare, index."""
+"""The commands that read runs which are over: report, compare, index, results."""
 
 from __future__ import annotations
 
@@ -35,4 +35,13 @@ def index(runs: Path) -> None:
     click.echo(write(runs))
 
 
-COMMANDS = (report, compare, index)
+@click.command(epilog="Example:  eos results runs/results.jsonl")
+@click.argument("file", type=click.Path(path_type=Path), default=Path("runs/results.jsonl"))
+def results(file: Path) -> None:
+    """Show what all runs of a folder came to: verdicts by scenario, recovery times by fault."""
+    from harness.report.results import read, tell
+
+    click.echo("\n".join(tell(read(file))))
+
+
+COMMANDS = (report, compare, index, results)

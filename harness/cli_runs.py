@@ -226,6 +226,7 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
     """Bring a cluster up if none is, run the scenario on it, and take down what was started for it."""
     from harness.cluster import lifecycle
     from harness.plan import draw
+    from harness.report import results
     from harness.report.recorder import Recorder
     from harness.run import make_run
     from harness.scenario import find, load
@@ -242,6 +243,7 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
             run.listen(recorder)
             outcome = run.execute()
         write_report(outcome.directory)
+        results.append(where.runs / results.NAME, results.result_of(outcome.directory))
         return outcome
     finally:
         if started and not where.keep:

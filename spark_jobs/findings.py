@@ -31,12 +31,16 @@ class Frames(NamedTuple):
 
 
 def findings(frames: Frames) -> DataFrame:
-    """Draw every finding that words and the ledger tell of; a count of zero is no finding."""
-    from pyspark.sql import functions as f
-
+    """Draw every finding that words and the ledger tell of."""
     observed = observed_words(frames).cache()
     seen = seen_words(frames, observed).cache()
-    parts = [of_words(observed, seen), of_intervals(seen), torn(seen), of_rows(frames)]
+    return summed([of_words(observed, seen), of_intervals(seen), torn(seen), of_rows(frames)])
+
+
+def summed(parts: list[DataFrame]) -> DataFrame:
+    """Add up the findings of one name in a case; a count of zero is no finding."""
+    from pyspark.sql import functions as f
+
     united = reduce(lambda a, b: a.unionByName(b), parts)
     return (
         united.groupBy("case", "name", "unit", "permitted")

@@ -10,7 +10,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs import rows as row
-from spark_jobs.findings import popcount, told
+from spark_jobs.findings import popcount, summed, told
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -25,16 +25,8 @@ def pipeline_findings(outputs: DataFrame, inputs: DataFrame, owed: DataFrame) ->
     `outputs` are the rows of a scan of the topics, `inputs` those of a scan of the input partitions up to
     the group's positions, `owed` says for every case how many outputs an input owes.
     """
-    from pyspark.sql import functions as f
-
     made, passed = made_from(outputs).cache(), passed_by(inputs).cache()
-    parts = [twice(made, owed), never(made, passed, owed), drift(made, passed, owed)]
-    united = reduce(lambda a, b: a.unionByName(b), parts)
-    return (
-        united.groupBy("case", "name", "unit", "permitted")
-        .agg(f.sum("count").cast("bigint").alias("count"))
-        .where("count > 0")
-    )
+    return summed([twice(made, owed), never(made, passed, owed), drift(made, passed, owed)])
 
 
 def made_from(outputs: DataFrame) -> DataFrame:

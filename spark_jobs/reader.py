@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -48,6 +49,13 @@ class Reader:
         self.foreign: dict[int, list[tuple[int, str]]] = {}
         self.foreign_counts: dict[int, int] = {}
         self._last: tuple[int, int, bytes] | None = None
+
+    def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Decoded]:
+        """Decode batch after batch, and pass over those of which nothing is ours."""
+        for batch in batches:
+            found = self.read(batch)
+            if found is not None:
+                yield found
 
     def read(self, batch: pa.RecordBatch) -> Decoded | None:
         """Decode one batch of `window`, `offset`, `value`; None if nothing of it is ours."""

@@ -80,10 +80,7 @@ def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]
 
     def run(batches: Batches) -> Batches:
         reader = Reader(wanted.run)
-        for batch in batches:
-            decoded = reader.read(batch)
-            if decoded is None:
-                continue
+        for decoded in reader.decoded(batches):
             lane = _record_lanes(decoded)
             found = np.flatnonzero(words.find(lane, decoded.seq // WORD_SEQS) >= 0)
             if len(found):
@@ -97,10 +94,7 @@ def scan_outputs(wanted: Wanted, inputs: WordSet) -> Callable[[Batches], Batches
 
     def run(batches: Batches) -> Batches:
         reader = Reader(wanted.run)
-        for batch in batches:
-            decoded = reader.read(batch)
-            if decoded is None:
-                continue
+        for decoded in reader.decoded(batches):
             made = np.flatnonzero(np.repeat(is_output(decoded.table, decoded.runs.row), decoded.runs.size))
             if not len(made):
                 continue

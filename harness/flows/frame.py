@@ -8,8 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol
 
-import msgspec
-
 from harness.cluster.cluster import Cluster
 from harness.faults import Expectation, Fault, Injection
 from harness.flows.actor import Actor
@@ -17,6 +15,7 @@ from harness.history import HistoryWriter
 from harness.narrative import FlowStep
 from harness.tap.client import LOG_NAME, ensure_tap
 from harness.tap.lines import Line
+from harness.tap.steps import read_log
 from harness.workload.settings import Value
 
 FLOWS: Final = {"idempotent": "harness.flows.idempotent"}
@@ -79,8 +78,7 @@ class Stage:
     def frames(self) -> list[Line]:
         """Everything that has passed the tap so far."""
         ensure_tap(self.cluster).flush()
-        data = (self.directory / LOG_NAME).read_bytes()
-        return [msgspec.json.decode(line, type=Line) for line in data.splitlines()]
+        return read_log(self.directory / LOG_NAME)
 
     def heal(self) -> None:
         """Heal what is still injected, the newest first; twice is harmless."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.report.words import flat
+from harness.report.words import columns, flat
 from harness.store import RunDirectory, RunInfo, Summary
 
 
@@ -16,10 +16,7 @@ def differences(first: Path, second: Path) -> list[str]:
     names = list(dict.fromkeys(name for one in facts for name in one))
     rows = [(name, *(one.get(name, "-") for one in facts)) for name in names]
     differing = [row for row in rows if row[1] != row[2]]
-    widths = [max(map(len, column)) for column in zip(*differing, strict=True)] if differing else []
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-             for row in differing]  # fmt: skip
-    return [*lines, f"{len(rows) - len(differing)} of {len(rows)} facts are the same"]
+    return [*columns(differing), f"{len(rows) - len(differing)} of {len(rows)} facts are the same"]
 
 
 def _facts(run: RunDirectory) -> dict[str, str]:

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from harness.checker.model import Anomaly, Example
 from harness.checker.verdict import Judgement
-from harness.events import Event, Healed, Injected, NoBite
+from harness.events import Event, NoBite
 from harness.events import Verdict as VerdictEvent
 from harness.history import HistoryFile, history_files
 from harness.ledger import fold
 from harness.report.figure import figure
-from harness.report.series import read_events, series_of
+from harness.report.series import injections, read_events, series_of
 from harness.report.words import flat
 from harness.store import RunDirectory, RunInfo, Summary, write_atomic
 
@@ -33,6 +33,7 @@ def write(path: Path) -> Path:
     judgement = run.read("verdict.json", Judgement)
     summary = run.read("summary.json", Summary)
     events = read_events(run.path)
+    histories = history_files(run.histories)
     scenario = run.read("scenario.json", dict[str, Any], {})
     header = scenario.get("scenario", {})
     ending = next((event for event in events if isinstance(event, VerdictEvent)), None)
@@ -45,10 +46,10 @@ def write(path: Path) -> Path:
         shows=escape(" ".join(str(header.get("shows", "")).split())),
         counted=escape(
             f"{summary.records} records read back by {', '.join(summary.witnesses) or 'nobody'}; "
-            f"{summary.operations} operations in {len(history_files(run.histories))} histories"
+            f"{summary.operations} operations in {len(histories)} histories"
         ),
         anomalies=_anomalies(run, judgement),
-        figure=figure(series_of(events, fold(history_files(run.histories)))),
+        figure=figure(series_of(events, fold(histories))),
         faults=_faults(events),
         compared=_compared(judgement),
         diagram=_diagram(run.path),
@@ -113,18 +114,13 @@ def _line(run: RunDirectory, client: str, number: int) -> str:
 
 def _faults(events: list[Event]) -> str:
     rows: list[tuple[str, ...]] = []
-    waiting: dict[str, Injected] = {}
-    for event in events:
-        match event:
-            case Injected():
-                waiting[f"{event.fault} {event.names}"] = event
-            case NoBite():
-                rows.append((f"{event.at:.1f} s", event.fault, "no bite", event.reason, ""))
-            case Healed() if injected := waiting.pop(f"{event.fault} {event.names}", None):
-                at = f"{injected.at:.1f}-{event.at:.1f} s"
-                names = ", ".join(injected.names)
-                rows.append((at, injected.fault, names, flat(injected.bite), f"{event.took_s:.1f} s"))
-    rows += [(f"{e.at:.1f} s", e.fault, ", ".join(e.names), flat(e.bite), "never") for e in waiting.values()]
+    for event, healed in injections(events):
+        if isinstance(event, NoBite):
+            rows.append((f"{event.at:.1f} s", event.fault, "no bite", event.reason, ""))
+            continue
+        at = f"{event.at:.1f}-{healed.at:.1f} s" if healed else f"{event.at:.1f} s"
+        after = f"{healed.took_s:.1f} s" if healed else "never"
+        rows.append((at, event.fault, ", ".join(event.names), flat(event.bite), after))
     if not rows:
         return "<p class='note'>none was injected</p>"
     return _table(rows, head=("when", "fault", "target", "bite, as measured", "healthy after"))

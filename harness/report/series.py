@@ -61,28 +61,41 @@ def read_events(directory: Path) -> list[Event]:
 def series_of(events: list[Event], ledger: Ledger) -> Series:
     """The curves of a run."""
     series = Series(seconds=max([event.at for event in events], default=1.0) or 1.0)
-    open_bars: dict[str, Bar] = {}
     for event in events:
         match event:
             case Phase():
                 series.phases.append((event.at, event.name))
-            case Injected():
-                name = f"{event.fault} {', '.join(event.names)}"
-                open_bars[name] = Bar(name, max(0.0, event.at - event.took_s), event.at, None)
-            case Healed():
-                name = f"{event.fault} {', '.join(event.names)}"
-                if bar := open_bars.pop(name, None):
-                    series.bars.append(bar._replace(healed=event.at))
-            case NoBite():
-                series.no_bites.append((event.at, event.fault))
             case Progress():
                 series.lag += [(event.at, float(event.lso_lag))] if event.lso_lag is not None else []
                 series.isr += [(event.at, float(event.isr))] if event.isr is not None else []
-    series.bars = sorted([*series.bars, *open_bars.values()], key=lambda bar: bar.begin)
+    for event, healed in injections(events):
+        if isinstance(event, NoBite):
+            series.no_bites.append((event.at, event.fault))
+        else:
+            begin = max(0.0, event.at - event.took_s)
+            name = f"{event.fault} {', '.join(event.names)}"
+            series.bars.append(Bar(name, begin, event.at, healed.at if healed else None))
     began = next((event.mono for event in events if isinstance(event, Started)), 0)
     if began:
         _from_ledger(series, ledger, began)
     return series
+
+
+def injections(events: list[Event]) -> list[tuple[Injected | NoBite, Healed | None]]:
+    """Every injection in the order of time, with its healing if there was one."""
+    found: list[tuple[Injected | NoBite, Healed | None]] = []
+    unhealed: dict[tuple[str, ...], int] = {}
+    for event in events:
+        match event:
+            case Injected():
+                unhealed[event.fault, *event.names] = len(found)
+                found.append((event, None))
+            case NoBite():
+                found.append((event, None))
+            case Healed() if (event.fault, *event.names) in unhealed:
+                index = unhealed.pop((event.fault, *event.names))
+                found[index] = found[index][0], event
+    return found
 
 
 def _from_ledger(series: Series, ledger: Ledger, began: int) -> None:

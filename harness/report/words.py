@@ -1,6 +1,8 @@
-"""What was measured, in a line."""
+"""What was measured, in words: a value in a line, rows in columns."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 def flat(measured: object) -> str:
@@ -19,3 +21,11 @@ def _words(value: object) -> str:
 
 def _objects(value: object) -> bool:
     return isinstance(value, list) and any(isinstance(one, dict) for one in value)
+
+
+def columns(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of a table as lines whose cells stand under each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
+    ]

@@ -10,9 +10,8 @@ import msgspec
 
 from harness.checker.verdict import Limit
 from harness.cluster.cluster import Cluster
-from harness.errors import HarnessError, UsageError, WaitTimeoutError
+from harness.errors import HarnessError, UsageError
 from harness.events import Listener
-from harness.faults.heal import heal
 from harness.flows import document
 from harness.flows.frame import Flow, Stage, flow_of
 from harness.history import HistoryWriter
@@ -57,7 +56,8 @@ class FlowRun(Run):
             self._verification.start_live(folder, lambda text: self._phase("spark", text))
             for step in self._flow.steps(stage):
                 self._told(step)
-            limits = self._recovered()
+            self._phase("recover", "the cluster is whole again")
+            limits = self._recover(lambda _: None)
         except _Interrupted:
             self._phase("interrupted", "healing, then judging what there is")
         except HarnessError as error:
@@ -79,25 +79,10 @@ class FlowRun(Run):
         if self._stop.is_set():
             raise _Interrupted
 
-    def _recovered(self) -> list[Limit]:
-        """How long it takes until the cluster is healthy after the last step."""
-        start, limit = time.monotonic(), float(self._scenario.limits.recovery)
-        self._phase("recover", "the cluster is whole again")
-        try:
-            self._cluster.wait_healthy(limit)
-        except WaitTimeoutError as error:
-            self._phase("recover", f"not recovered: {error.message}")
-        took = round(time.monotonic() - start, 2)
-        return [Limit(name="recovery", measured=took, limit=limit, unit="s")]
-
     def _clear(self, stage: Stage) -> None:
         """End the producers, and leave nothing injected."""
         stage.close()
-        try:
-            stage.heal()
-        except HarnessError as error:
-            self._phase("heal", f"{error.message}: healing everything that can be seen")
-            heal(self._cluster, lambda line: self._phase("heal", line))
+        self._heal(stage.heal)
 
     def _sample(self, observer: HistoryWriter) -> None:
         ends = self._cluster.end_offsets(self._topic)

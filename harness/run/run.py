@@ -11,7 +11,7 @@ import signal
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,39 +137,39 @@ class Run:
             self._phase("faults", f"{planned} planned", watch)
             faults.carry_out(self._plan, self._pause)
             self._phase("recover", "every client makes progress again", watch)
-            limits = self._recover(fleet)
+            limits = self._recover(lambda limit: fleet.wait_progress(self._stop.is_set, limit))
         except _Interrupted:
             self._phase("interrupted", "healing, then judging what there is", watch)
         except HarnessError as error:
             self._phase("aborted", f"{error.message}: healing, then judging what there is", watch)
         except BaseException:
             # A bug of ours, or a second Ctrl-C: nothing is judged, and nothing may stay behind.
-            self._heal(faults)
+            self._heal(faults.heal_all)
             fleet.kill()
             self._verification.stop_live()
             watch.stop()
             raise
-        self._heal(faults)
+        self._heal(faults.heal_all)
         self._phase("drain", "clients finish what is in flight", watch)
         self._drain(fleet, watch)
         tapping.stop(fleet)
         return [*limits, *self._progress_limits(watch)]
 
-    def _heal(self, faults: Faults) -> None:
+    def _heal(self, injected: Callable[[], None]) -> None:
         """Heal what is injected; what will not heal that way is healed from what can be seen."""
         try:
-            faults.heal_all()
+            injected()
         except HarnessError as error:
             self._phase("heal", f"{error.message}: healing everything that can be seen")
             heal(self._cluster, lambda line: self._phase("heal", line))
 
-    def _recover(self, fleet: Fleet) -> list[Limit]:
-        """How long it takes until the cluster is healthy and every client has got something done."""
+    def _recover(self, wait_resumed: Callable[[float], None]) -> list[Limit]:
+        """How long it takes until the cluster is healthy and, within the limit, work has resumed."""
         start = time.monotonic()
         limit = float(self._scenario.limits.recovery)
         try:
             self._cluster.wait_healthy(limit)
-            fleet.wait_progress(self._stop.is_set, limit)
+            wait_resumed(limit)
         except WaitTimeoutError as error:
             self._phase("recover", f"not recovered: {error.message}")
         took = round(time.monotonic() - start, 2)

@@ -42,6 +42,8 @@ def test_a_crashed_client_leaves_its_intents(cluster: Cluster, start_client: Sta
     with inject(cluster, CrashClient(client.pid, client.mark), "all") as injection:
         assert injection.bite == {"pid": client.pid, "state": "gone"}
 
+    # Its parent notes the exit code a moment after it is gone.
+    wait_until(lambda: client.exit_code() is not None, 10, "the client's end to be noted")
     assert client.exit_code() == 137
     lines = [line for _, line in HistoryFile(Path(client.spec.history)).read()]
     assert not any(isinstance(line, Close) for line in lines)

@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
@@ -36,6 +35,7 @@ from harness.tap.logsteps import collect, read
 from harness.tap.steps import Wanted
 from harness.waits import wait_until
 from harness.wire.protocol import RawConnection, answers
+from tests.tapped import logged
 
 pytestmark = pytest.mark.cluster
 
@@ -53,14 +53,8 @@ def tap(cluster: Cluster) -> Iterator[Tap]:
 @pytest.fixture
 def frames(tap: Tap, tmp_path: Path) -> Iterator[Callable[[], list[lines.Line]]]:
     """The frame log of one test."""
-    path = tap.log_to(tmp_path)
-
-    def read() -> list[lines.Line]:
-        tap.flush()
-        return [msgspec.json.decode(line, type=lines.Line) for line in path.read_bytes().splitlines()]
-
-    yield read
-    tap.stop_log()
+    with logged(tap, tmp_path) as read:
+        yield read
 
 
 @contextmanager

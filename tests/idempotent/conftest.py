@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from harness.cluster.cluster import Cluster
@@ -16,6 +15,7 @@ from harness.tap import lines
 from harness.tap.client import ensure_tap
 from harness.testing import FAILED
 from tests.idempotent.bench import Bench
+from tests.tapped import logged
 
 EVIDENCE = pytest.StashKey[list[str]]()
 _numbers = itertools.count(1)
@@ -100,12 +100,5 @@ def bench(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Bench]:
 @pytest.fixture
 def frames(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[], list[lines.Line]]]:
     """What passed the tap during one case."""
-    tap = ensure_tap(cluster)
-    path = tap.log_to(tmp_path)
-
-    def read() -> list[lines.Line]:
-        tap.flush()
-        return [msgspec.json.decode(line, type=lines.Line) for line in path.read_bytes().splitlines()]
-
-    yield read
-    tap.stop_log()
+    with logged(ensure_tap(cluster), tmp_path) as read:
+        yield read

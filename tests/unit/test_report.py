@@ -15,7 +15,7 @@ from harness.errors import UsageError
 from harness.events import Event, Healed, Injected, NoBite, Phase, Progress, Started, Verdict
 from harness.history import history_files
 from harness.ledger import fold
-from harness.report import index, page
+from harness.report import index, page, results
 from harness.report.compare import differences
 from harness.report.github import GitHub
 from harness.report.junit import JUnit
@@ -151,3 +151,37 @@ def test_actions_are_told_what_is_not_as_expected(tmp_path: Path, *, expected: b
     assert lines[0] == "::warning title=demo%2C seed 7::jitter did not bite: it is <not> slower"
     assert len(lines) == (1 if expected else 2)
     assert ("**not** as expected" in summary.read_text()) is not expected
+
+
+def test_results_gather_verdicts_by_scenario_and_recovery_by_fault(tmp_path: Path) -> None:
+    file = tmp_path / results.NAME
+    for root, expected in ((tmp_path / "a", False), (tmp_path / "b", True)):
+        run = make_run(root, shown=9)
+        check_run(run.path)
+        with Recorder(run.path) as recorder:
+            for event in events_of(run, expected=expected):
+                recorder(event)
+        results.append(file, results.result_of(run.path))
+
+    found = results.read(file)
+    assert [result.expected for result in found] == [False, True]
+    assert [(f.fault, f.bit, f.healthy_after_s) for f in found[0].faults] == [
+        ("kill", True, 0.25),
+        ("jitter", False, None),
+    ]
+    assert found[0].anomalies
+    assert found[0].verdict == "invalid"
+    text = results.tell(found)
+    rows = {line.split()[0]: line.split() for line in text if line}
+    assert rows["demo"][2:4] == ["2", "1"], "two runs, one of them as expected"
+    assert rows["kill"][1:] == ["2", "2", "0.2", "0.2", "0.2"]
+    assert rows["jitter"][1:] == ["2", "0", "-", "-", "-"]
+
+
+def test_a_results_file_that_was_cut_off_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / results.NAME
+    file.write_text('{"run": "x"\n')
+    with pytest.raises(UsageError, match=r"results.jsonl:1: "):
+        results.read(file)
+    with pytest.raises(UsageError, match="cannot be read"):
+        results.read(tmp_path / "none.jsonl")
