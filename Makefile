@@ -8,7 +8,10 @@ BACKEND ?= auto
 # more arguments for pytest, for example PYTEST_ARGS="-k jitter --keep"
 PYTEST_ARGS ?=
 
-.PHONY: help demo test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
+# more arguments for `eos run`, for example RUN_ARGS="--seed 7 --keep"
+RUN_ARGS ?=
+
+.PHONY: help demo chaos test soak test-unit lint up down doctor venv clean mutants spark-archive spark-image \
         bench-startup bench-checker bench-tap bench-verify bench-scale bench-producers
 
 help: ## print this list
@@ -17,6 +20,9 @@ help: ## print this list
 
 demo: $(VENV)/.ready ## start a cluster, break it under load, say the verdict; then find a planted fault
 	@$(BIN)/eos demo --backend $(BACKEND)
+
+chaos: $(VENV)/.ready ## all kinds of clients under a random mix of all faults (RUN_ARGS="--seed 7 --duration 30m")
+	@$(BIN)/eos run everything --backend $(BACKEND) $(RUN_ARGS)
 
 test: $(VENV)/.ready ## the tests on a real cluster: one case per fault class, every negative control
 	@$(BIN)/pytest --backend $(BACKEND) $(PYTEST_ARGS)

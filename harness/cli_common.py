@@ -47,3 +47,14 @@ def write_report(directory: Path) -> Path:
     if (directory / "frames.jsonl").exists() and not (directory / "diagram.svg").exists():
         draw(directory)
     return write(directory)
+
+
+def in_seconds(_: click.Context, option: click.Parameter, text: str | None) -> float | None:
+    """Read an option that is a duration with its unit: a callback of click."""
+    from harness.errors import UsageError
+    from harness.units import Duration
+
+    try:
+        return None if text is None else float(Duration.parse(text))
+    except ValueError as error:
+        raise UsageError(f"--{option.name}: {error}", f"write {Duration.allowed}") from error

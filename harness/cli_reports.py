@@ -1,4 +1,4 @@
-"""The commands that read runs which are over: report, compare, index, results."""
+"""The commands that begin with runs which are over: report, compare, index, results, shrink."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from harness.cli_common import write_report
+from harness.cli_common import backend_option, in_seconds, state_of, state_option, write_report
+from harness.cli_common import report as say
 
 
 @click.command(epilog="Example:  eos report runs/demo/latest")
@@ -44,4 +45,32 @@ def results(file: Path) -> None:
     click.echo("\n".join(tell(read(file))))
 
 
-COMMANDS = (report, compare, index, results)
+@click.command(epilog="Example:  eos shrink runs/everything/latest --budget 15m")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--budget", default="10m", show_default=True, callback=in_seconds,
+              help="How long to search; repeats come after it.")  # fmt: skip
+@click.option("--tries", type=click.IntRange(1), default=2, show_default=True,
+              help="Runs of a candidate before it is given up: timing is not replayed.")  # fmt: skip
+@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True,
+              help="Runs of the result, to say how often it breaks.")  # fmt: skip
+@backend_option
+@state_option
+def shrink(
+    directory: Path, *, budget: float, tries: int, repeats: int, backend: str, state_path: Path | None
+) -> None:
+    """Search a smaller scenario that breaks as an invalid run did, and write it into the run's directory."""
+    from harness.cluster import lifecycle
+    from harness.shrink import Limits, failed_run
+    from harness.shrink import shrink as search
+
+    state = state_of(state_path)
+    profile = failed_run(directory).scenario.cluster.profile
+    cluster, started = lifecycle.up(state, backend, profile, say)  # type: ignore[arg-type]
+    try:
+        click.echo(search(cluster, directory, Limits(budget, tries, repeats), say))
+    finally:
+        if started:
+            lifecycle.down(state)
+
+
+COMMANDS = (report, compare, index, results, shrink)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from harness.cli_common import backend_option, report, state_of, state_option, write_report
+from harness.cli_common import backend_option, in_seconds, report, state_of, state_option, write_report
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,19 +26,10 @@ def _overrides(values: tuple[str, ...]) -> dict[str, str]:
     return dict(value.split("=", 1) for value in values)
 
 
-def _seconds(text: str | None) -> float | None:
-    from harness.units import Duration
-
-    try:
-        return None if text is None else float(Duration.parse(text))
-    except ValueError as error:
-        raise UsageError(f"--duration: {error}", f"write {Duration.allowed}") from error
-
-
 def scenario_options(function: click.decorators.FC) -> click.decorators.FC:
     """Add --seed, --set and --duration."""
     for option in (
-        click.option("--duration", help="How long faults are injected, such as 60s."),
+        click.option("--duration", callback=in_seconds, help="How long faults are injected, such as 60s."),
         click.option(
             "--set", "changes", multiple=True, metavar="KEY=VALUE",
             help="Change a key of the scenario, such as workload.0.rate=500.",
@@ -63,14 +54,14 @@ def list_() -> None:
 @click.command(epilog="Example:  eos plan demo --seed 7")
 @click.argument("scenario")
 @scenario_options
-def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: str | None) -> None:
+def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: float | None) -> None:
     """Print the drawn timetable and how its targets resolve; touches nothing."""
     from harness.cluster.targets import Target
     from harness.plan import draw
     from harness.scenario import find, load
 
     loaded = load(find(scenario), _overrides(changes))
-    drawn = draw(loaded, _seed(seed), _seconds(duration))
+    drawn = draw(loaded, _seed(seed), duration)
     click.echo(f"{loaded.name}, seed {drawn.seed}: {' '.join(loaded.scenario.shows.split())}")
     click.echo(f"expected: {loaded.scenario.expect} {' '.join(loaded.scenario.anomalies)}".rstrip())
     if loaded.flow is not None:
@@ -95,12 +86,12 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: st
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML into this file.")
 @state_option
 def run(
-    scenario: str, seed: int | None, changes: tuple[str, ...], duration: str | None,
+    scenario: str, seed: int | None, changes: tuple[str, ...], duration: float | None,
     backend: str, *, keep: bool, runs: Path, junit: Path | None, state_path: Path | None,
 ) -> None:  # fmt: skip
     """Run a scenario on a cluster, started if none is up; the exit code is the verdict."""
     where = Where(backend, keep, runs, state_path, junit)
-    outcome = execute(scenario, _seed(seed), _overrides(changes), _seconds(duration), where)
+    outcome = execute(scenario, _seed(seed), _overrides(changes), duration, where)
     sys.exit(outcome.exit_code)
 
 

@@ -32,6 +32,9 @@ class Size(int):
         """Read a size, or raise ValueError with what is allowed."""
         return cls(round(_number(text, _BYTES, cls.allowed)))
 
+    def __str__(self) -> str:
+        return f"{int(self)}B"
+
 
 class Rate(float):
     """Bytes a second, written with their unit."""
@@ -42,6 +45,9 @@ class Rate(float):
     def parse(cls, text: object) -> Rate:
         """Read a rate, or raise ValueError with what is allowed."""
         return cls(_number(text, {f"{unit}/s": factor for unit, factor in _BYTES.items()}, cls.allowed))
+
+    def __str__(self) -> str:
+        return f"{float(self):g}B/s"
 
 
 class Span(tuple[Duration, Duration]):

@@ -81,7 +81,8 @@ def read(file: Path) -> list[Result]:
         lines = file.read_bytes().splitlines()
     except OSError as error:
         raise UsageError(
-            f"{file} cannot be read: {error.strerror}", "`eos run` writes results.jsonl into its --runs folder"
+            f"{file} cannot be read: {error.strerror}",
+            "`eos run` writes results.jsonl into its --runs folder",
         ) from error
     found = []
     for number, line in enumerate(lines, 1):
@@ -127,4 +128,3 @@ def _fault_row(name: str, found: list[FaultResult]) -> tuple[str, ...]:
 def _share(ordered: list[float], share: float) -> float:
     """The value that this share of all values does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
-

@@ -41,6 +41,14 @@ def in_units_of(field: str, value: object) -> object:
     return value
 
 
+def written(field: str, value: object) -> tuple[str, object]:
+    """A parameter as it stands in a file: its key, and its value with the unit."""
+    for suffix, (unit, factor) in _UNITS.items():
+        if field.endswith(suffix) and isinstance(value, int | float):
+            return _written(field), unit(value / factor)
+    return field, value
+
+
 def _written(field: str) -> str:
     """A parameter's name in a file: its unit stands with the value."""
     return field.removesuffix(next((unit for unit in _UNITS if field.endswith(unit)), ""))

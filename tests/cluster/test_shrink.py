@@ -1,0 +1,45 @@
+"""An invalid run is made smaller on the real cluster, and what is left still breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from harness.cluster.cluster import Cluster
+from harness.scenario import FaultEntry, Scenario, Workload, find, load
+from harness.shrink import Limits, shrink, size_of
+from harness.testing import Ran
+from harness.units import Duration, Span
+
+pytestmark = pytest.mark.cluster
+
+
+def with_ballast(scenario: Scenario) -> Scenario:
+    """The same with a workload and a fault that have no part in what goes wrong."""
+    ballast = FaultEntry(fault="sever", target="one", at=Duration(4), lasts=Span(1, 1))
+    return msgspec.structs.replace(
+        scenario,
+        workload=[*scenario.workload, Workload(kind="transactional", rate=100)],
+        fault=[*scenario.fault, ballast],
+        plan=msgspec.structs.replace(scenario.plan, duration=Duration(6)),
+    )
+
+
+def test_what_has_no_part_in_the_failure_is_cut_off(
+    cluster: Cluster, run_scenario: Callable[..., Ran]
+) -> None:
+    whole = with_ballast(load(find("without-idempotence")))
+    ran = run_scenario(whole)
+    assert ran.judgement.names() == ["duplicate"], ran.judgement
+    said: list[str] = []
+
+    file = shrink(cluster, ran.directory, Limits(budget=25, tries=1, repeats=1), said.append)
+
+    found = load(file)
+    assert [workload.kind for workload in found.workload] == ["idempotent"], said
+    assert [entry.fault for entry in found.fault] == ["lose_response"], said
+    assert found.scenario.anomalies == ["duplicate"]
+    assert "it broke in 1 of 1 runs" in found.scenario.shows
+    assert any(size_of(found) in line and "invalid duplicate" in line for line in said)

@@ -1,0 +1,122 @@
+"""The search for a smaller scenario, and scenarios written as files again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from harness.errors import UsageError
+from harness.plan import draw
+from harness.run.scope import scoped, scoped_plan
+from harness.scenario import Scenario, find, load, shipped
+from harness.scenario.write import text_of
+from harness.shrink import failed_run, search, smaller
+from harness.store import RunDirectory
+from harness.units import Duration, plain
+from tests.unit.test_store import make_run
+
+
+@pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
+def test_a_scenario_that_is_written_reads_the_same(path: Path, tmp_path: Path) -> None:
+    scenario = load(path)
+    file = tmp_path / "again.toml"
+    file.write_text(text_of(scenario))
+    assert load(file) == scenario
+
+
+def kinds(scenario: Scenario) -> list[str]:
+    return [workload.kind for workload in scenario.workload]
+
+
+def faults(scenario: Scenario) -> list[str]:
+    return [entry.fault for entry in scenario.fault]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "left"),
+    [
+        (lambda s: "sever" in faults(s), (["sever"], ["transactional"])),
+        (lambda s: {"pause", "kill"} <= set(faults(s)) and "pipeline" in kinds(s),
+         (["kill", "pause"], ["transactional", "pipeline"])),
+        (lambda s: "idempotent" in kinds(s), ([], ["idempotent"])),
+    ],
+    ids=["one fault", "two faults and a pipeline with its source", "a client alone"],
+)  # fmt: skip
+def test_the_search_ends_with_what_is_needed(
+    breaks: Callable[[Scenario], bool], left: tuple[list[str], list[str]]
+) -> None:
+    whole = invalid(load(find("everything")))
+    found = search(whole, breaks, lambda: False)
+    assert breaks(found)
+    needed_faults, needed_clients = left
+    assert sorted(faults(found)) == needed_faults
+    if needed_clients != ["transactional"]:
+        assert kinds(found) == needed_clients
+    assert len(found.workload) == len(needed_clients)
+    assert all(workload.clients == 1 for workload in found.workload)
+    assert found.plan.duration < whole.plan.duration
+    assert not any(breaks(candidate) for candidate in smaller(found))
+
+
+def test_the_search_ends_when_its_time_is_over() -> None:
+    whole = invalid(load(find("everything")))
+    tried: list[Scenario] = []
+
+    def breaks(scenario: Scenario) -> bool:
+        tried.append(scenario)
+        return False
+
+    assert search(whole, breaks, lambda: len(tried) >= 3) == whole
+    assert len(tried) == 3
+
+
+def invalid(scenario: Scenario) -> Scenario:
+    """With the injections of one plan, each at its time; long, so that every fault is among them."""
+    plan = draw(scenario, 5, 300.0)
+    entries = [msgspec.structs.replace(s.entry, at=s.at, lasts=(s.lasts, s.lasts)) for s in plan.steps]
+    rules = msgspec.structs.replace(scenario.plan, duration=Duration(plan.duration))
+    return msgspec.structs.replace(
+        scenario, plan=rules, fault=[*(s.entry for s in plan.throughout), *entries]
+    )
+
+
+def run_of(root: Path, scenario: Scenario, verdict: str) -> RunDirectory:
+    """The directory of a run with so much in it as a shrink reads."""
+    run = make_run(root)
+    mark = msgspec.json.decode((run.path / "run.json").read_bytes())["run"]
+    run.write("scenario.json", msgspec.to_builtins(scoped(scenario, mark), enc_hook=plain))
+    run.write("plan.json", msgspec.to_builtins(scoped_plan(draw(scenario, 7), mark), enc_hook=plain))
+    run.write("summary.json", {
+        "format": 1, "run": mark, "scenario": scenario.name, "seed": 7, "started": "", "verdict": verdict,
+        "exit_code": 1, "operations": 1, "records": 1, "witnesses": [], "anomalies": {"lost": 2},
+        "permitted": {}, "properties": {}, "limits": {}, "reasons": [], "notes": [],
+    })  # fmt: skip
+    return run
+
+
+def test_an_invalid_run_is_read_back_with_its_plan_and_without_its_mark(tmp_path: Path) -> None:
+    scenario = load(find("everything"))
+    failed = failed_run(run_of(tmp_path, scenario, "invalid").path)
+
+    assert failed.anomalies == {"lost"}
+    plan = draw(scenario, 7)
+    fixed = [entry for entry in failed.scenario.fault if not entry.throughout]
+    assert [(e.fault, e.at) for e in fixed] == [(s.entry.fault, s.at) for s in plan.steps]
+    assert all(entry.target != "one" for entry in fixed), "what was drawn is named"
+    assert failed.scenario.workload == scenario.workload
+    file = tmp_path / "again.toml"
+    file.write_text(text_of(failed.scenario))
+    assert draw(load(file), 1).steps[0].at == plan.steps[0].at
+
+
+@pytest.mark.parametrize(
+    ("name", "verdict", "said"),
+    [("everything", "valid", "was valid"), ("idempotent-flow", "invalid", "is a flow")],
+)
+def test_what_cannot_be_shrunk_is_refused(tmp_path: Path, name: str, verdict: str, said: str) -> None:
+    run = run_of(tmp_path, load(find(name)), verdict)
+    with pytest.raises(UsageError, match=said):
+        failed_run(run.path)
