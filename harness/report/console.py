@@ -1,4 +1,4 @@
-"""The console: one line an event; on a terminal a last line that keeps counting.
+"""The console: one line an event; on a terminal a last paragraph that keeps counting.
 
 Nothing here is said by colour alone, and NO_COLOR turns colour off.
 """
@@ -6,7 +6,9 @@ Nothing here is said by colour alone, and NO_COLOR turns colour off.
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from typing import TextIO
 
 from harness.events import ClientEnded, Event, Healed, Injected, NoBite, Phase, Progress, Started, Verdict
@@ -23,7 +25,8 @@ class Console:
         self._out = out
         self._terminal = out.isatty()
         self._colour = self._terminal and "NO_COLOR" not in os.environ
-        self._counting = False
+        self._counting = 0
+        """Lines of the paragraph that keeps counting, which the next one takes the place of."""
         self._last_progress = -PLAIN_PROGRESS_EVERY_S
 
     def __call__(self, event: Event) -> None:
@@ -43,20 +46,28 @@ class Console:
         text += f"; Spark {event.spark}" if event.spark else ""
         text += f"; {', '.join(event.active)}" if event.active else ""
         if self._terminal:
-            self._out.write(f"\r\x1b[2K{event.at:6.1f}  {text[:150]}")
+            self._erase()
+            # One column is left free: some terminals wrap when a line is full.
+            width = max(20, shutil.get_terminal_size().columns - 1)
+            lines = textwrap.wrap(f"{event.at:6.1f}  {text}", width, subsequent_indent=" " * 8)
+            self._out.write("\n".join(lines))
             self._out.flush()
-            self._counting = True
+            self._counting = len(lines)
         elif event.at - self._last_progress >= PLAIN_PROGRESS_EVERY_S:
             self._last_progress = event.at
             self._line(event.at, text)
 
     def _line(self, at: float, text: str) -> None:
-        if self._counting:
-            self._out.write("\r\x1b[2K")
-            self._counting = False
+        self._erase()
         first, *rest = text.splitlines()
         self._out.write("\n".join([f"{at:6.1f}  {first}", *(f"        {line}" for line in rest)]) + "\n")
         self._out.flush()
+
+    def _erase(self) -> None:
+        if self._counting:
+            up = f"\x1b[{self._counting - 1}A" if self._counting > 1 else ""
+            self._out.write(f"\r{up}\x1b[J")
+            self._counting = 0
 
     def _text(self, event: Event) -> str:
         text = str(event)

@@ -1,0 +1,100 @@
+"""What a person sees of a run: plain lines, or lines above a paragraph that keeps counting."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from harness.events import NoBite, Phase, Progress, Verdict
+from harness.report.console import Console
+
+
+class Terminal(io.StringIO):
+    """A terminal that does what the console asks of one: carriage return, up, erase below."""
+
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def screen(self) -> list[str]:
+        lines, row, column = [""], 0, 0
+        for part in re.findall(r"\x1b\[\d*[A-Za-z]|\n|\r|[^\x1b\n\r]+", self.getvalue()):
+            if part == "\n":
+                row, column = row + 1, 0
+                lines += [""] * (row + 1 - len(lines))
+            elif part == "\r":
+                column = 0
+            elif part.endswith("A"):
+                row -= int(part[2:-1])
+            elif part.endswith("J"):
+                lines = [*lines[:row], lines[row][:column]]
+            else:
+                lines[row] = lines[row][:column] + part + lines[row][column + len(part) :]
+                column += len(part)
+        return lines
+
+
+def progress(acknowledged: int, active: list[str], at: float = 0.0) -> Progress:
+    return Progress(
+        at=at, phase="faults", acknowledged=acknowledged, rate=10.0, committed=1, aborted=2, unknown=0,
+        in_flight=3, active=active, lso_lag=4,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A narrow terminal."""
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    return Terminal()
+
+
+def test_on_a_terminal_the_last_paragraph_is_replaced_and_lines_stay(terminal: Terminal) -> None:
+    console = Console(terminal)
+    console(Phase(at=1.0, name="faults", detail="3 planned"))
+    console(progress(100, ["jitter(kafka-1)", "kill(kafka-2)", "pause(kafka-3)"]))
+    console(progress(200, []))
+    console(NoBite(at=2.0, fault="sever", reason="nothing was cut"))
+    console(progress(300, ["jitter(kafka-1)"], at=3.0))
+
+    screen = terminal.screen
+    assert screen[:2] == ["   1.0  == faults: 3 planned", "   2.0  sever did NOT bite: nothing was cut"]
+    shown = " ".join(line.strip() for line in screen[2:])
+    assert shown.startswith("3.0  faults: 300 acknowledged")
+    assert shown.endswith("4 not yet stable; jitter(kafka-1)")
+    assert "100 acknowledged" not in "\n".join(screen)
+    assert all(len(line) < 60 for line in screen)
+
+
+def test_without_a_terminal_every_line_stands_and_nothing_is_coloured() -> None:
+    out = io.StringIO()
+    console = Console(out)
+    console(progress(100, [], at=0.0))
+    console(progress(200, [], at=1.0))
+    console(progress(300, [], at=6.0))
+    console(verdict())
+
+    assert "\x1b" not in out.getvalue()
+    assert "200 acknowledged" not in out.getvalue(), "a line every few seconds is enough for a log"
+    assert out.getvalue().count("acknowledged") == 2
+    assert out.getvalue().endswith("INVALID, NOT as expected\n")
+
+
+def test_colour_is_for_terminals_that_did_not_say_no(
+    terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Console(terminal)(verdict())
+    assert "\x1b[1;31mINVALID\x1b[0m" in terminal.getvalue()
+    monkeypatch.setenv("NO_COLOR", "1")
+    plain = Terminal()
+    Console(plain)(verdict())
+    assert "\x1b" not in plain.getvalue()
+
+
+def verdict() -> Verdict:
+    return Verdict(
+        verdict="invalid", expected=False, exit_code=1, text="lost: 1\nINVALID\n", directory="runs/x",
+        replay="eos run x --seed 1",
+    )  # fmt: skip
