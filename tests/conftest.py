@@ -5,6 +5,7 @@ pytest --soak    also the long repeats and properties
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine: deselected where no Docker engine answers")
+    config.addinivalue_line("markers", "browser: deselected where no Chromium is installed")
     config.addinivalue_line("markers", "needs(*capabilities): deselected on a back end that lacks one")
     config.stash[PART_SECONDS] = defaultdict(float)
 
@@ -39,6 +41,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("engine") and (problem := engine_problem()):
             reasons[problem].append(item)
             continue
+        if item.get_closest_marker("browser") and browser() is None:
+            reasons["no Chromium is installed"].append(item)
+            continue
         for marker in item.iter_markers("needs"):
             for capability in map(Capability, marker.args):
                 if capability not in capabilities_of(backend(config)):
@@ -48,6 +53,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for reason, group in reasons.items():
         config.hook.pytest_deselected(items=group)
         config.get_terminal_writer().line(f"deselected {len(group)}: {reason}")
+
+
+def browser() -> str | None:
+    """A Chromium that can be run without a window."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def part_of(item: pytest.Item) -> str:

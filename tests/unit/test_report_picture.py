@@ -1,0 +1,54 @@
+"""The report in a real browser: nothing stands out at the side, on a phone or on a desktop, light or dark."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from harness.report import page
+from tests.conftest import browser
+from tests.unit.test_report import judged
+
+PROBE = """<script>
+addEventListener("load", () => {
+  const root = document.documentElement, wide = [...document.querySelectorAll("body *")].filter(
+    (one) => one.getBoundingClientRect().right > root.clientWidth + 1 && !one.closest(".scroll, pre, svg"));
+  const named = wide.map((one) => one.outerHTML.slice(0, 80));
+  document.title = JSON.stringify([root.clientWidth, root.scrollWidth, named]);
+});
+</script>"""
+
+
+def title_of(page_file: Path, width: int) -> str:
+    """Load a page in a window of this width, and return what stands in its title afterwards."""
+    found = browser()
+    assert found is not None, "collected only where there is one"
+    command = [
+        found, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--dump-dom",
+        f"--user-data-dir={page_file.parent / 'profile'}", f"--window-size={width},1200", str(page_file),
+    ]  # fmt: skip
+    done = subprocess.run(command, check=True, capture_output=True, timeout=60)
+    match = re.search(r"<title>(.*?)</title>", done.stdout.decode(), re.DOTALL)
+    return html.unescape(match[1]) if match else ""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("width", [500, 1200])
+@pytest.mark.parametrize("shown", [9, 10], ids=["invalid", "valid"])
+def test_the_report_fits_its_window(tmp_path: Path, shown: int, width: int) -> None:
+    """500 is as narrow as a headless window gets."""
+    report = page.write(judged(tmp_path, shown=shown).path)
+    probed = tmp_path / "probed.html"
+    probed.write_text(report.read_text().replace("</title>", f"</title>{PROBE}", 1))
+    assert "<script" in probed.read_text(), "the probe is in the copy, and only there"
+
+    client, scroll, wide = json.loads(title_of(probed, width))
+
+    assert client == width
+    assert scroll <= client, f"{scroll - client} pixels stand out"
+    assert wide == []
