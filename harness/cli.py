@@ -143,6 +143,39 @@ def doctor(backend: str, state_path: Path | None) -> None:
         sys.exit(ExitCode.REFUSED)
 
 
+@cli.command(epilog="Example:  eos facts > facts.md")
+@state_option
+def facts(state_path: Path | None) -> None:
+    """Show the numbers quoted about exactly-once beside what this cluster and this client say.
+
+    Read from the configuration in force and from the client library, or shown by a probe on a topic of its
+    own; each is marked as the same or as different.
+    """
+    from harness.cluster import lifecycle
+    from harness.facts import read_facts, table
+
+    click.echo(table(read_facts(lifecycle.attach(state_of(state_path)))), nl=False)
+
+
+@cli.command(epilog="Example:  eos hanging --bootstrap localhost:9092 --topic payments")
+@click.option("--bootstrap", required=True, help="Brokers of a listener without TLS and without SASL.")
+@click.option("--topic", "topics", multiple=True, help="Look at this one only; may be given again.")
+def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
+    """Find transactions that a partition has open and no coordinator will end; it only reads.
+
+    docs/hazards.md says how to free such a partition. Exit code 1 where there are some.
+    """
+    from harness.wire.hanging import admin_at, hanging, told
+
+    admin = admin_at(bootstrap)
+    wanted = topics or sorted({p.topic for p in admin.metadata(None).partitions})
+    found = hanging(admin, sorted(admin.metadata().brokers), wanted)
+    for one in found:
+        click.echo(told(one))
+    click.echo(f"{len(found)} hanging in {len(wanted)} topics")
+    sys.exit(ExitCode.ANOMALY if found else ExitCode.VALID)
+
+
 @cli.group(epilog="Example:  eos bench producers --rounds 5")
 def bench() -> None:
     """Measure what things cost, as ratios within one run."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
@@ -83,15 +83,17 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: fl
 @click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
 @click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
               help="Where the run's directory is made.")  # fmt: skip
+@click.option("--tries", type=click.IntRange(1), help="How often a flow that makes tries makes each of them.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML into this file.")
 @state_option
 def run(
     scenario: str, seed: int | None, changes: tuple[str, ...], duration: float | None,
-    backend: str, *, keep: bool, runs: Path, junit: Path | None, state_path: Path | None,
+    backend: str, *, keep: bool, runs: Path, junit: Path | None, state_path: Path | None, tries: int | None,
 ) -> None:  # fmt: skip
     """Run a scenario on a cluster, started if none is up; the exit code is the verdict."""
     where = Where(backend, keep, runs, state_path, junit)
-    outcome = execute(scenario, _seed(seed), _overrides(changes), duration, where)
+    changed = _overrides(changes) | ({"flow.tries": str(tries)} if tries else {})
+    outcome = execute(scenario, _seed(seed), changed, duration, where)
     sys.exit(outcome.exit_code)
 
 
@@ -106,6 +108,9 @@ def check(directory: Path) -> None:
     sys.exit(code)
 
 
+SHOWN: Final = ("everything", "without-idempotence")
+
+
 @click.command(epilog="Example:  eos demo")
 @backend_option
 @click.option("--keep", is_flag=True, help="Leave the cluster up, to look around.")
@@ -117,7 +122,9 @@ def demo(backend: str, *, keep: bool) -> None:
     state = state_of(checkout_dir() / ".eos-demo")
     where = Where(backend, True, Path("runs"), state.path)
     try:
-        shown = [execute(name, _seed(None), {}, None, where) for name in ("demo", "without-idempotence")]
+        shown = [
+            execute(name, _seed(None), {}, None, where) for name in ("everything", "without-idempotence")
+        ]
     finally:
         if not keep and lifecycle.down(state):
             report("removed the demo's cluster (--keep leaves it up)")

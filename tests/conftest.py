@@ -12,12 +12,14 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.backend import Capability, capabilities_of
+from harness.flows.javaclient import jdk_problem
 from harness.testing import backend
 from harness.wire.docker import engine_problem
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
 # Fast and pure first: a broken fold is told before a cluster is started for it.
-ORDER = ("unit", "planted", "property", "cluster", "idempotent", "spark")
+ORDER = ("unit", "planted", "property", "cluster", "idempotent", "transactional", "hazards", "spark")
+pytest_plugins = ["tests.tapped"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -27,6 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "engine: deselected where no Docker engine answers")
     config.addinivalue_line("markers", "browser: deselected where no Chromium is installed")
+    config.addinivalue_line("markers", "jdk: deselected where Java has no compiler")
     config.addinivalue_line("markers", "needs(*capabilities): deselected on a back end that lacks one")
     config.stash[PART_SECONDS] = defaultdict(float)
 
@@ -43,6 +46,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         if item.get_closest_marker("browser") and browser() is None:
             reasons["no Chromium is installed"].append(item)
+            continue
+        if item.get_closest_marker("jdk") and (problem := jdk_problem()):
+            reasons[problem].append(item)
             continue
         for marker in item.iter_markers("needs"):
             for capability in map(Capability, marker.args):

@@ -1,25 +1,95 @@
-"""The frame log of one test, as its cases read it."""
+"""What the suites that look at single steps share: the frames, the evidence, topics, repeats in a soak."""
 
 from __future__ import annotations
 
+import itertools
+import json
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-import msgspec
+import pytest
 
-from harness.tap.client import Tap
-from harness.tap.lines import Line
+from harness.cluster.cluster import Cluster
+from harness.tap import lines
+from harness.tap.client import ensure_tap
+from harness.testing import FAILED, state_of_tests
+from tests.framelog import logged
+
+EVIDENCE = pytest.StashKey[list[str]]()
+_numbers = itertools.count(1)
+
+Evidence = Callable[..., None]
+Frames = Callable[[], list[lines.Line]]
+
+REPEATS = 20
+RESULTS = "soak.jsonl"
 
 
-@contextmanager
-def logged(tap: Tap, folder: Path) -> Iterator[Callable[[], list[Line]]]:
-    """Log frames into a folder; what is given reads all that have passed so far, each line whole."""
-    path = tap.log_to(folder)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """What depends on timing is repeated in a soak; an outcome that comes once in twenty is an outcome."""
+    if metafunc.definition.get_closest_marker("timing") and metafunc.config.getoption("soak"):
+        metafunc.fixturenames.append("repeat")
+        metafunc.parametrize("repeat", range(1, REPEATS + 1))
 
-    def read() -> list[Line]:
-        tap.flush()
-        return [msgspec.json.decode(line, type=Line) for line in path.read_bytes().splitlines()]
 
-    yield read
-    tap.stop_log()
+@pytest.fixture(autouse=True)
+def _result(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In a soak, what became of each repeat, red ones too: a line in soak.jsonl beside the cluster."""
+    yield
+    if request.config.getoption("soak") and request.node.get_closest_marker("timing"):
+        outcome = "failed" if request.node.stash.get(FAILED, False) else "passed"
+        line = {"at": time.strftime("%Y-%m-%dT%H:%M:%S"), "case": request.node.name, "outcome": outcome}
+        with (state_of_tests().path / RESULTS).open("a") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+@pytest.fixture
+def evidence(request: pytest.FixtureRequest, cluster: Cluster) -> Evidence:
+    """Note what a case has seen: a line at the session's end, and in evidence.jsonl beside the cluster."""
+
+    def note(**facts: object) -> None:
+        line = json.dumps({"case": request.node.name} | facts, default=str)
+        request.config.stash.setdefault(EVIDENCE, []).append(line)
+        with (cluster.state.path / "evidence.jsonl").open("a") as file:
+            file.write(line + "\n")
+
+    return note
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    noted = terminalreporter.config.stash.get(EVIDENCE, [])
+    if noted:
+        terminalreporter.section("evidence of the cases")
+    for line in noted:
+        terminalreporter.line(line[:900])
+
+
+@pytest.fixture
+def make_topic(cluster: Cluster) -> Iterator[Callable[..., str]]:
+    """Topics with the placement that a case asks for, removed when it ends."""
+    made: list[str] = []
+
+    def make(placement: list[list[int]] | int = 1, **settings: str) -> str:
+        name = f"case{next(_numbers)}"
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        cluster.create_topic(name, placement, given)
+        made.append(name)
+        return name
+
+    yield make
+    cluster.admin.delete_topics(made)
+
+
+@pytest.fixture
+def topic(make_topic: Callable[..., str]) -> str:
+    """Three partitions, the i-th led by broker i + 1, with all three replicas."""
+    return make_topic(3)
+
+
+@pytest.fixture
+def frames(cluster: Cluster, tmp_path: Path) -> Iterator[Frames]:
+    """What passed the tap during one case."""
+    with logged(ensure_tap(cluster), tmp_path) as read:
+        yield read

@@ -147,6 +147,18 @@ class Cluster:
 
         wait_until(moved, limit, f"the reassignment of {topic}")
 
+    def move_leader(self, topic: str, partition: int, broker: int) -> None:
+        """Let one of a partition's replicas lead: it becomes the preferred one, and is elected."""
+        replicas = self.partition(topic, partition).replicas
+        if broker not in replicas:
+            raise UsageError(f"broker {broker} has no replica of {topic}-{partition}", f"it is on {replicas}")
+        self.reassign(topic, {partition: [broker, *(r for r in replicas if r != broker)]})
+        self.admin.elect_preferred(topic, partition)
+        wait_until(
+            lambda: self.partition(topic, partition).leader == broker, 30,
+            f"broker {broker} to lead {topic}-{partition}",
+        )  # fmt: skip
+
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
         """High watermark and last stable offset of each partition."""
         return self.admin.end_offsets(topic)

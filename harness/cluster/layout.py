@@ -51,6 +51,10 @@ class Ports:
         """Where Toxiproxy listens for the wire tap, for this broker."""
         return self.base + 6 + broker
 
+    def inner_proxy(self, broker: int) -> int:
+        """Where Toxiproxy's second proxy before a broker listens, while a fault puts two in series."""
+        return self.base + 26 + broker
+
     def toxiproxy(self, listener: Listener, broker: int) -> int:
         """Where Toxiproxy listens for this listener of this broker: for clients, or for the wire tap."""
         return self.proxied(broker) if listener is Listener.PROXIED else self.tap_upstream(broker)

@@ -1,6 +1,7 @@
 """Faults: what can be done to links, nodes and clients, each with proof that it bit and that it healed."""
 
 from harness.faults.client import CrashClient, Zombie
+from harness.faults.feature import FeatureLevel
 from harness.faults.frame import (
     CutAfterFrame,
     DelayFrame,
@@ -15,6 +16,9 @@ from harness.faults.injection import Fault, Injection, inject
 from harness.faults.link import Down, Jitter, LoseResponse, Sever, Slice, Stall, Throttle
 from harness.faults.node import Kill, Pause, Restart, Stop
 from harness.faults.partition import Partition
+from harness.faults.placement import Placement
+from harness.faults.series import Series, TwoProxies
+from harness.faults.some import SlowSome
 
 __all__ = [
     "CrashClient",
@@ -24,6 +28,7 @@ __all__ = [
     "DuplicateFrame",
     "Expectation",
     "Fault",
+    "FeatureLevel",
     "HoldFrame",
     "Injection",
     "Jitter",
@@ -33,12 +38,16 @@ __all__ = [
     "LoseResponseFrame",
     "Partition",
     "Pause",
+    "Placement",
     "Restart",
+    "Series",
     "Sever",
     "Slice",
+    "SlowSome",
     "Stall",
     "Stop",
     "Throttle",
+    "TwoProxies",
     "Zombie",
     "expect",
     "inject",

@@ -91,6 +91,11 @@ class ToxicFault(LinkFault):
     kind: ClassVar[str]
     stream: Stream = "downstream"
 
+    @property
+    def toxicity(self) -> float:
+        """The share of the connections that it acts on."""
+        return 1.0
+
     @abstractmethod
     def attributes(self) -> Mapping[str, int]:
         """The toxic's attributes."""
@@ -102,7 +107,9 @@ class ToxicFault(LinkFault):
     def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:
         """Add the toxics, and read them back."""
         for proxy in proxies(names):
-            cluster.toxiproxy.add_toxic(proxy, ident, self.kind, self.stream, self.attributes())
+            cluster.toxiproxy.add_toxic(
+                proxy, ident, self.kind, self.stream, self.attributes(), toxicity=self.toxicity
+            )
         memory["toxic"] = ident
 
     def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:

@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BROKER_IDS
 from harness.errors import UsageError
 from harness.tap.client import ensure_tap
 from harness.waits import wait_until
-from harness.wire import processes
+from harness.wire import features, processes
 from harness.wire.toxiproxy import ToxiproxyWedgedError
 
 Step = Mapping[str, Any]
@@ -56,6 +57,26 @@ def _open_proxy(cluster: Cluster, proxy: str) -> None:
         cure_toxiproxy(cluster)
 
 
+def inner_name(proxy: str) -> str:
+    """The name of the second proxy behind a proxy."""
+    return f"{proxy}-inner"
+
+
+def _straighten(cluster: Cluster, proxy: str) -> None:
+    """Where a second proxy leads to is where the first has to lead to: nothing else must be remembered."""
+    inner = next((p for p in cluster.toxiproxy.proxies() if p.name == inner_name(proxy)), None)
+    if inner is None:
+        return
+    try:
+        for toxic in inner.toxics:
+            cluster.toxiproxy.remove_toxic(inner.name, toxic.name)
+        if cluster.toxiproxy.proxy(proxy).upstream != inner.upstream:
+            cluster.toxiproxy.set_upstream(proxy, inner.upstream)
+        cluster.toxiproxy.remove_proxy(inner.name)
+    except ToxiproxyWedgedError:
+        cure_toxiproxy(cluster)
+
+
 def _start_node(cluster: Cluster, node: str) -> None:
     cluster.node(node).resume()
     cluster.node(node).start()
@@ -78,12 +99,25 @@ def _disarm_frame(cluster: Cluster, rule: str) -> None:
     ensure_tap(cluster).disarm(rule)
 
 
+def _set_feature(cluster: Cluster, feature: str, level: int) -> None:
+    now = features.levels(cluster.admin, BROKER_IDS[0]).get(feature, 0)
+    if now != level:
+        features.change(cluster.admin, feature, now=now, level=level)
+
+
+def _place(cluster: Cluster, topic: str, partition: int, replicas: list[int]) -> None:
+    cluster.reassign(topic, {partition: replicas})
+
+
 _VERBS: dict[str, Callable[..., None]] = {
     "remove_toxic": _remove_toxic,
     "open_proxy": _open_proxy,
+    "straighten": _straighten,
     "start_node": _start_node,
     "resume_node": _resume_node,
     "uncut": _uncut,
     "resume_process": _resume_process,
     "disarm_frame": _disarm_frame,
+    "set_feature": _set_feature,
+    "place": _place,
 }

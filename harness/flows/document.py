@@ -18,7 +18,8 @@ def document(directory: Path) -> str:
     info = run.read("run.json", RunInfo)
     if not (directory / FILE).exists():
         raise UsageError(
-            f"{directory} is no run of a flow", "`eos list` shows them: their names end in -flow"
+            f"{directory} is no run of a flow",
+            "scenarios with a [flow] make one, such as idempotent-flow and delayed-endtxn",
         )
     steps = run.read(FILE, list[FlowStep])
     lines = [

@@ -6,11 +6,13 @@ import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from harness.cluster.cluster import Cluster
 from harness.faults import Expectation, Fault, Injection
 from harness.flows.actor import Actor
+from harness.flows.source_actor import SourceActor
+from harness.flows.txn_actor import TransactionalActor
 from harness.history import HistoryWriter
 from harness.narrative import FlowStep
 from harness.tap.client import LOG_NAME, ensure_tap
@@ -18,7 +20,24 @@ from harness.tap.lines import Line
 from harness.tap.steps import read_log
 from harness.workload.settings import Value
 
-FLOWS: Final = {"idempotent": "harness.flows.idempotent"}
+FLOWS: Final = {
+    "idempotent": "harness.flows.idempotent",
+    "transactional": "harness.flows.transactional",
+    "delayed_endtxn": "harness.flows.delayed_endtxn",
+    "endtxn_control": "harness.flows.endtxn_control",
+    "skipped_marker": "harness.flows.skipped_marker",
+}
+
+
+class Closing(Protocol):
+    """A client of a flow, as far as its end is concerned."""
+
+    def close(self) -> None:
+        """End its history."""
+        ...
+
+
+C = TypeVar("C", bound=Closing)
 
 
 class Flow(Protocol):
@@ -52,18 +71,61 @@ class Stage:
     run: str
     directory: Path
     journal: HistoryWriter
-    _actors: list[Actor] = field(default_factory=list)
+    source: str = ""
+    group: str = ""
+    tries: int = 1
+    """How often a flow makes each of its tries, where it makes tries."""
+    transactional_ids: list[str] = field(default_factory=list)
+    """Whose decisions its diagram shows."""
+    _actors: list[Closing] = field(default_factory=list)
     _injections: list[Injection] = field(default_factory=list)
 
-    def actor(self, name: str, **settings: Value) -> Actor:
-        """A new producer, whose frames pass the wire tap."""
+    @property
+    def bootstrap(self) -> str:
+        """The door through which every client's frames pass the wire tap."""
+        return self.cluster.bootstrap("TAPPED")
+
+    @property
+    def histories(self) -> Path:
+        """Where clients write their histories."""
+        return self.directory / "history"
+
+    def actor(self, name: str, topic: str | None = None, partitions: int = 1, **settings: Value) -> Actor:
+        """A new producer of the flow's topic, or of another."""
         made = Actor(
-            run=self.run, name=name, number=len(self._actors) + 1, bootstrap=self.cluster.bootstrap("TAPPED"),
-            topic=self.topic, partitions=self.partitions, histories=self.directory / "history",
+            run=self.run, name=name, number=self.number(), bootstrap=self.bootstrap,
+            topic=topic or self.topic, partitions=partitions if topic else self.partitions,
+            histories=self.histories,
             settings={key.replace("_", "."): value for key, value in settings.items()},
         )  # fmt: skip
-        self._actors.append(made)
-        return made
+        return self.keep(made)
+
+    def transactional(self, name: str, transactional_id: str, **settings: Value) -> TransactionalActor:
+        """A new transactional producer of the flow's topic, that trusts the client library with its ends."""
+        made = TransactionalActor(
+            run=self.run, name=name, number=self.number(), bootstrap=self.bootstrap, topic=self.topic,
+            partitions=self.partitions, transactional_id=transactional_id, histories=self.histories,
+            discipline="naive",
+            settings={key.replace("_", "."): value for key, value in settings.items()},
+        )  # fmt: skip
+        return self.keep(made)
+
+    def reading(self, name: str) -> SourceActor:
+        """A new member of the flow's group, that reads its source."""
+        made = SourceActor(
+            run=self.run, name=name, number=self.number(), bootstrap=self.bootstrap, source=self.source,
+            group=self.group, histories=self.histories,
+        )  # fmt: skip
+        return self.keep(made)
+
+    def number(self) -> int:
+        """The number of the next client."""
+        return len(self._actors) + 1
+
+    def keep(self, client: C) -> C:
+        """Close this client when the flow ends."""
+        self._actors.append(client)
+        return client
 
     def inject(self, fault: Fault, target: str) -> Injection:
         """A fault of this run; for `with`, or to be started and healed by hand."""
@@ -87,7 +149,7 @@ class Stage:
         self._injections.clear()
 
     def close(self) -> None:
-        """End the producers' histories."""
+        """End the clients' histories."""
         for actor in self._actors:
             actor.close()
         self._actors.clear()

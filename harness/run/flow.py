@@ -8,8 +8,9 @@ from typing import Final
 
 import msgspec
 
-from harness.checker.verdict import Limit
+from harness.checker.verdict import Judgement, Limit
 from harness.cluster.cluster import Cluster
+from harness.cluster.layout import Listener as Door
 from harness.errors import HarnessError, UsageError
 from harness.events import Listener
 from harness.flows import document
@@ -23,8 +24,13 @@ from harness.scenario import Scenario
 from harness.tap import diagram, logsteps
 from harness.tap.client import ensure_tap
 from harness.tap.steps import Wanted
+from harness.wire.observer import group_positions
+from harness.workload.client import CannotGoOnError
+from harness.workload.life import BrokenTransactionError
 
-MOST_DRAWN: Final = 120
+MOST_DRAWN: Final = 200
+# What ends a flow and is no bug: the cluster, or the client library, did not do what a step needs.
+_ENDED: Final = (HarnessError, OSError, EOFError, BrokenTransactionError, CannotGoOnError)
 
 
 class FlowRun(Run):
@@ -35,22 +41,27 @@ class FlowRun(Run):
     ) -> None:
         super().__init__(cluster, scenario, plan, root, listeners)
         assert self._scenario.flow is not None
-        self._topic = self._scenario.flow.topic
+        self._part = self._scenario.flow
         self._flow: Flow = flow_of(self._scenario.flow.steps)
         self._steps: list[FlowStep] = []
         self._since = time.time_ns()
+        self._ids: list[str] = []
 
     def _phases(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
         expect = msgspec.structs.replace(expectation(self._scenario), flow_steps=len(self._flow.TITLES))
         # A flow that ends early has shown less than it promised here, and cannot be valid.
         self.directory.write("expect.json", expect)
         stage = Stage(
-            self._cluster, self._topic, len(self._flow.PLACEMENT), self.run, self.directory.path, journal
-        )
+            self._cluster, self._part.topic, len(self._flow.PLACEMENT), self.run, self.directory.path,
+            journal, self._part.source, self._part.group, self._part.tries,
+        )  # fmt: skip
+        self._ids = stage.transactional_ids
         limits: list[Limit] = []
         try:
-            self._phase("settle", f"topic {self._topic}, the wire tap")
-            self._cluster.create_topic(self._topic, self._flow.PLACEMENT)
+            self._phase("settle", f"topic {self._part.topic}, the wire tap")
+            self._cluster.create_topic(self._part.topic, self._flow.PLACEMENT)
+            if self._part.source:
+                self._cluster.create_topic(self._part.source, 1)
             ensure_tap(self._cluster).log_to(self.directory.path)
             folder = self._cluster.state.path / "clients" / self.run / "spark"
             self._verification.start_live(folder, lambda text: self._phase("spark", text))
@@ -60,8 +71,9 @@ class FlowRun(Run):
             limits = self._recover(lambda _: None)
         except _Interrupted:
             self._phase("interrupted", "healing, then judging what there is")
-        except HarnessError as error:
-            self._phase("aborted", f"{error.message}: healing, then judging what there is")
+        except _ENDED as error:
+            said = error.message if isinstance(error, HarnessError) else str(error)
+            self._phase("aborted", f"{said}: healing, then judging what there is")
         except BaseException:
             self._clear(stage)
             self._verification.stop_live()
@@ -85,8 +97,17 @@ class FlowRun(Run):
         self._heal(stage.heal)
 
     def _sample(self, observer: HistoryWriter) -> None:
-        ends = self._cluster.end_offsets(self._topic)
-        observer.sample([(self._topic, p, 0, end.last_stable, end.high_watermark) for p, end in ends.items()])
+        topic, group = self._part.topic, self._part.group
+        ends = self._cluster.end_offsets(topic)
+        observer.sample([(topic, p, 0, end.last_stable, end.high_watermark) for p, end in ends.items()])
+        if group:
+            positions = group_positions(self._cluster.bootstrap(Door.DIRECT), group)
+            observer.sample(group=group, positions=[(*place, at) for place, at in positions.items()])
+
+    def _as_expected(self, judgement: Judgement) -> bool:
+        """An anomaly of one step must not hide that another has not seen what it was to see."""
+        whole = len(self._steps) == len(self._flow.TITLES) and not any(s.missing for s in self._steps)
+        return whole and super()._as_expected(judgement)
 
     def _verify(self, limits: list[Limit]) -> Outcome:
         """Judge, then make the diagram and the document, which has the verdict in it."""
@@ -94,7 +115,10 @@ class FlowRun(Run):
         ensure_tap(self._cluster).stop_log()
         path = self.directory.path
         try:
-            logsteps.collect(self._cluster, path, topics=[], transactional_ids=[], since=self._since)
+            logsteps.collect(
+                self._cluster, path, topics=[], transactional_ids=self._ids, since=self._since,
+                marked=[self._part.topic, logsteps.OFFSETS_TOPIC] if self._part.group else [],
+            )  # fmt: skip
             diagram.write(path, Wanted(clients=frozenset(self._flow.DRAWN), most=MOST_DRAWN))
         except UsageError as error:  # a flow that was interrupted before its first frame has no diagram
             self._phase("diagram", error.message)

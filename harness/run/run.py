@@ -211,8 +211,7 @@ class Run:
         self._phase("verify")
         code, judgement = self._verification.judge(limits, lambda text: self._phase("verify", text))
         interrupted = self._stop.is_set()
-        header = self._scenario.scenario
-        expected = str(judgement.verdict) == header.expect and set(header.anomalies) <= set(judgement.names())
+        expected = self._as_expected(judgement)
         if interrupted:
             code = ExitCode.INTERRUPTED
         path = self.directory.path
@@ -222,6 +221,11 @@ class Run:
             directory=str(path), replay=f"{replay}   (the same plan, not the same timing)",
         ))  # fmt: skip
         return Outcome(self._scenario.name, code, judgement, path, interrupted, expected)
+
+    def _as_expected(self, judgement: Judgement) -> bool:
+        """Whether the verdict is the scenario's, with every anomaly that it names."""
+        header = self._scenario.scenario
+        return str(judgement.verdict) == header.expect and set(header.anomalies) <= set(judgement.names())
 
     def _keep_logs(self, clients: list[ClientProcess]) -> None:
         """The logs of clients and nodes, beside the histories."""

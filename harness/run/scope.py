@@ -7,7 +7,7 @@ import re
 import msgspec
 
 from harness.plan import Plan, Step
-from harness.scenario import FaultEntry, Scenario, Workload
+from harness.scenario import FaultEntry, FlowPart, Scenario, Workload
 
 # Parameters of a frame fault that name what belongs to one run.
 _SELECTORS = ("topic", "transactional_id")
@@ -19,17 +19,25 @@ def scoped(scenario: Scenario, run: str) -> Scenario:
         scenario,
         workload=[_workload(workload, run) for workload in scenario.workload],
         fault=[scoped_entry(entry, run) for entry in scenario.fault],
-        flow=scenario.flow and msgspec.structs.replace(scenario.flow, topic=f"{scenario.flow.topic}.{run}"),
+        flow=scenario.flow and _flow(scenario.flow, run),
+    )
+
+
+def _mark(name: str, run: str) -> str:
+    return f"{name}.{run}" if name else ""
+
+
+def _flow(flow: FlowPart, run: str) -> FlowPart:
+    return msgspec.structs.replace(
+        flow, topic=_mark(flow.topic, run), source=_mark(flow.source, run), group=_mark(flow.group, run)
     )
 
 
 def _workload(workload: Workload, run: str) -> Workload:
-    def mark(name: str) -> str:
-        return f"{name}.{run}" if name else ""
-
     return msgspec.structs.replace(
-        workload, topic=mark(workload.topic), source=mark(workload.source), group=mark(workload.group)
-    )
+        workload, topic=_mark(workload.topic, run), source=_mark(workload.source, run),
+        group=_mark(workload.group, run),
+    )  # fmt: skip
 
 
 def scoped_entry(entry: FaultEntry, run: str) -> FaultEntry:

@@ -1,4 +1,4 @@
-"""The wire tap of a run: there where the scenario touches single frames, with what it and the logs tell."""
+"""The wire tap of a run: where a scenario touches or keeps frames, with what it and the logs tell."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Tapping:
     def __init__(self, cluster: Cluster, scenario: Scenario, directory: RunDirectory) -> None:
         self._cluster = cluster
         self._directory = directory
-        self._wanted = any(entry.fault.endswith(FRAME_SUFFIX) for entry in scenario.fault)
+        touched = any(entry.fault.endswith(FRAME_SUFFIX) for entry in scenario.fault)
+        self._wanted = touched or scenario.verify.frames
         self._since = 0
 
     def start(self, fleet: Fleet) -> None:

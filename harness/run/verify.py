@@ -30,12 +30,15 @@ READ_LIMIT_S = 300.0
 
 def expectation(scenario: Scenario) -> Expect:
     """What a run of this scenario promises to check; written before it starts."""
-    pipelines = [w for w in scenario.workload if w.kind == "pipeline"]
+    pipelines = [(w.group, w.source) for w in scenario.workload if w.kind == "pipeline"]
+    if scenario.flow and scenario.flow.group:
+        pipelines = [(scenario.flow.group, scenario.flow.source)]
     timeouts = [w.transaction_timeout for w in scenario.workload if w.kind in ("transactional", "pipeline")]
+    timeouts += [scenario.flow.transaction_timeout] if scenario.flow else []
     return Expect(
         hold_to="exactly_once",
         witnesses=list(scenario.verify.witnesses),
-        pipeline=Pipeline(group=pipelines[0].group, inputs=[pipelines[0].source]) if pipelines else None,
+        pipeline=Pipeline(group=pipelines[0][0], inputs=[pipelines[0][1]]) if pipelines else None,
         stall_ms=round(scenario.limits.recovery * 1000),
         transaction_timeout_ms=round(max(timeouts, default=60) * 1000),
     )

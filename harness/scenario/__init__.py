@@ -2,7 +2,7 @@
 
 from harness.scenario.find import find, shipped
 from harness.scenario.load import load
-from harness.scenario.model import FaultEntry, Scenario, Workload
+from harness.scenario.model import FaultEntry, FlowPart, Scenario, Workload
 from harness.scenario.parameters import make_fault
 
-__all__ = ["FaultEntry", "Scenario", "Workload", "find", "load", "make_fault", "shipped"]
+__all__ = ["FaultEntry", "FlowPart", "Scenario", "Workload", "find", "load", "make_fault", "shipped"]

@@ -180,6 +180,8 @@ class _Loader:
         if flow.steps not in FLOWS:
             hint = _nearest(flow.steps, list(FLOWS), "flows are")
             raise self._fail("flow.steps", f"{flow.steps!r} is no flow", hint)
+        if bool(flow.source) != bool(flow.group):
+            raise self._fail("flow.source", "a source without a group, or a group without", "name both")
         for key, given in (("workload", scenario.workload), ("fault", scenario.fault)):
             if given:
                 raise self._fail(key, "a flow has its own", f"remove [[{key}]] or [flow]")

@@ -96,6 +96,11 @@ class FlowPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     steps: str
     topic: str = "orders"
+    # What a flow with an application reads, and as which group.
+    source: str = ""
+    group: str = ""
+    tries: int = 1  # of each kind, where the flow makes tries
+    transaction_timeout: Duration = Duration(60)  # the longest of its producers
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -108,6 +113,7 @@ class Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who reads the topics back."""
 
     witnesses: list[Literal["reader", "raw-log", "spark"]] = msgspec.field(default_factory=lambda: ["reader"])
+    frames: bool = False  # clients pass the wire tap, and its log is kept
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -131,4 +137,5 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def written_topics(self) -> list[str]:
         """Every topic that its clients write."""
         written = {w.topic for w in self.workload if w.kind != "reader"}
-        return sorted(written | ({self.flow.topic} if self.flow else set()))
+        shown = {self.flow.topic, self.flow.source} - {""} if self.flow else set()
+        return sorted(written | shown)

@@ -24,19 +24,17 @@ import msgspec
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
 from harness.wire.protocol import KafkaAnswerError, RawConnection
+from harness.wire.txnlog import decode_state
 
 LOG_NAME = "logsteps.jsonl"
 TRANSACTION_TOPIC = "__transaction_state"
+OFFSETS_TOPIC = "__consumer_offsets"
 _METADATA_LOG = "__cluster_metadata-0"
 _FETCH_BYTES = 8 << 20
 _MOST_COPIES = 200  # of a partition; a diagram shows fewer
 _LIMIT_S = 10.0
-_STATES = (
-    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
-    "PrepareEpochFence",
-)  # fmt: skip
-# What a record of __transaction_state begins with, in every version: version, id, epoch, time limit, state.
-_DECISION = struct.Struct(">hqhib")
+# What a marker holds: version, coordinator epoch.
+_MARKER = struct.Struct(">hi")
 _IDS_RECORD = 15
 # What a ProducerIdsRecord holds behind its three-byte head: broker, its epoch, the first id after the block.
 _IDS = struct.Struct(">iqq")
@@ -59,6 +57,10 @@ class LogStep(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_f
     transactional_id: str | None = None
     what: str = ""
     """commit or abort; the state; the broker that got a block of ids, or that holds a copy."""
+    places: list[tuple[str, int]] = []
+    """A decision: the partitions of the transaction."""
+    coordinator_epoch: int = -1
+    """A marker: the leader epoch of the coordinator's partition."""
 
 
 def collect(
@@ -66,16 +68,21 @@ def collect(
     directory: Path,
     *,
     topics: Iterable[str],
+    marked: Iterable[str] = (),
     transactional_ids: Iterable[str],
     since: int,
 ) -> Path:
-    """Write the steps since this wall-clock time into `directory`, by time; return the file."""
+    """Write the steps since this wall-clock time into `directory`, by time; return the file.
+
+    Of the topics in `marked` only the markers are told.
+    """
     steps = [
         *(
             step
             for topic in topics
             for step in (*copies(cluster, topic, since), *markers(cluster, topic, since))
         ),
+        *(step for topic in marked for step in markers(cluster, topic, since)),
         *(step for ident in transactional_ids for step in decisions(cluster, ident, since)),
         *id_blocks(cluster, since),
     ]
@@ -116,9 +123,11 @@ def _first_batches(cluster: Cluster, topic: str, partition: int, since: int, bro
     return {batch.base_offset: batch for batch in islice(batches, _MOST_COPIES)}
 
 
-def markers(cluster: Cluster, topic: str, since: int) -> Iterator[LogStep]:
-    """The transaction markers of a topic since a time."""
+def markers(cluster: Cluster, topic: str, since: int, partition: int | None = None) -> Iterator[LogStep]:
+    """The transaction markers of a topic, or of one of its partitions, since a time."""
     for info in cluster.admin.metadata([topic]).partitions:
+        if partition not in (None, info.partition):
+            continue
         for batch in _batches(cluster, topic, info.partition, since):
             if not batch.is_control_batch:
                 continue
@@ -127,6 +136,7 @@ def markers(cluster: Cluster, topic: str, since: int) -> Iterator[LogStep]:
                 kind="marker", wall=batch.max_timestamp * 1_000_000, node=info.leader, topic=topic,
                 partition=info.partition, offset=batch.base_offset, producer_id=batch.producer_id,
                 epoch=batch.producer_epoch, what="commit" if record.commit else "abort",
+                coordinator_epoch=_MARKER.unpack_from(bytes(record.value))[1],
             )  # fmt: skip
 
 
@@ -138,11 +148,12 @@ def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[L
         for record in () if batch.is_control_batch else batch:
             if record.value is None or bytes(record.key)[4:].decode() != transactional_id:
                 continue
-            _, producer, epoch, _, state = _DECISION.unpack_from(record.value)
+            noted = decode_state(bytes(record.value))
             yield LogStep(
                 kind="decision", wall=record.timestamp * 1_000_000, node=partition.leader,
                 topic=TRANSACTION_TOPIC, partition=partition.partition, offset=record.offset,
-                producer_id=producer, epoch=epoch, transactional_id=transactional_id, what=_STATES[state],
+                producer_id=noted.producer_id, epoch=noted.epoch, transactional_id=transactional_id,
+                what=noted.state, places=list(noted.places),
             )  # fmt: skip
 
 

@@ -151,7 +151,7 @@ class _Teller:
         for number, step in enumerate(shown, 1):
             step.number = number
         for step in shown:
-            if step.retry_of:
+            if step.retry_of and step.retry_of.number:  # what is not shown has no number
                 step.text += f" (retry of {step.retry_of.number})"
         present = {name for step in shown for name in (step.source, step.target)}
         names = sorted(present, key=_place)

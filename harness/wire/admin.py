@@ -7,12 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from harness.wire.protocol import KafkaAnswerError, RawConnection
+from harness.wire.protocol import CLIENT_ID, KafkaAnswerError, RawConnection
 
 Address = tuple[str, int]
 Isolation = Literal["read_uncommitted", "read_committed"]
 _LATEST = -1
 _UNKNOWN_PARTITION = 3
+_ELECTION_NOT_NEEDED = 84
 _CONTROLLER_PARTITION = "__cluster_metadata"
 
 
@@ -78,9 +79,13 @@ class Admin:
         self._addresses = addresses
         self._timeout = timeout
 
+    def connect(self, broker: int) -> RawConnection:
+        """A connection to one broker, for many requests."""
+        return RawConnection(*self._addresses[broker], self._timeout)
+
     def call(self, broker: int, request: Any) -> Any:
         """One request to one broker."""
-        with RawConnection(*self._addresses[broker], self._timeout) as connection:
+        with self.connect(broker) as connection:
             return connection.call(request)
 
     def call_any(self, request: Any) -> Any:
@@ -150,6 +155,15 @@ class Admin:
         answer = self.call(broker, producer_id_request())
         _check(f"producer id from broker {broker}", answer.error_code)
         return int(answer.producer_id)
+
+    def features(self) -> dict[str, str]:
+        """The versions of features, such as transaction.version, that the cluster has agreed on."""
+        from kafka.protocol.metadata import ApiVersionsRequest
+
+        request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1", version=3)
+        answer = self.call_any(request)
+        _check("features", answer.error_code)
+        return {feature.name: str(feature.max_version_level) for feature in answer.finalized_features}
 
     def quorum(self) -> Quorum:
         """The controllers' quorum as its leader sees it."""
@@ -222,6 +236,20 @@ class Admin:
         _check(f"reassignment of {topic}", answer.error_code)
         for entry in answer.responses[0].partitions:
             _check(f"reassignment of {topic}-{entry.partition_index}", entry.error_code)
+
+    def elect_preferred(self, topic: str, partition: int) -> None:
+        """Let the first of a partition's replicas lead."""
+        from kafka.protocol.admin import ElectLeadersRequest
+
+        wanted = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[partition])
+        request = ElectLeadersRequest(
+            election_type=0, topic_partitions=[wanted], timeout_ms=int(self._timeout * 1000), version=2
+        )
+        answer = self.call_any(request)
+        _check(f"election for {topic}-{partition}", answer.error_code)
+        for result in answer.replica_election_results[0].partition_result:
+            if result.error_code != _ELECTION_NOT_NEEDED:
+                _check(f"election for {topic}-{partition}", result.error_code)
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
         """High watermark and last stable offset of every partition, each asked of its leader."""

@@ -16,6 +16,13 @@ _API_VERSIONS_KEY = 18
 _MAX_FRAME = 100 * 1024 * 1024  # a broker's own limit for a request; a larger answer is not Kafka
 
 
+def error_name(code: int) -> str:
+    """The name of an error code as Kafka writes it; NONE for 0."""
+    from kafka.errors import for_code
+
+    return str(for_code(code).message) if code else "NONE"
+
+
 class KafkaAnswerError(OSError):
     """A broker answered with an error code; an OSError, so that waits take it for not yet."""
 

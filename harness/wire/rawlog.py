@@ -101,43 +101,49 @@ def fetch_batches(host: str, port: int, place: Place, start: int, end: int) -> I
                 return
 
 
+class Fetched(NamedTuple):
+    """What one broker handed out of a partition, with the bounds that it named."""
+
+    batches: list[Batch]
+    high_watermark: int
+    last_stable: int
+    aborted: list[tuple[int, int]]
+    """Producer id and first offset of each aborted transaction: what a reader has to leave out."""
+
+
+def fetch_committed(host: str, port: int, place: Place, offset: int) -> Fetched:
+    """Fetch once from any replica, as a read_committed consumer: nothing behind the last stable offset."""
+    with RawConnection(host, port, TIMEOUT_S) as connection:
+        found = _ask(connection, place, offset, isolation=1)
+    aborted = [(each.producer_id, each.first_offset) for each in found.aborted_transactions or []]
+    batches = list(batches_of(bytes(found.records or b"")))
+    return Fetched(batches, found.high_watermark, found.last_stable_offset, aborted)
+
+
 def _fetch(connection: RawConnection, place: Place, offset: int) -> bytes:
+    return bytes(_ask(connection, place, offset, isolation=0).records or b"")
+
+
+def _ask(connection: RawConnection, place: Place, offset: int, isolation: int) -> Any:
     from kafka.protocol.consumer import FetchRequest
 
     topic = FetchRequest.FetchTopic
+    wanted = topic.FetchPartition(
+        partition=place[1], current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1,
+        partition_max_bytes=FETCH_BYTES,
+    )  # fmt: skip
     request = FetchRequest(
-        replica_id=-1,
-        max_wait_ms=100,
-        min_bytes=1,
-        max_bytes=FETCH_BYTES,
-        isolation_level=0,
-        session_id=0,
-        session_epoch=-1,
-        topics=[
-            topic(
-                topic=place[0],
-                partitions=[
-                    topic.FetchPartition(
-                        partition=place[1],
-                        current_leader_epoch=-1,
-                        fetch_offset=offset,
-                        log_start_offset=-1,
-                        partition_max_bytes=FETCH_BYTES,
-                    )
-                ],
-            )
-        ],
-        forgotten_topics_data=[],
-        rack_id="",
-        version=11,
-    )
+        replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=isolation,
+        session_id=0, session_epoch=-1, topics=[topic(topic=place[0], partitions=[wanted])],
+        forgotten_topics_data=[], rack_id="", version=11,
+    )  # fmt: skip
     answer = connection.call(request)
     if answer.error_code:
         raise KafkaAnswerError(f"fetch of {place[0]}-{place[1]}", answer.error_code)
     partition = answer.responses[0].partitions[0]
     if partition.error_code:
         raise KafkaAnswerError(f"fetch of {place[0]}-{place[1]} at {offset}", partition.error_code)
-    return bytes(partition.records or b"")
+    return partition
 
 
 def leaders(bootstrap: str, topics: Iterable[str]) -> dict[Place, tuple[str, int]]:

@@ -28,13 +28,15 @@ class Written(NamedTuple):
     offset: int
 
 
-def encode_batch(producer_id: int, epoch: int, base_sequence: int, values: Sequence[bytes]) -> bytes:
+def encode_batch(
+    producer_id: int, epoch: int, base_sequence: int, values: Sequence[bytes], *, transactional: bool = False
+) -> bytes:
     """One batch of format 2, with whatever producer id, epoch and sequence it is to claim."""
     from kafka.record.default_records import DefaultRecordBatchBuilder
 
     builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=False, producer_id=producer_id, producer_epoch=epoch,
-        base_sequence=base_sequence, batch_size=1 << 20,
+        magic=2, compression_type=0, is_transactional=transactional, producer_id=producer_id,
+        producer_epoch=epoch, base_sequence=base_sequence, batch_size=1 << 20,
     )  # fmt: skip
     now = int(time.time() * 1000)
     for number, value in enumerate(values):
@@ -43,14 +45,16 @@ def encode_batch(producer_id: int, epoch: int, base_sequence: int, values: Seque
     return bytes(builder.build())
 
 
-def produce(address: Address, place: Place, batch: bytes, acks: int = -1) -> Written:
+def produce(
+    address: Address, place: Place, batch: bytes, acks: int = -1, transactional_id: str | None = None
+) -> Written:
     """Send one batch to the broker at this address and return what it says, also when it refuses."""
     from kafka.errors import for_code
     from kafka.protocol.producer import ProduceRequest
 
     topic = ProduceRequest.TopicProduceData
     request: Any = ProduceRequest(
-        transactional_id=None, acks=acks, timeout_ms=ACKS_TIMEOUT_MS,
+        transactional_id=transactional_id, acks=acks, timeout_ms=ACKS_TIMEOUT_MS,
         topic_data=[
             topic(
                 name=place[0],

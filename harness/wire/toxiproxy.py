@@ -72,14 +72,34 @@ class Toxiproxy:
         if self.proxy(proxy).enabled != enabled:
             raise ToxiproxyError(f"proxy {proxy} did not become {'open' if enabled else 'closed'}", _LOOK)
 
+    def add_proxy(self, name: str, listen: str, upstream: str) -> None:
+        """Add a proxy that listens at an address of Toxiproxy's own host."""
+        self._call(
+            "POST", "/proxies", {"name": name, "listen": listen, "upstream": upstream, "enabled": True}
+        )
+
+    def remove_proxy(self, name: str) -> None:
+        """Remove a proxy with its connections."""
+        self._call("DELETE", f"/proxies/{name}")
+
+    def set_upstream(self, proxy: str, upstream: str) -> None:
+        """Lead a proxy elsewhere; its connections are cut, and new ones go there."""
+        self._call("PATCH", f"/proxies/{proxy}", {"upstream": upstream})
+        if self.proxy(proxy).upstream != upstream:
+            raise ToxiproxyError(f"proxy {proxy} did not take {upstream} as its upstream", _LOOK)
+
     def add_toxic(
-        self, proxy: str, name: str, kind: str, stream: Stream, attributes: Mapping[str, int]
-    ) -> None:
-        """Add a toxic for every connection, and read it back: a misspelt attribute is taken as zero."""
+        self, proxy: str, name: str, kind: str, stream: Stream, attributes: Mapping[str, int],
+        *, toxicity: float = 1.0,
+    ) -> None:  # fmt: skip
+        """Add a toxic for every connection, or for a share of them, and read it back.
+
+        A misspelt attribute is taken as zero.
+        """
         wanted = dict(attributes)
         self._call(
             "POST", f"/proxies/{proxy}/toxics",
-            {"name": name, "type": kind, "stream": stream, "toxicity": 1.0, "attributes": wanted},
+            {"name": name, "type": kind, "stream": stream, "toxicity": toxicity, "attributes": wanted},
         )  # fmt: skip
         found = next((t for t in self.proxy(proxy).toxics if t.name == name), None)
         if found is None or any(found.attributes.get(k) != v for k, v in wanted.items()):

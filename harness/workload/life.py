@@ -90,13 +90,7 @@ class ProducerLife:
         self.renew_because = self.watch.doubt = ""
 
     def _create(self) -> None:
-        if self._producer is not None:
-            # What it still holds belongs to a transaction that is over: it must not be waited for.
-            self._producer.purge()
-            self.serve_quietly()
-            self._resent_before += self.watch.resent_ends
-            # Let go of, not closed: closing would abort with the old producer, and wait without a limit.
-            self._producer = None
+        self.let_go()
         self.watch = RequestWatch(self.identity)
         self._fatal = None
         config: dict[str, Any] = {
@@ -107,6 +101,16 @@ class ProducerLife:
             "stats_cb": self.watch.on_statistics,
         }
         self._producer = Producer(config)
+
+    def let_go(self) -> None:
+        """Forget the producer: not closed, because that would abort with it, and wait without a limit."""
+        if self._producer is None:
+            return
+        # What it still holds belongs to a transaction that is over: it must not be waited for.
+        self._producer.purge()
+        self.serve_quietly()
+        self._resent_before += self.watch.resent_ends
+        self._producer = None
 
     def _init(self) -> KafkaError | None:
         limit = self._stop.limit(ATTEMPT_LIMIT_S)

@@ -114,6 +114,16 @@ class Apart:
         self.abort()
 
 
+def output_of(
+    record: Given, encoder: LaneEncoder, seq: int, txn: tuple[int, str], *, processor: int, part: int = 0
+) -> bytes:
+    """The output of an input: its identity, and the checksum of its value; `txn` is number and outcome."""
+    assert record.identity is not None
+    identity = record.identity
+    origin = Origin(identity.producer, identity.lane, identity.seq, part, processor)
+    return encoder.output(seq, *txn, origin) + b"%08x" % zlib.crc32(record.value)
+
+
 class PipelineClient:
     """A worker: gathers input into a transaction, hands over its outputs and positions, ends it."""
 
@@ -187,13 +197,13 @@ class PipelineClient:
             self._positions[record.topic, record.partition] = record.offset + 1
             if record.identity is None:
                 continue  # somebody else's: passed over, and owed nothing
-            identity = record.identity
-            check = b"%08x" % zlib.crc32(record.value)
             for part in range(spec.outputs):
-                lane = (identity.seq + part) % spec.partitions
-                origin = Origin(identity.producer, identity.lane, identity.seq, part, spec.number)
+                lane = (record.identity.seq + part) % spec.partitions
                 seq = outputs.next_of(lane) + len(lanes[lane])
-                lanes[lane].append(self._encoders[lane].output(seq, outputs.txn, outcome, origin) + check)
+                txn = (outputs.txn, outcome)
+                lanes[lane].append(
+                    output_of(record, self._encoders[lane], seq, txn, processor=spec.number, part=part)
+                )
         for lane, values in lanes.items():
             outputs.send(lane, values)
 

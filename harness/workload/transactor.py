@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 
-from confluent_kafka import KafkaError, KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from harness.history import HistoryWriter, Position
 from harness.workload import fence
@@ -53,6 +53,7 @@ class Transactor:
         self.settle = self._life.settle
         self.serve = self._life.serve
         self.close = self._life.close
+        self.let_go = self._life.let_go
         self._lanes = Lanes(spec.partitions)
         self._began = 0.0
         self._began_ms = 0
@@ -64,6 +65,16 @@ class Transactor:
             transactional_id=self._id,
             timeout_ms=spec.transaction_timeout_ms,
         )
+
+    @property
+    def producer(self) -> Producer:
+        """The client library's producer as it is now."""
+        return self._life.live
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Producer id and epoch as the statistics last told them."""
+        return self._life.identity.seen
 
     def begin(self) -> None:
         """Begin a transaction, with a new producer where one is due."""
@@ -142,7 +153,7 @@ class Transactor:
     def commit(self) -> Ended:
         """Commit, or abort where the client library demands it."""
         try:
-            self._flush()
+            self.flush()
         except BrokenTransactionError as broken:
             return self.give_up(broken.error)
         return self._count(self._end("commit", self._life.live.commit_transaction))
@@ -150,7 +161,7 @@ class Transactor:
     def abort(self) -> Ended:
         """Abort; what is in flight is waited for first, because librdkafka fails fatally without."""
         try:
-            self._flush()
+            self.flush()
         except BrokenTransactionError as broken:
             return self.give_up(broken.error)
         return self._count(self._end("abort", self._life.live.abort_transaction))
@@ -161,7 +172,8 @@ class Transactor:
             return self._count(self._end("abort", self._life.live.abort_transaction))
         return self._count(self._leave(error))
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Wait until everything that was handed over is delivered."""
         try:
             left = self._life.live.flush(self._stop.limit(END_LIMIT_S))
         except KafkaException as exception:

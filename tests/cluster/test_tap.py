@@ -35,7 +35,7 @@ from harness.tap.logsteps import collect, read
 from harness.tap.steps import Wanted
 from harness.waits import wait_until
 from harness.wire.protocol import RawConnection, answers
-from tests.tapped import logged
+from tests.framelog import logged
 
 pytestmark = pytest.mark.cluster
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.checker.model import Pipeline
+from harness.checker.model import Expect, Pipeline
 from harness.cluster.cluster import Cluster
 from harness.faults import Fault, Jitter, Kill, LoseResponse, Sever, Zombie, inject
 from harness.history import Close, HistoryFile, Info, Ok
 from harness.waits import wait_until
 from harness.workload.spec import IdempotentSpec, ReaderSpec
-from tests.cluster.test_workload_rig import Rig, operations, text
+from tests.rig import Rig, operations, text
 
 pytestmark = pytest.mark.cluster
 
@@ -51,7 +51,7 @@ def test_all_clients_together_are_valid_through_faults(rig: Rig, cluster: Cluste
     rig.caught_up(source, group)
     assert [client.stop() for client in (*workers, reader)] == [0, 0, 0]
 
-    judged = rig.judge(pipeline=Pipeline(group=group, inputs=[source]))
+    judged = rig.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
     compared = {result.property: result.compared for result in judged.results}
     assert min(compared["pipeline"], compared["atomicity"], compared["offsets"]) > 0

@@ -7,15 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from harness.checker.model import Pipeline
+from harness.checker.model import Expect, Pipeline
 from harness.checker.verdict import Judgement
 from harness.cluster.cluster import Cluster
-from harness.faults import LoseResponse, Zombie, inject
-from harness.history import Info
+from harness.faults import LoseResponse, inject
 from harness.waits import wait_until
-from harness.workload.process import ClientProcess
 from harness.workload.spec import IdempotentSpec, ReaderSpec
-from tests.cluster.test_workload_rig import Rig, operations, text
+from tests.rig import Rig, operations, text
 
 pytestmark = pytest.mark.cluster
 
@@ -92,39 +90,5 @@ def test_without_transactions_a_kill_makes_outputs_twice(rig: Rig, cluster: Clus
     rig.caught_up(source, group)
     assert second.stop() == 0
 
-    judged = rig.judge(pipeline=Pipeline(group=group, inputs=[source]))
+    judged = rig.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
     assert "processed_twice" in judged.names(), text(judged)
-
-
-def between_output_and_offsets(client: ClientProcess) -> bool:
-    return len(operations(client, "begin")) > 0 and operations(client, "send_offsets") == []
-
-
-@pytest.mark.parametrize("given", [True, False], ids=["given", "not given"])
-def test_a_frozen_worker_is_refused_by_its_group_metadata(rig: Rig, cluster: Cluster, given: bool) -> None:
-    source, sink = filled(rig), rig.topic("sink")
-    group = f"{rig.name}-g"
-    frozen = rig.pipeline(
-        source, sink, group_metadata=given, work=3.0, linger=0.1, abort_share=0.0,
-        transaction_timeout_ms=120_000,
-    )  # fmt: skip
-    wait_until(lambda: between_output_and_offsets(frozen), 60, "a transaction whose outputs are sent")
-    with inject(cluster, Zombie(frozen.pid, frozen.mark), "all"):
-        assert operations(frozen, "send_offsets") == []
-        successor = rig.pipeline(source, sink, group_metadata=given, abort_share=0.0)
-        rig.caught_up(source, group)
-    if given:
-        wait_until(lambda: frozen.progress().aborted > 0, 60, "the frozen worker to abort")
-    else:
-        rig.committed(frozen)
-    assert [successor.stop(), frozen.stop()] == [0, 0]
-
-    judged = rig.judge(pipeline=Pipeline(group=group, inputs=[source]))
-    if given:
-        refused = [
-            o.error.name for o in operations(frozen, "send_offsets") if isinstance(o, Info) and o.error
-        ]
-        assert set(refused) & {"ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID"}, frozen.log()
-        assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
-    else:
-        assert "processed_twice" in judged.names(), text(judged)

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from harness.checker.model import Evidence, Example, Expect
+from harness.checker.model import Evidence, Expect
 from harness.checker.verdict import Judgement, judge
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
@@ -87,19 +87,6 @@ class Bench:
             client.kill()
         for actor in self._actors:
             actor.close()
-
-
-def said_of(judged: Judgement, anomaly: str) -> list[str]:
-    """What the verdict says of each example of an anomaly."""
-    examples: list[Example] = [
-        e for r in judged.results for a in r.anomalies if a.name == anomaly for e in a.examples
-    ]
-    return [example.what for example in examples]
-
-
-def values_of(log: list[Batch]) -> list[bytes | None]:
-    """The records of a log, in order."""
-    return [value for batch in log for _, value in batch.values]
 
 
 class Raw:

@@ -1,92 +1,14 @@
-"""What these cases share: topics of their own, producers that act when told, the frames, the evidence."""
+"""What these cases share: producers that act when told, and the judge of what they did."""
 
 from __future__ import annotations
 
-import itertools
-import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.tap import lines
-from harness.tap.client import ensure_tap
-from harness.testing import FAILED
 from tests.idempotent.bench import Bench
-from tests.tapped import logged
-
-EVIDENCE = pytest.StashKey[list[str]]()
-_numbers = itertools.count(1)
-
-Evidence = Callable[..., None]
-
-
-REPEATS = 20
-RESULTS = "soak.jsonl"
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What depends on timing is repeated in a soak; an outcome that comes once in twenty is an outcome."""
-    if metafunc.definition.get_closest_marker("timing") and metafunc.config.getoption("soak"):
-        metafunc.fixturenames.append("repeat")
-        metafunc.parametrize("repeat", range(1, REPEATS + 1))
-
-
-@pytest.fixture(autouse=True)
-def _result(request: pytest.FixtureRequest, cluster: Cluster) -> Iterator[None]:
-    """In a soak, what became of each repeat, red ones too: a line in soak.jsonl beside the cluster."""
-    yield
-    if request.config.getoption("soak") and request.node.get_closest_marker("timing"):
-        outcome = "failed" if request.node.stash.get(FAILED, False) else "passed"
-        line = {"at": time.strftime("%Y-%m-%dT%H:%M:%S"), "case": request.node.name, "outcome": outcome}
-        with (cluster.state.path / RESULTS).open("a") as file:
-            file.write(json.dumps(line) + "\n")
-
-
-@pytest.fixture
-def evidence(request: pytest.FixtureRequest, cluster: Cluster) -> Evidence:
-    """Note what a case has seen: a line at the session's end, and in evidence.jsonl beside the cluster."""
-
-    def note(**facts: object) -> None:
-        line = json.dumps({"case": request.node.name} | facts, default=str)
-        request.config.stash.setdefault(EVIDENCE, []).append(line)
-        with (cluster.state.path / "evidence.jsonl").open("a") as file:
-            file.write(line + "\n")
-
-    return note
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    noted = terminalreporter.config.stash.get(EVIDENCE, [])
-    if noted:
-        terminalreporter.section("evidence of the idempotent cases")
-    for line in noted:
-        terminalreporter.line(line[:900])
-
-
-@pytest.fixture
-def make_topic(cluster: Cluster) -> Iterator[Callable[..., str]]:
-    """Topics with the placement that a case asks for, removed when it ends."""
-    made: list[str] = []
-
-    def make(placement: list[list[int]] | int = 1, **settings: str) -> str:
-        name = f"idem{next(_numbers)}"
-        given = {key.replace("_", "."): value for key, value in settings.items()}
-        cluster.create_topic(name, placement, given)
-        made.append(name)
-        return name
-
-    yield make
-    cluster.admin.delete_topics(made)
-
-
-@pytest.fixture
-def topic(make_topic: Callable[..., str]) -> str:
-    """Three partitions, the i-th led by broker i + 1, with all three replicas."""
-    return make_topic(3)
 
 
 @pytest.fixture
@@ -95,10 +17,3 @@ def bench(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Bench]:
     made = Bench(cluster, topic, tmp_path)
     yield made
     made.end()
-
-
-@pytest.fixture
-def frames(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[], list[lines.Line]]]:
-    """What passed the tap during one case."""
-    with logged(ensure_tap(cluster), tmp_path) as read:
-        yield read

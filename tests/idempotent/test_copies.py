@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from harness.cluster.cluster import Cluster
 from harness.faults import LoseResponseFrame, Zombie, expect, inject
 from harness.flows.evidence import Sent, answers_to, sent_batches
-from harness.tap import lines
 from harness.waits import wait_until
 from harness.workload.process import ClientProcess
-from tests.idempotent.bench import Bench, said_of, values_of
-from tests.idempotent.conftest import Evidence
+from tests.idempotent.bench import Bench
+from tests.rig import said_of, values_of
+from tests.tapped import Evidence, Frames
 
 pytestmark = pytest.mark.cluster
-
-Frames = Callable[[], list[lines.Line]]
 
 
 def sent(frames: Frames, bench: Bench, name: str) -> list[Sent]:

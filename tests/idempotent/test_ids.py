@@ -14,8 +14,9 @@ from harness.record import LaneEncoder
 from harness.waits import wait_until
 from harness.wire.brokers import change_settings, remembered, setting
 from harness.wire.rawproduce import encode_batch, new_producer_ids, produce
-from tests.idempotent.bench import RUN, Bench, Raw, said_of
-from tests.idempotent.conftest import Evidence
+from tests.idempotent.bench import RUN, Bench, Raw
+from tests.rig import said_of
+from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -11,14 +9,12 @@ from harness.cluster.cluster import Cluster
 from harness.faults import CutAfterFrame, Jitter, Kill, LoseResponseFrame, expect, inject
 from harness.flows.actor import Actor, told
 from harness.flows.evidence import answers_to, leader_log, producer_ids, sent_batches
-from harness.tap import lines
 from harness.waits import wait_until
 from tests.idempotent.bench import Bench, Raw
-from tests.idempotent.conftest import Evidence
+from tests.tapped import Evidence, Frames
 
 pytestmark = pytest.mark.cluster
 
-Frames = Callable[[], list[lines.Line]]
 IN_FLIGHT = 5
 # A batch for each record, all of them on their way before the first answer has come back.
 ONE_EACH = {"batch_num_messages": 1, "linger_ms": 0}

@@ -17,7 +17,8 @@ from harness.wire.brokers import delete_records, remembered
 from harness.wire.observer import freeze
 from harness.wire.rawproduce import Written, encode_batch, new_producer_ids, produce
 from tests.idempotent.bench import Bench, Raw
-from tests.idempotent.conftest import Evidence
+from tests.outages import brought_back
+from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
 
@@ -81,12 +82,7 @@ def test_all_brokers_are_killed_and_come_back_in_some_order(
     wait_until(lambda: client.progress().acknowledged > 500, 30, "records in flight")
     with inject(cluster, Kill(), "all"):
         acknowledged = client.progress().acknowledged
-        led = {}
-        for broker in order:
-            cluster.node(broker).start()
-            led[broker] = wait_until(
-                lambda b=broker: seen_by(cluster, b, bench.topic), 60, f"broker {broker} to be back"
-            )  # type: ignore[misc]
+        led = {broker: brought_back(cluster, broker, bench.topic) for broker in order}
     wait_until(lambda: client.progress().acknowledged > acknowledged + 500, 60, "the producer to go on")
     assert client.stop() == 0
 
@@ -96,12 +92,6 @@ def test_all_brokers_are_killed_and_come_back_in_some_order(
     assert all(answer.code == 0 and answer.offset == offset for answer, offset in recognised)
     assert judged.names() == []
     assert judged.verdict == "valid"
-
-
-def seen_by(cluster: Cluster, broker: int, topic: str) -> list[tuple[int, tuple[int, ...]]]:
-    """Leader and ISR of each partition once this broker has registered, as it sees them itself."""
-    view = cluster.admin.metadata([topic], broker=broker)
-    return [(p.leader, p.isr) for p in view.partitions] if broker in view.brokers else []
 
 
 def resend_last_batches(cluster: Cluster, bench: Bench) -> list[tuple[Written, int]]:

@@ -8,7 +8,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
 from harness.wire.rawproduce import MOST_SEQUENCE, Written, new_producer_ids
 from tests.idempotent.bench import Raw
-from tests.idempotent.conftest import Evidence
+from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
 

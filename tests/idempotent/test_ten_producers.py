@@ -13,7 +13,7 @@ from harness.history import HistoryFile, Info
 from harness.plan import draw
 from harness.run import Outcome, Run
 from harness.scenario import find, load
-from tests.idempotent.conftest import Evidence
+from tests.tapped import Evidence
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 

@@ -13,7 +13,7 @@ from harness.flows.document import document
 from harness.flows.frame import FLOWS, flow_of
 from harness.ledger import Ledger
 from harness.narrative import FILE, FlowStep
-from harness.scenario import find, load
+from harness.scenario import load, shipped
 from harness.store import RunDirectory, RunInfo
 from harness.wire.rawlog import Batch, cause_of
 
@@ -51,9 +51,9 @@ def test_a_step_that_observed_nothing_is_unknown() -> None:
 
 @pytest.mark.parametrize("name", FLOWS)
 def test_a_scenario_can_name_each_flow(name: str) -> None:
-    loaded = load(find(f"{name}-flow"))
-    assert loaded.flow is not None
-    assert loaded.written_topics == [loaded.flow.topic]
+    flows = [scenario.flow for scenario in map(load, shipped()) if scenario.flow is not None]
+    named = [flow for flow in flows if flow.steps == name]
+    assert named
     assert len(flow_of(name).TITLES) > 0
 
 
@@ -64,6 +64,7 @@ def test_a_scenario_can_name_each_flow(name: str) -> None:
         ('steps = "idempotent"\n[[workload]]\nkind = "idempotent"', "a flow has its own"),
         ('steps = "idempotent"\n[[fault]]\nfault = "kill"\ntarget = "one"', "a flow has its own"),
         ('steps = "idempotent"\nbatch = 3', "there is no such key"),
+        ('steps = "transactional"\nsource = "payments"', "name both"),
     ],
 )
 def test_a_wrong_flow_is_told_with_its_line(tmp_path: Path, changed: str, said: str) -> None:

@@ -60,24 +60,44 @@ class Tap:
         self.rules.discard(rule)
 
 
+class Brokers:
+    """The level of a feature, and a partition that was moved."""
+
+    def __init__(self) -> None:
+        self.level = 1
+        self.placed: tuple[int, ...] = (1,)
+
+    def levels(self, *_: object) -> dict[str, int]:
+        return {"transaction.version": self.level}
+
+    def change(self, _: object, feature: str, *, now: int, level: int) -> None:
+        assert (feature, now) == ("transaction.version", self.level)
+        self.level = level
+
+
 class Broken:
     """A cluster with one of every fault."""
 
     def __init__(self, server: StandIn) -> None:
         self.server = server
         self.toxiproxy = Toxiproxy("127.0.0.1", server.port)
+        self.upstream = self.toxiproxy.proxy("tapped-1").upstream
         self.nodes = {"kafka-1": Node("exited"), "kafka-2": Node("paused"), "toxiproxy": Node("running")}
         self.links = Links()
         self.tap = Tap()
+        self.admin = Brokers()
+
+    def reassign(self, _: str, placement: dict[int, list[int]]) -> None:
+        self.admin.placed = tuple(placement[0])
 
     def node(self, name: str) -> Node:
         return self.nodes[name]
 
     def seen(self) -> object:
         """All that a fault could have changed."""
-        proxies = {p.name: (p.enabled, len(p.toxics)) for p in self.toxiproxy.proxies()}
+        proxies = {p.name: (p.enabled, p.upstream, len(p.toxics)) for p in self.toxiproxy.proxies()}
         conditions = {name: node.condition for name, node in self.nodes.items()}
-        return proxies, conditions, self.links.cuts, self.tap.rules
+        return proxies, conditions, self.links.cuts, self.tap.rules, self.admin.level, self.admin.placed
 
 
 @pytest.fixture
@@ -85,8 +105,12 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
     server = StandIn()
     found = Broken(server)
     monkeypatch.setattr(undoing, "ensure_tap", lambda _: found.tap)
+    monkeypatch.setattr(undoing, "features", found.admin)
     server.toxic("proxied-1", "late", latency=1000)
     server.proxies["tapped-1"]["enabled"] = False
+    found.toxiproxy.add_proxy("tapped-1-inner", "127.0.0.1:1", found.toxiproxy.proxy("tapped-1").upstream)
+    server.toxic("tapped-1-inner", "late", latency=3000)
+    found.toxiproxy.set_upstream("tapped-1", "127.0.0.1:1")
     yield found
     server.close()
 
@@ -112,6 +136,9 @@ STEPS: dict[str, Step] = {
     "resume_node": {"node": "kafka-2"},
     "uncut": {"node": "kafka-1"},
     "disarm_frame": {"rule": "late"},
+    "straighten": {"proxy": "tapped-1"},
+    "set_feature": {"feature": "transaction.version", "level": 2},
+    "place": {"topic": "__transaction_state", "partition": 0, "replicas": [1, 2, 3]},
 }
 
 
@@ -140,10 +167,12 @@ def test_all_of_them_heal_everything_and_again_nothing(broken: Broken) -> None:
     for _ in range(2):
         carry_out(broken, *steps)
         assert broken.seen() == (
-            {"proxied-1": (True, 0), "tapped-1": (True, 0)},
+            {"proxied-1": (True, broken.upstream, 0), "tapped-1": (True, broken.upstream, 0)},
             {"kafka-1": "running", "kafka-2": "running", "toxiproxy": "running"},
             {},
             set(),
+            2,
+            (1, 2, 3),
         )
     assert broken.nodes["kafka-1"].started == 1
 

@@ -49,8 +49,14 @@ class StandIn:
         if path == "/version":
             return 200, {"version": "2.12.0"}
         match path.strip("/").split("/"):
+            case ["proxies"] if method == "POST":
+                self.proxies[body["name"]] = {**body, "toxics": []}
+                return 201, self.proxies[body["name"]]
             case ["proxies"]:
                 return 200, self.proxies
+            case ["proxies", name] if name in self.proxies and method == "DELETE":
+                del self.proxies[name]
+                return 204, None
             case ["proxies", name, *rest] if name in self.proxies:
                 return self._handle_proxy(self.proxies[name], method, rest, body)
             case _:

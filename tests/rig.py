@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.checker.model import Evidence, Expect, Pipeline
+from harness.checker.model import Evidence, Example, Expect
 from harness.checker.reads import observation_of, reads_of
 from harness.checker.verdict import Judgement, judge
 from harness.cluster.cluster import Cluster
 from harness.history import HistoryFile, HistoryWriter, Info, Invoke, Ok, history_files
 from harness.ledger import fold
+from harness.observation import Observation
 from harness.waits import wait_until
 from harness.wire.observer import group_positions, observe_topics
+from harness.wire.rawlog import Batch
 from harness.workload.process import ClientProcess
 from harness.workload.spec import BaseSpec, PipelineSpec, TransactionalSpec
 
@@ -33,9 +36,10 @@ class Rig:
         self.topics: list[str] = []
         (folder / "history").mkdir()
 
-    def topic(self, name: str, partitions: int = 3) -> str:
+    def topic(self, name: str, placement: list[list[int]] | int = 3, **settings: str) -> str:
         full = f"{self.name}-{name}"
-        self.cluster.create_topic(full, partitions)
+        given = {key.replace("_", "."): value for key, value in settings.items()}
+        self.cluster.create_topic(full, placement, given)
         self.topics.append(full)
         return full
 
@@ -88,11 +92,14 @@ class Rig:
 
         wait_until(there, 60, f"group {group} to have processed {source}", every=0.5)
 
-    def judge(self, *topics: str, pipeline: Pipeline | None = None) -> Judgement:
+    def judge(
+        self, *topics: str, expect: Expect | None = None, beside: Sequence[Observation] = ()
+    ) -> Judgement:
         """Read everything back and compare it with the histories."""
         bootstrap = self.cluster.bootstrap("DIRECT")
-        observations = [observe_topics(bootstrap, topics or self.topics, RUN)]
-        if pipeline is not None:
+        observations = [observe_topics(bootstrap, topics or self.topics, RUN), *beside]
+        expect = expect or Expect()
+        if (pipeline := expect.pipeline) is not None:
             positions = group_positions(bootstrap, pipeline.group)
             name = f"observer-{next(_numbers)}"
             path = self.folder / "history" / f"{name}.jsonl"
@@ -106,7 +113,7 @@ class Rig:
             )
         ledger = fold(history_files(self.folder / "history"))
         observations += [observation_of(reads) for reads in reads_of(ledger)]
-        return judge(Evidence(ledger, observations, Expect(pipeline=pipeline)))
+        return judge(Evidence(ledger, observations, expect))
 
     def end(self) -> None:
         for client in self.clients:
@@ -124,3 +131,16 @@ def operations(client: ClientProcess, f: str) -> list[Invoke | Ok | Info]:
 def text(judgement: Judgement) -> str:
     """The judgement for a failed assertion."""
     return judgement.encode().decode()
+
+
+def said_of(judged: Judgement, anomaly: str) -> list[str]:
+    """What the verdict says of each example of an anomaly."""
+    examples: list[Example] = [
+        e for r in judged.results for a in r.anomalies if a.name == anomaly for e in a.examples
+    ]
+    return [example.what for example in examples]
+
+
+def values_of(log: list[Batch]) -> list[bytes | None]:
+    """The records of a log, in order."""
+    return [value for batch in log for _, value in batch.values]

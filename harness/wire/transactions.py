@@ -1,0 +1,254 @@
+"""The transactional protocol by hand: each request as it is told, its answer as a code, nothing retried.
+
+A client library sends what its own state allows; a zombie, a hang and a used-up epoch need requests that no
+client would send. The versions are those of librdkafka unless a function says otherwise.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from harness.waits import wait_until
+from harness.wire.admin import Admin
+from harness.wire.protocol import KafkaAnswerError
+from harness.wire.rawproduce import Place
+
+OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
+NO_OFFSET: Final = -1
+WAIT_S: Final = 15.0
+_LOADING: Final = 14
+"""COORDINATOR_LOAD_IN_PROGRESS, which a coordinator also says while it waits for a block of producer ids."""
+
+
+class Identity(NamedTuple):
+    """What a producer signs its requests with."""
+
+    transactional_id: str
+    producer_id: int
+    epoch: int
+
+
+class Initialised(NamedTuple):
+    """A coordinator's answer to an InitProducerId: Kafka's error code, and who the producer is now."""
+
+    code: int
+    producer_id: int
+    epoch: int
+
+
+class Member(NamedTuple):
+    """The consumer in whose name offsets are added."""
+
+    generation: int
+    member_id: str
+
+
+NOBODY: Final = Member(-1, "")
+"""Without a member the group checks nobody."""
+
+
+def initialise(
+    admin: Admin, transactional_id: str, timeout_ms: int = 10_000, *, producer_id: int = -1, epoch: int = -1
+) -> Initialised:
+    """Take a transactional id, or, with an identity, keep it with a higher epoch."""
+    request = _init_request(transactional_id, timeout_ms, producer_id, epoch)
+    return _initialised(admin.call(admin.coordinator("transaction", transactional_id), request))
+
+
+def initialise_often(admin: Admin, transactional_id: str, times: int) -> list[Initialised]:
+    """Take a transactional id again and again, over one connection."""
+    with admin.connect(admin.coordinator("transaction", transactional_id)) as connection:
+
+        def ask() -> Initialised:
+            answer = _initialised(connection.call(_init_request(transactional_id, 10_000, -1, -1)))
+            if answer.code == _LOADING:
+                raise KafkaAnswerError(f"init of {transactional_id}", answer.code)
+            return answer
+
+        return [wait_until(ask, WAIT_S, f"a new epoch of {transactional_id}") for _ in range(times)]
+
+
+def _init_request(transactional_id: str, timeout_ms: int, producer_id: int, epoch: int) -> Any:
+    from kafka.protocol.producer import InitProducerIdRequest
+
+    return InitProducerIdRequest(
+        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, producer_id=producer_id,
+        producer_epoch=epoch, version=4,
+    )  # fmt: skip
+
+
+def _initialised(answer: Any) -> Initialised:
+    return Initialised(int(answer.error_code), int(answer.producer_id), int(answer.producer_epoch))
+
+
+def add_partitions(admin: Admin, who: Identity, places: Iterable[Place]) -> int:
+    """Add partitions to the transaction; the first code that is not 0."""
+    from kafka.protocol.producer import AddPartitionsToTxnRequest
+
+    topics: dict[str, list[int]] = {}
+    for topic, partition in places:
+        topics.setdefault(topic, []).append(partition)
+    added = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    request = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id=who.transactional_id, v3_and_below_producer_id=who.producer_id,
+        v3_and_below_producer_epoch=who.epoch,
+        v3_and_below_topics=[added(name=name, partitions=numbers) for name, numbers in topics.items()],
+        version=0,
+    )  # fmt: skip
+    answer = _coordinator(admin, who, request)
+    codes = [
+        p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition
+    ]
+    return next((int(code) for code in codes if code), 0)
+
+
+def add_offsets(admin: Admin, who: Identity, group: str) -> int:
+    """Add a group's offsets partition to the transaction."""
+    from kafka.protocol.producer import AddOffsetsToTxnRequest
+
+    request = AddOffsetsToTxnRequest(
+        transactional_id=who.transactional_id, producer_id=who.producer_id, producer_epoch=who.epoch,
+        group_id=group, version=0,
+    )  # fmt: skip
+    return int(_coordinator(admin, who, request).error_code)
+
+
+def commit_offsets(
+    admin: Admin, who: Identity, group: str, positions: Mapping[Place, int], member: Member = NOBODY
+) -> int:
+    """Hand a group's next positions to its coordinator, within the transaction."""
+    from kafka.protocol.producer import TxnOffsetCommitRequest
+
+    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
+    place = topic.TxnOffsetCommitRequestPartition
+    request = TxnOffsetCommitRequest(
+        transactional_id=who.transactional_id, group_id=group, producer_id=who.producer_id,
+        producer_epoch=who.epoch, generation_id=member.generation, member_id=member.member_id,
+        group_instance_id=None,
+        topics=[
+            topic(
+                name=name,
+                partitions=[
+                    place(
+                        partition_index=number, committed_offset=offset, committed_leader_epoch=-1,
+                        committed_metadata=None,
+                    )
+                ],
+            )
+            for (name, number), offset in positions.items()
+        ],
+        version=3,
+    )  # fmt: skip
+    answer = admin.call(admin.coordinator("group", group), request)
+    return next((int(p.error_code) for t in answer.topics for p in t.partitions if p.error_code), 0)
+
+
+def end(admin: Admin, who: Identity, *, commit: bool) -> int:
+    """Commit or abort."""
+    from kafka.protocol.producer import EndTxnRequest
+
+    request = EndTxnRequest(
+        transactional_id=who.transactional_id, producer_id=who.producer_id, producer_epoch=who.epoch,
+        committed=commit, version=1,
+    )  # fmt: skip
+    return int(_coordinator(admin, who, request).error_code)
+
+
+def write_abort_marker(
+    admin: Admin, place: Place, producer_id: int, epoch: int, coordinator_epoch: int
+) -> int:
+    """What an operator does to a hanging transaction: an abort marker on one partition, past the coordinator.
+
+    The partition takes it only with at least the coordinator epoch that it has seen last.
+    """
+    from kafka.protocol.producer import WriteTxnMarkersRequest
+
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    request = WriteTxnMarkersRequest(
+        markers=[
+            marker(
+                producer_id=producer_id, producer_epoch=epoch, transaction_result=False,
+                topics=[marker.WritableTxnMarkerTopic(name=place[0], partition_indexes=[place[1]])],
+                coordinator_epoch=coordinator_epoch,
+            )
+        ],
+        version=1,
+    )  # fmt: skip
+    answer = admin.call(admin.partition(*place).leader, request)
+    return int(answer.markers[0].topics[0].partitions[0].error_code)
+
+
+class Open(NamedTuple):
+    """A transaction that holds back the last stable offset of a partition."""
+
+    place: Place
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    since: int
+    """The offset from which on read_committed readers wait."""
+    idle_s: float
+    """Since its last batch there."""
+    transactional_id: str | None
+    """Whose it is, as a coordinator knows it; None is a hang: nobody will ever end it."""
+
+
+def open_transactions(admin: Admin, topics: Sequence[str]) -> list[Open]:
+    """Every transaction that is open in the logs of these topics, and whether a coordinator knows of it.
+
+    Kafka's own search for hanging transactions waits for them to grow old; here the two sides are compared.
+    """
+    found = _open(admin, topics)
+    owners = _owners(admin) if found else {}
+    found = [each._replace(transactional_id=owners.get(each.producer_id)) for each in found]
+    if all(each.transactional_id for each in found):
+        return found
+    # One that ended between the two questions has its markers by now, and is no hang.
+    still = {(each.place, each.producer_id, each.since) for each in _open(admin, topics)}
+    return [
+        each for each in found if each.transactional_id or (each.place, each.producer_id, each.since) in still
+    ]
+
+
+def _open(admin: Admin, topics: Sequence[str]) -> list[Open]:
+    from kafka.protocol.admin import DescribeProducersRequest
+
+    topic = DescribeProducersRequest.TopicRequest
+    found = []
+    for info in admin.metadata(topics).partitions:
+        request = DescribeProducersRequest(
+            topics=[topic(name=info.topic, partition_indexes=[info.partition])], version=0
+        )
+        answer = admin.call(info.leader, request).topics[0].partitions[0]
+        if answer.error_code:
+            raise KafkaAnswerError(f"producers of {info.topic}-{info.partition}", answer.error_code)
+        now = time.time()
+        found += [
+            Open(
+                (info.topic, info.partition), each.producer_id, each.producer_epoch, each.coordinator_epoch,
+                each.current_txn_start_offset, now - each.last_timestamp / 1000, None,
+            )
+            for each in answer.active_producers
+            if each.current_txn_start_offset != NO_OFFSET
+        ]  # fmt: skip
+    return found
+
+
+def _owners(admin: Admin) -> dict[int, str]:
+    """The transactional id of every producer id that has a transaction which is not over."""
+    from kafka.protocol.admin import ListTransactionsRequest
+
+    owners: dict[int, str] = {}
+    for broker in admin.metadata().brokers:
+        request = ListTransactionsRequest(state_filters=list(OPEN_STATES), producer_id_filters=[], version=0)
+        answer = admin.call(broker, request)
+        if answer.error_code:
+            raise KafkaAnswerError(f"transactions of broker {broker}", answer.error_code)
+        owners |= {t.producer_id: t.transactional_id for t in answer.transaction_states}
+    return owners
+
+
+def _coordinator(admin: Admin, who: Identity, request: Any) -> Any:
+    return admin.call(admin.coordinator("transaction", who.transactional_id), request)
