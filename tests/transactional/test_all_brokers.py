@@ -1,0 +1,117 @@
+"""All brokers are killed in the middle of transactions: what was decided is finished, what was not aborts."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from harness.checker.model import Evidence as Judged
+from harness.checker.model import Expect
+from harness.checker.verdict import judge
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BROKER_IDS
+from harness.faults import Kill, inject
+from harness.flows.txn_evidence import markers
+from harness.history import HistoryWriter, history_files
+from harness.ledger import fold
+from harness.tap.logsteps import TRANSACTION_TOPIC
+from harness.waits import wait_until
+from tests.outages import brought_back
+from tests.rig import RUN, text
+from tests.tapped import Evidence
+from tests.transactional.bench import Bench
+from tests.transactional.told import OK
+from tests.transactional.under_faults import (
+    DONE,
+    Laps,
+    decided_by,
+    decisions,
+    lead,
+    opened,
+    visible,
+    wait_decisions,
+    wake,
+)
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timing]
+
+ORDERS = list(itertools.permutations(BROKER_IDS))
+TIMEOUT_MS = 6_000
+LIMIT_S = 60.0
+STALL_MS = 5_000
+
+
+@pytest.mark.parametrize(
+    "order",
+    [ORDERS[0], ORDERS[-1], *(pytest.param(o, marks=pytest.mark.soak) for o in ORDERS[1:-1])],
+    ids=lambda order: "".join(map(str, order)),
+)
+def test_all_brokers_are_killed_in_transactions(
+    cluster: Cluster, bench: Bench, evidence: Evidence, order: Sequence[int]
+) -> None:
+    """One is decided and lacks a marker, one is left alone, one has a client that waits for its commit."""
+    topic, since = bench.topic("t", [[1, 2, 3], [2, 3, 1]]), time.time_ns()
+    names = {kind: f"{bench.name}-{kind}" for kind in ("decided", "left", "waiting")}
+    faults = bench.folder / "history" / "faults.jsonl"
+    with (
+        HistoryWriter(faults, run=RUN, client="faults", role="faults") as journal,
+        decided_by(cluster, names["decided"], [3, 2]),
+        ThreadPoolExecutor(1) as pool,
+    ):
+        for kind in ("left", "waiting"):
+            lead(cluster, TRANSACTION_TOPIC, names[kind], 2)
+        decided = opened(bench, topic, {0: 3, 1: 2}, transactional_id=names["decided"])
+        opened(bench, topic, {0: 4}, transactional_id=names["left"], transaction_timeout_ms=TIMEOUT_MS)
+        waits = opened(bench, topic, {1: 5}, transactional_id=names["waiting"], transaction_timeout_ms=60_000)
+        pid = bench.known(names["decided"]).producer_id
+        # Its leader is gone and not yet missed: the marker for partition 0 has nobody to go to.
+        kills = [inject(cluster, Kill(), "kafka-1", journal=journal).start()]
+        try:
+            ended = decided.commit()
+            at_kill = decisions(cluster, names["decided"], since)
+            kills += [inject(cluster, Kill(), f"kafka-{b}", journal=journal).start() for b in (3, 2)]
+            lap = Laps()
+            waiting = pool.submit(waits.commit, LIMIT_S)
+            led = {}
+            for broker in order:
+                led[broker] = brought_back(cluster, broker, topic)
+                lap(f"broker {broker}")
+        finally:
+            for kill in kills:
+                kill.heal()
+        lap("all serve")
+        waited, took = waiting.result(LIMIT_S), lap("the commit that waited")
+        wake(cluster, bench, topic, names["decided"])
+        finished = wait_decisions(cluster, names["decided"], since, DONE)
+        aborted = wait_decisions(cluster, names["left"], since, ["PrepareAbort", "CompleteAbort"])
+        following = decided.whole({0: 1, 1: 1})
+        wait_until(lambda: stable(cluster, topic), 20, "the last stable offsets to reach the ends")
+        marks = markers(cluster, [(topic, 0), (topic, 1)], since, pid)
+        lap("markers")
+    judged, seen = bench.judge(topic), visible(bench, topic)
+    evidence(order=order, at_kill=at_kill, leaders_after_each=led, after_s=lap.seen, ended=ended,
+             waited=waited, finished=finished, aborted=aborted, seen=seen,
+             verdict=judged.verdict)  # fmt: skip
+    assert (ended.said, at_kill) == (OK, ["PrepareCommit"])
+    assert (finished, aborted) == (DONE, ["PrepareAbort", "CompleteAbort"])
+    assert [m.what for m in marks if m.partition == 0][:1] == ["commit"]
+    assert (waited.said, following.said) == (OK, OK)
+    assert seen == {0: 5, 1: 8}  # one of them is the one that woke the coordinator
+    assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
+
+    # The commit waited for longer than the bound, and is not stalled, because brokers were down: only
+    # to who knows nothing of the faults it is.
+    assert took * 1000 > STALL_MS
+    liveness = Expect(properties=["liveness"], stall_ms=STALL_MS)
+    files = list(history_files(bench.folder / "history"))
+    assert judge(Judged(fold(files), [], liveness)).names() == []
+    blind = [file for file in files if file.path != faults]
+    assert "stalled" in judge(Judged(fold(blind), [], liveness)).names()
+
+
+def stable(cluster: Cluster, topic: str) -> bool:
+    return all(end.last_stable == end.high_watermark for end in cluster.end_offsets(topic).values())

@@ -1,0 +1,110 @@
+"""A row in a database for every input, written inside the loop: no transaction of Kafka's takes it back."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer
+
+from harness.checker.model import Expect, Pipeline
+from harness.cluster.cluster import Cluster
+from harness.record import ABORT, COMMIT, Origin
+from harness.waits import wait_until
+from harness.wire.observer import group_positions
+from harness.workload.reading import Given, given
+from harness.workload.settings import CLASSIC, settings
+from tests.rig import RUN, text
+from tests.tapped import Evidence
+from tests.transactional.bench import Bench
+from tests.transactional.told import Told
+
+pytestmark = pytest.mark.cluster
+
+BATCH, INPUTS = 10, 60
+
+
+def test_an_effect_outside_kafka_happens_again_after_an_abort(
+    cluster: Cluster, bench: Bench, tmp_path: Path, evidence: Evidence
+) -> None:
+    """Every third transaction aborts and is done again: its outputs stand once, its rows twice."""
+    source, sink, group = bench.topic("source", 1), bench.topic("sink"), f"{bench.name}-g"
+    writer = bench.told(source)
+    assert writer.init().said == "ok"
+    assert writer.whole({0: INPUTS}).said == "ok"
+    database = sqlite3.connect(tmp_path / "effects.db")
+    database.execute("CREATE TABLE effects (input INTEGER)")
+    consumer = Consumer(
+        {
+            **settings(CLASSIC), "bootstrap.servers": cluster.bootstrap("DIRECT"), "group.id": group,
+            "isolation.level": "read_committed",
+        }
+    )  # fmt: skip
+    consumer.subscribe([source])
+    told = bench.told(sink)
+    assert told.init().said == "ok"
+
+    done, tries, aborted = 0, 0, set()
+    while done < INPUTS:
+        batch = taken(consumer)
+        tries += 1
+        commits = tries % 3 != 0
+        told.begin()
+        process(told, database, batch, commits=commits)
+        last = batch[-1]
+        metadata = consumer.consumer_group_metadata()
+        assert told.offsets(group, source, 0, last.offset + 1, metadata).said == "ok"
+        if commits:
+            assert told.commit().said == "ok"
+            done += len(batch)
+        else:
+            assert told.abort().said == "ok"
+            aborted |= {record.offset for record in batch}
+            # A consumer does not go back by itself: without this the inputs of the abort would be lost.
+            rewind(consumer)
+    positions = group_positions(cluster.bootstrap("DIRECT"), group)
+    consumer.close()
+    doubled = {
+        row[0] for row in database.execute("SELECT input FROM effects GROUP BY input HAVING count(*) > 1")
+    }
+    rows = database.execute("SELECT count(*), count(DISTINCT input) FROM effects").fetchone()
+    database.close()
+    bench.ended()
+    judged = bench.judge(source, sink, expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
+    evidence(tries=tries, rows=rows, doubled=len(doubled), explained=doubled == aborted,
+             position=list(positions.values()), verdict=judged.verdict)  # fmt: skip
+    assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
+    assert doubled
+    assert doubled == aborted
+    assert rows == (INPUTS + len(aborted), INPUTS)
+
+
+def taken(consumer: Consumer) -> list[Given]:
+    """The next inputs, as many as one transaction has."""
+    batch: list[Given] = []
+
+    def full() -> bool:
+        batch.extend(given(consumer.consume(BATCH - len(batch), timeout=0.1), RUN))
+        return len(batch) == BATCH
+
+    wait_until(full, 30, f"{BATCH} inputs")
+    return batch
+
+
+def process(told: Told, database: sqlite3.Connection, batch: list[Given], *, commits: bool) -> None:
+    """The work of one transaction: a row and an output for each input."""
+    for record in batch:
+        assert record.identity is not None
+        database.execute("INSERT INTO effects VALUES (?)", (record.offset,))
+        _, producer, lane, seq, *_ = record.identity
+        told.hand_over_output(0, Origin(producer, lane, seq), COMMIT if commits else ABORT)
+    database.commit()
+    assert told.flush().said == "ok"
+
+
+def rewind(consumer: Consumer) -> None:
+    """Go back to what the group has committed."""
+    for place in consumer.committed(consumer.assignment(), timeout=10):
+        place.offset = max(place.offset, 0)
+        consumer.seek(place)
