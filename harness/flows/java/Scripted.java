@@ -1,0 +1,86 @@
+// Transactional producers of Kafka's Java client that act when they are told: a command a line, an answer a line.
+//
+//     open NAME BOOTSTRAP TRANSACTIONAL_ID CLIENT_ID TIMEOUT_MS     a new producer, of that name from now on
+//     init NAME | begin NAME | commit NAME | abort NAME | close NAME
+//     send NAME TOPIC PARTITION VALUE...                            and wait until each is acknowledged
+//
+// Answers: "ok", or "error CLASS MESSAGE". Run as one file: java -cp JARS Scripted.java
+
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.Properties;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
+import org.apache.kafka.clients.producer.KafkaProducer;
+import org.apache.kafka.clients.producer.ProducerRecord;
+import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.serialization.StringSerializer;
+
+public class Scripted {
+    private static final Map<String, KafkaProducer<String, String>> producers = new HashMap<>();
+
+    public static void main(String[] arguments) throws Exception {
+        BufferedReader commands =
+                new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        System.out.println("ok");
+        for (String line = commands.readLine(); line != null; line = commands.readLine()) {
+            String answer;
+            try {
+                carryOut(line.split(" "));
+                answer = "ok";
+            } catch (Exception failure) {
+                Throwable cause = failure instanceof ExecutionException ? failure.getCause() : failure;
+                String message = String.valueOf(cause.getMessage()).replace('\n', ' ');
+                answer = "error " + cause.getClass().getSimpleName() + " " + message;
+            }
+            System.out.println(answer);
+            System.out.flush();
+        }
+        producers.values().forEach(producer -> producer.close(Duration.ZERO));
+    }
+
+    private static void carryOut(String[] words) throws Exception {
+        String name = words[1];
+        if (words[0].equals("open")) {
+            producers.put(name, open(words[2], words[3], words[4], words[5]));
+            return;
+        }
+        KafkaProducer<String, String> producer = producers.get(name);
+        switch (words[0]) {
+            case "init" -> producer.initTransactions();
+            case "begin" -> producer.beginTransaction();
+            case "commit" -> producer.commitTransaction();
+            case "abort" -> producer.abortTransaction();
+            case "send" -> send(producer, words);
+            case "close" -> producers.remove(name).close(Duration.ZERO);
+            default -> throw new IllegalArgumentException(words[0]);
+        }
+    }
+
+    private static KafkaProducer<String, String> open(
+            String bootstrap, String transactionalId, String clientId, String timeoutMs) {
+        Properties settings = new Properties();
+        settings.put("bootstrap.servers", bootstrap);
+        settings.put("transactional.id", transactionalId);
+        settings.put("client.id", clientId);
+        settings.put("transaction.timeout.ms", timeoutMs);
+        return new KafkaProducer<>(settings, new StringSerializer(), new StringSerializer());
+    }
+
+    private static void send(KafkaProducer<String, String> producer, String[] words) throws Exception {
+        List<Future<RecordMetadata>> sent = new ArrayList<>();
+        for (int i = 4; i < words.length; i++) {
+            sent.add(producer.send(
+                    new ProducerRecord<>(words[2], Integer.valueOf(words[3]), null, words[i])));
+        }
+        for (Future<RecordMetadata> one : sent) {
+            one.get();
+        }
+    }
+}

@@ -1,0 +1,170 @@
+"""What an operator asks about transactions that hang, and the marker that frees a partition.
+
+A transaction hangs when a partition has it open and its coordinator knows nothing of that. Leaders are asked
+which producers have something open (DescribeProducers), the coordinators which transactions are under way and
+where (ListTransactions, DescribeTransactions), and the answers are joined.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
+
+from harness.wire.admin import Admin
+from harness.wire.protocol import KafkaAnswerError, RawConnection
+
+_LIMIT_S: Final = 10.0
+UNDER_WAY: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
+"""States in which a coordinator will still write markers to the partitions that it names."""
+
+
+class Open(NamedTuple):
+    """A transaction that a partition has open, as its leader says."""
+
+    topic: str
+    partition: int
+    producer_id: int
+    epoch: int
+    coordinator_epoch: int
+    first_offset: int
+    age_s: float
+    """Since its producer last wrote there."""
+
+
+class Described(NamedTuple):
+    """A transactional id, as its coordinator says."""
+
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+    epoch: int
+    places: frozenset[tuple[str, int]]
+
+
+class Hanging(NamedTuple):
+    """A transaction that a partition has open and nobody will end."""
+
+    open: Open
+    last: Described | None
+    """What the coordinator knows of its producer id now; nothing if it has forgotten it."""
+
+
+def open_transactions(admin: Admin, topics: Iterable[str]) -> list[Open]:
+    """Every transaction that a partition of these topics has open; where nobody leads, nobody is asked."""
+    from kafka.protocol.admin import DescribeProducersRequest
+
+    asked = DescribeProducersRequest.TopicRequest
+    found = []
+    for info in admin.metadata(list(topics)).partitions:
+        if info.leader < 0:
+            continue
+        request = DescribeProducersRequest(
+            topics=[asked(name=info.topic, partition_indexes=[info.partition])], version=0
+        )
+        answer: Any = admin.call(info.leader, request).topics[0].partitions[0]
+        _check(f"producers of {info.topic}-{info.partition}", answer.error_code)
+        found += [
+            Open(
+                info.topic, info.partition, p.producer_id, p.producer_epoch, p.coordinator_epoch,
+                p.current_txn_start_offset, round(time.time() - p.last_timestamp / 1000, 1),
+            )
+            for p in answer.active_producers
+            if p.current_txn_start_offset >= 0
+        ]  # fmt: skip
+    return found
+
+
+def described(admin: Admin, brokers: Iterable[int], producer_ids: Iterable[int]) -> list[Described]:
+    """What the coordinators know of the transactional ids that have these producer ids now."""
+    from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
+
+    wanted = sorted(set(producer_ids))
+    found = []
+    for broker in brokers:
+        listed = admin.call(
+            broker, ListTransactionsRequest(state_filters=[], producer_id_filters=wanted, version=0)
+        )
+        _check(f"transactions of broker {broker}", listed.error_code)
+        names = [state.transactional_id for state in listed.transaction_states]
+        if not names:
+            continue
+        answer = admin.call(broker, DescribeTransactionsRequest(transactional_ids=names, version=0))
+        for state in answer.transaction_states:
+            _check(f"transaction {state.transactional_id}", state.error_code)
+            places = frozenset((t.topic, p) for t in state.topics for p in t.partitions)
+            found.append(
+                Described(
+                    state.transactional_id, broker, state.transaction_state, state.producer_id,
+                    state.producer_epoch, places,
+                )
+            )  # fmt: skip
+    return found
+
+
+def hanging(admin: Admin, brokers: Iterable[int], topics: Iterable[str]) -> list[Hanging]:
+    """The transactions that partitions of these topics have open and no coordinator will end."""
+    open_ = open_transactions(admin, topics)
+    if not open_:
+        return []
+    known = {one.producer_id: one for one in described(admin, brokers, {o.producer_id for o in open_})}
+    found = []
+    for one in open_:
+        last = known.get(one.producer_id)
+        if last and last.state in UNDER_WAY and (one.topic, one.partition) in last.places:
+            continue
+        found.append(Hanging(one, last))
+    return found
+
+
+def admin_at(bootstrap: str) -> Admin:
+    """The brokers of any cluster that is reached without TLS and SASL."""
+    from kafka.protocol.metadata import MetadataRequest
+
+    host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")
+    with RawConnection(host, int(port), _LIMIT_S) as connection:
+        answer = connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False, version=9))
+    return Admin({b.node_id: (b.host, b.port) for b in answer.brokers}, timeout=_LIMIT_S)
+
+
+def told(one: Hanging) -> str:
+    """A hanging transaction in a line for an operator."""
+    open_, last = one.open, one.last
+    known = (
+        f"coordinator {last.coordinator} says of {last.transactional_id}: {last.state}, epoch {last.epoch}"
+        if last
+        else "no coordinator knows its producer id any more"
+    )
+    return (
+        f"{open_.topic}-{open_.partition}: open from offset {open_.first_offset} on, last written to "
+        f"{open_.age_s:.0f} s ago; producer id {open_.producer_id}, epoch {open_.epoch}, coordinator epoch "
+        f"{open_.coordinator_epoch}; {known}"
+    )
+
+
+def write_marker(admin: Admin, leader: int, one: Open, *, commit: bool, coordinator_epoch: int) -> str:
+    """Write a marker into a partition as a coordinator would; return the broker's answer, NONE if it did."""
+    from kafka.errors import for_code
+    from kafka.protocol.producer import WriteTxnMarkersRequest
+
+    marker = WriteTxnMarkersRequest.WritableTxnMarker
+    request = WriteTxnMarkersRequest(
+        markers=[
+            marker(
+                producer_id=one.producer_id, producer_epoch=one.epoch, transaction_result=commit,
+                topics=[
+                    marker.WritableTxnMarkerTopic(name=one.topic, partition_indexes=[one.partition])
+                ],
+                coordinator_epoch=coordinator_epoch,
+            )
+        ],
+        version=1,
+    )  # fmt: skip
+    code = admin.call(leader, request).markers[0].topics[0].partitions[0].error_code
+    return "NONE" if code == 0 else str(for_code(code).__name__)
+
+
+def _check(what: str, code: int) -> None:
+    if code:
+        raise KafkaAnswerError(what, code)

@@ -1,0 +1,71 @@
+"""A late copy of a batch does no harm to the log, and makes the producer's next batch there fatal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from harness.cluster.cluster import Cluster
+from harness.faults import DuplicateFrame, expect
+from harness.flows.evidence import leader_log
+from harness.flows.libraries import RefusedCallError
+from harness.flows.scripted import RECORDS, Scripted
+from harness.tap.client import ensure_tap
+from harness.waits import wait_until
+from tests.hazards.conftest import CHANGED
+
+pytestmark = pytest.mark.cluster
+
+RUN = "hazard01"
+
+
+@pytest.fixture
+def producer(cluster: Cluster, topic: str, tmp_path: Path) -> Scripted:
+    """A confluent-kafka producer of one partition, through the wire tap."""
+    ensure_tap(cluster)
+    made = Scripted(
+        run=RUN, name=f"late-{topic}", number=1, library="confluent-kafka", partitions=[0], topic=topic,
+        bootstrap=cluster.bootstrap("TAPPED"), histories=tmp_path,
+    )  # fmt: skip
+    made.init()
+    return made
+
+
+def test_a_batch_that_comes_again_after_its_commit_makes_the_next_one_fatal(
+    cluster: Cluster, topic: str, producer: Scripted, evidence: Callable[..., None]
+) -> None:
+    """The broker asks the coordinator whether the copy may be written, and remembers its sequence meanwhile.
+
+    The answer is no. The next batch has the next sequence, which is not the remembered one: it is refused.
+    """
+    copied = DuplicateFrame(api="Produce", topic=topic, partition=0, delay_ms=1000)
+
+    def ended() -> bool:
+        end = cluster.end_offsets(topic)[0]
+        return end.last_stable == end.high_watermark > RECORDS
+
+    with producer:
+        producer.begin()
+        with expect(cluster, copied) as copy:
+            producer.send(0, "commit")
+            producer.end("commit")
+            wait_until(ended, 5, "the marker")  # before it, a copy is one more repeat of an open transaction
+            assert copy.wait().hits[0].did == "copied", "the copy was not late enough"
+            copy.wait("delivered")
+        before = leader_log(cluster, (topic, 0))
+        producer.begin()
+        with pytest.raises(RefusedCallError) as refused:
+            producer.send(0, "commit")
+        evidence(copy=copy.bite["hits"][0]["answer"], next=str(refused.value))
+        assert copy.bite["hits"][0]["answer"] == "INVALID_TXN_STATE", CHANGED
+        assert refused.value.name == "OUT_OF_ORDER_SEQUENCE_NUMBER", CHANGED
+        assert leader_log(cluster, (topic, 0)) == before, "neither the copy nor the next batch is written"
+
+        producer.init()
+        producer.begin()
+        producer.send(0, "commit")
+        producer.end("commit")
+    values = [value for batch in leader_log(cluster, (topic, 0)) for _, value in batch.values]
+    assert len(values) == 2 * RECORDS
