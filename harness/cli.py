@@ -169,7 +169,7 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
 
     admin = admin_at(bootstrap)
     wanted = topics or sorted({p.topic for p in admin.metadata(None).partitions})
-    found = hanging(admin, sorted(admin.metadata().brokers), wanted)
+    found = hanging(admin, wanted)
     for one in found:
         click.echo(told(one))
     click.echo(f"{len(found)} hanging in {len(wanted)} topics")

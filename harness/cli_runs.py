@@ -109,6 +109,7 @@ def check(directory: Path) -> None:
 
 
 SHOWN: Final = ("everything", "without-idempotence")
+"""What the demo runs: one that must hold, and a planted fault that must be found."""
 
 
 @click.command(epilog="Example:  eos demo")
@@ -122,9 +123,7 @@ def demo(backend: str, *, keep: bool) -> None:
     state = state_of(checkout_dir() / ".eos-demo")
     where = Where(backend, True, Path("runs"), state.path)
     try:
-        shown = [
-            execute(name, _seed(None), {}, None, where) for name in ("everything", "without-idempotence")
-        ]
+        shown = [execute(name, _seed(None), {}, None, where) for name in SHOWN]
     finally:
         if not keep and lifecycle.down(state):
             report("removed the demo's cluster (--keep leaves it up)")

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import Final
 
-from harness.cluster.layout import BROKER_IDS
 from harness.faults import Kill, Placement
 from harness.flows.frame import Stage
 from harness.flows.leaderless import TIMEOUT_MS, surviving_client, wait_leaderless
@@ -24,7 +23,7 @@ from harness.narrative import FlowStep
 from harness.tap.logsteps import TRANSACTION_TOPIC, decisions, java_hash, markers
 from harness.waits import wait_until
 from harness.wire.admin import EndOffsets
-from harness.wire.hanging import Hanging, hanging, write_marker
+from harness.wire.hanging import Held, hanging, write_marker
 
 TITLES: Final = (
     "One replica: its broker is killed, then three transactions commit",
@@ -206,8 +205,8 @@ class _Flow:
     def _end(self, partition: int) -> EndOffsets:
         return self.cluster.end_offsets(self.stage.topic)[partition]
 
-    def _hanging(self) -> dict[str, Hanging]:
-        found = hanging(self.cluster.admin, BROKER_IDS, [self.stage.topic])
+    def _hanging(self) -> dict[str, Held]:
+        found = hanging(self.cluster.admin, [self.stage.topic])
         return {one.last.transactional_id.split(".")[0]: one for one in found if one.last}
 
     def _found(self, step: FlowStep) -> FlowStep:

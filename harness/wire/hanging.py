@@ -12,7 +12,8 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from harness.wire.admin import Admin
-from harness.wire.protocol import KafkaAnswerError, RawConnection
+from harness.wire.protocol import KafkaAnswerError, RawConnection, error_name
+from harness.wire.rawproduce import Place
 
 _LIMIT_S: Final = 10.0
 UNDER_WAY: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
@@ -31,6 +32,11 @@ class Open(NamedTuple):
     age_s: float
     """Since its producer last wrote there."""
 
+    @property
+    def place(self) -> Place:
+        """Its topic and partition."""
+        return self.topic, self.partition
+
 
 class Described(NamedTuple):
     """A transactional id, as its coordinator says."""
@@ -43,12 +49,19 @@ class Described(NamedTuple):
     places: frozenset[tuple[str, int]]
 
 
-class Hanging(NamedTuple):
-    """A transaction that a partition has open and nobody will end."""
+class Held(NamedTuple):
+    """A transaction that holds readers back, as its partition's leader and as its coordinator see it."""
 
     open: Open
     last: Described | None
     """What the coordinator knows of its producer id now; nothing if it has forgotten it."""
+
+    @property
+    def hangs(self) -> bool:
+        """Whether no coordinator will end it."""
+        return (
+            self.last is None or self.last.state not in UNDER_WAY or self.open.place not in self.last.places
+        )
 
 
 def open_transactions(admin: Admin, topics: Iterable[str]) -> list[Open]:
@@ -76,13 +89,13 @@ def open_transactions(admin: Admin, topics: Iterable[str]) -> list[Open]:
     return found
 
 
-def described(admin: Admin, brokers: Iterable[int], producer_ids: Iterable[int]) -> list[Described]:
+def described(admin: Admin, producer_ids: Iterable[int]) -> list[Described]:
     """What the coordinators know of the transactional ids that have these producer ids now."""
     from kafka.protocol.admin import DescribeTransactionsRequest, ListTransactionsRequest
 
     wanted = sorted(set(producer_ids))
     found = []
-    for broker in brokers:
+    for broker in sorted(admin.metadata().brokers):
         listed = admin.call(
             broker, ListTransactionsRequest(state_filters=[], producer_id_filters=wanted, version=0)
         )
@@ -103,19 +116,31 @@ def described(admin: Admin, brokers: Iterable[int], producer_ids: Iterable[int])
     return found
 
 
-def hanging(admin: Admin, brokers: Iterable[int], topics: Iterable[str]) -> list[Hanging]:
-    """The transactions that partitions of these topics have open and no coordinator will end."""
-    open_ = open_transactions(admin, topics)
-    if not open_:
+def held(admin: Admin, topics: Iterable[str]) -> list[Held]:
+    """Every transaction that is open in these topics, and what its coordinator knows of it.
+
+    Kafka's own search for hanging transactions waits for them to grow old; here the two sides are compared.
+    """
+    wanted = list(topics)
+    found = open_transactions(admin, wanted)
+    if not found:
         return []
-    known = {one.producer_id: one for one in described(admin, brokers, {o.producer_id for o in open_})}
-    found = []
-    for one in open_:
-        last = known.get(one.producer_id)
-        if last and last.state in UNDER_WAY and (one.topic, one.partition) in last.places:
-            continue
-        found.append(Hanging(one, last))
-    return found
+    known = {one.producer_id: one for one in described(admin, {o.producer_id for o in found})}
+    seen = [Held(one, known.get(one.producer_id)) for one in found]
+    if not any(one.hangs for one in seen):
+        return seen
+    # One that ended between the two questions has its markers by now, and does not hang.
+    still = {(o.place, o.producer_id, o.first_offset) for o in open_transactions(admin, wanted)}
+    return [
+        one
+        for one in seen
+        if not one.hangs or (one.open.place, one.open.producer_id, one.open.first_offset) in still
+    ]
+
+
+def hanging(admin: Admin, topics: Iterable[str]) -> list[Held]:
+    """The transactions that partitions of these topics have open and no coordinator will end."""
+    return [one for one in held(admin, topics) if one.hangs]
 
 
 def admin_at(bootstrap: str) -> Admin:
@@ -128,7 +153,7 @@ def admin_at(bootstrap: str) -> Admin:
     return Admin({b.node_id: (b.host, b.port) for b in answer.brokers}, timeout=_LIMIT_S)
 
 
-def told(one: Hanging) -> str:
+def told(one: Held) -> str:
     """A hanging transaction in a line for an operator."""
     open_, last = one.open, one.last
     known = (
@@ -144,8 +169,10 @@ def told(one: Hanging) -> str:
 
 
 def write_marker(admin: Admin, leader: int, one: Open, *, commit: bool, coordinator_epoch: int) -> str:
-    """Write a marker into a partition as a coordinator would; return the broker's answer, NONE if it did."""
-    from kafka.errors import for_code
+    """Write a marker into a partition as a coordinator would; return the broker's answer, NONE if it did.
+
+    The partition takes it only with at least the coordinator epoch that it has seen last.
+    """
     from kafka.protocol.producer import WriteTxnMarkersRequest
 
     marker = WriteTxnMarkersRequest.WritableTxnMarker
@@ -161,8 +188,7 @@ def write_marker(admin: Admin, leader: int, one: Open, *, commit: bool, coordina
         ],
         version=1,
     )  # fmt: skip
-    code = admin.call(leader, request).markers[0].topics[0].partitions[0].error_code
-    return "NONE" if code == 0 else str(for_code(code).__name__)
+    return error_name(admin.call(leader, request).markers[0].topics[0].partitions[0].error_code)
 
 
 def _check(what: str, code: int) -> None:

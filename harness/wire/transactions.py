@@ -6,8 +6,7 @@ client would send. The versions are those of librdkafka unless a function says o
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from harness.waits import wait_until
@@ -15,8 +14,6 @@ from harness.wire.admin import Admin
 from harness.wire.protocol import KafkaAnswerError
 from harness.wire.rawproduce import Place
 
-OPEN_STATES: Final = ("Ongoing", "PrepareCommit", "PrepareAbort")
-NO_OFFSET: Final = -1
 WAIT_S: Final = 15.0
 _LOADING: Final = 14
 """COORDINATOR_LOAD_IN_PROGRESS, which a coordinator also says while it waits for a block of producer ids."""
@@ -154,100 +151,6 @@ def end(admin: Admin, who: Identity, *, commit: bool) -> int:
         committed=commit, version=1,
     )  # fmt: skip
     return int(_coordinator(admin, who, request).error_code)
-
-
-def write_abort_marker(
-    admin: Admin, place: Place, producer_id: int, epoch: int, coordinator_epoch: int
-) -> int:
-    """What an operator does to a hanging transaction: an abort marker on one partition, past the coordinator.
-
-    The partition takes it only with at least the coordinator epoch that it has seen last.
-    """
-    from kafka.protocol.producer import WriteTxnMarkersRequest
-
-    marker = WriteTxnMarkersRequest.WritableTxnMarker
-    request = WriteTxnMarkersRequest(
-        markers=[
-            marker(
-                producer_id=producer_id, producer_epoch=epoch, transaction_result=False,
-                topics=[marker.WritableTxnMarkerTopic(name=place[0], partition_indexes=[place[1]])],
-                coordinator_epoch=coordinator_epoch,
-            )
-        ],
-        version=1,
-    )  # fmt: skip
-    answer = admin.call(admin.partition(*place).leader, request)
-    return int(answer.markers[0].topics[0].partitions[0].error_code)
-
-
-class Open(NamedTuple):
-    """A transaction that holds back the last stable offset of a partition."""
-
-    place: Place
-    producer_id: int
-    epoch: int
-    coordinator_epoch: int
-    since: int
-    """The offset from which on read_committed readers wait."""
-    idle_s: float
-    """Since its last batch there."""
-    transactional_id: str | None
-    """Whose it is, as a coordinator knows it; None is a hang: nobody will ever end it."""
-
-
-def open_transactions(admin: Admin, topics: Sequence[str]) -> list[Open]:
-    """Every transaction that is open in the logs of these topics, and whether a coordinator knows of it.
-
-    Kafka's own search for hanging transactions waits for them to grow old; here the two sides are compared.
-    """
-    found = _open(admin, topics)
-    owners = _owners(admin) if found else {}
-    found = [each._replace(transactional_id=owners.get(each.producer_id)) for each in found]
-    if all(each.transactional_id for each in found):
-        return found
-    # One that ended between the two questions has its markers by now, and is no hang.
-    still = {(each.place, each.producer_id, each.since) for each in _open(admin, topics)}
-    return [
-        each for each in found if each.transactional_id or (each.place, each.producer_id, each.since) in still
-    ]
-
-
-def _open(admin: Admin, topics: Sequence[str]) -> list[Open]:
-    from kafka.protocol.admin import DescribeProducersRequest
-
-    topic = DescribeProducersRequest.TopicRequest
-    found = []
-    for info in admin.metadata(topics).partitions:
-        request = DescribeProducersRequest(
-            topics=[topic(name=info.topic, partition_indexes=[info.partition])], version=0
-        )
-        answer = admin.call(info.leader, request).topics[0].partitions[0]
-        if answer.error_code:
-            raise KafkaAnswerError(f"producers of {info.topic}-{info.partition}", answer.error_code)
-        now = time.time()
-        found += [
-            Open(
-                (info.topic, info.partition), each.producer_id, each.producer_epoch, each.coordinator_epoch,
-                each.current_txn_start_offset, now - each.last_timestamp / 1000, None,
-            )
-            for each in answer.active_producers
-            if each.current_txn_start_offset != NO_OFFSET
-        ]  # fmt: skip
-    return found
-
-
-def _owners(admin: Admin) -> dict[int, str]:
-    """The transactional id of every producer id that has a transaction which is not over."""
-    from kafka.protocol.admin import ListTransactionsRequest
-
-    owners: dict[int, str] = {}
-    for broker in admin.metadata().brokers:
-        request = ListTransactionsRequest(state_filters=list(OPEN_STATES), producer_id_filters=[], version=0)
-        answer = admin.call(broker, request)
-        if answer.error_code:
-            raise KafkaAnswerError(f"transactions of broker {broker}", answer.error_code)
-        owners |= {t.producer_id: t.transactional_id for t in answer.transaction_states}
-    return owners
 
 
 def _coordinator(admin: Admin, who: Identity, request: Any) -> Any:

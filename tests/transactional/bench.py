@@ -20,6 +20,7 @@ from harness.observation import Observation, Window
 from harness.tap.lines import Frame, Line
 from harness.waits import wait_until
 from harness.wire import transactions as by_hand
+from harness.wire.hanging import Held, held
 from harness.wire.observer import freeze
 from harness.wire.protocol import KafkaAnswerError, error_name
 from harness.wire.rawlog import Batch, fetch_batches, observe_raw
@@ -114,9 +115,9 @@ class Bench(Rig):
             (HOST, self.cluster.ports.direct(leader)), place, batch, transactional_id=who.transactional_id
         )
 
-    def open(self, *topics: str) -> list[by_hand.Open]:
+    def open(self, *topics: str) -> list[Held]:
         """The transactions that are open in these topics."""
-        return by_hand.open_transactions(self.cluster.admin, topics or self.topics)
+        return held(self.cluster.admin, topics or self.topics)
 
     def logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:
         """What the leaders have, partition by partition."""

@@ -11,7 +11,9 @@ from harness.cluster.cluster import Cluster
 from harness.waits import wait_until
 from harness.wire import transactions as by_hand
 from harness.wire.brokers import change_settings, setting
+from harness.wire.hanging import Held, Open, write_marker
 from harness.wire.protocol import error_name
+from harness.wire.rawproduce import Place
 from tests.rig import said_of, text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
@@ -58,14 +60,16 @@ def test_what_is_left_open_and_what_hangs(
     visible = {p: len(values) for p, values in bench.read(topic).items()}
     everything = {p: len(values) for p, values in bench.read(topic, "read_uncommitted").items()}
     bench.watch(WATCHED_S)
-    found = {each.place: each for each in bench.open(topic)}
+    found = {each.open.place: each for each in bench.open(topic)}
     judged = bench.judge(expect=BOUNDED)
     assert sorted(found) == [left, hung]
-    assert found[left].transactional_id == stranger.transactional_id
-    assert found[hung].transactional_id is None
-    assert (found[left].producer_id, found[left].since) == (stranger.producer_id, 0)
-    assert (found[hung].producer_id, found[hung].since) == (late.producer_id, 2)
-    assert all(each.idle_s > WATCHED_S for each in found.values())
+    assert [found[place].hangs for place in (left, hung)] == [False, True]
+    owner = found[left].last
+    assert owner is not None
+    assert owner.transactional_id == stranger.transactional_id
+    assert (found[left].open.producer_id, found[left].open.first_offset) == (stranger.producer_id, 0)
+    assert (found[hung].open.producer_id, found[hung].open.first_offset) == (late.producer_id, 2)
+    assert all(each.open.age_s > WATCHED_S for each in found.values())
     assert (visible, everything) == ({0: 0, 1: 0, 2: 5}, {0: 6, 1: 7, 2: 5})
     assert judged.names() == ["hanging_transaction"], text(judged)
     said = said_of(judged, "hanging_transaction")
@@ -75,21 +79,27 @@ def test_what_is_left_open_and_what_hangs(
     wait_until(lambda: not held(bench, left), 10, "what was left open to be aborted by the next init")
     bench.take(late.transactional_id)
     assert held(bench, hung), "an init frees what hangs"
-    at = found[hung]
-    refused = by_hand.write_abort_marker(cluster.admin, hung, at.producer_id, at.epoch, -1)
-    freed = by_hand.write_abort_marker(cluster.admin, hung, at.producer_id, at.epoch, at.coordinator_epoch)
+    at = found[hung].open
+    refused = abort_marker(cluster, at, -1)
+    freed = abort_marker(cluster, at, at.coordinator_epoch)
     wait_until(lambda: not held(bench, hung), 10, "the abort marker to free what hung")
     bench.watch()
     after = bench.judge(expect=BOUNDED)
-    answers = {"coordinator epoch -1": error_name(refused), "the right one": error_name(freed)}
+    answers = {"coordinator epoch -1": refused, "the right one": freed}
     evidence(open=list(found.values()), said=said, admin_abort=answers, after=after.verdict)
-    assert error_name(refused) == "TRANSACTION_COORDINATOR_FENCED"
-    assert freed == 0
+    assert refused == "TRANSACTION_COORDINATOR_FENCED"
+    assert freed == "NONE"
     assert (after.verdict, after.names()) == ("valid", []), text(after)
 
 
-def held(bench: Bench, place: by_hand.Place) -> list[by_hand.Open]:
-    return [each for each in bench.open(place[0]) if each.place == place]
+def held(bench: Bench, place: Place) -> list[Held]:
+    return [each for each in bench.open(place[0]) if each.open.place == place]
+
+
+def abort_marker(cluster: Cluster, at: Open, coordinator_epoch: int) -> str:
+    """What an operator sends to a partition, past the coordinator."""
+    leader = cluster.leader_of(*at.place)
+    return write_marker(cluster.admin, leader, at, commit=False, coordinator_epoch=coordinator_epoch)
 
 
 def test_with_verification_a_late_batch_opens_nothing(
@@ -119,17 +129,17 @@ def test_an_admin_abort_of_a_live_transaction_loses_what_is_then_committed(
     assert live.init().said == "ok"
     live.begin()
     assert live.send(0, 3).said == "ok"
-    (at,) = bench.open(topic)
-    code = by_hand.write_abort_marker(cluster.admin, at.place, at.producer_id, at.epoch, at.coordinator_epoch)
+    (live_there,) = bench.open(topic)
+    marked = abort_marker(cluster, live_there.open, live_there.open.coordinator_epoch)
     known = bench.known()
     second = live.send(0, 2)
     committed = live.commit()
     bench.ended()
     judged = bench.judge()
     visible = len(bench.read(topic)[0])
-    evidence(marker=error_name(code), coordinator=known.state, second=second, committed=committed,
+    evidence(marker=marked, coordinator=known.state, second=second, committed=committed,
              visible_of_5=visible, found=judged.names(), said=said_of(judged, "lost"))  # fmt: skip
-    assert (code, known.state) == (0, "Ongoing")
+    assert (marked, known.state) == ("NONE", "Ongoing")
     assert (second.said, committed.said) == ("ok", "ok")
     assert visible == 2
     assert {"lost", "torn_transaction"} <= set(judged.names()), text(judged)

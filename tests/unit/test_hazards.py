@@ -1,8 +1,7 @@
-"""What a try of the delayed EndTxn counts as, whose records a part is judged by, and what hangs."""
+"""What a try of the delayed EndTxn counts as, and whose records a part is judged by."""
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,7 +15,6 @@ from harness.history import HistoryFile, HistoryWriter
 from harness.observation import Meta, Window
 from harness.observing import Records, observe
 from harness.record import Identity
-from harness.wire.hanging import hanging, told
 
 ABORTED = ["Ongoing", "PrepareAbort", "CompleteAbort"]
 COMMITTED = ["Ongoing", "PrepareCommit", "CompleteCommit"]
@@ -65,59 +63,3 @@ def test_a_part_is_judged_by_its_own_records(tmp_path: Path, producer: int, foun
     judged = judge_part([history(tmp_path, producer)], [seen], [producer])
     assert set(judged.names()) == found
     assert judged.verdict is (Verdict.INVALID if found else Verdict.VALID)
-
-
-class Brokers:
-    """Answers the three questions of the search for hanging transactions."""
-
-    def __init__(self, state: str, places: list[tuple[str, int]]) -> None:
-        self.state = state
-        self.places = places
-
-    def metadata(self, topics: list[str]) -> Any:
-        return SimpleNamespace(
-            partitions=[
-                SimpleNamespace(topic=topics[0], partition=0, leader=1),
-                SimpleNamespace(topic=topics[0], partition=1, leader=-1),
-            ]
-        )
-
-    def call(self, broker: int, request: Any) -> Any:
-        name = type(request).__name__
-        if name == "DescribeProducersRequest":
-            producers = [producer(7, 5), producer(8, -1)]
-            answer = SimpleNamespace(error_code=0, active_producers=producers)
-            return SimpleNamespace(topics=[SimpleNamespace(partitions=[answer])])
-        if broker != 2:
-            return SimpleNamespace(error_code=0, transaction_states=[])
-        topics = [SimpleNamespace(topic=t, partitions=[p]) for t, p in self.places]
-        state = SimpleNamespace(
-            error_code=0, transactional_id="x", transaction_state=self.state, producer_id=7, producer_epoch=0,
-            topics=topics,
-        )  # fmt: skip
-        return SimpleNamespace(error_code=0, transaction_states=[state])
-
-
-def producer(ident: int, start: int) -> SimpleNamespace:
-    return SimpleNamespace(
-        producer_id=ident, producer_epoch=0, coordinator_epoch=3, current_txn_start_offset=start,
-        last_timestamp=time.time() * 1000,
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("state", "places", "hangs"),
-    [
-        ("Ongoing", [("t", 0)], False),
-        ("PrepareCommit", [("t", 0)], False),
-        ("CompleteCommit", [], True),
-        ("Ongoing", [("t", 4)], True),  # the next transaction of the same producer, elsewhere
-    ],
-)
-def test_what_is_open_and_not_under_way_hangs(state: str, places: list[tuple[str, int]], hangs: bool) -> None:
-    found = hanging(Brokers(state, places), [1, 2, 3], ["t"])  # type: ignore[arg-type]
-    assert [(one.open.producer_id, one.open.first_offset) for one in found] == ([(7, 5)] if hangs else [])
-    assert all(one.last and (one.last.state, one.last.coordinator) == (state, 2) for one in found)
-    assert ["open from offset 5 on" in told(one) and state in told(one) for one in found] == [True] * len(
-        found
-    )
