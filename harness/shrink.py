@@ -23,7 +23,7 @@ from harness.faults.heal import heal
 from harness.plan import Plan, Step, draw
 from harness.run import make_run
 from harness.scenario import FaultEntry, Scenario
-from harness.scenario.model import Header
+from harness.scenario.model import Header, PlanRules
 from harness.scenario.write import text_of
 from harness.store import RunDirectory, RunInfo, Summary, write_atomic
 from harness.units import Duration, Span
@@ -107,7 +107,7 @@ def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callabl
     while cut:
         cut = False
         for candidate in smaller(smallest):
-            key = msgspec.json.encode(candidate, enc_hook=str)
+            key = _key(candidate, smallest)
             if key in known:
                 continue
             if over():
@@ -117,6 +117,13 @@ def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callabl
                 smallest, cut = candidate, True
                 break
     return smallest
+
+
+def _key(candidate: Scenario, smallest: Scenario) -> bytes:
+    """What has been tried: clients and faults that did not break need not be tried again in less time."""
+    if (candidate.fault, candidate.workload) != (smallest.fault, smallest.workload):
+        candidate = msgspec.structs.replace(candidate, plan=PlanRules())
+    return msgspec.json.encode(candidate, enc_hook=str)
 
 
 def smaller(scenario: Scenario) -> Iterator[Scenario]:
