@@ -85,7 +85,7 @@ class Console:
             case Healed():
                 text = f"{event.fault} on {', '.join(event.names)} healed in {event.took_s:.1f} s"
             case ClientEnded():
-                text = f"client {event.client} ended by itself ({event.exit_code}): {event.said}"
+                text = f"client {event.client} ended ({event.exit_code}): {event.said}"
             case Verdict():
                 text = self._verdict(event)
         return text

@@ -62,6 +62,8 @@ class Watch:
 
     def _look(self) -> None:
         self._progress()
+        if self.phase == "drain":
+            return  # they end because they were asked to
         for client in self._fleet.ended():
             if client.spec.client not in self._ended:
                 self._ended.add(client.spec.client)
