@@ -64,10 +64,11 @@ def shrink(
     from harness.shrink import shrink as search
 
     state = state_of(state_path)
-    profile = failed_run(directory).scenario.cluster.profile
+    failed = failed_run(directory)
+    profile = failed.scenario.cluster.profile
     cluster, started = lifecycle.up(state, backend, profile, say)  # type: ignore[arg-type]
     try:
-        click.echo(search(cluster, directory, Limits(budget, tries, repeats), say))
+        click.echo(search(cluster, failed, Limits(budget, tries, repeats), say))
     finally:
         if started:
             lifecycle.down(state)

@@ -5,6 +5,7 @@ It is written while the flow runs and judged from the run's directory, like ever
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -53,6 +54,11 @@ class FlowStep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         return "\n".join(
             [self.title, *(f"{c.observed}  [{c.comparison}: {c.textbook}]" for c in self.claims)]
         )
+
+    @classmethod
+    def numbered(cls, titles: Sequence[str]) -> list[FlowStep]:
+        """The steps of a flow, from 1 on, with nothing seen yet."""
+        return [cls(number=n, title=title) for n, title in enumerate(titles, 1)]
 
     def _add(self, textbook: str, observed: str, comparison: Comparison) -> None:
         self.claims.append(Claim(textbook=textbook, observed=observed, comparison=comparison))

@@ -52,6 +52,7 @@ class Limits(NamedTuple):
 class Failed:
     """A run that was invalid: its scenario with the plan written out, and what was wrong."""
 
+    directory: Path
     scenario: Scenario
     seed: int
     anomalies: frozenset[str]
@@ -68,7 +69,7 @@ def failed_run(directory: Path) -> Failed:
         raise UsageError(f"{info.scenario} is a flow", "its steps belong together: name another run")
     plan = _stored(run, "plan.json", Plan, info.run)
     anomalies = frozenset(summary.anomalies)
-    return Failed(_with_plan(scenario, plan, sorted(anomalies)), info.seed, anomalies)
+    return Failed(directory.resolve(), _with_plan(scenario, plan, sorted(anomalies)), info.seed, anomalies)
 
 
 def _stored(run: RunDirectory, name: str, kind: type[Any], mark: str) -> Any:
@@ -195,10 +196,9 @@ def _parts(faults: list[FaultEntry]) -> Iterator[list[FaultEntry]]:
 class Tries:
     """Runs of candidates on one cluster, each told in a line."""
 
-    def __init__(self, cluster: Cluster, failed: Failed, folder: Path, report: Report, tries: int) -> None:
+    def __init__(self, cluster: Cluster, failed: Failed, report: Report, tries: int) -> None:
         self._cluster = cluster
         self._failed = failed
-        self._folder = folder
         self._report = report
         self._tries = tries
         self.runs = 0
@@ -218,7 +218,7 @@ class Tries:
         self.runs += 1
         heal(self._cluster, self._report)
         plan = draw(scenario, self._failed.seed + self.runs)
-        outcome = make_run(self._cluster, scenario, plan, self._folder / "shrink", []).execute()
+        outcome = make_run(self._cluster, scenario, plan, self._failed.directory / "shrink", []).execute()
         if outcome.interrupted:
             raise KeyboardInterrupt  # the run took it for itself, and the search was meant
         names = sorted(set(outcome.judgement.names()))
@@ -238,18 +238,17 @@ class Tries:
             name=f"{name}{SUFFIX}", shows=shows, expect="invalid",
             anomalies=sorted(always or self._failed.anomalies),
         )  # fmt: skip
-        file = self._folder / NAME
+        file = self._failed.directory / NAME
         write_atomic(file, text_of(msgspec.structs.replace(scenario, scenario=header)).encode())
         return file
 
 
-def shrink(cluster: Cluster, directory: Path, limits: Limits, report: Report) -> Path:
-    """Search less that breaks as the run of a directory did; the file with what was found."""
-    failed = failed_run(directory)
+def shrink(cluster: Cluster, failed: Failed, limits: Limits, report: Report) -> Path:
+    """Search less that breaks as a run did; the file with what was found, in the run's directory."""
     end = time.monotonic() + limits.budget
     anomalies = ", ".join(sorted(failed.anomalies))
     report(f"{size_of(failed.scenario)} broke with {anomalies}; searching for less")
-    tries = Tries(cluster, failed, directory.resolve(), report, limits.tries)
+    tries = Tries(cluster, failed, report, limits.tries)
     found = search(failed.scenario, tries.breaks, lambda: time.monotonic() > end)
     report(f"{size_of(found)} after {tries.runs} runs; {limits.repeats} more of it")
     hits = [tries.once(found) for _ in range(limits.repeats)]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from confluent_kafka import KafkaError
 
+from harness.closing import Closing
 from harness.history import HistoryWriter
 from harness.record import LaneEncoder
 from harness.workload.idempotent import Burst, BurstProducer
@@ -31,7 +31,7 @@ class Delivery(NamedTuple):
     error: KafkaError | None
 
 
-class Actor:
+class Actor(Closing):
     """An idempotent producer of one topic whose every partition is a lane."""
 
     def __init__(
@@ -88,14 +88,6 @@ class Actor:
             self.producer.complete(final=True)
         finally:
             self._history.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def told(burst: Burst) -> Delivery:

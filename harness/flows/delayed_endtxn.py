@@ -47,7 +47,7 @@ TOLD: Final[dict[Variant, str]] = {
 def steps(stage: Stage) -> Iterator[FlowStep]:
     """Carry out the seven steps."""
     ends = DelayedEnds(stage, DRAWN)
-    made = [FlowStep(number=n, title=title) for n, title in enumerate(TITLES, 1)]
+    made = FlowStep.numbered(TITLES)
     first, second = CLIENTS
     yield ends.hazard(made[0], ends.tapped([Case(first, "aC")]))
     yield ends.hazard(made[1], ends.tapped([Case(first, "cA")]))

@@ -33,7 +33,7 @@ REFUSED: Final = "PRODUCER_FENCED"
 
 def steps(stage: Stage) -> Iterator[FlowStep]:
     """Carry out the four steps."""
-    made = [FlowStep(number=n, title=title) for n, title in enumerate(TITLES, 1)]
+    made = FlowStep.numbered(TITLES)
     ends = DelayedEnds(stage, DRAWN)
     cases = [Case(NAME, variant) for variant in VARIANTS]
     with running():

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from harness.closing import Closing
 from harness.cluster.cluster import Cluster
 from harness.faults import Expectation, Fault, Injection
 from harness.flows.actor import Actor
@@ -27,14 +28,6 @@ FLOWS: Final = {
     "endtxn_control": "harness.flows.endtxn_control",
     "skipped_marker": "harness.flows.skipped_marker",
 }
-
-
-class Closing(Protocol):
-    """A client of a flow, as far as its end is concerned."""
-
-    def close(self) -> None:
-        """End its history."""
-        ...
 
 
 C = TypeVar("C", bound=Closing)

@@ -62,7 +62,7 @@ class _Flow:
         self.leader = -1
 
     def steps(self) -> Iterator[FlowStep]:
-        made = [FlowStep(number=n, title=title) for n, title in enumerate(TITLES, 1)]
+        made = FlowStep.numbered(TITLES)
         yield self._gets_an_id(made[0])
         yield self._first_batch(made[1])
         yield self._sent_again(made[2])

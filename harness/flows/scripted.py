@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Final, Literal
 
+from harness.closing import Closing
 from harness.flows.libraries import CALL_S, Client, Named, RefusedCallError, open_client
 from harness.history import HistoryFile, HistoryWriter
 from harness.record import ABORT, COMMIT, LaneEncoder
@@ -22,7 +22,7 @@ TIMEOUT_MS: Final = 30_000
 End = Literal["commit", "abort"]
 
 
-class Scripted:
+class Scripted(Closing):
     """One client: its transactions are numbered on when it takes a new producer of the library."""
 
     def __init__(
@@ -109,11 +109,3 @@ class Scripted:
         finally:
             self._client = None
             self._history.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

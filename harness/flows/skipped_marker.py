@@ -62,7 +62,7 @@ class _Flow:
         )
 
     def steps(self) -> Iterator[FlowStep]:
-        made = [FlowStep(number=n, title=title) for n, title in enumerate(TITLES, 1)]
+        made = FlowStep.numbered(TITLES)
         self.cluster.reassign(self.stage.topic, SECOND)
         try:
             yield self._one_replica(made[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from harness.closing import Closing
 from harness.history import HistoryWriter, Position
 from harness.waits import wait_until
 from harness.workload.client import Stop
@@ -17,7 +18,7 @@ LIFE_S = 600.0
 TAKE_LIMIT_S = 30.0
 
 
-class SourceActor:
+class SourceActor(Closing):
     """The consuming half of an application; its outputs are a transactional producer's."""
 
     def __init__(

@@ -46,7 +46,7 @@ QUIET_S: Final = 0.3
 
 def steps(stage: Stage) -> Iterator[FlowStep]:
     """Carry out the eight steps, each seen before the next begins."""
-    made = [FlowStep(number=n, title=title) for n, title in enumerate(TITLES, 1)]
+    made = FlowStep.numbered(TITLES)
     scene = Scene(stage)
     yield _gets_an_id(scene, made[0])
     yield _begins(scene, made[1])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from confluent_kafka import KafkaError, Producer
 
+from harness.closing import Closing
 from harness.history import HistoryWriter, Position
 from harness.record import COMMIT, LaneEncoder
 from harness.workload.client import CannotGoOnError, Stop
@@ -25,7 +25,7 @@ SETTINGS: dict[str, Value] = {"linger.ms": 200, "reconnect.backoff.max.ms": 200}
 LIFE_S = 600.0
 
 
-class TransactionalActor:
+class TransactionalActor(Closing):
     """A transactional producer of one topic whose every partition is a lane.
 
     Errors are dealt with as the clients of a run do it (`Transactor`): a call that fails for good raises
@@ -134,29 +134,12 @@ class TransactionalActor:
         finally:
             self._history.close()
 
-    def _noting(self) -> _Noting:
-        return _Noting(self)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-
-class _Noting:
-    """Keeps the error of a call that failed for good, and lets it through."""
-
-    def __init__(self, actor: TransactionalActor) -> None:
-        self._actor = actor
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, BrokenTransactionError | CannotGoOnError) and error.error is not None:
-            self._actor.error = error.error
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Keep the error of a call that failed for good, and let it through."""
+        try:
+            yield
+        except (BrokenTransactionError, CannotGoOnError) as failed:
+            if failed.error is not None:
+                self.error = failed.error
+            raise

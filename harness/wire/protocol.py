@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import socket
 import struct
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
+
+from harness.closing import Closing
 
 CLIENT_ID = "eos-harness"
 _API_VERSIONS_KEY = 18
@@ -33,21 +34,13 @@ class KafkaAnswerError(OSError):
         self.code = code
 
 
-class RawConnection:
+class RawConnection(Closing):
     """A TCP connection that speaks length-prefixed Kafka frames, closed by `with`."""
 
     def __init__(self, host: str, port: int, timeout: float) -> None:
         self._socket = socket.create_connection((host, port), timeout=timeout)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_id = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the connection; a second time is harmless."""

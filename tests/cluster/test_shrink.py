@@ -9,7 +9,7 @@ import pytest
 
 from harness.cluster.cluster import Cluster
 from harness.scenario import FaultEntry, Scenario, Workload, find, load
-from harness.shrink import Limits, shrink, size_of
+from harness.shrink import Limits, failed_run, shrink, size_of
 from harness.testing import Ran
 from harness.units import Duration, Span
 
@@ -36,7 +36,7 @@ def test_what_has_no_part_in_the_failure_is_cut_off(
     assert ran.judgement.names() == ["duplicate"], ran.judgement
     said: list[str] = []
 
-    file = shrink(cluster, ran.directory, Limits(budget=budget, tries=1, repeats=1), said.append)
+    file = shrink(cluster, failed_run(ran.directory), Limits(budget=budget, tries=1, repeats=1), said.append)
 
     found = load(file)
     assert [entry.fault for entry in found.fault] == ["lose_response"], said
