@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from harness.tap.client import ensure_tap
 from harness.testing import FAILED, state_of_tests
 from tests.framelog import logged
 
-EVIDENCE = pytest.StashKey[list[str]]()
+EVIDENCE = pytest.StashKey[Counter[Path]]()
 _numbers = itertools.count(1)
 
 Evidence = Callable[..., None]
@@ -46,12 +47,13 @@ def _result(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest, cluster: Cluster) -> Evidence:
-    """Note what a case has seen: a line at the session's end, and in evidence.jsonl beside the cluster."""
+    """Note what a case has seen: a line of evidence.jsonl beside the cluster, which outlives the session."""
 
     def note(**facts: object) -> None:
         line = json.dumps({"case": request.node.name} | facts, default=str)
-        request.config.stash.setdefault(EVIDENCE, []).append(line)
-        with (cluster.state.path / "evidence.jsonl").open("a") as file:
+        path = cluster.state.path / "evidence.jsonl"
+        request.config.stash.setdefault(EVIDENCE, Counter())[path] += 1
+        with path.open("a") as file:
             file.write(line + "\n")
 
     return note
@@ -59,11 +61,8 @@ def evidence(request: pytest.FixtureRequest, cluster: Cluster) -> Evidence:
 
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    noted = terminalreporter.config.stash.get(EVIDENCE, [])
-    if noted:
-        terminalreporter.section("evidence of the cases")
-    for line in noted:
-        terminalreporter.line(line[:900])
+    for path, count in terminalreporter.config.stash.get(EVIDENCE, Counter()).items():
+        terminalreporter.line(f"what the cases have seen: {path} (the last {count} lines)")
 
 
 @pytest.fixture

@@ -21,6 +21,8 @@ from harness.history import HistoryWriter
 
 COORDINATOR: Final = "TxnCoordinator"
 WATCHED: Final = ("EndTxn", "TxnOffsetCommit")
+# Where records wait until the topic's partitions are known; they are counted again where they are then put.
+UNASSIGNED: Final = "-1"
 
 
 class _Broker(msgspec.Struct):
@@ -64,8 +66,13 @@ class IdentityWatch:
         self.note(statistics.eos)
         self.reports += 1
         # More were sent than there are: the rest were sent again. What waits to be sent hides as many.
-        partitions = [p for topic in statistics.topics.values() for p in topic.partitions.values()]
-        self.resent = max(self.resent, sum(p.txmsgs - p.msgs for p in partitions))
+        counted = [
+            partition.txmsgs - partition.msgs
+            for topic in statistics.topics.values()
+            for name, partition in topic.partitions.items()
+            if name != UNASSIGNED
+        ]
+        self.resent = max(self.resent, sum(counted))
 
     def note(self, eos: _Eos) -> None:
         """Compare with what was seen last."""

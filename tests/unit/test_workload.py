@@ -251,6 +251,13 @@ def test_statistics_that_never_come_leave_a_doubt(watch: RequestWatch) -> None:
     assert watch.doubt
 
 
+def test_records_that_waited_for_the_partitions_hide_no_retry(history: HistoryWriter) -> None:
+    identity = IdentityWatch(3, history)
+    partitions = {"-1": {"msgs": 50, "txmsgs": 0}, "0": {"msgs": 100, "txmsgs": 105}}
+    identity.on_statistics(msgspec.json.encode({"topics": {"t": {"partitions": partitions}}}).decode())
+    assert identity.resent == 5
+
+
 def test_identities_are_written_once(history: HistoryWriter, watch: RequestWatch, tmp_path: Path) -> None:
     watch.on_statistics(report())
     watch.on_statistics(report())
