@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
@@ -82,6 +83,11 @@ def sent_batches(log: Iterable[Line], client: str, place: Place) -> list[Sent]:
         for b in (x.facts.batches if x.facts else [])
         if (b.topic, b.partition) == place
     ]
+
+
+def sent_again(batches: Iterable[Sent]) -> list[tuple[int, int, int]]:
+    """The identities that were sent more than once."""
+    return [identity for identity, count in Counter(b.identity for b in batches).items() if count > 1]
 
 
 class Answered(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -18,6 +17,7 @@ from harness.flows.evidence import (
     overlapping,
     producer_ids,
     replica_log,
+    sent_again,
     sent_batches,
 )
 from harness.flows.frame import Stage
@@ -42,8 +42,9 @@ A, B = 0, 1
 RECORDS: Final = 3
 """Records of one batch: sequences go on by this."""
 LEAST_BURSTS: Final = 150
-"""How much the producer that is shaken sends at least, and how often its leader's links are cut meanwhile."""
-CUTS: Final = 3
+"""How much the producer that is shaken sends at least."""
+CUTS: Final = (3, 20)
+"""Cuts of its leader's links meanwhile: at least, and at most until one met what was in flight."""
 
 
 def steps(stage: Stage) -> Iterator[FlowStep]:
@@ -159,14 +160,14 @@ class _Flow:
         leader = f"leader_of({self.stage.topic}, {A})"
         with self.stage.inject(Jitter(latency_ms=50, jitter_ms=40), leader), ThreadPoolExecutor(1) as pool:
             # Beside the sending: a fault measures before it acts, and then nothing would be in flight.
-            cutting = pool.submit(self._cut, leader)
+            cutting = pool.submit(self._cut, leader, actor.name)
             while not cutting.done() or len(bursts) < LEAST_BURSTS:
                 bursts.append(actor.hand_over(A, 2))
                 actor.serve(0.02)
             cutting.result()
             actor.finish()
         sent = sent_batches(self.stage.frames(), actor.name, self.a)
-        again = [identity for identity, count in Counter(s.identity for s in sent).items() if count > 1]
+        again = sent_again(sent)
         pid = sent[0].producer_id if sent else -1
         stored = [b for b in leader_log(self.cluster, self.a) if b.producer_id == pid]
         numbers = [n for b in stored for n in range(b.base_sequence, b.base_sequence + len(b.values))]
@@ -179,8 +180,11 @@ class _Flow:
         )
         step.show(shaken={"requests": len(sent), "sent_again": sorted(i[2] for i in again), "pid": pid})
 
-    def _cut(self, leader: str) -> None:
-        for _ in range(CUTS):
+    def _cut(self, leader: str, client: str) -> None:
+        least, most = CUTS
+        for n in range(most):
+            if n >= least and sent_again(sent_batches(self.stage.frames(), client, self.a)):
+                return
             with self.stage.inject(Sever(), leader):
                 pass
 
