@@ -22,7 +22,7 @@ from harness.checker.verdict import Judgement
 from harness.faults import HoldFrame
 from harness.faults.series import Series
 from harness.flows.frame import Stage
-from harness.flows.libraries import RefusedCallError, collect_leftovers
+from harness.flows.libraries import RefusedCallError
 from harness.flows.livereader import LiveReader
 from harness.flows.scripted import End, Scripted
 from harness.tap.logsteps import decisions
@@ -256,7 +256,6 @@ class Tries:
                 if one.reader is not None:
                     stack.callback(one.reader.close)
             yield
-        collect_leftovers()
         for one in tries:
             one.decided = self._decided(one)
 

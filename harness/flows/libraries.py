@@ -6,8 +6,6 @@ The settings are the libraries' own defaults: what a flow shows of them is what 
 
 from __future__ import annotations
 
-import gc
-import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -134,8 +132,11 @@ class KafkaPythonClient:
     """kafka-python, which is Python through and through."""
 
     def __init__(self, named: Named) -> None:
+        from harness.flows.sockets import KeptSocket
+
         self._named = named
         self._producer: Any = None
+        self._sockets = KeptSocket.new_owner()
 
     def init(self) -> None:
         """Take over the transactional id."""
@@ -162,8 +163,11 @@ class KafkaPythonClient:
 
     def close(self) -> None:
         """Go, without ending anything."""
+        from harness.flows.sockets import KeptSocket
+
         if self._producer is not None:
             self._producer.close(timeout=1, null_logger=True)
+        KeptSocket.close_all(self._sockets)
 
     def _open(self) -> None:
         from kafka import KafkaProducer
@@ -171,7 +175,7 @@ class KafkaPythonClient:
         named = self._named
         self._producer = KafkaProducer(
             bootstrap_servers=named.bootstrap.split(","), transactional_id=named.transactional_id,
-            client_id=named.client_id, transaction_timeout_ms=named.timeout_ms,
+            client_id=named.client_id, transaction_timeout_ms=named.timeout_ms, proxy_url=self._sockets,
         )  # fmt: skip
         self._producer.init_transactions()
 
@@ -192,13 +196,6 @@ LIBRARIES: dict[str, Callable[[Named], Client]] = {
     "confluent-kafka": ConfluentClient,
     "kafka-python": KafkaPythonClient,
 }
-
-
-def collect_leftovers() -> None:
-    """Let go of the sockets that kafka-python forgets to close where a connection was cut."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ResourceWarning)
-        gc.collect()
 
 
 def open_client(library: str, named: Named) -> Client:

@@ -1,0 +1,28 @@
+"""What kafka-python forgets to close is closed with its producer."""
+
+from __future__ import annotations
+
+import socket
+
+from kafka.net.inet import KafkaNetSocket
+
+from harness.flows.sockets import KeptSocket
+
+
+def opened(owner: str) -> socket.socket:
+    """As kafka-python opens one: by the class that the scheme of its `proxy_url` names."""
+    made: socket.socket = KafkaNetSocket(owner).socket(socket.AF_INET, socket.SOCK_STREAM, 0)
+    return made
+
+
+def test_a_forgotten_socket_is_closed_with_its_producer_and_no_other() -> None:
+    mine, other = KeptSocket.new_owner(), KeptSocket.new_owner()
+    forgotten, used = opened(mine), opened(other)
+
+    KeptSocket.close_all(mine)
+
+    assert forgotten.fileno() == -1
+    assert used.fileno() >= 0
+    KeptSocket.close_all(other)
+    KeptSocket.close_all(other)  # twice is harmless
+    assert used.fileno() == -1
