@@ -99,7 +99,7 @@ class Run:
                            mono=round(self._began * 1e9)))  # fmt: skip
         with self._cluster.state.locked(f"run {self._scenario.name}"), self._interruptible():
             self._phase("doctor", "is the cluster healthy")
-            if ailments := self._cluster.ailments():
+            if ailments := self._cluster.lasting_ailments():
                 raise RefusedError(f"the cluster is not healthy: {'; '.join(ailments[:3])}", "eos heal")
             journal_path = self.directory.histories / "faults.jsonl"
             with (
@@ -238,7 +238,7 @@ class Run:
 
     def _phase(self, name: str, detail: str = "", watch: Watch | None = None) -> None:
         if watch is not None:
-            watch.phase = name
+            watch.enter(name)
         self._tell(Phase(name=name, detail=detail))
 
     def _pause(self, seconds: float) -> None:

@@ -33,6 +33,8 @@ class Watch:
         self.phase = ""
         self.active: list[str] = []
         self.acknowledged_in: dict[str, int] = {}
+        self._credited = 0
+        self._crediting = threading.Lock()
         self._cluster = cluster
         self._fleet = fleet
         self._history = history
@@ -43,6 +45,18 @@ class Watch:
         self._acknowledged = 0
         self._looked_at = time.monotonic()
         self._ended: set[str] = set()
+
+    def enter(self, phase: str) -> None:
+        """Another phase begins; what was done since the last look belongs to the one before."""
+        self._credit(self._fleet.totals().acknowledged)
+        self.phase = phase
+
+    def _credit(self, acknowledged: int) -> None:
+        """Note what is acknowledged now, and was not before, for the phase that the run is in."""
+        with self._crediting:
+            gained = max(0, acknowledged - self._credited)
+            self._credited += gained
+            self.acknowledged_in[self.phase] = self.acknowledged_in.get(self.phase, 0) + gained
 
     def start(self) -> None:
         """Begin to look."""
@@ -77,7 +91,7 @@ class Watch:
         now = time.monotonic()
         bounds = self._sample()
         gained = totals.acknowledged - self._acknowledged
-        self.acknowledged_in[self.phase] = self.acknowledged_in.get(self.phase, 0) + gained
+        self._credit(totals.acknowledged)
         self._tell(
             Progress(
                 phase=self.phase,
