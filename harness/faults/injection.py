@@ -89,7 +89,10 @@ class Injection:
         """Inject; without a bite the injection is healed and NoBiteError raised."""
         self.cluster.require(self.fault.capability)
         self.names = self.target.resolve(self.cluster, self._rng)
-        self.fault.before(self.cluster, self.names, self._memory)
+        try:
+            self.fault.before(self.cluster, self.names, self._memory)
+        except _UNREACHABLE as error:
+            raise self._unmeasured("the state before", error) from error
         journal = self._journal = self._journal or open_journal(self.cluster.state)
         # The id is part of what undoes it (a toxic carries it), so it is drawn before the intent is written.
         mark = f"{self.fault.name}-{time.time_ns():x}"
@@ -109,10 +112,7 @@ class Injection:
         except _UNREACHABLE as error:
             journal.fault_no_bite(self._ident, f"{type(error).__name__}: {error}")
             self.heal()
-            raise NoBiteError(
-                f"the bite of {self.fault.name} on {', '.join(self.names)} could not be measured: {error}",
-                "another fault may be in the way: `eos status` shows what is injected",
-            ) from error
+            raise self._unmeasured("the bite of", error) from error
         except BaseException:
             self.heal()
             raise
@@ -136,6 +136,12 @@ class Injection:
         self._ident = None
         if self._owns_journal:
             self._journal.close()
+
+    def _unmeasured(self, what: str, error: Exception) -> NoBiteError:
+        return NoBiteError(
+            f"{what} {self.fault.name} on {', '.join(self.names)} could not be measured: {error}",
+            "another fault may be in the way: `eos status` shows what is injected",
+        )
 
     def _measure(self, journal: HistoryWriter, started: float) -> None:
         """Measure the bite and note it, or raise NoBiteError."""

@@ -166,11 +166,13 @@ class Throttle(ToxicFault):
         return {"kb_per_s": measured}
 
     def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:
-        """The same answers come faster than that."""
+        """The same answers come faster than that; a busy machine may take several tries to give them."""
         for link in untouched(cluster, names):
-            rate = link.bytes_per_second(self.rate_kb_s * 500) / 1000
-            if rate <= 2 * self.rate_kb_s:
-                raise HealError(f"{link.proxy} still passes only {rate:.0f} kB/s", HINT)
+            rates: list[float] = []
+            while not rates or max(rates) <= 2 * self.rate_kb_s:
+                if len(rates) >= _MOST_PROBES:
+                    raise HealError(f"{link.proxy} still passes only {max(rates):.0f} kB/s", HINT)
+                rates.append(link.bytes_per_second(self.rate_kb_s * 500) / 1000)
         return super().health(cluster, names, memory)
 
 

@@ -20,6 +20,7 @@ from harness.wire.protocol import answers
 from harness.wire.toxiproxy import Stream
 
 T = TypeVar("T")
+ANSWER_S = 2.0  # a link without an answer for so long is one that something else has hit
 HINT = "is the listener of this fault the one that the clients use? `eos status` shows the proxies"
 
 
@@ -54,7 +55,7 @@ class LinkFault:
             raise NoBiteError(
                 f"{', '.join(names)} has no client link", "a link fault needs a broker as target"
             )
-        memory["links"] = [link for link in links(cluster, names) if not link.refuses()]
+        memory["links"] = [link for link in links(cluster, names) if answers(link.host, link.port, ANSWER_S)]
         if not memory["links"]:
             raise NoBiteError(f"no link of {', '.join(names)} answers", HINT)
 

@@ -43,7 +43,7 @@ class Link:
     def loses_answer(self, request: Any) -> bool:
         """Whether this request over a new connection ends with the connection instead of an answer."""
         try:
-            with self.connect(2.0) as connection:
+            with self.connect() as connection:
                 connection.call(request)
         except (ConnectionError, EOFError):
             return True
