@@ -152,7 +152,7 @@ def _probe_topic(cluster: Cluster) -> Iterator[Send]:
     try:
         yield lambda pid, epoch, seq: produce(address, (topic, 0), encode_batch(pid, epoch, seq, [b"probe"]))
     finally:
-        cluster.admin.delete_topics([topic])
+        cluster.delete_topics([topic])
 
 
 def _fresh(cluster: Cluster, broker: int = BROKER_IDS[0]) -> int:

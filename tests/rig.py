@@ -118,7 +118,7 @@ class Rig:
     def end(self) -> None:
         for client in self.clients:
             client.kill()
-        self.cluster.admin.delete_topics(self.topics)
+        self.cluster.delete_topics(self.topics)
 
 
 def operations(client: ClientProcess, f: str) -> list[Invoke | Ok | Info]:

@@ -78,7 +78,7 @@ def make_topic(cluster: Cluster) -> Iterator[Callable[..., str]]:
         return name
 
     yield make
-    cluster.admin.delete_topics(made)
+    cluster.delete_topics(made)
 
 
 @pytest.fixture

@@ -172,7 +172,7 @@ def measure(cluster: Cluster, records: int, rounds: int) -> list[str]:
             ),
         ]  # fmt: skip
     finally:
-        cluster.admin.delete_topics([topic])
+        cluster.delete_topics([topic])
 
 
 def compare(

@@ -69,7 +69,7 @@ def _compare(cluster: Cluster, size: int, records: int, rounds: int) -> Iterator
             if number:  # the first round warms the brokers up
                 rates.append([found[i] for i in range(len(KINDS))])
     finally:
-        cluster.admin.delete_topics([topic])
+        cluster.delete_topics([topic])
     yield f"{records} records of {size} bytes, {rounds} rounds, over DIRECT:"
     for i, kind in enumerate(KINDS):
         ratios = [each[i] / each[BASE] for each in rates]
@@ -131,4 +131,4 @@ def _stored(cluster: Cluster, kind: Kind) -> int:
             files = cluster.node(node_name(BROKER_IDS[0])).segments(f"{topic}-0", Path(scratch))
             return sum(file.stat().st_size for file in files)
     finally:
-        cluster.admin.delete_topics([topic])
+        cluster.delete_topics([topic])

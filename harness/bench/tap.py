@@ -41,7 +41,7 @@ def main() -> None:
     try:
         measured = _measure(cluster, arguments.records, arguments.singles, arguments.rounds)
     finally:
-        cluster.admin.delete_topics([_TOPIC])
+        cluster.delete_topics([_TOPIC])
     print(json.dumps(measured, indent=1))
     _table(measured)
 

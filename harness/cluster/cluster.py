@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from functools import cached_property
 from typing import Literal
 
@@ -13,16 +14,17 @@ from harness.cluster.netlinks import NetLinks
 from harness.cluster.nodes import Condition, Node
 from harness.cluster.settings import SESSION_TIMEOUT_MS
 from harness.cluster.state import ClusterRecord, State
-from harness.errors import CapabilityError, HarnessError, UsageError
+from harness.cluster.topics import Topics
+from harness.errors import CapabilityError, HarnessError, UsageError, WaitTimeoutError
 from harness.waits import wait_until
-from harness.wire.admin import Admin, EndOffsets, PartitionInfo
+from harness.wire.admin import Admin
 from harness.wire.protocol import answers
 from harness.wire.toxiproxy import Toxiproxy
 
 HEALTHY_LIMIT_S = 60.0
 
 
-class Cluster:
+class Cluster(Topics):
     """The running cluster of a state directory."""
 
     def __init__(self, state: State, record: ClusterRecord, backend: Backend) -> None:
@@ -103,70 +105,6 @@ class Cluster:
         """The controller that leads the quorum now."""
         return wait_until(lambda: max(self.admin.quorum().leader, 0), 30, "an active controller")
 
-    # Topics
-
-    def create_topic(
-        self,
-        name: str,
-        placement: Sequence[Sequence[int]] | int = 3,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
-        """Create a topic and wait until each partition is led and replicated as placed.
-
-        `placement` names the replicas of each partition, leader first; a number spreads that many
-        partitions over the three brokers.
-        """
-        if isinstance(placement, int):
-            ring = [*BROKER_IDS, *BROKER_IDS]
-            placement = [ring[i % 3 : i % 3 + 3] for i in range(placement)]
-        self.admin.create_topic(name, placement, settings)
-        wanted = [(replicas[0], set(replicas)) for replicas in placement]
-
-        def placed() -> bool:
-            found = self.admin.metadata([name]).partitions
-            return [(p.leader, set(p.isr)) for p in found] == wanted
-
-        wait_until(placed, 30, f"topic {name} to be led and replicated as placed")
-        # Each broker learns of the topic by itself; a client may ask any of them first.
-        for broker in BROKER_IDS:
-            wait_until(
-                lambda b=broker: len(self.admin.metadata([name], broker=b).partitions) == len(wanted),  # type: ignore[misc]
-                30, f"broker {broker} to know topic {name}",
-            )  # fmt: skip
-
-    def reassign(self, topic: str, placement: Mapping[int, Sequence[int]], limit: float = 60) -> None:
-        """Move partitions to new replicas and wait until the move is done."""
-        self.admin.reassign(topic, placement)
-
-        def moved() -> bool:
-            found = {p.partition: p for p in self.admin.metadata([topic]).partitions}
-            return all(
-                found[p].replicas == tuple(replicas) and set(found[p].isr) == set(replicas)
-                for p, replicas in placement.items()
-            )
-
-        wait_until(moved, limit, f"the reassignment of {topic}")
-
-    def move_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Let one of a partition's replicas lead: it becomes the preferred one, and is elected."""
-        replicas = self.partition(topic, partition).replicas
-        if broker not in replicas:
-            raise UsageError(f"broker {broker} has no replica of {topic}-{partition}", f"it is on {replicas}")
-        self.reassign(topic, {partition: [broker, *(r for r in replicas if r != broker)]})
-        self.admin.elect_preferred(topic, partition)
-        wait_until(
-            lambda: self.partition(topic, partition).leader == broker, 30,
-            f"broker {broker} to lead {topic}-{partition}",
-        )  # fmt: skip
-
-    def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
-        """High watermark and last stable offset of each partition."""
-        return self.admin.end_offsets(topic)
-
-    def partition(self, topic: str, partition: int) -> PartitionInfo:
-        """Leader, epoch, replicas and ISR of one partition."""
-        return self.admin.partition(topic, partition)
-
     # Health
 
     def wait_serving(self, name: str, limit: float = HEALTHY_LIMIT_S) -> float:
@@ -205,6 +143,18 @@ class Cluster:
             return [error.message]
         except (OSError, EOFError) as error:
             return [str(error)]
+
+    def lasting_ailments(self) -> list[str]:
+        """What ails the cluster for a session's time: what a busy machine did for a moment is no ailment."""
+        seen: list[str] = []
+
+        def well() -> bool:
+            seen[:] = self.look()
+            return not seen
+
+        with suppress(WaitTimeoutError):
+            wait_until(well, SESSION_TIMEOUT_MS / 1000, "the cluster to be healthy", every=0.2)
+        return seen
 
     def _checks(self) -> list[Callable[[], list[str]]]:
         """From the cheap to the telling; a later check would stumble over what an earlier one found."""

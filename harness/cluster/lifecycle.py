@@ -150,7 +150,7 @@ def _reuse(
             "`eos down` first, or give the new one a state directory of its own: --state DIR",
         )
     cluster = Cluster(state, record, make_backend(state, record))
-    if ailments := cluster.look():
+    if ailments := cluster.lasting_ailments():
         raise RefusedError(
             f"the cluster of {state.path} is up and not healthy: {'; '.join(ailments[:3])}",
             "`eos heal` brings back what can be brought back, `eos down` removes it",

@@ -211,14 +211,15 @@ class Admin:
         _check(f"creation of topic {name}", self.call_any(request).topics[0].error_code)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete these topics."""
+        """Delete these topics; what is gone is deleted."""
         from kafka.protocol.admin import DeleteTopicsRequest
 
         request = DeleteTopicsRequest(
             topic_names=list(names), timeout_ms=int(self._timeout * 1000), version=5
         )
         for answer in self.call_any(request).responses:
-            _check(f"deletion of topic {answer.name}", answer.error_code)
+            if answer.error_code != _UNKNOWN_PARTITION:
+                _check(f"deletion of topic {answer.name}", answer.error_code)
 
     def reassign(self, topic: str, placement: Mapping[int, Sequence[int]]) -> None:
         """Ask for new replicas of some partitions; the metadata tell when they have moved."""

@@ -21,7 +21,7 @@ def topic(cluster: Cluster) -> Iterator[str]:
     name = f"t{next(_numbers)}"
     cluster.create_topic(name, 3)
     yield name
-    cluster.admin.delete_topics([name])
+    cluster.delete_topics([name])
 
 
 @pytest.fixture

@@ -137,4 +137,4 @@ def test_a_real_log_is_valid_and_its_damage_is_found(
     assert "lost" in judged(again(reader, without_one(rows))).names()
     assert "duplicate" in judged(again(reader, with_one_doubled(rows))).names()
     assert "reordered" in judged(again(reader, with_two_swapped(rows))).names()
-    cluster.admin.delete_topics([topic])
+    cluster.delete_topics([topic])

@@ -27,7 +27,7 @@ def test_a_topic_is_placed_as_asked(cluster: Cluster) -> None:
     found = cluster.admin.metadata(["placed"]).partitions
 
     assert [(p.leader, p.replicas) for p in found] == [(2, (2, 3)), (3, (3, 1)), (3, (3, 2))]
-    cluster.admin.delete_topics(["placed"])
+    cluster.delete_topics(["placed"])
 
 
 def test_a_topic_that_exists_is_an_error_that_says_so(cluster: Cluster, topic: str) -> None:
@@ -75,7 +75,7 @@ def test_replicas_move_where_they_are_sent(cluster: Cluster) -> None:
 
     assert cluster.partition("moving", 0).replicas == (3, 2)
     wait_until(lambda: cluster.partition("moving", 0).leader in (2, 3), 10, "a leader among the new replicas")
-    cluster.admin.delete_topics(["moving"])
+    cluster.delete_topics(["moving"])
 
 
 @pytest.mark.parametrize("listener", ["PROXIED", "DIRECT"])

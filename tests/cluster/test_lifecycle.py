@@ -65,7 +65,7 @@ def test_a_harness_killed_amid_a_fault_is_cleaned_up_by_heal(
 
     assert healed.returncode == 0, healed.stderr
     assert "healthy" in healed.stderr
-    assert cluster.ailments() == []
+    assert cluster.lasting_ailments() == []
     assert unhealed(cluster.state) == []
     assert "nothing to heal" in eos("heal", state=cluster.state.path).stderr
 
@@ -127,7 +127,7 @@ def cycle(state: State, backend: str) -> None:
     cluster, started = lifecycle.up(state, backend, "quick", lambda _: None)  # type: ignore[arg-type]
     try:
         assert started
-        assert cluster.ailments() == []
+        assert cluster.lasting_ailments() == []
     finally:
         assert lifecycle.down(state)
     assert cluster.backend.leftovers() == []
@@ -137,7 +137,7 @@ def cycle(state: State, backend: str) -> None:
 def test_beside_another_cluster_and_down_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
     for _ in range(3):
         cycle(State(tmp_path / "second"), cluster.record.backend)
-    assert cluster.ailments() == []
+    assert cluster.lasting_ailments() == []
 
 
 @pytest.mark.soak
@@ -191,7 +191,7 @@ def test_a_dead_toxiproxy_does_not_keep_its_faults_from_being_healed(cluster: Cl
 
     assert healed.returncode == 0, healed.stderr
     assert "toxiproxy is exited: starting it" in healed.stderr
-    assert cluster.look() == []
+    assert cluster.lasting_ailments() == []
     injection.heal()
 
 
@@ -242,4 +242,4 @@ def test_down_by_force_needs_no_record(cluster: Cluster, tmp_path: Path) -> None
     assert "removed" in forced.stderr
     assert lifecycle.make_backend(state, record).leftovers() == []
     assert "there was no cluster" in eos("down", "--force", state=state.path).stderr
-    assert cluster.look() == []
+    assert cluster.lasting_ailments() == []

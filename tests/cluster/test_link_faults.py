@@ -45,7 +45,7 @@ def test_bites_both_links_of_its_target_and_no_other_and_is_gone_after(
 
     assert injection.health
     assert unhealed(cluster.state) == []
-    assert cluster.ailments() == []
+    assert cluster.lasting_ailments() == []
 
 
 @pytest.mark.parametrize("fault", LINK_FAULTS, ids=lambda fault: fault.name)
@@ -74,7 +74,7 @@ def test_a_fault_that_is_not_undone_is_an_error_and_heal_ends_it(
 
     assert heal(cluster, lambda _: None) >= 1
 
-    assert cluster.ailments() == []
+    assert cluster.lasting_ailments() == []
 
 
 def test_a_target_by_role_is_resolved_when_it_is_injected(cluster: Cluster, topic: str) -> None:

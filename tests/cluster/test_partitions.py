@@ -41,7 +41,7 @@ def test_a_cut_closes_the_named_links_and_no_other(
         assert answers("127.0.0.1", cluster.ports.proxied(1))
         assert cluster.links.open_to("kafka-2", ["kafka-3"]) == {"kafka-3": True}
 
-    assert cluster.ailments() == []
+    assert cluster.lasting_ailments() == []
 
 
 def test_a_broker_cut_from_its_peers_leaves_the_isr(cluster: Cluster, topic: str) -> None:

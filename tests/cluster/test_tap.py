@@ -153,7 +153,7 @@ def test_a_pipeline_through_the_tap_gives_what_it_gives_directly_and_every_byte_
         cluster.create_topic(sink, 3)
         pipeline(cluster, listener, topic, sink, COUNT)
         results[listener] = read_all(cluster, sink)
-        cluster.admin.delete_topics([sink])
+        cluster.delete_topics([sink])
 
     assert results["TAPPED"] == results["DIRECT"]
     assert sum(map(len, results["TAPPED"].values())) == COUNT

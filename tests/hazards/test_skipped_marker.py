@@ -21,7 +21,7 @@ def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """One run of the flow; what hangs in its topic at the end is removed with it."""
     ran = run_flow(cluster, tmp_path_factory.mktemp("runs"), "skipped-marker")
     yield ran
-    cluster.admin.delete_topics([ran.topic])
+    cluster.delete_topics([ran.topic])
 
 
 @pytest.mark.parametrize("step", range(1, len(TITLES) + 1), ids=TITLES)

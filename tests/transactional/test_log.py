@@ -98,7 +98,7 @@ def test_a_topic_that_is_made_anew_in_a_transaction(
     assert told.init().said == "ok"
     told.begin()
     assert told.send(0, 3).said == "ok"
-    cluster.admin.delete_topics([topic])
+    cluster.delete_topics([topic])
     wait_until(partial(gone, cluster, topic), 20, f"{topic} to be gone")
     cluster.create_topic(topic, 3)
     second = told.send(0, 2)

@@ -1,0 +1,135 @@
+"""Topics: made, moved and removed through the controllers, and waited for at every broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from harness.cluster.layout import BROKER_IDS
+from harness.errors import UsageError
+from harness.waits import wait_until
+from harness.wire.admin import Admin, EndOffsets, PartitionInfo
+from harness.wire.protocol import KafkaAnswerError
+
+LIMIT_S: Final = 30.0
+_UNKNOWN: Final = 3
+_EXISTS: Final = 36
+_NO_CONTROLLER: Final = (7, 41)
+"""REQUEST_TIMED_OUT and NOT_CONTROLLER: one was lost, and its successor is not known to who was asked."""
+
+
+class Topics:
+    """The topics of a cluster, by its raw requests."""
+
+    admin: Admin
+
+    def create_topic(
+        self,
+        name: str,
+        placement: Sequence[Sequence[int]] | int = 3,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create a topic and wait until each partition is led and replicated as placed.
+
+        `placement` names the replicas of each partition, leader first; a number spreads that many
+        partitions over the three brokers.
+        """
+        if isinstance(placement, int):
+            ring = [*BROKER_IDS, *BROKER_IDS]
+            placement = [ring[i % 3 : i % 3 + 3] for i in range(placement)]
+        replicas = placement
+        stood = wait_until(lambda: [self._stands(name)], LIMIT_S, "a broker to say which topics there are")[0]
+
+        def order() -> None:
+            try:
+                self.admin.create_topic(name, replicas, settings)
+            except KafkaAnswerError as error:
+                # It was made when somebody was asked who did not answer in time.
+                if error.code != _EXISTS or stood:
+                    raise
+
+        _carried_out(order, f"topic {name} to be made")
+        wanted = [(each[0], set(each)) for each in placement]
+
+        def placed() -> bool:
+            found = self.admin.metadata([name]).partitions
+            return [(p.leader, set(p.isr)) for p in found] == wanted
+
+        wait_until(placed, LIMIT_S, f"topic {name} to be led and replicated as placed")
+        # Each broker learns of the topic by itself; a client may ask any of them first.
+        for broker in BROKER_IDS:
+            wait_until(
+                lambda b=broker: len(self.admin.metadata([name], broker=b).partitions) == len(wanted),  # type: ignore[misc]
+                LIMIT_S, f"broker {broker} to know topic {name}",
+            )  # fmt: skip
+        self._wait_led(name)
+
+    def _stands(self, name: str) -> bool:
+        try:
+            return bool(self.admin.metadata([name]).partitions)
+        except KafkaAnswerError as error:
+            if error.code == _UNKNOWN:
+                return False
+            raise
+
+    def _wait_led(self, topic: str) -> None:
+        """Wait until the leaders lead: a broker names a leader before this one has taken it up."""
+        wait_until(lambda: self.end_offsets(topic), LIMIT_S, f"the leaders of {topic} to serve it")
+
+    def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete these topics."""
+        wanted = list(names)
+        if wanted:
+            _carried_out(lambda: self.admin.delete_topics(wanted), f"{', '.join(wanted)} to be deleted")
+
+    def reassign(self, topic: str, placement: Mapping[int, Sequence[int]], limit: float = 60) -> None:
+        """Move partitions to new replicas and wait until the move is done."""
+        _carried_out(lambda: self.admin.reassign(topic, placement), f"the order to move {topic}")
+
+        def moved() -> bool:
+            found = {p.partition: p for p in self.admin.metadata([topic]).partitions}
+            return all(
+                found[p].replicas == tuple(replicas) and set(found[p].isr) == set(replicas)
+                for p, replicas in placement.items()
+            )
+
+        wait_until(moved, limit, f"the reassignment of {topic}")
+        self._wait_led(topic)
+
+    def move_leader(self, topic: str, partition: int, broker: int) -> None:
+        """Let one of a partition's replicas lead: it becomes the preferred one, and is elected."""
+        replicas = self.partition(topic, partition).replicas
+        if broker not in replicas:
+            raise UsageError(f"broker {broker} has no replica of {topic}-{partition}", f"it is on {replicas}")
+        self.reassign(topic, {partition: [broker, *(r for r in replicas if r != broker)]})
+        _carried_out(
+            lambda: self.admin.elect_preferred(topic, partition), f"an election for {topic}-{partition}"
+        )
+        wait_until(
+            lambda: self.partition(topic, partition).leader == broker, LIMIT_S,
+            f"broker {broker} to lead {topic}-{partition}",
+        )  # fmt: skip
+        self._wait_led(topic)
+
+    def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
+        """High watermark and last stable offset of each partition."""
+        return self.admin.end_offsets(topic)
+
+    def partition(self, topic: str, partition: int) -> PartitionInfo:
+        """Leader, epoch, replicas and ISR of one partition."""
+        return self.admin.partition(topic, partition)
+
+
+def _carried_out(order: Callable[[], None], what: str) -> None:
+    """Give an order that may be given twice, again while no controller answers it."""
+
+    def done() -> bool:
+        try:
+            order()
+        except KafkaAnswerError as error:
+            if error.code not in _NO_CONTROLLER:
+                raise
+            return False
+        return True
+
+    wait_until(done, LIMIT_S, what, not_yet=(ConnectionError, TimeoutError, EOFError))
