@@ -13,18 +13,25 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST, Listener, node_name
 from harness.tap.lines import Frame, Line
 from harness.tap.logsteps import id_blocks
+from harness.waits import wait_until
 from harness.wire.observer import freeze
 from harness.wire.rawlog import Batch, batches_of, fetch_batches
 
 BLOCK = 1000
+LEADER_LIMIT_S = 20.0
 Place = tuple[str, int]
 
 
 def leader_log(cluster: Cluster, place: Place) -> list[Batch]:
     """The batches that the leader of a partition hands out, from its log start to its high watermark."""
-    leader = cluster.leader_of(*place)
-    window = freeze(cluster.bootstrap(Listener.DIRECT), [place[0]])[place[1]]
-    return list(fetch_batches(HOST, cluster.ports.direct(leader), place, window.start, window.hw))
+
+    def read() -> list[list[Batch]]:
+        leader = cluster.leader_of(*place)
+        window = freeze(cluster.bootstrap(Listener.DIRECT), [place[0]])[place[1]]
+        return [list(fetch_batches(HOST, cluster.ports.direct(leader), place, window.start, window.hw))]
+
+    # Who has just been elected may be named before it has taken the partition up.
+    return wait_until(read, LEADER_LIMIT_S, f"the leader of {place[0]}-{place[1]} to hand out its log")[0]
 
 
 def replica_log(cluster: Cluster, broker: int, place: Place) -> list[Batch]:

@@ -45,8 +45,9 @@ NAMED: Final[dict[Variant, set[str]]] = {
 """What the checkers call each of them."""
 BEFORE, EARLY, LATE = 0, 1, 2
 LANES: Final = 3
-DELAY_MS: Final = 3000
-ON_ITS_WAY_S: Final = 0.3
+DELAY_MS: Final = 5000
+"""For the clients to come back, to ask again and to begin B meanwhile, on a busy machine too."""
+ON_ITS_WAY_S: Final = 1.0
 _ARRIVES_S: Final = 5.0
 
 

@@ -24,11 +24,13 @@ from harness.scenario import Scenario
 from harness.tap import diagram, logsteps
 from harness.tap.client import ensure_tap
 from harness.tap.steps import Wanted
+from harness.waits import wait_until
 from harness.wire.observer import group_positions
 from harness.workload.client import CannotGoOnError
 from harness.workload.life import BrokenTransactionError
 
 MOST_DRAWN: Final = 200
+LOOK_LIMIT_S: Final = 30.0
 # What ends a flow and is no bug: the cluster, or the client library, did not do what a step needs.
 _ENDED: Final = (HarnessError, OSError, EOFError, BrokenTransactionError, CannotGoOnError)
 
@@ -98,7 +100,8 @@ class FlowRun(Run):
 
     def _sample(self, observer: HistoryWriter) -> None:
         topic, group = self._part.topic, self._part.group
-        ends = self._cluster.end_offsets(topic)
+        what = f"the leaders of {topic} to say where it ends"
+        ends = wait_until(lambda: self._cluster.end_offsets(topic), LOOK_LIMIT_S, what)
         observer.sample([(topic, p, 0, end.last_stable, end.high_watermark) for p, end in ends.items()])
         if group:
             positions = group_positions(self._cluster.bootstrap(Door.DIRECT), group)

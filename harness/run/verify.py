@@ -16,11 +16,13 @@ from harness.checker.verdict import Judgement, Limit
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import Listener
 from harness.errors import ExitCode
+from harness.observation import Window
 from harness.scenario import Scenario
 from harness.store import RunDirectory
+from harness.waits import wait_until
 from harness.wire import processes
 from harness.wire.observer import freeze, group_positions, observe_topics
-from harness.wire.rawlog import fetch_batches, leaders, observe_raw
+from harness.wire.rawlog import Batch, fetch_batches, leaders, observe_raw
 
 if TYPE_CHECKING:
     from harness.spark.live import LiveVerification
@@ -111,12 +113,15 @@ class Verification:
             shutil.copy(self.live.folder / name, logs / f"spark-{name}")
 
     def _raw_log(self, topics: list[str]) -> None:
-        led_by = leaders(self._bootstrap, topics)
-        windows = freeze(self._bootstrap, topics)
-        logs = []
-        for window in windows:
-            place = (window.topic, window.partition)
-            logs.append((window, fetch_batches(*led_by[place], place, window.start, window.hw)))
+        def read() -> list[tuple[Window, list[Batch]]]:
+            led_by = leaders(self._bootstrap, topics)
+            return [
+                (w, list(fetch_batches(*led_by[w.topic, w.partition], (w.topic, w.partition), w.start, w.hw)))
+                for w in freeze(self._bootstrap, topics)
+            ]
+
+        # Who has just been elected may be named before it has taken the partition up.
+        logs = wait_until(read, READ_LIMIT_S, "the leaders to hand out their logs")
         seen = observe_raw(logs, self._run, finished=time.monotonic_ns())
         observation.save(seen, self._directory.observations / "raw-log")
 

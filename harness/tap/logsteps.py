@@ -23,6 +23,7 @@ import msgspec
 
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
+from harness.waits import wait_until
 from harness.wire.protocol import KafkaAnswerError, RawConnection
 from harness.wire.txnlog import decode_state
 
@@ -33,6 +34,7 @@ _METADATA_LOG = "__cluster_metadata-0"
 _FETCH_BYTES = 8 << 20
 _MOST_COPIES = 200  # of a partition; a diagram shows fewer
 _LIMIT_S = 10.0
+_LEADER_LIMIT_S = 20.0
 # What a marker holds: version, coordinator epoch.
 _MARKER = struct.Struct(">hi")
 _IDS_RECORD = 15
@@ -190,9 +192,14 @@ def _batches(
     cluster: Cluster, topic: str, partition: int, since: int, broker: int | None = None
 ) -> Iterator[Any]:
     """The batches of a partition from a time on, read from its leader, or from another replica's broker."""
-    leader = cluster.leader_of(topic, partition)
-    with RawConnection(HOST, cluster.ports.direct(leader), _LIMIT_S) as connection:
-        offset = _offset_at(connection, topic, partition, since)
+
+    def found() -> tuple[int, int]:
+        leader = cluster.leader_of(topic, partition)
+        with RawConnection(HOST, cluster.ports.direct(leader), _LIMIT_S) as connection:
+            return leader, _offset_at(connection, topic, partition, since)
+
+    # Who has just been elected may be named before it has taken the partition up.
+    leader, offset = wait_until(found, _LEADER_LIMIT_S, f"the leader of {topic}-{partition} to answer")
     with RawConnection(HOST, cluster.ports.direct(broker or leader), _LIMIT_S) as connection:
         while offset >= 0:
             start = offset

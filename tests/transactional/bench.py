@@ -120,7 +120,10 @@ class Bench(Rig):
         return held(self.cluster.admin, topics or self.topics)
 
     def logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:
-        """What the leaders have, partition by partition."""
+        """What the leaders have, partition by partition, once all of them lead."""
+        return wait_until(lambda: self._logs(*topics), 20, "the leaders to hand out their logs")
+
+    def _logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:
         windows = freeze(self.cluster.bootstrap("DIRECT"), topics or self.topics)
         led = self.cluster.admin.metadata(topics or self.topics).partitions
         ports = {(p.topic, p.partition): self.cluster.ports.direct(p.leader) for p in led}
