@@ -71,8 +71,7 @@ def test_all_brokers_are_killed_in_transactions(
         # Its leader is gone and not yet missed: the marker for partition 0 has nobody to go to.
         kills = [inject(cluster, Kill(), "kafka-1", journal=journal).start()]
         try:
-            ended = decided.commit()
-            at_kill = decisions(cluster, names["decided"], since)
+            ended, killed_at = decided.commit(), time.time_ns()
             kills += [inject(cluster, Kill(), f"kafka-{b}", journal=journal).start() for b in (3, 2)]
             lap = Laps()
             waiting = pool.submit(waits.commit, LIMIT_S)
@@ -87,6 +86,7 @@ def test_all_brokers_are_killed_in_transactions(
         waited, took = waiting.result(LIMIT_S), lap("the commit that waited")
         wake(cluster, bench, topic, names["decided"])
         finished = wait_decisions(cluster, names["decided"], since, DONE)
+        at_kill = decisions(cluster, names["decided"], since, killed_at)
         aborted = wait_decisions(cluster, names["left"], since, ["PrepareAbort", "CompleteAbort"])
         following = decided.whole({0: 1, 1: 1})
         wait_until(lambda: stable(cluster, topic), 20, "the last stable offsets to reach the ends")

@@ -84,10 +84,9 @@ def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
         frozen = inject(cluster, Pause(), "kafka-3").start()
         killed = inject(cluster, Kill(), "kafka-2")
         try:
-            ended = told.commit()
-            at_kill = decisions(cluster, ident, since)
-            unmarked = [batch.control for batch in replica_log(cluster, 3, (topic, 0))]
+            ended, killed_at = told.commit(), time.time_ns()
             killed.start()
+            unmarked = [batch.control for batch in replica_log(cluster, 3, (topic, 0))]
             frozen.heal()
             lap("thawed")
 
@@ -103,7 +102,7 @@ def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
             frozen.heal()
             killed.heal()
         lap("all serve")
-        unfinished = decisions(cluster, ident, since)
+        at_kill, unfinished = decisions(cluster, ident, since, killed_at), decisions(cluster, ident, since)
         if woken:
             wake(cluster, bench, topic, ident)
         finished = wait_decisions(cluster, ident, since, DONE)

@@ -10,6 +10,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST, node_name
 from harness.faults import Kill, inject
 from harness.waits import wait_until
+from harness.wire.admin import EndOffsets
 from harness.wire.rawlog import Batch, Fetched, fetch_committed
 from harness.wire.rawproduce import Place
 from tests.rig import text
@@ -39,6 +40,16 @@ def fetched(cluster: Cluster, broker: int, place: Place) -> Fetched:
         offset = part.batches[-1].last_offset + 1
 
 
+def wait_fetched(cluster: Cluster, broker: int, place: Place, ends: EndOffsets) -> Fetched:
+    """The same, once the replica knows that it has everything."""
+
+    def whole() -> list[Fetched]:
+        found = fetched(cluster, broker, place)
+        return [found] if EndOffsets(found.high_watermark, found.last_stable) == ends else []
+
+    return wait_until(whole, 30, f"broker {broker} to know of everything")[0]
+
+
 def segments(cluster: Cluster, broker: int, place: Place, scratch: object) -> int:
     return len(cluster.node(node_name(broker)).segments(f"{place[0]}-{place[1]}", scratch))  # type: ignore[arg-type]
 
@@ -57,22 +68,14 @@ def test_a_transaction_across_segments_and_its_index_after_a_kill(
     told.begin()
     assert told.send(0, 5).said == "ok"
     ends = cluster.end_offsets(topic)[0]
-    for broker in BROKER_IDS:
-        wait_until(
-            lambda b=broker: fetched(cluster, b, place).high_watermark == ends.high_watermark,  # type: ignore[misc]
-            10, f"broker {broker} to know of everything",
-        )  # fmt: skip
-    before = {broker: fetched(cluster, broker, place) for broker in BROKER_IDS}
+    before = {broker: wait_fetched(cluster, broker, place, ends) for broker in BROKER_IDS}
     count = segments(cluster, 1, place, bench.folder)
 
     with inject(cluster, Kill(), "kafka-1") as killed:
         pass
     log = cluster.node("kafka-1").log(4000)
     recovered = [line for line in log.splitlines() if topic in line and "ecover" in line]
-    wait_until(
-        lambda: fetched(cluster, 1, place).last_stable == ends.last_stable, 20, "kafka-1 to have caught up"
-    )
-    after = fetched(cluster, 1, place)
+    after = wait_fetched(cluster, 1, place, ends)
     assert told.commit().said == "ok"
     bench.ended()
     judged = bench.judge()

@@ -50,9 +50,13 @@ def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[Coo
         cluster.reassign(TRANSACTION_TOPIC, {partition: before})
 
 
-def decisions(cluster: Cluster, ident: str, since: int) -> list[str]:
-    """What a coordinator decided about an id, and what it finished, in order."""
-    return [s.what for s in states(cluster, ident, since) if s.what.startswith(("Prepare", "Complete"))]
+def decisions(cluster: Cluster, ident: str, since: int, until: int | None = None) -> list[str]:
+    """What a coordinator decided about an id, and what it finished, in order; `until` as its own clock says.
+
+    A log can be read later: where a session is running out meanwhile, there is no time to.
+    """
+    noted = (s for s in states(cluster, ident, since) if until is None or s.wall < until)
+    return [s.what for s in noted if s.what.startswith(("Prepare", "Complete"))]
 
 
 def wait_decisions(cluster: Cluster, ident: str, since: int, wanted: list[str]) -> list[str]:
