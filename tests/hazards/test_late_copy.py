@@ -19,6 +19,7 @@ from tests.hazards.conftest import CHANGED
 pytestmark = pytest.mark.cluster
 
 RUN = "hazard01"
+LATE_MS = 30_000  # by then at latest; it is let go when the transaction has ended
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def test_a_batch_that_comes_again_after_its_commit_makes_the_next_one_fatal(
 
     The answer is no. The next batch has the next sequence, which is not the remembered one: it is refused.
     """
-    copied = DuplicateFrame(api="Produce", topic=topic, partition=0, delay_ms=1000)
+    copied = DuplicateFrame(api="Produce", topic=topic, partition=0, delay_ms=LATE_MS)
 
     def ended() -> bool:
         end = cluster.end_offsets(topic)[0]
@@ -51,8 +52,9 @@ def test_a_batch_that_comes_again_after_its_commit_makes_the_next_one_fatal(
         with expect(cluster, copied) as copy:
             producer.send(0, "commit")
             producer.end("commit")
-            wait_until(ended, 5, "the marker")  # before it, a copy is one more repeat of an open transaction
+            wait_until(ended, 20, "the marker")  # before it, a copy is one more repeat of an open transaction
             assert copy.wait().hits[0].did == "copied", "the copy was not late enough"
+            assert copy.release() == 1
             copy.wait("delivered")
         before = leader_log(cluster, (topic, 0))
         producer.begin()
