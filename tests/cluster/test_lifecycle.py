@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -70,15 +69,15 @@ def test_a_harness_killed_amid_a_fault_is_cleaned_up_by_heal(
     assert "nothing to heal" in eos("heal", state=cluster.state.path).stderr
 
 
-def test_up_when_it_is_up_is_quick(cluster: Cluster) -> None:
-    start = time.monotonic()
+def test_up_when_it_is_up_starts_nothing(cluster: Cluster) -> None:
+    """How quick that is `make bench-startup` measures, on a machine that does nothing else."""
+    before = {name: node.status().pid for name, node in cluster.nodes.items()}
 
     again = eos("up", "--backend", cluster.record.backend, state=cluster.state.path)
 
     assert again.returncode == 0, again.stderr
     assert "was up already" in again.stderr
-    # The bound is for a machine that does nothing else; `make bench-startup` measures it.
-    assert time.monotonic() - start < 3
+    assert {name: node.status().pid for name, node in cluster.nodes.items()} == before
 
 
 def test_another_kind_of_cluster_is_refused(cluster: Cluster) -> None:
@@ -135,8 +134,7 @@ def cycle(state: State, backend: str) -> None:
 
 
 def test_beside_another_cluster_and_down_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
-    for _ in range(3):
-        cycle(State(tmp_path / "second"), cluster.record.backend)
+    cycle(State(tmp_path / "second"), cluster.record.backend)
     assert cluster.lasting_ailments() == []
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import pytest
@@ -14,6 +13,7 @@ from harness.faults.heal import heal
 from harness.faults.intents import unhealed
 from harness.faults.linkbase import links
 from harness.faults.probe import is_cut, round_trip_ms, silent_for
+from harness.waits import wait_until
 from harness.wire.protocol import answers
 
 pytestmark = pytest.mark.cluster
@@ -39,7 +39,8 @@ def test_bites_both_links_of_its_target_and_no_other_and_is_gone_after(
         assert injection.names == ["kafka-1"]
         assert injection.bite
         assert [i.fault for i in unhealed(cluster.state)] == [fault.name]
-        assert min(bystander.round_trips_ms(5)) < 40
+        # Jitter delays by 40 ms or more: one quicker answer is enough, and may need several tries.
+        wait_until(lambda: min(bystander.round_trips_ms(5)) < 40, 10, "a quick answer of the other broker")
         # The observer's door is never subject to a fault.
         assert answers("127.0.0.1", cluster.ports.direct(1))
 
@@ -119,18 +120,20 @@ def test_two_faults_on_one_link_are_healed_apart(cluster: Cluster) -> None:
     with inject(cluster, Jitter(latency_ms=40), "kafka-1"):
         with inject(cluster, Jitter(latency_ms=120), "kafka-1"):
             assert min(link.round_trips_ms(3)) >= 160
-        assert 40 <= min(link.round_trips_ms(3)) < 160
+        wait_until(lambda: 40 <= min(link.round_trips_ms(3)) < 160, 10, "the first delay alone")
 
 
 def test_healing_at_once_after_a_client_left_does_not_wedge_toxiproxy(cluster: Cluster) -> None:
+    process = cluster.node("toxiproxy").status().pid
     for _ in range(3):
-        with inject(cluster, Jitter(latency_ms=200), "kafka-1"):
-            with links(cluster, ["kafka-1"])[0].connect() as connection:
-                for _ in range(10):
-                    connection.send_api_versions()
-            # The client is gone and its answers are still held: removing the delay now is what can wedge.
-            start = time.monotonic()
-        assert time.monotonic() - start < 3
+        with (
+            inject(cluster, Jitter(latency_ms=200), "kafka-1"),
+            links(cluster, ["kafka-1"])[0].connect() as connection,
+        ):
+            for _ in range(10):
+                connection.send_api_versions()
+        # The client was gone and its answers still held when the delay was removed: that is what can wedge.
+        assert cluster.node("toxiproxy").status().pid == process, "it had to be restarted"
 
 
 def test_a_link_fault_needs_a_broker(cluster: Cluster) -> None:

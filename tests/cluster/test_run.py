@@ -41,7 +41,7 @@ def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
     assert ran.outcome.exit_code is ExitCode.VALID, ran.judgement
     assert ran.outcome.expected
     committed = ran.ledger.intervals.fate == COMMITTED
-    assert committed.sum() > 100
+    assert committed.sum() > 10
     first = {name: (ran.directory / name).read_bytes() for name in ("verdict.json", "summary.json")}
     check_run(ran.directory)
     assert first == {name: (ran.directory / name).read_bytes() for name in first}
