@@ -13,6 +13,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 
 from harness.cluster.cluster import Cluster
 from harness.faults import Jitter, inject
+from harness.waits import wait_until
 from harness.wire.protocol import KafkaAnswerError
 from harness.wire.rawproduce import new_producer_ids
 from tests.onebroker import OneBroker, one_broker
@@ -179,6 +180,12 @@ def test_rights_of_transactional_ids_step_by_step(
     assert guarded.written("seen") == 0
 
 
+def refused_replicas(log: Path) -> list[str]:
+    """What a broker's log says of a state topic with too many replicas."""
+    lines = log.read_text().splitlines()
+    return [x for x in lines if "__transaction_state" in x and "replication factor" in x.lower()]
+
+
 def test_a_state_topic_that_cannot_be_replicated(
     cluster: Cluster, bench: Bench, tmp_path: Path, evidence: Evidence
 ) -> None:
@@ -193,10 +200,9 @@ def test_a_state_topic_that_cannot_be_replicated(
         with pytest.raises(KafkaAnswerError) as raw:
             alone.admin.coordinator("transaction", "x")
         (plain,) = new_producer_ids(alone.address, 1)
-    said = [line for line in (folder / "log").read_text().splitlines() if "__transaction_state" in line]
+        said = wait_until(lambda: refused_replicas(folder / "log"), 20, "the broker to say why")
     evidence(told=answer, broker=str(raw.value), log=said[:2], idempotent_id=plain)
     assert answer.said == "_TIMED_OUT"
     assert "retriable" in answer.flags
     assert raw.value.code == 15
-    assert any("replication factor" in line.lower() for line in said)
     assert plain >= 0
