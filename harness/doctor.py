@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from harness.cluster.layout import choose_ports, port_taken, preferred_ports
+from harness.cluster.layout import choose_ports, preferred_ports
 from harness.cluster.state import BackendName, State
 from harness.errors import HarnessError
 from harness.faults.intents import unhealed
@@ -20,6 +20,7 @@ from harness.provision.kafka import cached_runtime
 from harness.provision.paths import cache_dir
 from harness.provision.toxiproxy import toxiproxy_binaries
 from harness.wire.listeners import owner
+from harness.wire.ports import port_taken
 
 Grade = Literal["green", "amber", "red"]
 _COLOURS = {"green": 32, "amber": 33, "red": 31}

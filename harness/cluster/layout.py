@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import socket
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from harness.errors import UsageError
+from harness.wire.ports import port_taken
 
 BROKER_IDS = (1, 2, 3)
 CONTROLLER_IDS = (11, 12, 13)
@@ -124,15 +124,3 @@ def choose_ports(state: Path) -> Ports:
         if not any(port_taken(port) for port in ports.all):
             return ports
     raise UsageError("no free block of ports was found", "see who listens with `eos doctor`")
-
-
-def port_taken(port: int) -> bool:
-    """Whether this port of the loopback address cannot be listened on."""
-    with socket.socket() as probe:
-        # As servers do: a port whose last connections are only fading away (TIME_WAIT) is free.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return True
-    return False

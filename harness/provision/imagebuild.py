@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 from harness.errors import HarnessError
 from harness.provision.jars import ensure_jars, pinned_jars
-from harness.provision.kafka import free_ports, training_workload
+from harness.provision.kafka import training_workload
 from harness.provision.paths import cache_dir, checkout_dir, scratch_dir
 from harness.provision.toxiproxy import TOXIPROXY_VERSION, ensure_toxiproxy
 from harness.waits import wait_until
+from harness.wire.ports import free_ports
 from harness.wire.protocol import answers
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ import hashlib
 import os
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from harness.provision.paths import cache_dir, cache_lock, scratch_dir
 from harness.waits import wait_until
 from harness.wire import processes
 from harness.wire.admin import Admin, random_cluster_id
+from harness.wire.ports import free_ports
 from harness.wire.protocol import answers
 
 _TRAINING_PROPERTIES = """process.roles=broker,controller
@@ -180,15 +180,3 @@ def training_workload(port: int) -> None:
     consumer.close()
     admin.end_offsets("train")
     admin.quorum()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for probe in sockets:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in sockets]
-    finally:
-        for probe in sockets:
-            probe.close()

@@ -17,11 +17,11 @@ from harness.cluster.layout import (
     Ports,
     choose_ports,
     cluster_name,
-    port_taken,
     preferred_ports,
 )
 from harness.errors import UsageError
 from harness.provision.paths import checkout_dir
+from harness.wire.ports import free_ports, port_taken
 
 EVERY_BLOCK = [Ports(base) for base in range(12_000, 31_980, 30)]
 
@@ -110,3 +110,11 @@ def test_bootstrap_servers_are_those_of_the_door() -> None:
     assert ports.bootstrap(Listener.PROXIED) == "127.0.0.1:12001,127.0.0.1:12002,127.0.0.1:12003"
     with pytest.raises(UsageError, match="for brokers only"):
         ports.bootstrap(Listener.INTERNAL)
+
+
+def test_single_ports_are_free_and_no_clusters() -> None:
+    drawn = free_ports(20)
+
+    assert len(set(drawn)) == 20
+    assert not any(port_taken(port) for port in drawn)
+    assert max(drawn) < EVERY_BLOCK[0].base
