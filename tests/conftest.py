@@ -10,6 +10,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from harness.cluster.backend import Capability, capabilities_of
 from harness.flows.javaclient import jdk_problem
@@ -32,6 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "jdk: deselected where Java has no compiler")
     config.addinivalue_line("markers", "needs(*capabilities): deselected on a back end that lacks one")
     config.stash[PART_SECONDS] = defaultdict(float)
+    # How long an example takes says nothing here, and what is drawn anew in each session is for a soak.
+    soak = bool(config.getoption("soak"))
+    slow = [HealthCheck.too_slow]
+    settings.register_profile("suite", deadline=None, derandomize=not soak, suppress_health_check=slow)
+    settings.load_profile("suite")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
