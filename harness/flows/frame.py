@@ -30,6 +30,8 @@ FLOWS: Final = {
 }
 
 
+OPEN_LIMIT_S: Final = 60.0
+"""How long a transaction may be open: several steps look at it, on a busy machine too."""
 C = TypeVar("C", bound=Closing)
 
 
@@ -98,7 +100,7 @@ class Stage:
         made = TransactionalActor(
             run=self.run, name=name, number=self.number(), bootstrap=self.bootstrap, topic=self.topic,
             partitions=self.partitions, transactional_id=transactional_id, histories=self.histories,
-            discipline="naive",
+            discipline="naive", timeout_s=OPEN_LIMIT_S,
             settings={key.replace("_", "."): value for key, value in settings.items()},
         )  # fmt: skip
         return self.keep(made)
