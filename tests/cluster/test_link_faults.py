@@ -123,6 +123,11 @@ def test_two_faults_on_one_link_are_healed_apart(cluster: Cluster) -> None:
         wait_until(lambda: 40 <= min(link.round_trips_ms(3)) < 160, 10, "the first delay alone")
 
 
+def test_a_fault_on_links_that_are_silent_already_is_told(cluster: Cluster) -> None:
+    with inject(cluster, Stall(), "kafka-1"), pytest.raises(NoBiteError, match="no link of kafka-1 answers"):
+        inject(cluster, Down(), "kafka-1").start()
+
+
 def test_healing_at_once_after_a_client_left_does_not_wedge_toxiproxy(cluster: Cluster) -> None:
     process = cluster.node("toxiproxy").status().pid
     for _ in range(3):
