@@ -92,10 +92,20 @@ class Rig:
 
         wait_until(there, 60, f"group {group} to have processed {source}", every=0.5)
 
+    def at_rest(self) -> None:
+        """Wait until every transaction has its markers: a client is told of its end before they are there."""
+
+        def stable() -> bool:
+            ends = [end for topic in self.topics for end in self.cluster.end_offsets(topic).values()]
+            return all(end.last_stable == end.high_watermark for end in ends)
+
+        wait_until(stable, 30, f"every transaction in {', '.join(self.topics)} to end")
+
     def judge(
         self, *topics: str, expect: Expect | None = None, beside: Sequence[Observation] = ()
     ) -> Judgement:
         """Read everything back and compare it with the histories."""
+        self.at_rest()
         bootstrap = self.cluster.bootstrap("DIRECT")
         observations = [observe_topics(bootstrap, topics or self.topics, RUN), *beside]
         expect = expect or Expect()

@@ -26,9 +26,10 @@ from harness.wire.protocol import KafkaAnswerError, error_name
 from harness.wire.rawlog import Batch, fetch_batches, observe_raw
 from harness.wire.rawproduce import Place, Written, encode_batch, produce
 from harness.workload import fence
+from harness.workload.process import ClientProcess
 from harness.workload.settings import CONSUMER, settings
 from harness.workload.spec import TransactionalSpec
-from tests.rig import RUN, Rig
+from tests.rig import RUN, Rig, Spec
 from tests.transactional.told import Apart, Told
 
 NOT_YET = ("COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS")
@@ -60,6 +61,12 @@ class Bench(Rig):
         if "bootstrap" not in fields:
             self._ids.add(given["transactional_id"])
         return TransactionalSpec(**(given | fields))
+
+    def start(self, kind: type[Spec], **fields: object) -> ClientProcess:
+        client = super().start(kind, **fields)
+        if ident := getattr(client.spec, "transactional_id", None):
+            self._ids.add(ident)
+        return client
 
     def _partitions(self, topic: str) -> int:
         return len(self.cluster.admin.metadata([topic]).partitions)
@@ -114,6 +121,10 @@ class Bench(Rig):
         return produce(
             (HOST, self.cluster.ports.direct(leader)), place, batch, transactional_id=who.transactional_id
         )
+
+    def at_rest(self) -> None:
+        """What has been ended has its markers; what a case left open, or hanging, stays so."""
+        self.ended()
 
     def open(self, *topics: str) -> list[Held]:
         """The transactions that are open in these topics."""
@@ -187,6 +198,7 @@ class Bench(Rig):
     ) -> Judgement:
         """Hold everything that was done to exactly-once, as two witnesses see it."""
         self.close()
+        self.at_rest()
         return super().judge(*topics, expect=expect, beside=[self.raw(*topics), *beside])
 
     def close(self) -> None:
