@@ -8,10 +8,12 @@ from confluent_kafka import Consumer, Message, TopicPartition
 
 from harness.flows.frame import Stage
 from harness.history import HistoryWriter
+from harness.waits import wait_until
 from harness.workload.reader import ALONE
 from harness.workload.reading import given, runs
 
-LOOK_S: Final = 3.0
+LOOK_S: Final = 30.0
+"""For a partition's end to come: for a read_committed reader that is its last stable offset."""
 MOST: Final = 500
 
 
@@ -40,11 +42,12 @@ class LiveReader:
             consumer.assign([TopicPartition(*self._place, 0)])
             op = self._history.invoke("poll")
             messages: list[Message] = []
-            while not messages or messages[-1].error() is None:
-                message = consumer.poll(LOOK_S)
-                if message is None:
-                    break
-                messages.append(message)
+
+            def ended() -> bool:
+                messages.extend(consumer.consume(MOST, timeout=0.2))
+                return bool(messages) and messages[-1].error() is not None
+
+            wait_until(ended, LOOK_S, f"the end of {self._place[0]}-{self._place[1]}", every=0)
         finally:
             consumer.close()
         records = [
