@@ -42,7 +42,7 @@ def test_bites_both_links_of_its_target_and_no_other_and_is_gone_after(
         # Jitter delays by 40 ms or more: one quicker answer is enough, and may need several tries.
         wait_until(lambda: min(bystander.round_trips_ms(5)) < 40, 10, "a quick answer of the other broker")
         # The observer's door is never subject to a fault.
-        assert answers("127.0.0.1", cluster.ports.direct(1))
+        assert answers("127.0.0.1", cluster.ports.direct(1), timeout=5)
 
     assert injection.health
     assert unhealed(cluster.state) == []

@@ -37,8 +37,8 @@ def test_a_cut_closes_the_named_links_and_no_other(
 
     with inject(cluster, fault, "kafka-1") as injection:
         assert injection.bite["unreachable"] == unreachable
-        assert answers("127.0.0.1", cluster.ports.direct(1))
-        assert answers("127.0.0.1", cluster.ports.proxied(1))
+        assert answers("127.0.0.1", cluster.ports.direct(1), timeout=5)
+        assert answers("127.0.0.1", cluster.ports.proxied(1), timeout=5)
         assert cluster.links.open_to("kafka-2", ["kafka-3"]) == {"kafka-3": True}
 
     assert cluster.lasting_ailments() == []

@@ -347,5 +347,5 @@ def test_heal_disarms_what_a_killed_harness_left_and_revives_a_dead_tap(cluster:
     stop_tap(cluster)
     assert find_tap(cluster) is None
     assert heal(cluster, said.append) == 1
-    assert answers(HOST, cluster.ports.tapped(2))
+    assert answers(HOST, cluster.ports.tapped(2), timeout=5)
     assert heal(cluster, said.append) == 0
