@@ -32,8 +32,10 @@ from harness.workload.spec import TransactionalSpec
 from tests.rig import RUN, Rig, Spec
 from tests.transactional.told import Apart, Told
 
-NOT_YET = ("COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS")
-"""An init that is answered so is to be asked again: ids, or the markers of the last end, are on the way."""
+NOT_YET = (
+    "COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"
+)  # fmt: skip
+"""An init that is answered so is to be asked again: ids, markers, or a coordinator are on the way."""
 UNKNOWN_ID = 105
 _watches = itertools.count(1)
 
