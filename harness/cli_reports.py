@@ -1,4 +1,4 @@
-"""The commands that begin with runs which are over: report, compare, index, results, shrink."""
+"""The commands that begin with runs which are over: report, compare, index, results, late, shrink."""
 
 from __future__ import annotations
 
@@ -45,6 +45,29 @@ def results(file: Path) -> None:
     click.echo("\n".join(tell(read(file))))
 
 
+@click.command(epilog="Example:  eos late runs/slow-links/*")
+@click.argument("directories", type=click.Path(path_type=Path), nargs=-1, required=True)
+def late(directories: tuple[Path, ...]) -> None:
+    """Show which transactions are not read as their client was told, and which a late EndTxn has broken.
+
+    Of runs whose clients passed the wire tap; with how often that is, all runs together.
+    """
+    from harness.report.rates import in_a_thousand
+    from harness.tap.late import broken_of
+
+    found, transactions = [], 0
+    for directory in dict.fromkeys(directory.resolve() for directory in directories):
+        broken, judged = broken_of(directory)
+        transactions += judged
+        click.echo(f"{directory.name}: {len(broken)} of {judged} transactions are broken")
+        for one in broken:
+            click.echo(f"  {one.text}")
+        found += broken
+    hits = sum(one.late for one in found)
+    click.echo(f"by a late EndTxn: {in_a_thousand(hits, transactions)}")
+    click.echo(f"of another kind: {in_a_thousand(len(found) - hits, transactions)}")
+
+
 @click.command(epilog="Example:  eos shrink runs/everything/latest --budget 15m")
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option("--budget", default="10m", show_default=True, callback=in_seconds,
@@ -74,4 +97,4 @@ def shrink(
             lifecycle.down(state)
 
 
-COMMANDS = (report, compare, index, results, shrink)
+COMMANDS = (report, compare, index, results, late, shrink)

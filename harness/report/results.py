@@ -13,6 +13,7 @@ import msgspec
 from harness.errors import UsageError
 from harness.events import NoBite
 from harness.events import Verdict as VerdictEvent
+from harness.report.rates import bounds
 from harness.report.series import injections, read_events
 from harness.report.words import columns
 from harness.store import RunDirectory, RunInfo, Summary
@@ -116,7 +117,9 @@ def _scenario_row(name: str, backend: str, runs: list[Result]) -> tuple[str, ...
     span = f"{took[0]:.1f}-{took[-1]:.1f}" if took else "-"
     seeds = " ".join(str(run.seed) for run in runs)
     as_expected = sum(run.expected for run in runs)
-    return name, backend, str(len(runs)), str(as_expected), ", ".join(verdicts), span, seeds
+    low, high = bounds(as_expected, len(runs))
+    told = f"{as_expected} ({low:.0%}-{high:.0%})"
+    return name, backend, str(len(runs)), told, ", ".join(verdicts), span, seeds
 
 
 def _fault_row(name: str, found: list[FaultResult]) -> tuple[str, ...]:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.cluster import Cluster
+from harness.tap.late import broken_of
 from harness.testing import Ran
-from tests.hazards.late import broken_of
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
@@ -20,8 +20,8 @@ def test_chance_finds_it_too(
 ) -> None:
     ran = run_scenario("slow-links", seed=seed)
     broken, transactions = broken_of(ran.directory)
-    late = [one for one in broken if one.premature]
-    others = [one for one in broken if not one.premature]
+    late = [one for one in broken if one.late]
+    others = [one for one in broken if not one.late]
     evidence(seed=seed, transactions=transactions, late=len(late), others=others, examples=late[:3])
     evidence(seed=seed, names=sorted(set(ran.judgement.names())))
     assert late, "nothing of what went wrong is the work of a late EndTxn: has it been fixed?"

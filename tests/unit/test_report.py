@@ -173,7 +173,7 @@ def test_results_gather_verdicts_by_scenario_and_recovery_by_fault(tmp_path: Pat
     assert found[0].verdict == "invalid"
     text = results.tell(found)
     rows = {line.split()[0]: line.split() for line in text if line}
-    assert rows["demo"][2:4] == ["2", "1"], "two runs, one of them as expected"
+    assert rows["demo"][2:5] == ["2", "1", "(1%-99%)"], "two runs, one of them as expected"
     assert rows["kill"][1:] == ["2", "2", "0.2", "0.2", "0.2"]
     assert rows["jitter"][1:] == ["2", "0", "-", "-", "-"]
 

@@ -1,4 +1,8 @@
-"""Which broken transactions of a run are a late EndTxn's work: told by the transaction log and the frames."""
+"""Which broken transactions of a run are a late EndTxn's work: told by the transaction log and the frames.
+
+Counted as one is only a transaction on which the coordinator has noted a decision before its end was first
+asked for, and before which an EndTxn of its client had no answer, although a later one had.
+"""
 
 from __future__ import annotations
 
@@ -33,6 +37,24 @@ class Broken(NamedTuple):
     """What the coordinator decided of it before anybody had asked; empty if it did not."""
     overtaken: str
     """The EndTxn before it that had no answer when it began; from the frames."""
+
+    @property
+    def late(self) -> bool:
+        """Whether it is the work of a late EndTxn, by the log and by the frames."""
+        return bool(self.premature and self.overtaken)
+
+    @property
+    def text(self) -> str:
+        """It in a line."""
+        why = (
+            f"{self.premature} before its end was asked for; EndTxn overtaken: {self.overtaken}"
+            if self.late
+            else "no late EndTxn"
+        )
+        return (
+            f"producer {self.producer}, transaction {self.txn}: {self.told}, {self.visible} of {self.size} "
+            f"records can be read; {why}"
+        )
 
 
 class Span(NamedTuple):
