@@ -181,25 +181,37 @@ def bench() -> None:
     """Measure what things cost, as ratios within one run."""
 
 
-@bench.command(epilog="Example:  eos bench producers --rounds 5")
-@click.option("--records", type=click.IntRange(1000), default=200_000, show_default=True,
-              help="Of 100 bytes, in a round of each kind; of larger ones as many bytes.")  # fmt: skip
+@bench.command(epilog="Example:  eos bench producers --part transactions --rounds 5")
+@click.option("--records", type=click.IntRange(1), default=10_000, show_default=True,
+              help="Each run sends at least so many.")  # fmt: skip
+@click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True,
+              help="Each run lasts at least so long: short ones measure the machine's moods.")  # fmt: skip
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="In turns.")
+@click.option("--part", "parts", multiple=True,
+              type=click.Choice(["settings", "transactions", "latency", "bookkeeping"]),
+              help="Measure this alone; may be given again.  [default: all]")  # fmt: skip
 @backend_option
 @click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
 @state_option
-def producers(records: int, rounds: int, backend: str, *, keep: bool, state_path: Path | None) -> None:
-    """Compare acks=1, acks=all and idempotence, and the harness's own bookkeeping with a bare loop.
+def producers(
+    records: int, seconds: float, rounds: int, parts: tuple[str, ...], backend: str, *, keep: bool,
+    state_path: Path | None,
+) -> None:  # fmt: skip
+    """Compare what exactly-once is made of, as ratios of neighbours within one run.
 
-    On a cluster of the load profile, started if none is up.
+    settings: acks=1, acks=all, idempotence; the bytes a batch. transactions: of 10 to 10,000 records with the
+    idempotent producer. latency: how much later a read_committed reader is given a record while transactions
+    are open. bookkeeping: the harness's own clients with a bare loop. On a cluster of the load profile,
+    started if none is up.
     """
-    from harness.bench.producers import measure
+    from harness.bench.producers import PARTS, measure
+    from harness.bench.turns import Length
     from harness.cluster import lifecycle
 
     state = state_of(state_path)
     cluster, started = lifecycle.up(state, backend, "load", report)  # type: ignore[arg-type]
     try:
-        for line in measure(cluster, records, rounds):
+        for line in measure(cluster, Length(records, seconds), rounds, parts or tuple(PARTS)):
             click.echo(line)
     finally:
         if started and not keep:

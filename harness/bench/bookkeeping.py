@@ -1,8 +1,8 @@
 """What identity and history cost a producer, beside the same loop without them.
 
-Each round runs the bare loop and the harness's client one after the other, first one then the other first,
-so that a machine that is busy in between burdens both alike. Told is the median of the rounds' ratios,
-and the processor time of the sending thread, which no other process can lengthen.
+The bare loop and the harness's client run in turns, so that a machine that is busy in between burdens both
+alike. Told are the time that the client takes and the processor time of its sending thread, which no other
+process can lengthen, each as a ratio to the loop's.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from harness.bench.turns import Cost, Length, Pair, Spread, in_turns, timed
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import Listener
 from harness.history import HistoryWriter
@@ -35,40 +36,28 @@ TRANSACTION: Final = 100
 LIMIT_S: Final = 60.0
 
 
-class Cost(NamedTuple):
-    """Seconds for one run: by the clock on the wall, and of the sending thread's processor time."""
-
-    wall: float
-    thread: float
-
-
-def timed(work: Callable[[], object]) -> Cost:
-    """How long the work took."""
-    wall, thread = time.perf_counter(), time.thread_time()
-    work()
-    return Cost(time.perf_counter() - wall, time.thread_time() - thread)
-
-
 def nothing(error: KafkaError | None, message: Message) -> None:
     """The empty delivery callback of the bare loop."""
 
 
-def bare_idempotent(bootstrap: str, topic: str, records: int) -> Cost:
+def bare_idempotent(bootstrap: str, topic: str, length: Length) -> Cost:
     """Send the records with an empty callback."""
     config: dict[str, Any] = {**settings(PRODUCER), "bootstrap.servers": bootstrap}
     producer = Producer(config)
     producer.list_topics(topic, LIMIT_S)
 
-    def work() -> None:
-        value = b"y" * 48 + PAYLOAD
-        for burst in range(records // BURST):
+    def work() -> int:
+        value, sent = b"y" * 48 + PAYLOAD, 0
+        for burst in length.bursts(BURST):
             while len(producer) > MOST_OPEN_BURSTS * BURST:
                 producer.poll(0.01)
             lane = burst % PARTITIONS
             for _ in range(BURST):
                 _produce(producer, topic, value, lane)
             producer.poll(0)
+            sent += BURST
         producer.flush(LIMIT_S)
+        return sent
 
     return timed(work)
 
@@ -83,7 +72,7 @@ def _produce(producer: Producer, topic: str, value: bytes, lane: int) -> None:
             return
 
 
-def harness_idempotent(bootstrap: str, topic: str, records: int, folder: Path) -> Cost:
+def harness_idempotent(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
     """Send the records as the idempotent client does."""
     spec = IdempotentSpec(
         run=RUN, client="bench", number=1, bootstrap=bootstrap, history="", seconds=LIMIT_S,
@@ -94,8 +83,9 @@ def harness_idempotent(bootstrap: str, topic: str, records: int, folder: Path) -
         producer._producer.list_topics(topic, LIMIT_S)
         encoders = [LaneEncoder(RUN, 1, lane, PAYLOAD) for lane in range(PARTITIONS)]
 
-        def work() -> None:
-            for burst in range(records // BURST):
+        def work() -> int:
+            sent = 0
+            for burst in length.bursts(BURST):
                 while len(producer.open) > MOST_OPEN_BURSTS:
                     producer.serve(0.01)
                     producer.complete()
@@ -103,13 +93,15 @@ def harness_idempotent(bootstrap: str, topic: str, records: int, folder: Path) -
                 producer.send(lane, encoders[lane].batch(producer.next_of(lane), BURST))
                 producer.serve(0)
                 producer.complete()
+                sent += BURST
             producer.flush(LIMIT_S)
             producer.complete(final=True)
+            return sent
 
         return timed(work)
 
 
-def bare_transactional(bootstrap: str, topic: str, records: int) -> Cost:
+def bare_transactional(bootstrap: str, topic: str, length: Length) -> Cost:
     """Send the records in transactions of one hundred."""
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-bare", 20_000, {}), "bootstrap.servers": bootstrap,
@@ -118,19 +110,21 @@ def bare_transactional(bootstrap: str, topic: str, records: int) -> Cost:
     producer = Producer(config)
     producer.init_transactions(LIMIT_S)
 
-    def work() -> None:
-        value = b"y" * 48 + PAYLOAD
-        for txn in range(records // TRANSACTION):
+    def work() -> int:
+        value, sent = b"y" * 48 + PAYLOAD, 0
+        for txn in length.bursts(TRANSACTION):
             producer.begin_transaction()
             for _ in range(TRANSACTION):
                 producer.produce(topic, value, partition=txn % PARTITIONS)
             producer.flush(LIMIT_S)
             producer.commit_transaction(LIMIT_S)
+            sent += TRANSACTION
+        return sent
 
     return timed(work)
 
 
-def harness_transactional(bootstrap: str, topic: str, records: int, folder: Path) -> Cost:
+def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
     """Send the records as the transactional client does."""
     spec = TransactionalSpec(
         run=RUN, client="bench", number=2, bootstrap=bootstrap, history="", seconds=LIMIT_S,
@@ -141,58 +135,70 @@ def harness_transactional(bootstrap: str, topic: str, records: int, folder: Path
         transactor.settle()
         encoders = [LaneEncoder(RUN, 2, lane, PAYLOAD) for lane in range(PARTITIONS)]
 
-        def work() -> None:
-            for txn in range(records // TRANSACTION):
+        def work() -> int:
+            sent = 0
+            for txn in length.bursts(TRANSACTION):
                 transactor.begin()
                 lane = txn % PARTITIONS
                 first = transactor.next_of(lane)
                 transactor.send(lane, encoders[lane].batch(first, TRANSACTION, transactor.txn, COMMIT))
                 transactor.commit()
+                sent += TRANSACTION
+            return sent
 
         cost = timed(work)
         transactor.close()
         return cost
 
 
-def measure(cluster: Cluster, records: int, rounds: int) -> list[str]:
-    """Run each harness client and its bare loop in turns; return a line for each kind."""
+def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
+    """Run each harness client and its bare loop in turns; a line for each kind."""
     topic = f"bench-{time.time_ns():x}"
     cluster.create_topic(topic, PARTITIONS)
-    bootstrap, few = cluster.bootstrap(Listener.DIRECT), records // 20
+    bootstrap, short = cluster.bootstrap(Listener.DIRECT), length._replace(records=TRANSACTION)
     try:
-        return [
-            compare(
-                "idempotent", records, rounds, lambda: bare_idempotent(bootstrap, topic, records),
-                lambda folder: harness_idempotent(bootstrap, topic, records, folder),
-            ),
-            compare(
-                f"transactional, {TRANSACTION} a transaction", few, rounds,
-                lambda: bare_transactional(bootstrap, topic, few),
-                lambda folder: harness_transactional(bootstrap, topic, few, folder),
-            ),
-        ]  # fmt: skip
+        yield "the harness's identity and history, against the same loop with an empty on_delivery:"
+        yield _compare(
+            "idempotent",
+            length,
+            rounds,
+            lambda some: bare_idempotent(bootstrap, topic, some),
+            lambda some, folder: harness_idempotent(bootstrap, topic, some, folder),
+        )
+        yield _compare(
+            f"transactional, {TRANSACTION} a transaction", short, rounds,
+            lambda some: bare_transactional(bootstrap, topic, some),
+            lambda some, folder: harness_transactional(bootstrap, topic, some, folder),
+        )  # fmt: skip
     finally:
         cluster.delete_topics([topic])
 
 
-def compare(
-    name: str, records: int, rounds: int, bare: Callable[[], Cost], ours: Callable[[Path], Cost]
+def _compare(
+    name: str,
+    length: Length,
+    rounds: int,
+    bare: Callable[[Length], Cost],
+    ours: Callable[[Length, Path], Cost],
 ) -> str:
     """Run both in turns and say what the harness adds."""
-    wall, thread, more, rates = [], [], [], []
-    for number in range(rounds):
+
+    def alone(some: Length) -> Cost:
         with tempfile.TemporaryDirectory() as folder:
-            first = ours(Path(folder)) if number % 2 else None
-            plain = bare()
-            mine = first or ours(Path(folder))
-        wall.append(mine.wall / plain.wall)
-        more.append(mine.thread / plain.thread)
-        thread.append((mine.thread - plain.thread) / records * 1e6)
-        rates.append((records / plain.wall, records / mine.wall))
-    plain_rate, our_rate = (statistics.median(one) for one in zip(*rates, strict=True))
+            return ours(some, Path(folder))
+
+    _, mine = in_turns(bare, [alone], length, rounds)
+    plain = statistics.median(pair.before.rate for pair in mine)
+    told = statistics.median(pair.run.rate for pair in mine)
+    wall = Spread.over([1 / pair.ratio(lambda cost: cost.rate) for pair in mine])
+    thread = Spread.over([pair.ratio(lambda cost: cost.thread_us) for pair in mine])
     return (
-        f"{name}: bare {plain_rate:,.0f} records/s, harness {our_rate:,.0f} records/s; "
-        f"takes {statistics.median(wall):.2f} times as long ({min(wall):.2f} to {max(wall):.2f}), "
-        f"{statistics.median(more):.2f} times the sending thread's processor time ({min(more):.2f} to "
-        f"{max(more):.2f}), {statistics.median(thread):.2f} µs more a record"
+        f"  {name}: bare {plain:,.0f} records/s, harness {told:,.0f} records/s\n"
+        f"    times as long: {wall}\n"
+        f"    times the sending thread's processor time: {thread}, "
+        f"{statistics.median(_more_us(pair) for pair in mine):.2f} µs more a record"
     )
+
+
+def _more_us(pair: Pair) -> float:
+    return pair.run.thread_us - (pair.before.thread_us + pair.after.thread_us) / 2

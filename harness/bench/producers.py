@@ -1,34 +1,39 @@
 """What a producer's settings cost, and what the harness's own bookkeeping costs: `eos bench producers`.
 
-Three kinds of producer send the same records to the same topic over DIRECT, in turns, and so do the harness's
-client and a bare loop. Told is the median of the rounds' ratios with the least and the greatest: on a machine
-that others use too, a rate says little and a ratio of neighbours much.
+Everything is sent over DIRECT, in turns with what it is compared with: acks=1, acks=all and idempotence;
+transactions of several sizes with the idempotent producer; a read_committed reader with one that waits for no
+transaction; the harness's client with a bare loop.
 """
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Producer
 
-from harness.bench import bookkeeping
+from harness.bench import bookkeeping, latency
 from harness.bench.bookkeeping import LIMIT_S, PARTITIONS, nothing
+from harness.bench.turns import Cost, Length, in_turns, rates, timed
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, Listener, node_name
-from harness.workload.settings import PRODUCER, Value, settings
+from harness.workload.settings import PRODUCER, Value, settings, transaction_settings
 
 SIZES: Final = (100, 1024)
+TRANSACTIONS: Final = (10, 100, 1000, 10_000)
+"""Records a transaction."""
 BURST: Final = 500
 MOST_WAITING: Final = 20_000
 """Records that wait in the client: enough for full batches, too few for a request to be given up."""
 BATCH: Final = 100
 HEADER_SHARE: Final = 8 + 2 + 4
 """Bytes of a batch's header that hold producer id, epoch and base sequence, used or not."""
+IN_FLIGHT: Final[dict[str, Value]] = {"max.in.flight.requests.per.connection": 5}
+"""The same for all: without idempotence a million may be in flight, and that would be compared too."""
 
 
 class Kind(NamedTuple):
@@ -38,79 +43,136 @@ class Kind(NamedTuple):
     settings: dict[str, Value]
 
 
-KINDS: Final = (
-    Kind("acks=1", {"acks": "1", "enable.idempotence": False}),
-    Kind("acks=all", {"acks": "all", "enable.idempotence": False}),
-    Kind("acks=all, idempotent", {"acks": "all", "enable.idempotence": True}),
-)
-BASE: Final = 1
-"""The kind that the others are compared with: what idempotence adds is seen against acks=all."""
+BASE: Final = Kind("acks=all", {"acks": "all", "enable.idempotence": False})
+"""What idempotence adds is seen against acks=all."""
+IDEMPOTENT: Final = Kind("acks=all, idempotent", {"acks": "all", "enable.idempotence": True})
+KINDS: Final = (BASE, Kind("acks=1", {"acks": "1", "enable.idempotence": False}), IDEMPOTENT)
 
 
-def measure(cluster: Cluster, records: int, rounds: int) -> Iterator[str]:
-    """Measure everything, a line for each result."""
+def _settings(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
     for size in SIZES:
-        # The same bytes for each size: so many records of the smallest.
-        yield from _compare(cluster, size, max(BURST, records * SIZES[0] // size), rounds)
+        with_topic = partial(_rate, cluster, size=size)
+        runs = [partial(with_topic, kind=kind) for kind in KINDS]
+        yield f"{size} bytes a record:"
+        yield from _compare(cluster, [kind.name for kind in KINDS], runs, length, rounds)
     yield from _batch_bytes(cluster)
-    yield "the harness's identity and history, against the same loop with an empty on_delivery:"
-    yield from (f"  {line}" for line in bookkeeping.measure(cluster, records, rounds))
 
 
-def _compare(cluster: Cluster, size: int, records: int, rounds: int) -> Iterator[str]:
+def _transactions(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
+    runs = [partial(_rate, cluster, size=SIZES[0], kind=IDEMPOTENT)]
+    runs += [partial(_transactional, cluster, size=SIZES[0], records=records) for records in TRANSACTIONS]
+    names = ["idempotent, no transaction", *(f"{records:,} a transaction" for records in TRANSACTIONS)]
+    yield f"transactions, {SIZES[0]} bytes a record:"
+    yield from _compare(cluster, names, runs, length, rounds)
+
+
+PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[str]]]] = {
+    "settings": _settings,
+    "transactions": _transactions,
+    "latency": latency.measure,
+    "bookkeeping": bookkeeping.measure,
+}
+"""What is measured, by the names of --part."""
+
+
+def measure(
+    cluster: Cluster, length: Length, rounds: int, parts: Sequence[str] = tuple(PARTS)
+) -> Iterator[str]:
+    """Measure these parts, a line for each result."""
+    yield (
+        f"over DIRECT, {rounds} rounds in turns, each run {length.seconds:g} s and {length.records:,} "
+        "records at least; medians, and the quartiles of the ratios of neighbours"
+    )
+    for part in parts:
+        yield from PARTS[part](cluster, length, rounds)
+
+
+def _compare(
+    cluster: Cluster, names: Sequence[str], runs: Sequence[Callable[..., Cost]], length: Length, rounds: int
+) -> Iterator[str]:
+    """On a topic of its own, the first against the others."""
     topic = f"bench-{time.time_ns():x}"
     cluster.create_topic(topic, PARTITIONS)
-    rates: list[list[float]] = []
     try:
-        for number in range(rounds + 1):
-            # Each round begins with another kind, so that none always meets the same neighbour.
-            turn = [(number + i) % len(KINDS) for i in range(len(KINDS))]
-            found = {i: _rate(cluster, topic, KINDS[i], size, records) for i in turn}
-            if number:  # the first round warms the brokers up
-                rates.append([found[i] for i in range(len(KINDS))])
+        base, *others = (partial(run, topic) for run in runs)
+        yield from rates(names, in_turns(base, others, length, rounds), names[0])
     finally:
         cluster.delete_topics([topic])
-    yield f"{records} records of {size} bytes, {rounds} rounds, over DIRECT:"
-    for i, kind in enumerate(KINDS):
-        ratios = [each[i] / each[BASE] for each in rates]
-        yield (
-            f"  {kind.name:22}{statistics.median(each[i] for each in rates):11,.0f} records/s   "
-            f"{statistics.median(ratios):.2f} of {KINDS[BASE].name} ({min(ratios):.2f} to {max(ratios):.2f})"
-        )
 
 
 def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
     config: dict[str, Any] = {
         **settings(PRODUCER, **changes), "bootstrap.servers": cluster.bootstrap(Listener.DIRECT),
-        # The same for all: without idempotence a million may be in flight, and that would be compared too.
-        "max.in.flight.requests.per.connection": 5, **kind.settings,
+        **IN_FLIGHT, **kind.settings,
     }  # fmt: skip
     return Producer(config)
 
 
-def _rate(cluster: Cluster, topic: str, kind: Kind, size: int, records: int) -> float:
-    """Records a second from the first call to the last acknowledgement; a failed record is an error."""
+def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind) -> Cost:
+    """From the first call to the last acknowledgement; a record that is left over is an error."""
     producer = _producer(cluster, kind)
     producer.produce(topic, b"warm", partition=0, on_delivery=nothing)
     producer.flush(LIMIT_S)  # connected, and an idempotent one has its id
     value, produce = b"x" * size, producer.produce
-    start = time.perf_counter()
-    for burst in range(records // BURST):
-        while len(producer) > MOST_WAITING:
-            producer.poll(0.01)
-        for _ in range(BURST):
-            produce(topic, value, partition=burst % PARTITIONS, on_delivery=nothing)
-        producer.poll(0)
-    if left := producer.flush(LIMIT_S):
-        raise TimeoutError(f"{left} of {records} records were not acknowledged in {LIMIT_S:g} s")
-    rate = records // BURST * BURST / (time.perf_counter() - start)
+
+    def work() -> int:
+        sent = 0
+        for burst in length.bursts(BURST):
+            while len(producer) > MOST_WAITING:
+                producer.poll(0.01)
+            for _ in range(BURST):
+                produce(topic, value, partition=burst % PARTITIONS, on_delivery=nothing)
+            producer.poll(0)
+            sent += BURST
+        if left := producer.flush(LIMIT_S):
+            raise TimeoutError(f"{left} records were not acknowledged in {LIMIT_S:g} s")
+        return sent
+
+    cost = timed(work)
     producer.close()
-    return rate
+    _replicated(cluster, topic)
+    return cost
+
+
+def _replicated(cluster: Cluster, topic: str) -> None:
+    """Wait until followers have everything: what acks=1 leaves to be done would burden the next run."""
+    producer = _producer(cluster, BASE)
+    for partition in range(PARTITIONS):
+        producer.produce(topic, b"last", partition=partition, on_delivery=nothing)
+    producer.flush(LIMIT_S)
+    producer.close()
+
+
+def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, records: int) -> Cost:
+    """One transaction after the other, each over all partitions, until the last one is committed."""
+    config: dict[str, Any] = {
+        **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}), **IN_FLIGHT,
+        "bootstrap.servers": cluster.bootstrap(Listener.DIRECT), "statistics.interval.ms": 1000,
+    }  # fmt: skip
+    producer = Producer(config)
+    producer.init_transactions(LIMIT_S)
+    value, produce = b"x" * size, producer.produce
+
+    def work() -> int:
+        sent = 0
+        for _ in length._replace(records=records).bursts(records):
+            producer.begin_transaction()
+            for i in range(records):
+                produce(topic, value, partition=i % PARTITIONS, on_delivery=nothing)
+                if not i % BURST:
+                    producer.poll(0)
+            producer.commit_transaction(LIMIT_S)
+            sent += records
+        return sent
+
+    cost = timed(work)
+    producer.close()
+    return cost
 
 
 def _batch_bytes(cluster: Cluster) -> Iterator[str]:
     """The same batch in the log's files, from a producer without and from one with idempotence."""
-    found = [_stored(cluster, kind) for kind in KINDS[BASE:]]
+    found = [_stored(cluster, kind) for kind in (BASE, IDEMPOTENT)]
     yield (
         f"a batch of {BATCH} records of {SIZES[0]} bytes takes {found[0]} bytes in the log, {found[1]} with "
         f"idempotence: {found[1] - found[0]:+d} "

@@ -1,0 +1,48 @@
+"""What `eos bench producers` measures, in small: it tells of all it compares, and transactions hold back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from harness.bench import latency, producers
+from harness.bench.latency import _Bench
+from harness.bench.turns import Length
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import Listener
+
+pytestmark = [pytest.mark.cluster, pytest.mark.soak]
+
+SHORT = Length(records=1, seconds=0.2)
+
+
+def test_every_part_has_a_line_for_each_of_what_it_compares(
+    cluster: Cluster, evidence: Callable[..., None]
+) -> None:
+    said = list(producers.measure(cluster, SHORT, rounds=1))
+    evidence(said=said)
+    for name in (
+        *(kind.name for kind in producers.KINDS),
+        *(f"{records:,} a transaction" for records in producers.TRANSACTIONS),
+        *(f"{ms} ms each" for ms in latency.OPEN_MS if ms),
+        "none open", "idempotent: bare", "transactional, 100 a transaction: bare", "bytes in the log",
+    ):  # fmt: skip
+        assert any(name in line for line in said), name
+
+
+def test_a_reader_waits_for_the_open_transaction_before_a_record(
+    cluster: Cluster, evidence: Callable[..., None]
+) -> None:
+    topic = "bench-latency"
+    cluster.create_topic(topic, 1)
+    try:
+        with _Bench(cluster.bootstrap(Listener.DIRECT), topic) as bench:
+            free, held = bench.run(0, 1.0), bench.run(500, 3.0)
+    finally:
+        cluster.admin.delete_topics([topic])
+    evidence(free=max(free.added), held=max(held.added), longest=held.longest)
+    assert held.longest >= 500
+    # Of several transactions there is a record right behind the beginning of at least one.
+    assert max(held.added) > 250
+    assert len(held.added) == len(held.plain)
