@@ -27,6 +27,7 @@ FLOWS: Final = {
     "delayed_endtxn": "harness.flows.delayed_endtxn",
     "endtxn_control": "harness.flows.endtxn_control",
     "skipped_marker": "harness.flows.skipped_marker",
+    "skipped_clients": "harness.flows.skipped_clients",
 }
 
 
@@ -70,6 +71,8 @@ class Stage:
     group: str = ""
     tries: int = 1
     """How often a flow makes each of its tries, where it makes tries."""
+    libraries: list[str] = field(default_factory=list)
+    """The client libraries that a flow compares, where it compares some."""
     transactional_ids: list[str] = field(default_factory=list)
     """Whose decisions its diagram shows."""
     _actors: list[Closing] = field(default_factory=list)

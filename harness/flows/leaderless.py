@@ -15,8 +15,9 @@ _SUFFIXES: Final = ("", *"abcdefghijklmnopqrst")
 
 
 def surviving_client(
-    stage: Stage, name: str, number: int, lost: Sequence[int], lanes: Sequence[int]
-) -> Scripted:
+    stage: Stage, name: str, number: int, lost: Sequence[int], lanes: Sequence[int], *,
+    library: str = "confluent-kafka", timeout_ms: int = TIMEOUT_MS,
+) -> Scripted:  # fmt: skip
     """A producer whose coordinator is none of the brokers `lost`: its name is chosen so."""
     found = next(
         f"{name}{suffix}"
@@ -24,9 +25,9 @@ def surviving_client(
         if stage.cluster.txn_coordinator(f"{name}{suffix}.{stage.run}") not in lost
     )
     client = Scripted(
-        run=stage.run, name=found, number=number, library="confluent-kafka",
+        run=stage.run, name=found, number=number, library=library,
         bootstrap=stage.cluster.bootstrap("TAPPED"), topic=stage.topic, partitions=lanes,
-        histories=stage.directory / "history", timeout_ms=TIMEOUT_MS,
+        histories=stage.directory / "history", timeout_ms=timeout_ms,
     )  # fmt: skip
     stage.transactional_ids.append(client.transactional_id)
     return client

@@ -56,6 +56,7 @@ class FlowRun(Run):
         stage = Stage(
             self._cluster, self._part.topic, len(self._flow.PLACEMENT), self.run, self.directory.path,
             journal, self._part.source, self._part.group, self._part.tries,
+            self._part.libraries,
         )  # fmt: skip
         self._ids = stage.transactional_ids
         limits: list[Limit] = []

@@ -100,6 +100,7 @@ class FlowPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     source: str = ""
     group: str = ""
     tries: int = 1  # of each kind, where the flow makes tries
+    libraries: list[str] = []  # of clients, where the flow compares some
     transaction_timeout: Duration = Duration(60)  # the longest of its producers
 
 
