@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, Message, Producer
 
+from harness.bench.topics import each_on_its_own
 from harness.bench.turns import Cost, Length, Pair, Spread, in_turns, timed
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import Listener
@@ -153,41 +154,24 @@ def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Pa
 
 def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
     """Run each harness client and its bare loop in turns; a line for each kind."""
-    topic = f"bench-{time.time_ns():x}"
-    cluster.create_topic(topic, PARTITIONS)
     bootstrap, short = cluster.bootstrap(Listener.DIRECT), length._replace(records=TRANSACTION)
-    try:
-        yield "the harness's identity and history, against the same loop with an empty on_delivery:"
-        yield _compare(
-            "idempotent",
-            length,
-            rounds,
-            lambda some: bare_idempotent(bootstrap, topic, some),
-            lambda some, folder: harness_idempotent(bootstrap, topic, some, folder),
-        )
-        yield _compare(
-            f"transactional, {TRANSACTION} a transaction", short, rounds,
-            lambda some: bare_transactional(bootstrap, topic, some),
-            lambda some, folder: harness_transactional(bootstrap, topic, some, folder),
-        )  # fmt: skip
-    finally:
-        cluster.delete_topics([topic])
+    yield "the harness's identity and history, against the same loop with an empty on_delivery:"
+    for name, some, bare, ours in (
+        ("idempotent", length, bare_idempotent, harness_idempotent),
+        (f"transactional, {TRANSACTION} a transaction", short, bare_transactional, harness_transactional),
+    ):
+        plain = each_on_its_own(cluster, PARTITIONS, partial(bare, bootstrap))
+        mine = each_on_its_own(cluster, PARTITIONS, partial(_in_a_folder, ours, bootstrap))
+        yield _told(name, in_turns(plain, [mine], some, rounds)[1])
 
 
-def _compare(
-    name: str,
-    length: Length,
-    rounds: int,
-    bare: Callable[[Length], Cost],
-    ours: Callable[[Length, Path], Cost],
-) -> str:
-    """Run both in turns and say what the harness adds."""
+def _in_a_folder(ours: Callable[..., Cost], bootstrap: str, topic: str, length: Length) -> Cost:
+    with tempfile.TemporaryDirectory() as folder:
+        return ours(bootstrap, topic, length, Path(folder))
 
-    def alone(some: Length) -> Cost:
-        with tempfile.TemporaryDirectory() as folder:
-            return ours(some, Path(folder))
 
-    _, mine = in_turns(bare, [alone], length, rounds)
+def _told(name: str, mine: list[Pair]) -> str:
+    """What the harness adds."""
     plain = statistics.median(pair.before.rate for pair in mine)
     told = statistics.median(pair.run.rate for pair in mine)
     wall = Spread.over([1 / pair.ratio(lambda cost: cost.rate) for pair in mine])

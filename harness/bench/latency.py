@@ -125,9 +125,9 @@ class _Bench:
         """Keep one transaction after the other open; note from when to when each was."""
         while not over.is_set():
             self._holder.begin_transaction()
-            opened = time.perf_counter()
             self._holder.produce(self._topic, b"", partition=0)
             self._holder.flush(LIMIT_S)
+            opened = time.perf_counter()  # not before: it may have waited for the end of the one before
             over.wait(seconds)
             self._holder.commit_transaction(LIMIT_S)
             spans.append((opened, time.perf_counter()))

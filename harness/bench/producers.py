@@ -8,7 +8,6 @@ transaction; the harness's client with a bare loop.
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,7 @@ from confluent_kafka import Producer
 
 from harness.bench import bookkeeping, latency
 from harness.bench.bookkeeping import LIMIT_S, PARTITIONS, nothing
+from harness.bench.topics import each_on_its_own, fresh_topic
 from harness.bench.turns import Cost, Length, in_turns, rates, timed
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, Listener, node_name
@@ -90,14 +90,9 @@ def measure(
 def _compare(
     cluster: Cluster, names: Sequence[str], runs: Sequence[Callable[..., Cost]], length: Length, rounds: int
 ) -> Iterator[str]:
-    """On a topic of its own, the first against the others."""
-    topic = f"bench-{time.time_ns():x}"
-    cluster.create_topic(topic, PARTITIONS)
-    try:
-        base, *others = (partial(run, topic) for run in runs)
-        yield from rates(names, in_turns(base, others, length, rounds), names[0])
-    finally:
-        cluster.delete_topics([topic])
+    """Each run on a topic of its own, the first against the others."""
+    base, *others = (each_on_its_own(cluster, PARTITIONS, run) for run in runs)
+    yield from rates(names, in_turns(base, others, length, rounds), names[0])
 
 
 def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
@@ -181,9 +176,7 @@ def _batch_bytes(cluster: Cluster) -> Iterator[str]:
 
 
 def _stored(cluster: Cluster, kind: Kind) -> int:
-    topic = f"bench-{time.time_ns():x}"
-    cluster.create_topic(topic, 1)
-    try:
+    with fresh_topic(cluster, 1) as topic:
         producer = _producer(cluster, kind, linger_ms=1000)
         for _ in range(BATCH):
             producer.produce(topic, b"x" * SIZES[0], partition=0, on_delivery=nothing)
@@ -192,5 +185,3 @@ def _stored(cluster: Cluster, kind: Kind) -> int:
         with tempfile.TemporaryDirectory(prefix="eos-segments-") as scratch:
             files = cluster.node(node_name(BROKER_IDS[0])).segments(f"{topic}-0", Path(scratch))
             return sum(file.stat().st_size for file in files)
-    finally:
-        cluster.delete_topics([topic])

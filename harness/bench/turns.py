@@ -132,10 +132,14 @@ def in_turns(base: Run, others: Sequence[Run], length: Length, rounds: int) -> l
 
 
 def rates(names: Sequence[str], pairs: Sequence[Sequence[Pair]], of: str) -> Iterator[str]:
-    """A line for each: records a second, and what share that is of the base."""
-    for number, (name, mine) in enumerate(zip(names, pairs, strict=True)):
+    """A line for each: records a second, and what share that is of the base; the base comes first.
+
+    Where the base has no spread to speak of beside its own neighbours, no ratio to it says anything.
+    """
+    spreads = [Spread.over([pair.ratio(lambda cost: cost.rate) for pair in mine]) for mine in pairs]
+    for number, (name, mine, spread) in enumerate(zip(names, pairs, spreads, strict=True)):
         rate = statistics.median(pair.run.rate for pair in mine)
-        spread = Spread.over([pair.ratio(lambda cost: cost.rate) for pair in mine])
-        beside = "of its own neighbours" if number == 0 else f"of {of}"
+        beside = f"of {of}" if number else "of its own neighbours"
         told = f"{spread.median:.3g} {beside} ({spread.low:.3g} to {spread.high:.3g})"
-        yield f"  {name:26}{rate:11,.0f} records/s   {told}  {spread.doubt}".rstrip()
+        doubt = spread.doubt or (spreads[0].doubt and "NOTHING TOLD: the base swings too much")
+        yield f"  {name:26}{rate:11,.0f} records/s   {told}  {doubt}".rstrip()
