@@ -40,7 +40,7 @@ def test_a_reader_waits_for_the_open_transaction_before_a_record(
         with _Bench(cluster.bootstrap(Listener.DIRECT), topic) as bench:
             free, held = bench.run(0, 1.0), bench.run(500, 3.0)
     finally:
-        cluster.admin.delete_topics([topic])
+        cluster.delete_topics([topic])
     evidence(free=max(free.added), held=max(held.added), longest=held.longest)
     assert held.longest >= 500
     # Of several transactions there is a record right behind the beginning of at least one.
