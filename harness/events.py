@@ -10,6 +10,8 @@ from typing import Any
 
 import msgspec
 
+from harness.secret import redact_bytes
+
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
     """Something that happened in a run."""
@@ -98,3 +100,10 @@ class Verdict(Event, frozen=True, kw_only=True, tag="verdict"):
 
 
 Listener = Callable[[Event], None]
+
+
+def redacted(event: Event) -> Event:
+    """The event without secrets: what it tells may come from an error of a library."""
+    told = msgspec.json.encode(event)
+    clean = redact_bytes(told)
+    return event if clean == told else msgspec.json.decode(clean, type=type(event))

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from harness.errors import UsageError
+from harness.secret import redact_bytes
 
 FORMAT: Final = 1
 
@@ -94,7 +95,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Write a file so that a reader, or a crash, finds the old content or the new and nothing between."""
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     with beside.open("wb") as file:
-        file.write(data)
+        file.write(redact_bytes(data))
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)

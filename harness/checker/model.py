@@ -119,6 +119,8 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     transaction_timeout_ms: int = 60_000
     faults: int = 0
     flow_steps: int = 0
+    # Why the evidence proves less, as it was known before the run started.
+    doubts: list[str] = []
 
 
 @dataclass

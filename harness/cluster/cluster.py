@@ -3,29 +3,44 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
+from harness.cluster import health
 from harness.cluster.backend import Backend, Capability
-from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, Ports
+from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, Ports, node_name
 from harness.cluster.netlinks import NetLinks
-from harness.cluster.nodes import Condition, Node
-from harness.cluster.settings import SESSION_TIMEOUT_MS
+from harness.cluster.nodes import Node
+from harness.cluster.proxies import FAULTED_LISTENERS, ClientLink, proxy_name
+from harness.cluster.settings import KAFKA_VERSION, SESSION_TIMEOUT_MS
 from harness.cluster.state import ClusterRecord, State
 from harness.cluster.topics import Topics
 from harness.errors import CapabilityError, HarnessError, UsageError, WaitTimeoutError
 from harness.waits import wait_until
 from harness.wire.admin import Admin
-from harness.wire.protocol import answers
+from harness.wire.protocol import RawConnection, answers
+from harness.wire.security import PLAINTEXT, Security
 from harness.wire.toxiproxy import Toxiproxy
 
 HEALTHY_LIMIT_S = 60.0
 
 
 class Cluster(Topics):
-    """The running cluster of a state directory."""
+    """The running cluster of a state directory.
+
+    What is asked of it holds for somebody else's cluster as well (harness.cluster.live): a run does not know
+    which of the two it has.
+    """
+
+    # Nobody else uses it: whatever ails it may be put right.
+    owned = True
+    # What the name of every topic, group and transactional id begins with.
+    prefix = ""
+    security: Security = PLAINTEXT
+    # The longest that a client may work whom nobody stops.
+    longest_s = 6 * 3600.0
 
     def __init__(self, state: State, record: ClusterRecord, backend: Backend) -> None:
         self.state = state
@@ -54,9 +69,18 @@ class Cluster(Topics):
         raise UsageError(f"there is no node {which!r}", f"the nodes are {', '.join(self.nodes)}")
 
     @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """Kafka's ids of the brokers."""
+        return BROKER_IDS
+
+    def name_of(self, node_id: int) -> str:
+        """The name of a node."""
+        return node_name(node_id)
+
+    @property
     def brokers(self) -> list[Node]:
-        """The three brokers."""
-        return [self.node(i) for i in BROKER_IDS]
+        """The brokers."""
+        return [self.node(i) for i in self.broker_ids]
 
     @property
     def controllers(self) -> list[Node]:
@@ -81,6 +105,35 @@ class Cluster(Topics):
     def bootstrap(self, listener: Listener | str = Listener.PROXIED) -> str:
         """The bootstrap servers of a listener."""
         return self.ports.bootstrap(Listener(listener))
+
+    def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
+        """A connection to a broker's unfaulted door."""
+        return RawConnection(HOST, self.ports.direct(broker), timeout)
+
+    def answers(self, broker: int, timeout: float = 1.0) -> bool:
+        """Whether a broker answers at its unfaulted door."""
+        return answers(HOST, self.ports.direct(broker), timeout)
+
+    def client_links(self, names: Sequence[str]) -> list[ClientLink]:
+        """The ways of clients to these nodes that faults can hit; a controller has none."""
+        return [
+            ClientLink(proxy_name(b, listener), b, HOST, self.ports.toxiproxy(listener, b))
+            for b in BROKER_IDS
+            if node_name(b) in names
+            for listener in FAULTED_LISTENERS
+        ]
+
+    def doubts(self, capabilities: frozenset[Capability]) -> list[str]:  # noqa: ARG002  # for those that have
+        """Why what the observer reads proves less, while such faults are injected."""
+        return []
+
+    def facts(self) -> dict[str, Any]:
+        """What a second run would need to be the same on."""
+        record = self.record
+        return {
+            "kafka": KAFKA_VERSION, "backend": record.backend, "profile": record.profile,
+            "cluster_id": record.cluster_id, "images": record.images,
+        }  # fmt: skip
 
     # Roles, resolved when they are asked for
 
@@ -120,7 +173,7 @@ class Cluster(Topics):
         return time.monotonic() - start
 
     def _broker_serves(self, broker: int) -> bool:
-        if not answers(HOST, self.ports.direct(broker)):
+        if not self.answers(broker):
             return False
         view = self.admin.metadata(None)
         return broker in view.brokers and all(
@@ -133,7 +186,7 @@ class Cluster(Topics):
 
     def ailments(self) -> list[str]:
         """What is wrong with the cluster now, in words; empty if it is healthy."""
-        return next((found for check in self._checks() if (found := check())), [])
+        return health.ailments(self)
 
     def look(self) -> list[str]:
         """The same, where what cannot be reached or asked is an ailment and not an error."""
@@ -156,50 +209,15 @@ class Cluster(Topics):
             wait_until(well, SESSION_TIMEOUT_MS / 1000, "the cluster to be healthy", every=0.2)
         return seen
 
-    def _checks(self) -> list[Callable[[], list[str]]]:
-        """From the cheap to the telling; a later check would stumble over what an earlier one found."""
-        return [self._ailing_nodes, self._silent_brokers, self._ailing_proxies, self._ailing_metadata]
-
-    def _ailing_nodes(self) -> list[str]:
-        states = {name: node.status() for name, node in self.nodes.items()}
-        return [f"{name} is {s}" for name, s in states.items() if s.condition is not Condition.RUNNING]
-
-    def _silent_brokers(self) -> list[str]:
-        return [
-            f"kafka-{b} does not answer on DIRECT"
-            for b in BROKER_IDS
-            if not answers(HOST, self.ports.direct(b))
-        ]
-
-    def _ailing_proxies(self) -> list[str]:
-        return [
-            f"proxy {p.name} is {'toxic' if p.enabled else 'down'}"
-            for p in self.toxiproxy.proxies()
-            if not p.enabled or p.toxics
-        ]
-
-    def _ailing_metadata(self) -> list[str]:
-        found = []
-        for broker in BROKER_IDS:
-            view = self.admin.metadata(None, broker=broker)
-            if missing := set(BROKER_IDS) - view.brokers:
-                found.append(f"broker {broker} does not see {sorted(missing)}")
-            found += [
-                f"{p.topic}-{p.partition} has leader {p.leader}, ISR {list(p.isr)} of {list(p.replicas)}"
-                for p in view.partitions
-                if p.leader < 0 or set(p.isr) != set(p.replicas)
-            ][:3]
-        quorum = self.admin.quorum()
-        # A voter is behind for a moment with every record; one that stays behind does not follow.
-        if lagging := [voter for voter, ms in quorum.behind_ms.items() if ms > SESSION_TIMEOUT_MS]:
-            found.append(f"controllers {lagging} lag behind the quorum")
-        return found
-
-    def wait_healthy(self, limit: float = HEALTHY_LIMIT_S) -> None:
-        """Wait until nothing ails the cluster; the error says what still does."""
+    def wait_healthy(
+        self, limit: float = HEALTHY_LIMIT_S, *, enough: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until nothing ails the cluster, or it is `enough`; the error says what still does."""
         seen: list[str] = []
 
         def healthy() -> bool:
+            if enough():
+                return True
             seen[:] = self.ailments()
             if seen:
                 raise ConnectionError("; ".join(seen))

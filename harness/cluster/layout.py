@@ -99,7 +99,7 @@ class Ports:
 
 def node_name(node_id: int) -> str:
     """`kafka-1` to `kafka-3`, `controller-11` to `controller-13`."""
-    return f"{'kafka' if node_id in BROKER_IDS else 'controller'}-{node_id}"
+    return f"{'controller' if node_id in CONTROLLER_IDS else 'kafka'}-{node_id}"
 
 
 def cluster_name(state: Path) -> str:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from harness.cluster.layout import BROKER_IDS, Listener
 
 FAULTED_LISTENERS = (Listener.PROXIED, Listener.TAPPED)
+
+
+class ClientLink(NamedTuple):
+    """One way of clients to a broker: the proxy, and where it listens."""
+
+    proxy: str
+    broker: int
+    host: str
+    port: int
 
 
 def proxy_name(broker: int, listener: Listener) -> str:

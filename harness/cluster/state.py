@@ -23,7 +23,7 @@ from harness.errors import RefusedError, UsageError
 from harness.provision.paths import checkout_dir
 from harness.wire import processes
 
-BackendName = Literal["compose", "process"]
+BackendName = Literal["compose", "process", "live"]
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

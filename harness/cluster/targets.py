@@ -14,14 +14,19 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, node_name
 from harness.errors import UsageError
 
-_SHARES = {"one": 1, "minority": 1, "majority": 2, "all": 3}
+_SHARES: dict[str, Callable[[int], int]] = {
+    "one": lambda _: 1,
+    "minority": lambda nodes: max(1, (nodes - 1) // 2),
+    "majority": lambda nodes: nodes // 2 + 1,
+    "all": lambda nodes: nodes,
+}
 _NODES = {node_name(i) for i in (*BROKER_IDS, *CONTROLLER_IDS)}
 _ALLOWED = (
     "a node name, one, minority, majority, all, controllers(one), leader_of(topic, partition), "
@@ -53,24 +58,29 @@ class Target:
         if self.kind in _NODES:
             return self.kind
         if self.kind in _SHARES:
-            return ", ".join(_draw(BROKER_IDS, self.kind, rng))
+            return ", ".join(map(node_name, _draw(BROKER_IDS, self.kind, rng)))
         if self.kind == "controllers":
-            return ", ".join(_draw(CONTROLLER_IDS, self.arguments[0], rng))
+            return ", ".join(map(node_name, _draw(CONTROLLER_IDS, self.arguments[0], rng)))
         return "resolved when it is injected"
+
+    def most(self, brokers: int) -> int:
+        """How many nodes it may mean, of so many brokers."""
+        share = self.arguments[0] if self.kind == "controllers" else self.kind
+        return _SHARES[share](brokers) if share in _SHARES else 1
 
     def resolve(self, cluster: Cluster, rng: random.Random) -> list[str]:
         """The names of the nodes that this target means now."""
         if self.kind in _NODES:
             return [self.kind]
         if self.kind in _SHARES:
-            return _draw(BROKER_IDS, self.kind, rng)
+            return [cluster.name_of(b) for b in _draw(cluster.broker_ids, self.kind, rng)]
         if self.kind == "controllers":
-            return _draw(CONTROLLER_IDS, self.arguments[0], rng)
+            return [cluster.name_of(c) for c in _draw(CONTROLLER_IDS, self.arguments[0], rng)]
         if self.kind == "client":
             return [self.arguments[0]]
         holder = self.role(cluster)
         assert holder is not None
-        return [node_name(holder())]
+        return [cluster.name_of(holder())]
 
     def role(self, cluster: Cluster) -> Callable[[], int] | None:
         """Asks who holds the role that this target names; None if it names no role."""
@@ -86,8 +96,8 @@ class Target:
         return None
 
 
-def _draw(ids: tuple[int, ...], share: str, rng: random.Random) -> list[str]:
-    return [node_name(i) for i in sorted(rng.sample(ids, _SHARES[share]))]
+def _draw(ids: Sequence[int], share: str, rng: random.Random) -> list[int]:
+    return sorted(rng.sample(ids, _SHARES[share](len(ids))))
 
 
 def _well_formed(kind: str, arguments: tuple[str, ...]) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from harness.cluster.layout import BROKER_IDS
 from harness.errors import UsageError
 from harness.waits import wait_until
 from harness.wire.admin import Admin, EndOffsets, PartitionInfo
@@ -22,6 +21,13 @@ class Topics:
     """The topics of a cluster, by its raw requests."""
 
     admin: Admin
+    # How many replicas a topic has that is only given a number of partitions.
+    replication = 3
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """The brokers that topics lie on."""
+        raise NotImplementedError
 
     def create_topic(
         self,
@@ -32,11 +38,11 @@ class Topics:
         """Create a topic and wait until each partition is led and replicated as placed.
 
         `placement` names the replicas of each partition, leader first; a number spreads that many
-        partitions over the three brokers.
+        partitions over the brokers.
         """
         if isinstance(placement, int):
-            ring = [*BROKER_IDS, *BROKER_IDS]
-            placement = [ring[i % 3 : i % 3 + 3] for i in range(placement)]
+            ring, brokers = [*self.broker_ids, *self.broker_ids], len(self.broker_ids)
+            placement = [ring[i % brokers : i % brokers + self.replication] for i in range(placement)]
         replicas = placement
         stood = wait_until(lambda: [self._stands(name)], LIMIT_S, "a broker to say which topics there are")[0]
 
@@ -57,7 +63,7 @@ class Topics:
 
         wait_until(placed, LIMIT_S, f"topic {name} to be led and replicated as placed")
         # Each broker learns of the topic by itself; a client may ask any of them first.
-        for broker in BROKER_IDS:
+        for broker in self.broker_ids:
             wait_until(
                 lambda b=broker: len(self.admin.metadata([name], broker=b).partitions) == len(wanted),  # type: ignore[misc]
                 LIMIT_S, f"broker {broker} to know topic {name}",

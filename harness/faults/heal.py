@@ -26,17 +26,19 @@ _SOON_S, LIMIT_S = 30.0, 60.0
 def heal(cluster: Cluster, report: Report) -> int:
     """Undo every intent that nobody healed, then whatever else ails the cluster; return how much was done.
 
-    Twice is harmless. What no intent tells of (a toxic added by hand, a node killed by the system) is healed
-    as well: after it the cluster is as `eos up` left it, or this raises.
+    Twice is harmless. On a cluster of our own what no intent tells of (a toxic added by hand, a node killed
+    by the system) is healed as well: after it the cluster is as `eos up` left it, or this raises.
     """
     done = _end_clients(cluster, report)
-    done += _start_toxiproxy(cluster, report)
+    if cluster.owned:
+        done += _start_toxiproxy(cluster, report)
     intents = unhealed(cluster.state)
     failures = _undo_intents(cluster, intents, report)
     done += len(intents) - len(failures)
-    done += _start_nodes(cluster, report)
-    done += _clear_links(cluster, report)
-    done += _clear_tap(cluster, report)
+    if cluster.owned:
+        done += _start_nodes(cluster, report)
+        done += _clear_links(cluster, report)
+        done += _clear_tap(cluster, report)
     if failures:
         raise HealError(
             "; ".join(failures), "`eos status` shows the nodes; `eos down` removes the whole cluster"

@@ -14,7 +14,6 @@ from typing import Any, ClassVar, Protocol, Self
 
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import node_name
 from harness.cluster.targets import Target
 from harness.errors import HarnessError, HealError, NoBiteError, WaitTimeoutError
 from harness.faults.intents import open_journal
@@ -157,7 +156,7 @@ class Injection:
             return {}
         try:
             holder = wait_until(
-                lambda: name if (name := node_name(role())) not in self.names else "",
+                lambda: name if (name := self.cluster.name_of(role())) not in self.names else "",
                 ROLE_MOVES_LIMIT_S, f"{self.target.text} to be another node than {self.names[0]}",
             )  # fmt: skip
         except WaitTimeoutError as error:

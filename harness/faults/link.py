@@ -20,14 +20,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import HOST
 from harness.errors import HealError, NoBiteError
 from harness.faults.injection import Measured
 from harness.faults.linkbase import HINT, ClosedFault, ToxicFault, close_all, on_each, proxies, untouched
 from harness.faults.probe import QUICK_S, Link, round_trip_ms, silent_for
 from harness.waits import wait_until
 from harness.wire.admin import producer_id_request
-from harness.wire.protocol import RawConnection
 from harness.wire.toxiproxy import Stream
 
 _MOST_PROBES = 20
@@ -102,7 +100,7 @@ class Jitter(ToxicFault):
 
 def _slower_ms(cluster: Cluster, link: Link, count: int = _PAIRS) -> list[float]:
     """How much slower round trips over the link are than over the broker's unfaulted door, pair by pair."""
-    with link.connect() as faulted, RawConnection(HOST, cluster.ports.direct(link.broker), 5.0) as direct:
+    with link.connect() as faulted, cluster.direct(link.broker) as direct:
         return [round_trip_ms(faulted) - round_trip_ms(direct) for _ in range(count)]
 
 
@@ -262,5 +260,5 @@ class Sever(ClosedFault):
     def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:
         """Close the proxies and open them again."""
         super().apply(cluster, names, memory, ident)
-        for proxy in proxies(names):
+        for proxy in proxies(cluster, names):
             cluster.toxiproxy.set_enabled(proxy, enabled=True)

@@ -10,13 +10,10 @@ from typing import ClassVar, TypeVar
 
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import BROKER_IDS, HOST, node_name
-from harness.cluster.proxies import FAULTED_LISTENERS, proxies_of, proxy_name
 from harness.errors import HealError, NoBiteError
 from harness.faults.injection import Measured
 from harness.faults.probe import Link, is_cut, round_trip_ms
 from harness.faults.undo import Step
-from harness.wire.protocol import answers
 from harness.wire.toxiproxy import Stream
 
 T = TypeVar("T")
@@ -25,18 +22,13 @@ HINT = "is the listener of this fault the one that the clients use? `eos status`
 
 
 def links(cluster: Cluster, names: list[str]) -> list[Link]:
-    """Both links of each of these brokers."""
-    ids = [broker for broker in BROKER_IDS if node_name(broker) in names]
-    return [
-        Link(proxy_name(broker, listener), broker, HOST, cluster.ports.toxiproxy(listener, broker))
-        for broker in ids
-        for listener in FAULTED_LISTENERS
-    ]
+    """The links of each of these brokers."""
+    return [Link(*link, security=cluster.security) for link in cluster.client_links(names)]
 
 
-def proxies(names: list[str]) -> list[str]:
-    """The names of both proxies of each of these brokers."""
-    return [proxy for broker in BROKER_IDS if node_name(broker) in names for proxy in proxies_of(broker)]
+def proxies(cluster: Cluster, names: list[str]) -> list[str]:
+    """The names of the proxies of each of these brokers."""
+    return [link.proxy for link in cluster.client_links(names)]
 
 
 class LinkFault:
@@ -51,11 +43,11 @@ class LinkFault:
 
     def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:
         """Remember which links answer: on them the bite is measured."""
-        if not proxies(names):
+        if not cluster.client_links(names):
             raise NoBiteError(
                 f"{', '.join(names)} has no client link", "a link fault needs a broker as target"
             )
-        memory["links"] = [link for link in links(cluster, names) if answers(link.host, link.port, ANSWER_S)]
+        memory["links"] = [link for link in links(cluster, names) if link.answers(ANSWER_S)]
         if not memory["links"]:
             raise NoBiteError(f"no link of {', '.join(names)} answers", HINT)
 
@@ -70,7 +62,7 @@ class LinkFault:
 def untouched(cluster: Cluster, names: list[str]) -> list[Link]:
     """The links of these brokers whose proxy is open and without toxics, and whose broker answers."""
     clear = {p.name for p in cluster.toxiproxy.proxies() if p.enabled and not p.toxics}
-    ids = {broker for broker in BROKER_IDS if answers(HOST, cluster.ports.direct(broker))}
+    ids = {broker for broker in cluster.broker_ids if cluster.answers(broker)}
     return [link for link in links(cluster, names) if link.proxy in clear and link.broker in ids]
 
 
@@ -103,11 +95,11 @@ class ToxicFault(LinkFault):
 
     def undo_steps(self, names: list[str], ident: str) -> list[Step]:
         """Remove the toxics."""
-        return [{"do": "remove_toxic", "proxy": proxy, "toxic": ident} for proxy in proxies(names)]
+        return [{"do": "remove_toxic", "node": name, "toxic": ident} for name in names]
 
     def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:
         """Add the toxics, and read them back."""
-        for proxy in proxies(names):
+        for proxy in proxies(cluster, names):
             cluster.toxiproxy.add_toxic(
                 proxy, ident, self.kind, self.stream, self.attributes(), toxicity=self.toxicity
             )
@@ -130,7 +122,7 @@ class ClosedFault(LinkFault):
 
     def undo_steps(self, names: list[str], ident: str) -> list[Step]:  # noqa: ARG002
         """Open the proxies."""
-        return [{"do": "open_proxy", "proxy": proxy} for proxy in proxies(names)]
+        return [{"do": "open_proxies", "node": name} for name in names]
 
     def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:
         """Open a connection on each link, which is to be cut."""
@@ -141,7 +133,7 @@ class ClosedFault(LinkFault):
 
     def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
         """Close the proxies."""
-        for proxy in proxies(names):
+        for proxy in proxies(cluster, names):
             cluster.toxiproxy.set_enabled(proxy, enabled=False)
 
     def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
@@ -156,8 +148,7 @@ class ClosedFault(LinkFault):
 
     def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:
         """The server says that each proxy is open."""
-        if shut := [
-            p.name for p in cluster.toxiproxy.proxies() if p.name in proxies(names) and not p.enabled
-        ]:
+        mine = proxies(cluster, names)
+        if shut := [p.name for p in cluster.toxiproxy.proxies() if p.name in mine and not p.enabled]:
             raise HealError(f"{', '.join(shut)} is still closed", HINT)
         return super().health(cluster, names, memory)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from harness.wire.protocol import RawConnection
+from harness.wire.security import PLAINTEXT, Security
 
 QUICK_S = 0.6  # an answer on loopback takes a few milliseconds; after this it is taken as held back
 
@@ -20,10 +21,11 @@ class Link:
     broker: int
     host: str
     port: int
+    security: Security = PLAINTEXT
 
     def connect(self, timeout: float = 5.0) -> RawConnection:
         """A new connection over this link."""
-        return RawConnection(self.host, self.port, timeout)
+        return RawConnection(self.host, self.port, timeout, self.security)
 
     def round_trips_ms(self, count: int, timeout: float = 10.0) -> list[float]:
         """The times of so many requests over one new connection."""
@@ -39,6 +41,14 @@ class Link:
         except (ConnectionError, EOFError):
             return True
         return False
+
+    def answers(self, timeout: float) -> bool:
+        """Whether a request over a new connection is answered in time."""
+        try:
+            self.round_trips_ms(1, timeout)
+        except (OSError, EOFError):
+            return False
+        return True
 
     def loses_answer(self, request: Any) -> bool:
         """Whether this request over a new connection ends with the connection instead of an answer."""

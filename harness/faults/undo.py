@@ -43,16 +43,18 @@ def cure_toxiproxy(cluster: Cluster) -> None:
     wait_until(cluster.toxiproxy.proxies, 15, "Toxiproxy to answer after its restart")
 
 
-def _remove_toxic(cluster: Cluster, proxy: str, toxic: str) -> None:
+def _remove_toxic(cluster: Cluster, node: str, toxic: str) -> None:
     try:
-        cluster.toxiproxy.remove_toxic(proxy, toxic)
+        for link in cluster.client_links([node]):
+            cluster.toxiproxy.remove_toxic(link.proxy, toxic)
     except ToxiproxyWedgedError:
         cure_toxiproxy(cluster)
 
 
-def _open_proxy(cluster: Cluster, proxy: str) -> None:
+def _open_proxies(cluster: Cluster, node: str) -> None:
     try:
-        cluster.toxiproxy.set_enabled(proxy, enabled=True)
+        for link in cluster.client_links([node]):
+            cluster.toxiproxy.set_enabled(link.proxy, enabled=True)
     except ToxiproxyWedgedError:
         cure_toxiproxy(cluster)
 
@@ -111,7 +113,7 @@ def _place(cluster: Cluster, topic: str, partition: int, replicas: list[int]) ->
 
 _VERBS: dict[str, Callable[..., None]] = {
     "remove_toxic": _remove_toxic,
-    "open_proxy": _open_proxy,
+    "open_proxies": _open_proxies,
     "straighten": _straighten,
     "start_node": _start_node,
     "resume_node": _resume_node,

@@ -9,8 +9,8 @@ from confluent_kafka import Consumer, Message, TopicPartition
 from harness.flows.frame import Stage
 from harness.history import HistoryWriter
 from harness.waits import wait_until
-from harness.workload.reader import ALONE
 from harness.workload.reading import given, runs
+from harness.workload.spec import ALONE
 
 LOOK_S: Final = 30.0
 """For a partition's end to come: for a read_committed reader that is its last stable offset."""

@@ -41,6 +41,7 @@ from harness.history.lines import (
     Sample,
     Sent,
 )
+from harness.secret import redact_bytes
 
 
 def clock_id() -> str:
@@ -88,7 +89,7 @@ class HistoryWriter:
         self.close("done" if error is None else f"raised {type(error).__name__}")
 
     def _write(self, line: Line, *, sync: bool = False) -> None:
-        data = self._encode(line) + b"\n"
+        data = redact_bytes(self._encode(line)) + b"\n"
         with self._lock:
             while data:
                 data = data[os.write(self._fd, data) :]

@@ -9,7 +9,6 @@ from typing import Any
 
 from harness import __version__
 from harness.cluster.cluster import Cluster
-from harness.cluster.settings import KAFKA_VERSION
 from harness.provision.java import find_java
 from harness.provision.paths import checkout_dir
 
@@ -21,17 +20,13 @@ def environment(cluster: Cluster) -> dict[str, Any]:
     return {
         "harness": __version__,
         "git": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
-        "kafka": KAFKA_VERSION,
         "confluent_kafka": confluent_kafka.__version__,
         "librdkafka": confluent_kafka.libversion()[0],
         "kafka_python": version("kafka-python"),
         "python": platform.python_version(),
         "java": find_java().version,
         "system": platform.platform(),
-        "backend": cluster.record.backend,
-        "profile": cluster.record.profile,
-        "cluster_id": cluster.record.cluster_id,
-        "images": cluster.record.images,
+        **cluster.facts(),
     }
 
 

@@ -21,6 +21,7 @@ from harness.waits import wait_until
 from harness.wire.processes import ProcessState
 from harness.workload.process import ClientProcess
 from harness.workload.spec import (
+    ALONE,
     BaseSpec,
     IdempotentSpec,
     PipelineSpec,
@@ -29,8 +30,6 @@ from harness.workload.spec import (
 )
 
 FIRST_PROGRESS_LIMIT_S = 60.0
-# A client that nobody stops ends by itself, so that a killed harness leaves no load behind for ever.
-_LONGEST_S = 6 * 3600.0
 
 
 @dataclass
@@ -166,8 +165,11 @@ class Fleet:
             "number": number,
             "bootstrap": self.cluster.bootstrap(self.listener),
             "history": str(self.histories / f"{name}.jsonl"),
-            "seconds": _LONGEST_S,
+            # A client that nobody stops ends by itself, so that a killed harness leaves no load for ever.
+            "seconds": self.cluster.longest_s,
             "settings": workload.settings,
+            "security": self.cluster.security,
+            "alone": f"{self.cluster.prefix}{ALONE}",
         }
         return _SPECS[workload.kind](
             workload, common, transactional_id(workload.topic, index), self.seed + number

@@ -20,9 +20,10 @@ import msgspec
 
 from harness.checker.run import describe
 from harness.checker.verdict import Judgement, Limit
+from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError
-from harness.events import Event, Listener, Phase, Started
+from harness.events import Event, Listener, Phase, Started, redacted
 from harness.events import Verdict as VerdictEvent
 from harness.faults.heal import heal
 from harness.faults.intents import journal_in
@@ -31,11 +32,12 @@ from harness.plan import Plan
 from harness.run.environment import environment
 from harness.run.faults import Faults
 from harness.run.fleet import Fleet
-from harness.run.scope import scoped, scoped_plan
+from harness.run.scope import Names, scoped, scoped_plan
 from harness.run.tapping import Tapping
 from harness.run.verify import Verification, expectation
 from harness.run.watch import Watch
 from harness.scenario import Scenario
+from harness.secret import redact
 from harness.store import RunDirectory, RunInfo
 from harness.units import plain
 from harness.waits import wait_until
@@ -65,13 +67,15 @@ class Run:
     ) -> None:
         self.run = uuid.uuid4().hex[:8]
         self._cluster = cluster
-        self._scenario = scoped(scenario, self.run)
-        self._plan = scoped_plan(plan, self.run)
+        names = Names(cluster.prefix, self.run)
+        self._scenario = scoped(scenario, names)
+        self._plan = scoped_plan(plan, names)
         self._listeners = list(listeners)
         self._lock = threading.Lock()
         self._began = time.monotonic()
         self._began_cpu = time.process_time()
         self._stop = threading.Event()
+        self._stopped_because = ""
         started = time.strftime("%Y-%m-%dT%H:%M:%S")
         info = RunInfo(
             run=self.run,
@@ -90,6 +94,11 @@ class Run:
     def listen(self, listener: Listener) -> None:
         """Tell one more listener, such as one that writes into the run's own directory."""
         self._listeners.append(listener)
+
+    def stop(self, why: str) -> None:
+        """Let the run heal and end now: something outside of it must not go on. Callable from any thread."""
+        self._stopped_because = self._stopped_because or why
+        self._stop.set()
 
     def execute(self) -> Outcome:
         """Go through the phases; heal, stop the clients and judge whatever the way out."""
@@ -121,7 +130,10 @@ class Run:
         planned = len(self._plan.steps) + len(self._plan.throughout)
         # A run that ends early has injected less than it promised here, and cannot be valid.
         self.directory.write(
-            "expect.json", msgspec.structs.replace(expectation(self._scenario), faults=planned)
+            "expect.json",
+            msgspec.structs.replace(
+                expectation(self._scenario), faults=planned, doubts=self._cluster.doubts(self._capabilities)
+            ),
         )
         limits: list[Limit] = []
         self._phase("settle", "topics, clients, first records", watch)
@@ -140,7 +152,8 @@ class Run:
             self._phase("recover", "every client makes progress again", watch)
             limits = self._recover(lambda limit: fleet.wait_progress(self._stop.is_set, limit))
         except _Interrupted:
-            self._phase("interrupted", "healing, then judging what there is", watch)
+            why = f"{self._stopped_because}: " if self._stopped_because else ""
+            self._phase("interrupted", f"{why}healing, then judging what there is", watch)
         except HarnessError as error:
             self._phase("aborted", f"{error.message}: healing, then judging what there is", watch)
         except BaseException:
@@ -156,6 +169,11 @@ class Run:
         tapping.stop(fleet)
         self._phase("drain", f"the run itself took {self._processor_share():.1%} of a core so far", watch)
         return [*limits, *self._progress_limits(watch)]
+
+    @property
+    def _capabilities(self) -> frozenset[Capability]:
+        """What the faults of the plan need."""
+        return frozenset(step.entry.capability for step in [*self._plan.throughout, *self._plan.steps])
 
     def _processor_share(self) -> float:
         """What this process takes of one core; clients, Spark and nodes have processes of their own."""
@@ -174,7 +192,7 @@ class Run:
         start = time.monotonic()
         limit = float(self._scenario.limits.recovery)
         try:
-            self._cluster.wait_healthy(limit)
+            self._cluster.wait_healthy(limit, enough=self._stop.is_set)
             wait_resumed(limit)
         except WaitTimeoutError as error:
             self._phase("recover", f"not recovered: {error.message}")
@@ -213,7 +231,7 @@ class Run:
         interrupted = self._stop.is_set()
         expected = self._as_expected(judgement)
         if interrupted:
-            code = ExitCode.INTERRUPTED
+            code = ExitCode.REFUSED if self._stopped_because else ExitCode.INTERRUPTED
         path = self.directory.path
         replay = f"eos run {self._scenario.name} --seed {self._plan.seed}"
         self._tell(VerdictEvent(
@@ -232,9 +250,9 @@ class Run:
         logs = self.directory.path / "logs"
         logs.mkdir(exist_ok=True)
         for client in clients:
-            (logs / f"{client.spec.client}.log").write_text(client.log())
+            (logs / f"{client.spec.client}.log").write_text(redact(client.log()))
         for name, node in self._cluster.nodes.items():
-            (logs / f"{name}.log").write_text(node.log(2000))
+            (logs / f"{name}.log").write_text(redact(node.log(2000)))
 
     def _phase(self, name: str, detail: str = "", watch: Watch | None = None) -> None:
         if watch is not None:
@@ -247,7 +265,7 @@ class Run:
             raise _Interrupted
 
     def _tell(self, event: Event) -> None:
-        event = msgspec.structs.replace(event, at=round(time.monotonic() - self._began, 3))
+        event = redacted(msgspec.structs.replace(event, at=round(time.monotonic() - self._began, 3)))
         with self._lock:
             for listener in self._listeners:
                 listener(event)

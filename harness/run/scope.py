@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,52 +14,59 @@ from harness.scenario import FaultEntry, FlowPart, Scenario, Workload
 _SELECTORS = ("topic", "transactional_id")
 
 
-def scoped(scenario: Scenario, run: str) -> Scenario:
+class Names(NamedTuple):
+    """What is put before and behind every name of a run: the prefix of the cluster, and the run."""
+
+    prefix: str
+    run: str
+
+    def __call__(self, name: str) -> str:
+        """The name in this run."""
+        return f"{self.prefix}{name}.{self.run}" if name else ""
+
+
+def scoped(scenario: Scenario, names: Names) -> Scenario:
     """The scenario with every topic, group and transactional id marked by the run, in its targets too."""
     return msgspec.structs.replace(
         scenario,
-        workload=[_workload(workload, run) for workload in scenario.workload],
-        fault=[scoped_entry(entry, run) for entry in scenario.fault],
-        flow=scenario.flow and _flow(scenario.flow, run),
+        workload=[_workload(workload, names) for workload in scenario.workload],
+        fault=[scoped_entry(entry, names) for entry in scenario.fault],
+        flow=scenario.flow and _flow(scenario.flow, names),
     )
 
 
-def _mark(name: str, run: str) -> str:
-    return f"{name}.{run}" if name else ""
-
-
-def _flow(flow: FlowPart, run: str) -> FlowPart:
+def _flow(flow: FlowPart, names: Names) -> FlowPart:
     return msgspec.structs.replace(
-        flow, topic=_mark(flow.topic, run), source=_mark(flow.source, run), group=_mark(flow.group, run)
+        flow, topic=names(flow.topic), source=names(flow.source), group=names(flow.group)
     )
 
 
-def _workload(workload: Workload, run: str) -> Workload:
+def _workload(workload: Workload, names: Names) -> Workload:
     return msgspec.structs.replace(
-        workload, topic=_mark(workload.topic, run), source=_mark(workload.source, run),
-        group=_mark(workload.group, run),
+        workload, topic=names(workload.topic), source=names(workload.source),
+        group=names(workload.group),
     )  # fmt: skip
 
 
-def scoped_entry(entry: FaultEntry, run: str) -> FaultEntry:
+def scoped_entry(entry: FaultEntry, names: Names) -> FaultEntry:
     """An injection whose target and selectors name this run's topic, group or transactional id."""
     target = re.sub(
         r"^(leader_of|txn_coordinator|group_coordinator)\(\s*([^,)\s]+)",
-        lambda match: f"{match[1]}({match[2]}.{run}",
+        lambda match: f"{match[1]}({names(match[2])}",
         entry.target,
     )
     selected = {
-        name: f"{value}.{run}" if name in _SELECTORS and value else value
+        name: names(value) if name in _SELECTORS and value else value
         for name, value in entry.parameters.items()
     }
     return msgspec.structs.replace(entry, target=target, parameters=selected)
 
 
-def scoped_plan(plan: Plan, run: str) -> Plan:
+def scoped_plan(plan: Plan, names: Names) -> Plan:
     """The plan with the targets of this run."""
 
     def mark(steps: list[Step]) -> list[Step]:
-        return [msgspec.structs.replace(step, entry=scoped_entry(step.entry, run)) for step in steps]
+        return [msgspec.structs.replace(step, entry=scoped_entry(step.entry, names)) for step in steps]
 
     return msgspec.structs.replace(plan, throughout=mark(plan.throughout), steps=mark(plan.steps))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from harness.scenario import Scenario
 from harness.store import RunDirectory
 from harness.waits import wait_until
 from harness.wire import processes
-from harness.wire.observer import freeze, group_positions, observe_topics
+from harness.wire.observer import ALONE, Place, freeze, group_positions, observe_topics
 from harness.wire.rawlog import Batch, fetch_batches, leaders, observe_raw
 
 if TYPE_CHECKING:
@@ -51,6 +51,8 @@ class Verification:
 
     def __init__(self, cluster: Cluster, scenario: Scenario, directory: RunDirectory, run: str) -> None:
         self._bootstrap = cluster.bootstrap(Listener.DIRECT)
+        self._security = cluster.security
+        self._as_group = f"{cluster.prefix}{ALONE}"
         self._scenario = scenario
         self._directory = directory
         self._run = run
@@ -65,8 +67,8 @@ class Verification:
         from harness.spark.live import LiveVerification
 
         job = Job(
-            kind="stream", bootstrap=self._bootstrap, windows=freeze(self._bootstrap, self._topics),
-            folder=str(folder), run=self._run,
+            kind="stream", bootstrap=self._bootstrap, windows=self._freeze(self._topics), folder=str(folder),
+            security=self._security, run=self._run, options={"groupIdPrefix": f"{self._as_group}-spark"},
         )  # fmt: skip
         os.environ[processes.SUPERVISED] = "1"  # its driver is found, and ended, like every other client
         self.live = LiveVerification(job, tell)
@@ -86,39 +88,47 @@ class Verification:
         self._directory.write("limits.json", limits)
         return check_run(self._directory.path)
 
+    def _freeze(self, topics: list[str]) -> list[Window]:
+        return freeze(self._bootstrap, topics, self._security)
+
     def _consumed(self) -> None:
         """What the pipeline's group has passed: the inputs up to its committed positions."""
         expect = expectation(self._scenario)
         if expect.pipeline is None:
             return
-        ends = group_positions(self._bootstrap, expect.pipeline.group)
+        ends = group_positions(self._bootstrap, expect.pipeline.group, self._security)
         seen = observe_topics(
             self._bootstrap, expect.pipeline.inputs, self._run, witness="consumed", limit_s=READ_LIMIT_S,
-            ends=ends, group=expect.pipeline.group,
+            ends=ends, group=expect.pipeline.group, security=self._security, as_group=self._as_group,
         )  # fmt: skip
         observation.save(seen, self._directory.observations / "consumed")
 
     def _reader(self, topics: list[str]) -> None:
-        seen = observe_topics(self._bootstrap, topics, self._run, witness="reader", limit_s=READ_LIMIT_S)
+        seen = observe_topics(
+            self._bootstrap, topics, self._run, witness="reader", limit_s=READ_LIMIT_S,
+            security=self._security, as_group=self._as_group,
+        )  # fmt: skip
         observation.save(seen, self._directory.observations / "reader")
 
     def _spark(self, topics: list[str]) -> None:
         if self.live is None:
             return  # the run ended before Spark was started: that this witness is missing is told by coverage
-        seen = self.live.finish(freeze(self._bootstrap, topics))
+        seen = self.live.finish(self._freeze(topics))
         observation.save(seen, self._directory.observations / "spark")
         logs = self._directory.path / "logs"
         logs.mkdir(exist_ok=True)
         for name in ("driver.log", "progress.jsonl"):
             shutil.copy(self.live.folder / name, logs / f"spark-{name}")
 
+    def _batches(self, led_by: Mapping[Place, tuple[str, int]], window: Window) -> list[Batch]:
+        place = (window.topic, window.partition)
+        leader = led_by[place]
+        return list(fetch_batches(*leader, place, window.start, window.hw, security=self._security))
+
     def _raw_log(self, topics: list[str]) -> None:
         def read() -> list[tuple[Window, list[Batch]]]:
-            led_by = leaders(self._bootstrap, topics)
-            return [
-                (w, list(fetch_batches(*led_by[w.topic, w.partition], (w.topic, w.partition), w.start, w.hw)))
-                for w in freeze(self._bootstrap, topics)
-            ]
+            led_by = leaders(self._bootstrap, topics, self._security)
+            return [(window, self._batches(led_by, window)) for window in self._freeze(topics)]
 
         # Who has just been elected may be named before it has taken the partition up.
         logs = wait_until(read, READ_LIMIT_S, "the leaders to hand out their logs")

@@ -29,18 +29,13 @@ from harness.scenario.model import (
     Workload,
 )
 from harness.scenario.parameters import in_units_of, make_fault, missing_parameter, parameters_of
-from harness.units import Duration, Rate, Size, Span
+from harness.strict import StrictFile, nearest, parse
 
 
 def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
     """Read a scenario with what `--set` changes, or say what is wrong with it and where."""
     text = path.read_text()
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(
-            f"{path}: not TOML: {error}", "quote texts and durations; lists need brackets"
-        ) from error
+    data = parse(path, text)
     for key, value in (overrides or {}).items():
         _override(data, key, value)
     return _Loader(path, text).scenario(data)
@@ -73,21 +68,24 @@ def _is_toml(value: str) -> bool:
     return True
 
 
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "scenario": Header, "cluster": ClusterNeeds, "workload": Workload,
+    "plan": PlanRules, "limits": Limits, "verify": Verify, "flow": FlowPart,
+}  # fmt: skip
+
+
 class _Loader:
     """Turns a parsed file into a scenario, and every mistake into an error that a newcomer can act on."""
 
     def __init__(self, path: Path, text: str) -> None:
-        self._path = path
-        self._lines = text.splitlines()
+        self._file = StrictFile(path, text, _TABLES, "`eos plan` of a shipped scenario shows a whole one")
+        self._fail = self._file.fail
 
     def scenario(self, data: dict[str, Any]) -> Scenario:
         for index, entry in enumerate(data.get("fault", [])):
             if isinstance(entry, dict):
                 self._split_parameters(entry, index)
-        try:
-            scenario = msgspec.convert(data, Scenario, dec_hook=_decode_unit)
-        except msgspec.ValidationError as error:
-            raise self._explained(str(error)) from error
+        scenario = self._file.convert(data, Scenario)
         self._check_header(scenario)
         for index, workload in enumerate(scenario.workload):
             self._check_workload(workload, data["workload"][index], index)
@@ -96,48 +94,12 @@ class _Loader:
         self._check_pipelines(scenario)
         return scenario
 
-    def _fail(self, key: str, problem: str, hint: str) -> UsageError:
-        where = self._line_of(key)
-        return UsageError(f"{self._path}{f':{where}' if where else ''}: {key}: {problem}", hint)
-
-    def _line_of(self, key: str) -> int:
-        """The line where a key such as fault[1].target stands, 0 if it stands nowhere."""
-        match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?(?:\.(\w+).*)?", key)
-        if not match:
-            return 0
-        table, index, name = match[1], int(match[2] or 0), match[3]
-        seen = -1
-        for number, line in enumerate(self._lines, 1):
-            if re.match(rf"\s*\[\[?\s*{table}\s*\]", line):
-                seen += 1
-                if seen == index and name is None:
-                    return number
-            elif seen == index and name is not None and re.match(rf"\s*{name}\s*=", line):
-                return number
-            elif seen == index and line.lstrip().startswith("["):
-                break
-        return 0
-
-    def _explained(self, said: str) -> UsageError:
-        """The decoder's message, with the key as it is written and with what is allowed there."""
-        problem, _, where = said.partition(" - at `$")
-        key = where.rstrip("`").lstrip(".")
-        key = re.sub(r"\[\.\.\.\]", "[0]", key)
-        if match := re.search(r"unknown field `(.+)`", problem):
-            allowed = _fields_at(key)
-            hint = _nearest(match[1], sorted(allowed), "allowed are")
-            full = f"{key}.{match[1]}" if key else match[1]
-            return self._fail(full, "there is no such key", hint)
-        if match := re.search(r"missing required field `(.+)`", problem):
-            return self._fail(key or match[1], f"{match[1]} is missing", f"add {match[1]} = ...")
-        return self._fail(key or "scenario", problem, "`eos plan` of a shipped scenario shows a whole one")
-
     def _split_parameters(self, entry: dict[str, Any], index: int) -> None:
         """Move the keys that belong to the fault itself into `parameters`, in the units that it counts in."""
         known = {field for field in FaultEntry.__struct_fields__ if field != "parameters"}
         name = entry.get("fault")
         if not isinstance(name, str) or (name not in FAULTS and name not in CLIENT_FAULTS):
-            hint = _nearest(str(name), [*FAULTS, *CLIENT_FAULTS], "faults are")
+            hint = nearest(str(name), [*FAULTS, *CLIENT_FAULTS], "faults are")
             raise self._fail(f"fault[{index}].fault", f"{name!r} is not a fault", hint)
         allowed = {} if name in CLIENT_FAULTS else parameters_of(name)
         parameters = {}
@@ -161,7 +123,7 @@ class _Loader:
         header = scenario.scenario
         for name in header.anomalies:
             if name not in ANOMALIES:
-                hint = _nearest(name, list(ANOMALIES), "anomalies are")
+                hint = nearest(name, list(ANOMALIES), "anomalies are")
                 raise self._fail("scenario.anomalies", f"{name!r} is no anomaly", hint)
         if (header.expect == "invalid") != bool(header.anomalies):
             raise self._fail(
@@ -178,7 +140,7 @@ class _Loader:
 
     def _check_flow(self, scenario: Scenario, flow: FlowPart) -> None:
         if flow.steps not in FLOWS:
-            hint = _nearest(flow.steps, list(FLOWS), "flows are")
+            hint = nearest(flow.steps, list(FLOWS), "flows are")
             raise self._fail("flow.steps", f"{flow.steps!r} is no flow", hint)
         if bool(flow.source) != bool(flow.group):
             raise self._fail("flow.source", "a source without a group, or a group without", "name both")
@@ -250,23 +212,3 @@ class _Loader:
         sources = {(w.source, w.group) for w in scenario.workload if w.kind == "pipeline"}
         if len(sources) > 1:
             raise self._fail("workload", "more than one pipeline", "one source and one group in a scenario")
-
-
-def _nearest(found: str, allowed: list[str], intro: str) -> str:
-    near = difflib.get_close_matches(found, allowed, 1)
-    return (f"did you mean {near[0]}? " if near else "") + f"{intro} {', '.join(allowed) or 'none'}"
-
-
-def _fields_at(key: str) -> list[str]:
-    table = re.match(r"\w*", key)
-    structs: dict[str, type[msgspec.Struct]] = {
-        "scenario": Header, "cluster": ClusterNeeds, "workload": Workload,
-        "plan": PlanRules, "limits": Limits, "verify": Verify, "flow": FlowPart,
-    }  # fmt: skip
-    return list(structs.get(table[0] if table else "", Scenario).__struct_fields__)
-
-
-def _decode_unit(kind: type, value: object) -> object:
-    if issubclass(kind, Duration | Size | Rate | Span):
-        return kind.parse(value)
-    raise NotImplementedError(kind)

@@ -13,6 +13,7 @@ import msgspec
 
 from harness.observation import Observation, Window, save
 from harness.spark.session import DEFAULT_MASTER, start_session
+from harness.wire.security import PLAINTEXT, Security
 
 
 class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -32,6 +33,7 @@ class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     restart_limit_s: float = 600.0
     options: dict[str, str] = {}
     settings: dict[str, str] = {}
+    security: Security = PLAINTEXT
 
 
 ACCOUNT = "account"
@@ -54,8 +56,9 @@ def run_job(path: Path) -> Observation:
     from spark_jobs.source import Source
 
     job = msgspec.json.decode(path.read_bytes(), type=Job)
+    job.security.for_java()
     spark = start_session(f"eos {job.kind} {job.run}", job.master, overrides=job.settings)
-    source = Source(job.bootstrap, job.where, job.options)
+    source = Source(job.bootstrap, job.where, job.options | job.security.spark())
     wanted = Wanted(job.run, job.with_runs)
     try:
         if job.kind == "batch":

@@ -128,7 +128,9 @@ class LiveVerification:
 
     def _bounds(self) -> list[Window] | None:
         try:
-            return freeze(self.job.bootstrap, {window.topic for window in self.job.windows})
+            return freeze(
+                self.job.bootstrap, {window.topic for window in self.job.windows}, self.job.security
+            )
         except KafkaException:
             return None  # the brokers are away: what the run does to them is not the progress line's affair
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from harness.wire.protocol import CLIENT_ID, KafkaAnswerError, RawConnection
+from harness.wire.security import PLAINTEXT, Security
 
 Address = tuple[str, int]
 Isolation = Literal["read_uncommitted", "read_committed"]
@@ -36,6 +37,8 @@ class Metadata:
     cluster_id: str
     brokers: frozenset[int]
     partitions: tuple[PartitionInfo, ...]
+    # Where each broker serves the listener that was asked.
+    addresses: Mapping[int, Address]
 
 
 @dataclass(frozen=True)
@@ -75,13 +78,16 @@ def producer_id_request() -> Any:
 class Admin:
     """Requests to the brokers at `addresses` (by node id); any that answers serves a general question."""
 
-    def __init__(self, addresses: Mapping[int, Address], timeout: float = 3.0) -> None:
+    def __init__(
+        self, addresses: Mapping[int, Address], timeout: float = 3.0, security: Security = PLAINTEXT
+    ) -> None:
         self._addresses = addresses
         self._timeout = timeout
+        self._security = security
 
     def connect(self, broker: int) -> RawConnection:
         """A connection to one broker, for many requests."""
-        return RawConnection(*self._addresses[broker], self._timeout)
+        return RawConnection(*self._addresses[broker], self._timeout, self._security)
 
     def call(self, broker: int, request: Any) -> Any:
         """One request to one broker."""
@@ -118,7 +124,8 @@ class Admin:
                 for p in topic.partitions
             ]  # fmt: skip
         partitions.sort(key=lambda p: (p.topic, p.partition))
-        return Metadata(answer.cluster_id, frozenset(b.node_id for b in answer.brokers), tuple(partitions))
+        addresses = {b.node_id: (str(b.host), int(b.port)) for b in answer.brokers}
+        return Metadata(answer.cluster_id, frozenset(addresses), tuple(partitions), addresses)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo:
         """One partition's leader, epoch, replicas and ISR."""

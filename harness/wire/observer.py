@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from confluent_kafka import (
     Consumer,
@@ -27,11 +27,14 @@ from harness.history import clock_id
 from harness.observation import EXAMPLES, Findings, Meta, Observation, Spot, Window
 from harness.observing import Records, observe
 from harness.record import HEADER, Identity, NotARecordError, decode
+from harness.wire.security import PLAINTEXT, Security
 
 REQUEST_LIMIT_S: Final = 30.0
 """One admin call: three times the client's own retry of 10 s after a leader moved."""
 
 BATCH: Final = 2_000
+ALONE: Final = "eos-reference-witness"
+"""The client library wants a group id of every consumer; nothing is stored under it."""
 
 Place = tuple[str, int]
 Where = Literal["value", "key", "header"]
@@ -58,13 +61,16 @@ def observe_topics(
     ends: Mapping[Place, int] | None = None,
     group: str = "",
     where: Where = "value",
+    security: Security = PLAINTEXT,
+    as_group: str = ALONE,
 ) -> Observation:
     """Read topics from their beginning to the frozen last stable offset, or to `ends` where they are given.
 
     With `ends` (a group's committed positions) the account is of what that group has consumed. When the
     time limit passes first, what was read is returned and does not claim to be complete.
     """
-    windows = freeze(bootstrap, topics)
+    servers = {"bootstrap.servers": bootstrap, **security.client()}
+    windows = freeze(bootstrap, topics, security)
     if ends is not None:
         windows = [w for w in windows if (w.topic, w.partition) in ends]
         for window in windows:
@@ -72,7 +78,7 @@ def observe_topics(
     index = {(w.topic, w.partition): i for i, w in enumerate(windows)}
     left = {place for place, i in index.items() if windows[i].start < windows[i].read_to}
     reading = _Reading(run, where, windows, index, left)
-    _read(bootstrap, reading, time.monotonic() + limit_s)
+    _read(servers | {"group.id": as_group}, reading, time.monotonic() + limit_s)
     for place in reading.left:
         # Nobody knows how far this one came without a hole: it must not count as read.
         windows[index[place]].read_to = windows[index[place]].start
@@ -92,9 +98,9 @@ def observe_topics(
     return observe(meta, reading.records)
 
 
-def freeze(bootstrap: str, topics: Iterable[str]) -> list[Window]:
+def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT) -> list[Window]:
     """Ask the brokers once for start, last stable offset and high watermark of every partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **security.client()})
     wanted = set(topics)
     metadata = admin.list_topics(timeout=REQUEST_LIMIT_S)
     places = [
@@ -120,9 +126,9 @@ def _offsets(
     return {(tp.topic, tp.partition): asked[tp].result(REQUEST_LIMIT_S).offset for tp in places}
 
 
-def group_positions(bootstrap: str, group: str) -> dict[Place, int]:
+def group_positions(bootstrap: str, group: str, security: Security = PLAINTEXT) -> dict[Place, int]:
     """Return a group's committed positions, stable ones only."""
-    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin = AdminClient({"bootstrap.servers": bootstrap, **security.client()})
     asked = admin.list_consumer_group_offsets(
         [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=REQUEST_LIMIT_S
     )
@@ -130,11 +136,10 @@ def group_positions(bootstrap: str, group: str) -> dict[Place, int]:
     return {(tp.topic, tp.partition): tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
 
 
-def _read(bootstrap: str, reading: _Reading, deadline: float) -> None:
+def _read(servers: Mapping[str, Any], reading: _Reading, deadline: float) -> None:
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap,
-            "group.id": "eos-reference-witness",
+            **servers,
             "enable.auto.commit": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",

@@ -11,6 +11,7 @@ import struct
 from typing import Any
 
 from harness.closing import Closing
+from harness.wire.security import PLAINTEXT, Security
 
 CLIENT_ID = "eos-harness"
 _API_VERSIONS_KEY = 18
@@ -37,10 +38,16 @@ class KafkaAnswerError(OSError):
 class RawConnection(Closing):
     """A TCP connection that speaks length-prefixed Kafka frames, closed by `with`."""
 
-    def __init__(self, host: str, port: int, timeout: float) -> None:
-        self._socket = socket.create_connection((host, port), timeout=timeout)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    def __init__(self, host: str, port: int, timeout: float, security: Security = PLAINTEXT) -> None:
         self._correlation_id = 0
+        self._socket = socket.create_connection((host, port), timeout=timeout)
+        try:
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = security.wrap(self._socket, host)
+            security.log_in(self)
+        except BaseException:
+            self._socket.close()
+            raise
 
     def close(self) -> None:
         """Close the connection; a second time is harmless."""
@@ -91,10 +98,10 @@ class RawConnection(Closing):
         return bytes(parts)
 
 
-def answers(host: str, port: int, timeout: float = 1.0) -> bool:
+def answers(host: str, port: int, timeout: float = 1.0, security: Security = PLAINTEXT) -> bool:
     """Whether something that speaks Kafka answers at this address within the time limit."""
     try:
-        with RawConnection(host, port, timeout) as connection:
+        with RawConnection(host, port, timeout, security) as connection:
             connection.send_api_versions()
             return bool(connection.read_frame())
     except (OSError, EOFError):

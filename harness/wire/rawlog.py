@@ -22,6 +22,7 @@ from harness.observing import Records, observe
 from harness.record import NotARecordError
 from harness.wire.observer import Place, identify, note_foreign
 from harness.wire.protocol import KafkaAnswerError, RawConnection
+from harness.wire.security import PLAINTEXT, Security
 
 FETCH_BYTES: Final = 8 << 20
 TIMEOUT_S: Final = 30.0
@@ -83,10 +84,12 @@ def segment_batches(directory: Path) -> Iterator[Batch]:
         yield from batches_of(segment.read_bytes())
 
 
-def fetch_batches(host: str, port: int, place: Place, start: int, end: int) -> Iterator[Batch]:
+def fetch_batches(
+    host: str, port: int, place: Place, start: int, end: int, *, security: Security = PLAINTEXT
+) -> Iterator[Batch]:
     """Fetch a partition's batches from its leader, from `start` up to, not including, `end`."""
     offset = start
-    with RawConnection(host, port, TIMEOUT_S) as connection:
+    with RawConnection(host, port, TIMEOUT_S, security) as connection:
         while offset < end:
             found = False
             for batch in batches_of(_fetch(connection, place, offset)):
@@ -146,11 +149,14 @@ def _ask(connection: RawConnection, place: Place, offset: int, isolation: int) -
     return partition
 
 
-def leaders(bootstrap: str, topics: Iterable[str]) -> dict[Place, tuple[str, int]]:
+def leaders(
+    bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT
+) -> dict[Place, tuple[str, int]]:
     """Return host and port of every partition's leader, as advertised on the listener of `bootstrap`."""
     from confluent_kafka.admin import AdminClient
 
-    metadata = AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=TIMEOUT_S)
+    servers = {"bootstrap.servers": bootstrap, **security.client()}
+    metadata = AdminClient(servers).list_topics(timeout=TIMEOUT_S)
     return {
         (name, number): (str(metadata.brokers[part.leader].host), metadata.brokers[part.leader].port)
         for name in topics

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from harness.waits import wait_until
 from harness.wire.protocol import KafkaAnswerError, RawConnection
+from harness.wire.security import PLAINTEXT, Security
 
 CALL_S: Final = 3.0
 DECIDED_S: Final = 20.0
@@ -37,13 +38,15 @@ class Ours(NamedTuple):
     age_s: float
 
 
-def timed_out(bootstrap: str, transactional_id: str, ours: Ours) -> bool:
+def timed_out(bootstrap: str, transactional_id: str, ours: Ours, security: Security = PLAINTEXT) -> bool:
     """Whether it was the coordinator's time-out, and nobody took the transactional id over."""
     if ours.identity is None or ours.age_s * 1000 < ours.timeout_ms:
         return False
     known = wait_until(
         lambda: (
-            found if not (found := ask(bootstrap, transactional_id)).state.startswith("Prepare") else None
+            found
+            if not (found := ask(bootstrap, transactional_id, security)).state.startswith("Prepare")
+            else None
         ),
         DECIDED_S,
         f"the transaction of {transactional_id} to be decided",
@@ -56,13 +59,13 @@ def timed_out(bootstrap: str, transactional_id: str, ours: Ours) -> bool:
     )
 
 
-def ask(bootstrap: str, transactional_id: str) -> Known:
+def ask(bootstrap: str, transactional_id: str, security: Security = PLAINTEXT) -> Known:
     """Ask the coordinator of a transactional id what it knows, through the first broker that answers."""
     from kafka.protocol.admin import DescribeTransactionsRequest
 
-    host, port = _coordinator(bootstrap, transactional_id)
+    host, port = _coordinator(bootstrap, transactional_id, security)
     request = DescribeTransactionsRequest(transactional_ids=[transactional_id], version=0)
-    with RawConnection(host, port, CALL_S) as connection:
+    with RawConnection(host, port, CALL_S, security) as connection:
         state = connection.call(request).transaction_states[0]
     if state.error_code:
         raise KafkaAnswerError(f"state of {transactional_id}", state.error_code)
@@ -71,14 +74,14 @@ def ask(bootstrap: str, transactional_id: str) -> Known:
     )
 
 
-def _coordinator(bootstrap: str, transactional_id: str) -> tuple[str, int]:
+def _coordinator(bootstrap: str, transactional_id: str, security: Security) -> tuple[str, int]:
     from kafka.protocol.metadata import FindCoordinatorRequest
 
     said = []
     for address in bootstrap.split(","):
         host, _, port = address.strip().rpartition(":")
         try:
-            with RawConnection(host, int(port), CALL_S) as connection:
+            with RawConnection(host, int(port), CALL_S, security) as connection:
                 request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id], version=4)
                 found = connection.call(request).coordinators[0]
         except (OSError, EOFError) as error:

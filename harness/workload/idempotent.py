@@ -109,7 +109,7 @@ class BurstProducer:
         self._next = [0] * spec.partitions
         self.open: list[Burst] = []
         config: dict[str, Any] = settings(PRODUCER) | {"enable.idempotence": idempotence} | spec.settings
-        config |= {"bootstrap.servers": spec.bootstrap, "client.id": spec.client, "error_cb": self._log.error}
+        config |= {**spec.servers(), "error_cb": self._log.error}
         self._watch = IdentityWatch(spec.number, history)
         config |= {"stats_cb": self._watch.on_statistics}
         self._idempotent = str(config["enable.idempotence"]).lower() == "true"

@@ -95,8 +95,7 @@ class ProducerLife:
         self._fatal = None
         config: dict[str, Any] = {
             **transaction_settings(self._id, self._spec.transaction_timeout_ms, self._spec.settings),
-            "bootstrap.servers": self._spec.bootstrap,
-            "client.id": self._spec.client,
+            **self._spec.servers(),
             "error_cb": self._on_error,
             "stats_cb": self.watch.on_statistics,
         }

@@ -22,8 +22,6 @@ from harness.workload.spec import ReaderSpec
 
 MOST_A_POLL: Final = 2000
 POLL_S: Final = 0.5
-ALONE: Final = "eos-reader"
-"""The group id of a reader without a group: the client library wants one; nothing is stored under it."""
 
 
 class ReaderClient:
@@ -40,9 +38,8 @@ class ReaderClient:
         config |= {"isolation.level": spec.isolation, "enable.auto.commit": spec.group is not None}
         config |= spec.settings
         config |= {
-            "bootstrap.servers": spec.bootstrap,
-            "client.id": spec.client,
-            "group.id": spec.group or ALONE,
+            **spec.servers(),
+            "group.id": spec.group or spec.alone,
             "error_cb": self._log.error,
         }
         self._consumer = Consumer(config)

@@ -71,8 +71,7 @@ class Source:
                 for k, v in self._spec.settings.items()
                 if k.startswith("consumer.")
             },
-            "bootstrap.servers": self._spec.bootstrap,
-            "client.id": self._spec.client,
+            **self._spec.servers(),
             "group.id": self._spec.group,
             "error_cb": self._log.error,
         }

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from harness.errors import UsageError
+from harness.wire.security import PLAINTEXT, Security
 from harness.workload.settings import TRANSACTION_LIMIT_S, Protocol, Value
 
 RunName = Annotated[str, msgspec.Meta(pattern="^[A-Za-z0-9]{8}$")]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Discipline = Literal["reinit", "naive"]
+ALONE: Final = "eos-reader"
+"""The group id of a reader without a group: the client library wants one; nothing is stored under it."""
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 
@@ -27,11 +30,17 @@ class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     seconds: float
     number: int = 0  # of the producer; a reader has none
     settings: dict[str, Value] = {}  # for confluent-kafka, over the table's
+    security: Security = PLAINTEXT
+    alone: str = ALONE
 
     @property
     def kind(self) -> str:
         """The kind of client, as the file names it."""
         return str(self.__struct_config__.tag)
+
+    def servers(self) -> dict[str, Any]:
+        """Where the cluster is and how it is spoken to, for confluent-kafka."""
+        return {"bootstrap.servers": self.bootstrap, "client.id": self.client, **self.security.client()}
 
     def save(self, path: Path) -> None:
         """Write it where the client reads it."""

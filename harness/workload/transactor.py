@@ -222,7 +222,7 @@ class Transactor:
                 self._life.identity.seen, self._began_ms, self._spec.transaction_timeout_ms,
                 time.monotonic() - self._began,
             )  # fmt: skip
-            if not fence.timed_out(self._spec.bootstrap, self._id, ours):
+            if not fence.timed_out(self._spec.bootstrap, self._id, ours, self._spec.security):
                 self._count(Ended.UNKNOWN if self._commit_asked else Ended.ABORTED)
                 raise CannotGoOnError(f"a successor has the transactional id {self._id}", error)
             self._life.renew_because = "the coordinator aborted a transaction that was open for too long"

@@ -24,7 +24,7 @@ class Brokers:
 
     def metadata(self, _: object = ()) -> Metadata:
         found = (PartitionInfo(*LED, 1, 0, (1,), (1,)), PartitionInfo(*LEADERLESS, -1, 0, (3,), ()))
-        return Metadata("c", frozenset({1, COORDINATOR, 3}), found)
+        return Metadata("c", frozenset({1, COORDINATOR, 3}), found, {})
 
     def call(self, broker: int, request: Any) -> Any:
         name = type(request).__name__

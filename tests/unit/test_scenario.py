@@ -8,7 +8,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.plan import draw
-from harness.run.scope import scoped
+from harness.run.scope import Names, scoped
 from harness.scenario import find, load, shipped
 
 GOOD = """\
@@ -177,7 +177,7 @@ def test_an_unknown_scenario_names_the_nearest() -> None:
 
 
 def test_a_run_marks_topics_groups_and_targets_as_its_own() -> None:
-    own = scoped(load(find("demo")), "ab12cd34")
+    own = scoped(load(find("demo")), Names("", "ab12cd34"))
 
     assert {w.topic for w in own.workload} == {"clicks.ab12cd34", "orders.ab12cd34", "invoices.ab12cd34"}
     assert own.workload[2].source == "orders.ab12cd34"

@@ -10,7 +10,7 @@ import pytest
 
 from harness.errors import UsageError
 from harness.plan import draw
-from harness.run.scope import scoped, scoped_plan
+from harness.run.scope import Names, scoped, scoped_plan
 from harness.scenario import Scenario, find, load, shipped
 from harness.scenario.write import text_of
 from harness.shrink import failed_run, search, smaller
@@ -87,8 +87,10 @@ def run_of(root: Path, scenario: Scenario, verdict: str) -> RunDirectory:
     """The directory of a run with so much in it as a shrink reads."""
     run = make_run(root)
     mark = msgspec.json.decode((run.path / "run.json").read_bytes())["run"]
-    run.write("scenario.json", msgspec.to_builtins(scoped(scenario, mark), enc_hook=plain))
-    run.write("plan.json", msgspec.to_builtins(scoped_plan(draw(scenario, 7), mark), enc_hook=plain))
+    run.write("scenario.json", msgspec.to_builtins(scoped(scenario, Names("", mark)), enc_hook=plain))
+    run.write(
+        "plan.json", msgspec.to_builtins(scoped_plan(draw(scenario, 7), Names("", mark)), enc_hook=plain)
+    )
     run.write("summary.json", {
         "format": 1, "run": mark, "scenario": scenario.name, "seed": 7, "started": "", "verdict": verdict,
         "exit_code": 1, "operations": 1, "records": 1, "witnesses": [], "anomalies": {"lost": 2},

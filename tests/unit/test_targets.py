@@ -8,6 +8,7 @@ from typing import cast
 import pytest
 
 from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BROKER_IDS, node_name
 from harness.cluster.targets import Target
 from harness.errors import UsageError
 
@@ -26,6 +27,11 @@ class Roles:
 
     def active_controller(self) -> int:
         return 12
+
+    broker_ids = BROKER_IDS
+
+    def name_of(self, node_id: int) -> str:
+        return node_name(node_id)
 
 
 ROLES = cast(Cluster, Roles())

@@ -11,6 +11,7 @@ from typing import cast
 import pytest
 
 from harness.cluster.cluster import Cluster
+from harness.cluster.proxies import ClientLink
 from harness.errors import ExitCode, UsageError
 from harness.faults import undo as undoing
 from harness.faults.undo import Step, undo
@@ -93,6 +94,10 @@ class Broken:
     def node(self, name: str) -> Node:
         return self.nodes[name]
 
+    def client_links(self, names: list[str]) -> list[ClientLink]:
+        assert names == ["kafka-1"]
+        return [ClientLink(proxy, 1, "127.0.0.1", 1) for proxy in ("proxied-1", "tapped-1")]
+
     def seen(self) -> object:
         """All that a fault could have changed."""
         proxies = {p.name: (p.enabled, p.upstream, len(p.toxics)) for p in self.toxiproxy.proxies()}
@@ -130,8 +135,8 @@ def frozen() -> Iterator[tuple[int, str]]:
 
 
 STEPS: dict[str, Step] = {
-    "remove_toxic": {"proxy": "proxied-1", "toxic": "late"},
-    "open_proxy": {"proxy": "tapped-1"},
+    "remove_toxic": {"node": "kafka-1", "toxic": "late"},
+    "open_proxies": {"node": "kafka-1"},
     "start_node": {"node": "kafka-1"},
     "resume_node": {"node": "kafka-2"},
     "uncut": {"node": "kafka-1"},
@@ -203,7 +208,7 @@ def test_a_client_goes_on_and_one_that_is_gone_or_another_is_left_alone(
     ("verb", "request_"),
     [
         ("remove_toxic", "DELETE /proxies/proxied-1/toxics/late"),
-        ("open_proxy", "PATCH /proxies/tapped-1"),
+        ("open_proxies", "PATCH /proxies/tapped-1"),
     ],
 )
 def test_a_wedged_toxiproxy_is_restarted(broken: Broken, verb: str, request_: str) -> None:

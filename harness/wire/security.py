@@ -1,0 +1,164 @@
+"""How a listener is spoken to: TLS, SASL; the same for the client library, raw requests and Spark.
+
+It travels in files (the spec of a client, the job of Spark) and holds no secret: only where secrets stand.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from harness.secret import look_up
+
+if TYPE_CHECKING:
+    from harness.wire.protocol import RawConnection
+
+Protocol = Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]
+_LOGIN: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+_ENV: Final = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
+_FILES: Final = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
+_PASSWORD, _KEY_PASSWORD = "EOS_SASL_PASSWORD", "EOS_KEY_PASSWORD"  # names, not passwords
+
+
+class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """TLS and SASL of a listener; passwords are named by where they stand."""
+
+    protocol: Protocol = "PLAINTEXT"
+    mechanism: Mechanism = "PLAIN"
+    username: str = ""
+    password: str = ""
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+    key_password: str = ""
+    check_host: bool = True
+
+    @property
+    def tls(self) -> bool:
+        """Whether the connection is encrypted."""
+        return self.protocol.endswith("SSL")
+
+    @property
+    def sasl(self) -> bool:
+        """Whether a user logs in."""
+        return self.protocol.startswith("SASL")
+
+    @property
+    def principal(self) -> str:
+        """The user as rules about rights name it, as far as this can be told."""
+        return f"User:{self.username}" if self.sasl else "User:ANONYMOUS"
+
+    def client(self) -> dict[str, Any]:
+        """The settings of confluent-kafka."""
+        if self.protocol == "PLAINTEXT":
+            return {}
+        found: dict[str, Any] = {"security.protocol": self.protocol}
+        if self.sasl:
+            found |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username}
+            found["sasl.password"] = look_up(self.password)
+        if self.tls:
+            files = {"ca": self.ca, "certificate": self.certificate, "key": self.key}
+            found |= {f"ssl.{name}.location": path for name, path in files.items() if path}
+            if self.key_password:
+                found["ssl.key.password"] = look_up(self.key_password)
+            found["ssl.endpoint.identification.algorithm"] = "https" if self.check_host else "none"
+        return found
+
+    def spark(self) -> dict[str, str]:
+        """The options of Spark's Kafka source, without any secret in them.
+
+        Kafka's Java client looks them up in the environment, which `for_java` fills.
+        """
+        if self.protocol == "PLAINTEXT":
+            return {}
+        found = {
+            "security.protocol": self.protocol,
+            "config.providers": "env,dir",
+            "config.providers.env.class": _ENV,
+            "config.providers.dir.class": _FILES,
+        }
+        if self.sasl:
+            found["sasl.mechanism"] = self.mechanism
+            found["sasl.jaas.config"] = (
+                f'{_LOGIN[self.mechanism]} required username="{_quoted(self.username)}" '
+                f'password="${{env:{_PASSWORD}}}";'
+            )
+        if self.tls:
+            if self.ca:
+                found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
+            if self.certificate:
+                found["ssl.keystore.type"] = "PEM"
+                found["ssl.keystore.certificate.chain"] = _content(self.certificate)
+                found["ssl.keystore.key"] = _content(self.key)
+            if self.key_password:
+                found["ssl.key.password"] = f"${{env:{_KEY_PASSWORD}}}"
+            found["ssl.endpoint.identification.algorithm"] = "https" if self.check_host else ""
+        return {f"kafka.{name}": value for name, value in found.items()}
+
+    def for_java(self) -> None:
+        """Put the secrets into this process's environment, where its Java clients look for them."""
+        if self.sasl:
+            os.environ[_PASSWORD] = _quoted(look_up(self.password))
+        if self.key_password:
+            os.environ[_KEY_PASSWORD] = look_up(self.key_password)
+
+    def wrap(self, plain: socket.socket, host: str) -> socket.socket:
+        """Speak TLS over this connection, where the listener does."""
+        if not self.tls:
+            return plain
+        context = ssl.create_default_context(cafile=self.ca or None)
+        context.check_hostname = self.check_host
+        if self.certificate:
+            password = look_up(self.key_password) if self.key_password else None
+            context.load_cert_chain(self.certificate, self.key or None, password)
+        return context.wrap_socket(plain, server_hostname=host)
+
+    def log_in(self, connection: RawConnection) -> None:
+        """Log in over this connection, where the listener asks for it."""
+        if not self.sasl:
+            return
+        from kafka.net.sasl.plain import SaslMechanismPlain
+        from kafka.net.sasl.scram import SaslMechanismScram
+        from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+        kind = SaslMechanismPlain if self.mechanism == "PLAIN" else SaslMechanismScram
+        login = kind(
+            sasl_mechanism=self.mechanism, sasl_plain_username=self.username,
+            sasl_plain_password=look_up(self.password),
+        )  # fmt: skip
+        answer = connection.call(SaslHandshakeRequest(mechanism=self.mechanism, version=1))
+        _refused_if(answer.error_code, f"{self.mechanism} of {self.username}")
+        while not login.is_done():
+            answer = connection.call(SaslAuthenticateRequest(auth_bytes=login.auth_bytes(), version=1))
+            _refused_if(answer.error_code, f"login of {self.username}")
+            login.receive(answer.auth_bytes)
+
+
+PLAINTEXT: Final = Security()
+
+
+def _refused_if(code: int, what: str) -> None:
+    from harness.wire.protocol import KafkaAnswerError
+
+    if code:
+        raise KafkaAnswerError(what, code)
+
+
+def _quoted(text: str) -> str:
+    return text.replace("\\", "\\\\").replace('"', '\\"')
+
+
+def _content(path: str) -> str:
+    """The content of a file, in the words of Kafka's configuration providers."""
+    place = Path(path).resolve()
+    return f"${{dir:{place.parent}:{place.name}}}"
