@@ -12,6 +12,7 @@ import click
 
 from harness import __version__, cli_reports, cli_runs
 from harness.cli_common import backend_option, report, state_of, state_option
+from harness.cli_live import file_option, heal_live
 from harness.errors import ExitCode, HarnessError
 
 _EXIT_CODES = """
@@ -82,16 +83,21 @@ def status(*, as_json: bool, state_path: Path | None) -> None:
         sys.exit(ExitCode.UNKNOWN)
 
 
-@cli.command(epilog="Example:  eos heal")
+@cli.command(epilog="\b\nExample:  eos heal\n          eos heal --cluster live.toml")
+@file_option
 @state_option
-def heal(state_path: Path | None) -> None:
+def heal(cluster_file: Path | None, state_path: Path | None) -> None:
     """Undo every fault that is still there, also of a harness that was killed."""
     from harness.cluster import lifecycle
+    from harness.cluster.state import State
     from harness.faults.heal import heal as heal_cluster
 
-    cluster = lifecycle.attach(state_of(state_path))
-    with cluster.state.locked("heal"):
-        done = heal_cluster(cluster, report)
+    if cluster_file is not None:
+        done = heal_live(cluster_file, State(state_path) if state_path else None)
+    else:
+        cluster = lifecycle.attach(state_of(state_path))
+        with cluster.state.locked("heal"):
+            done = heal_cluster(cluster, report)
     report(f"healthy: {done} things were put right" if done else "healthy: there was nothing to heal")
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import click
 
 from harness.cli_common import backend_option, in_seconds, report, state_of, state_option, write_report
+from harness.cli_live import Live, live_options, run_live
 from harness.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,7 +77,11 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: fl
     click.echo("the seed replays this plan, not the timing of requests")
 
 
-@click.command(epilog="Example:  eos run demo --seed 7 --set plan.duration=60s")
+@click.command(
+    epilog="\b\nExample:  eos run demo --seed 7 --set plan.duration=60s\n"
+    "          eos run jitter --cluster live.toml --dry-run\n"
+    "          eos run jitter --cluster live.toml --i-understand 4L6g3nShT-eMCtK--X86sw"
+)
 @click.argument("scenario")
 @scenario_options
 @backend_option
@@ -85,14 +90,32 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: fl
               help="Where the run's directory is made.")  # fmt: skip
 @click.option("--tries", type=click.IntRange(1), help="How often a flow that makes tries makes each of them.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML into this file.")
+@live_options
 @state_option
 def run(
     scenario: str, seed: int | None, changes: tuple[str, ...], duration: float | None,
     backend: str, *, keep: bool, runs: Path, junit: Path | None, state_path: Path | None, tries: int | None,
+    cluster_file: Path | None, understood: str, moves_foreign: bool, dry_run: bool,
 ) -> None:  # fmt: skip
-    """Run a scenario on a cluster, started if none is up; the exit code is the verdict."""
+    """Run a scenario on a cluster, started if none is up; the exit code is the verdict.
+
+    With --cluster on one that is not ours: whatever speaks against it is told, and refused with exit code 5.
+    """
     where = Where(backend, keep, runs, state_path, junit)
     changed = _overrides(changes) | ({"flow.tries": str(tries)} if tries else {})
+    live = Live(cluster_file, understood, moves_foreign, dry_run)
+    live.check()
+    if live.file is not None:
+        sys.exit(
+            _execute_live(
+                live,
+                scenario,
+                where,
+                seed=_seed(seed),
+                changes=changed,
+                duration=duration,
+            )
+        )
     outcome = execute(scenario, _seed(seed), changed, duration, where)
     sys.exit(outcome.exit_code)
 
@@ -246,6 +269,19 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
         if started and not where.keep:
             report("removing the cluster that was started for this run (--keep leaves it up)")
             lifecycle.down(state)
+
+
+def _execute_live(
+    live: Live, name: str, where: Where, *, seed: int, changes: dict[str, str], duration: float | None
+) -> int:
+    from harness.cluster.state import State
+    from harness.plan import draw
+    from harness.scenario import find, load
+
+    loaded = load(find(name), changes)
+    drawn = draw(loaded, seed, duration)
+    state = State(where.state) if where.state else None
+    return run_live(live, loaded, drawn, where.runs, state, keep=where.keep, listeners=where.listeners)
 
 
 def _seed(seed: int | None) -> int:

@@ -7,11 +7,11 @@ the secret itself wherever it appears, and whatever looks like one.
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final, TextIO
 from urllib.parse import quote
@@ -81,7 +81,7 @@ def redact_bytes(data: bytes) -> bytes:
         return data
 
 
-class Redacting(io.TextIOBase):
+class Redacting:
     """A text stream in front of another, through which no secret passes."""
 
     def __init__(self, stream: TextIO) -> None:
@@ -92,17 +92,15 @@ class Redacting(io.TextIOBase):
         self._stream.write(redact(text))
         return len(text)
 
-    def flush(self) -> None:
-        """Flush the stream behind."""
-        self._stream.flush()
+    def writelines(self, lines: Iterable[str]) -> None:
+        """Write lines without their secrets."""
+        for line in lines:
+            self.write(line)
 
-    def isatty(self) -> bool:
-        """Whether the stream behind is a terminal."""
-        return self._stream.isatty()
-
-    def fileno(self) -> int:
-        """The descriptor of the stream behind."""
-        return self._stream.fileno()
+    @property
+    def buffer(self) -> Any:
+        """None: nothing goes past this one."""
+        raise AttributeError("buffer")
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)

@@ -19,7 +19,7 @@ from harness.wire.docker import engine_problem
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
 # Fast and pure first: a broken fold is told before a cluster is started for it.
-ORDER = ("unit", "planted", "property", "cluster", "idempotent", "transactional", "hazards", "spark")
+ORDER = ("unit", "planted", "property", "cluster", "idempotent", "transactional", "hazards", "live", "spark")
 pytest_plugins = ["tests.tapped"]
 
 

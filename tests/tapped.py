@@ -46,12 +46,13 @@ def _result(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.fixture
-def evidence(request: pytest.FixtureRequest, cluster: Cluster) -> Evidence:
+def evidence(request: pytest.FixtureRequest) -> Evidence:
     """Note what a case has seen: a line of evidence.jsonl beside the cluster, which outlives the session."""
 
     def note(**facts: object) -> None:
         line = json.dumps({"case": request.node.name} | facts, default=str)
-        path = cluster.state.path / "evidence.jsonl"
+        path = state_of_tests().path / "evidence.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
         request.config.stash.setdefault(EVIDENCE, Counter())[path] += 1
         with path.open("a") as file:
             file.write(line + "\n")

@@ -51,7 +51,7 @@ def _exit_codes(cluster: Cluster, names: list[str], allowed: tuple[int, ...]) ->
             raise NoBiteError(
                 f"{name} is {status}, expected exit code {' or '.join(map(str, allowed))}", _HINT
             )
-        codes[name] = status.exit_code
+        codes[name] = "answers nobody" if unknown else status.exit_code
     return {"exit_code": codes}
 
 

@@ -67,10 +67,12 @@ class Fleet:
         for workload in self.scenario.workload:
             for index in range(1, workload.clients + 1):
                 self._start(
-                    self._spec(
-                        workload, f"{workload.kind}-{workload.topic.rpartition('.')[0]}-{index}", index
-                    )
+                    self._spec(workload, f"{workload.kind}-{self._bare(workload.topic)}-{index}", index)
                 )
+
+    def _bare(self, topic: str) -> str:
+        """A topic as the scenario names it: by such names faults find their clients."""
+        return topic.removeprefix(self.cluster.prefix).rpartition(".")[0]
 
     def live(self) -> list[ClientProcess]:
         """The clients that are meant to run: started, and not crashed by a fault since."""

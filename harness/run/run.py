@@ -91,6 +91,11 @@ class Run:
         self._info = info
         self._verification = Verification(cluster, self._scenario, self.directory, self.run)
 
+    @property
+    def scenario(self) -> Scenario:
+        """The scenario with the names of this run."""
+        return self._scenario
+
     def listen(self, listener: Listener) -> None:
         """Tell one more listener, such as one that writes into the run's own directory."""
         self._listeners.append(listener)

@@ -37,8 +37,7 @@ class Metadata:
     cluster_id: str
     brokers: frozenset[int]
     partitions: tuple[PartitionInfo, ...]
-    # Where each broker serves the listener that was asked.
-    addresses: Mapping[int, Address]
+    addresses: Mapping[int, Address]  # at the listener that was asked
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,219 @@
+"""Before anything is done on a live cluster: every reason not to, all at once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from harness.cluster.live.cluster import LiveCluster
+from harness.cluster.live.file import NODE_FAULTS, LiveFile
+from harness.cluster.targets import Target
+from harness.errors import HarnessError, RefusedError
+from harness.faults.intents import unhealed
+from harness.live.load import bytes_per_second, record_bytes_of
+from harness.plan import Plan, Step
+from harness.scenario import Scenario
+from harness.wire.admin import PartitionInfo
+from harness.wire.roles import coordinated_groups, coordinated_transactions
+
+_CONTROLLERS: Final = ("controllers", "active_controller")
+# What belongs to the file of the cluster, and would lead out of the prefix if a scenario could set it.
+_NOT_TO_SET: Final = ("transactional.id", "group.id", "group.instance.id", "bootstrap.servers",
+                      "metadata.broker.list")  # fmt: skip
+_SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl")
+_FRAME: Final = "_frame"
+
+
+class Consent(NamedTuple):
+    """What the user has agreed to on the command line."""
+
+    cluster_id: str = ""
+    moves_foreign: bool = False
+
+
+class Moved(NamedTuple):
+    """What of others a fault of a node would move away from a broker."""
+
+    broker: str
+    leaders: list[str]
+    replicas: int
+    groups: list[str]
+    transactional_ids: list[str]
+
+    def lines(self) -> list[str]:
+        """The same for a person."""
+        return [
+            f"{self.broker}: leads {len(self.leaders)} foreign partitions{_some(self.leaders)}",
+            f"{self.broker}: has {self.replicas} foreign replicas, which would be missing",
+            f"{self.broker}: coordinates {len(self.groups)} foreign groups{_some(self.groups)}",
+            f"{self.broker}: coordinates {len(self.transactional_ids)} foreign transactional ids"
+            f"{_some(self.transactional_ids)}",
+        ]
+
+    @property
+    def nothing(self) -> bool:
+        """Whether nobody else would notice."""
+        return not (self.leaders or self.replicas or self.groups or self.transactional_ids)
+
+
+def check_typed(file: LiveFile, consent: Consent) -> None:
+    """The cluster's id, typed in full: before so much as a connection is made."""
+    if consent.cluster_id != file.cluster.id:
+        typed = f"says {consent.cluster_id!r}" if consent.cluster_id else "is missing"
+        raise RefusedError(
+            f"--i-understand {typed}, the cluster is {file.cluster.id}",
+            f"read what --dry-run shows, then type --i-understand {file.cluster.id}",
+        )
+
+
+def refusals(
+    cluster: LiveCluster, scenario: Scenario, plan: Plan, moved: Sequence[Moved], consent: Consent
+) -> list[str]:
+    """Why this run is refused; empty if nothing speaks against it."""
+    return [
+        *_unwanted(cluster),
+        *_unsuitable(scenario),
+        *_faults(cluster, plan),
+        *_caps(cluster.file, scenario, plan),
+        *_moves(cluster, plan, moved, consent),
+        *_state(cluster),
+    ]
+
+
+def foreign_moves(cluster: LiveCluster, plan: Plan) -> list[Moved]:
+    """What the plan's faults of nodes may move that is not ours, broker by broker."""
+    if not any(step.entry.fault in NODE_FAULTS for step in _steps(plan)):
+        return []
+    foreign = cluster.foreign()
+    return [_moved(cluster, broker, foreign) for broker in cluster.broker_ids]
+
+
+def _moved(cluster: LiveCluster, broker: int, foreign: Sequence[PartitionInfo]) -> Moved:
+    def others(names: list[str]) -> list[str]:
+        return [name for name in names if not name.startswith(cluster.prefix)]
+
+    return Moved(
+        cluster.name_of(broker),
+        [f"{p.topic}-{p.partition}" for p in foreign if p.leader == broker],
+        sum(broker in p.replicas for p in foreign),
+        others(coordinated_groups(cluster.admin, broker)),
+        others(coordinated_transactions(cluster.admin, broker)),
+    )
+
+
+def check_left_over(cluster: LiveCluster) -> None:
+    """What an earlier run has left is healed first: nothing of it is touched here."""
+    if left := unhealed(cluster.state):
+        raise RefusedError(
+            f"{len(left)} faults of an earlier run were never healed", "`eos heal --cluster FILE` heals them"
+        )
+
+
+def _unwanted(cluster: LiveCluster) -> Iterator[str]:
+    if Path(cluster.file.limits.abort_file).exists():
+        yield f"the abort file {cluster.file.limits.abort_file} is there: remove it when it is safe to go on"
+
+
+def _unsuitable(scenario: Scenario) -> Iterator[str]:
+    if scenario.flow is not None or scenario.verify.frames:
+        yield "flows and frames need the wire tap, which a live cluster does not have"
+    for index, workload in enumerate(scenario.workload):
+        for key in workload.settings:
+            name = key.replace("_", ".").removeprefix("consumer.")
+            if name in _NOT_TO_SET or name.startswith(_SECURITY):
+                yield f"workload[{index}].settings.{key} is for the cluster's file, or leaves the prefix"
+
+
+def _faults(cluster: LiveCluster, plan: Plan) -> Iterator[str]:
+    allowed = cluster.file.faults.allowed
+    for name in sorted({step.entry.fault for step in _steps(plan)} - set(allowed)):
+        yield f"{name} is not allowed: faults.allowed has {', '.join(allowed) or 'none'}"
+    for step in _steps(plan):
+        target = Target.parse(step.entry.target)
+        if target.kind in _CONTROLLERS or target.text.startswith("controller-"):
+            yield f"{step.entry.fault} on {target.text}: controllers of a live cluster are not reached"
+        if target.text.startswith("kafka-") and int(target.text[6:]) not in cluster.broker_ids:
+            yield f"{target.text} is not there: the brokers are {', '.join(map(str, cluster.broker_ids))}"
+    most = cluster.file.faults.most_targets
+    if (at_once := most_at_once(plan, len(cluster.broker_ids))) > most:
+        yield f"{at_once} brokers would be hit at once: faults.most_targets is {most}"
+
+
+def most_at_once(plan: Plan, brokers: int) -> int:
+    """How many brokers may be under a fault at the same time: what lasts throughout, and one step."""
+
+    def hit(step: Step) -> int:
+        target = Target.parse(step.entry.target)
+        return 0 if target.kind == "client" else target.most(brokers)
+
+    lasting = sum(map(hit, plan.throughout))
+    return min(brokers, lasting + max(map(hit, plan.steps), default=0))
+
+
+def _caps(file: LiveFile, scenario: Scenario, plan: Plan) -> Iterator[str]:
+    limits = file.limits
+    rate = bytes_per_second(scenario)
+    lasts = float(scenario.plan.steady) + plan.duration
+    stored = rate * lasts * file.topics.replication
+    if rate > limits.bytes_per_second:
+        yield f"its clients would write {rate:.0f} B/s: limits.bytes_per_second is {limits.bytes_per_second}"
+    if stored > limits.storage:
+        yield f"it would store {stored:.0f} B on the disks: limits.storage is {limits.storage}"
+    if lasts >= limits.deadline:
+        yield f"it lasts {lasts:g} s and then recovers: limits.deadline is {limits.deadline}"
+
+
+def _moves(cluster: LiveCluster, plan: Plan, moved: Sequence[Moved], consent: Consent) -> Iterator[str]:
+    if all(one.nothing for one in moved):
+        return
+    if not consent.moves_foreign:
+        yield "its faults of nodes would move what is not ours (listed above): --move-foreign agrees to it"
+    at_once = most_at_once(plan, len(cluster.broker_ids))
+    missing = sum(count for _, count in Counter({m.broker: m.replicas for m in moved}).most_common(at_once))
+    limit = cluster.file.limits.foreign_under_replicated
+    if missing > limit:
+        yield (
+            f"up to {missing} foreign partitions would be under-replicated: "
+            f"limits.foreign_under_replicated is {limit}"
+        )
+
+
+def _state(cluster: LiveCluster) -> Iterator[str]:
+    brokers, replication = len(cluster.broker_ids), cluster.file.topics.replication
+    if replication > brokers:
+        yield f"topics.replication is {replication}, and there are {brokers} brokers"
+    try:
+        ailments = cluster.ailments()
+        passed_by = cluster.passed_by() if not ailments else []
+    except (HarnessError, OSError, EOFError) as error:
+        said = error.message if isinstance(error, HarnessError) else str(error)
+        yield f"the cluster could not be looked at: {said}"
+        return
+    for ailment in ailments:
+        yield f"the cluster is degraded: {ailment}"
+    for place in passed_by:
+        yield f"clients would be sent past the proxies: {place}"
+
+
+def too_much(cluster: LiveCluster, scenario: Scenario) -> str:
+    """Whether what was written since takes more than it may on the disks; empty if not."""
+    sizes = record_bytes_of(scenario)
+    there = {p.topic for p in cluster.admin.metadata(None).partitions} & set(sizes)
+    stored = sum(
+        end.high_watermark * sizes[topic] * cluster.replication
+        for topic in there
+        for end in cluster.end_offsets(topic).values()
+    )
+    limit = cluster.file.limits.storage
+    return f"up to {stored} B are stored: limits.storage is {limit}" if stored > limit else ""
+
+
+def _steps(plan: Plan) -> list[Step]:
+    return [*plan.throughout, *plan.steps]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f" ({', '.join(names[:3])}{more})" if names else ""

@@ -1,0 +1,135 @@
+"""One run on a live cluster, from the first question to the last topic deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from harness.cluster.live.cluster import LiveCluster, attach, live_state
+from harness.cluster.live.file import LiveFile
+from harness.cluster.live.load import load_live
+from harness.cluster.state import State
+from harness.errors import HarnessError, RefusedError
+from harness.events import Listener
+from harness.faults.heal import heal
+from harness.live.guard import Guard
+from harness.live.preflight import Consent, check_left_over, check_typed, foreign_moves, refusals
+from harness.live.telling import told
+from harness.plan import Plan
+from harness.report.recorder import Recorder
+from harness.run import Outcome, make_run
+from harness.run.run import Run
+from harness.scenario import Scenario
+from harness.wire.roles import delete_groups
+
+Report = Callable[[str], None]
+
+
+class Session(NamedTuple):
+    """What a run on a live cluster is asked for."""
+
+    file: LiveFile
+    state: State
+    consent: Consent
+    keep: bool = False
+
+
+def open_session(path: Path, state: State | None, consent: Consent, *, keep: bool = False) -> Session:
+    """Read the file, and take the state directory that belongs to its cluster."""
+    file = load_live(path)
+    return Session(file, state or live_state(file), consent, keep)
+
+
+def dry_run(session: Session, scenario: Scenario, plan: Plan) -> tuple[list[str], list[str]]:
+    """What would be done, and why it would be refused; asks, and changes nothing."""
+    cluster = attach(session.file, session.state)
+    moved = foreign_moves(cluster, plan)
+    # Nothing is started for it: a Toxiproxy of our own is not there to be looked at.
+    spared = cluster.without_links() if cluster.starts_toxiproxy else cluster
+    return told(cluster, scenario, plan, moved), refusals(spared, scenario, plan, moved, session.consent)
+
+
+def execute(
+    session: Session,
+    scenario: Scenario,
+    plan: Plan,
+    root: Path,
+    *,
+    listeners: Callable[[], list[Listener]],
+    report: Report,
+) -> Outcome:
+    """Check everything, run, and leave nothing behind but the verdict."""
+    check_typed(session.file, session.consent)
+    cluster = attach(session.file, session.state)
+    check_left_over(cluster)
+    with _proxies(cluster):
+        moved = foreign_moves(cluster, plan)
+        for line in (line for one in moved for line in one.lines()):
+            report(line)
+        if found := refusals(cluster, scenario, plan, moved, session.consent):
+            cluster.audit.note("refused", reasons=found)
+            raise RefusedError("; ".join(found), "--dry-run shows all that would be done, and what it needs")
+        run = make_run(cluster, scenario, plan, root, listeners())
+        cluster.audit.also(run.directory.path / "audit.jsonl")
+        try:
+            return _guarded(cluster, run, report)
+        finally:
+            if not session.keep:
+                _clear(cluster, run.scenario, report)
+
+
+def _guarded(cluster: LiveCluster, run: Run, report: Report) -> Outcome:
+    def listen(event: object) -> None:
+        cluster.audit.note("event", event=type(event).__name__, told=_short(event))
+
+    with (
+        Recorder(run.directory.path) as recorder,
+        Guard(cluster, run.scenario, run.stop) as guard,
+    ):
+        run.listen(recorder)
+        run.listen(listen)
+        outcome = run.execute()
+    if guard.stopped_because:
+        report(f"refused to go on: {guard.stopped_because}")
+    return outcome
+
+
+def _short(event: object) -> dict[str, object]:
+    kept = ("name", "detail", "fault", "names", "reason", "client", "verdict", "exit_code")
+    return {name: getattr(event, name) for name in kept if hasattr(event, name)}
+
+
+@contextmanager
+def _proxies(cluster: LiveCluster) -> Iterator[None]:
+    """The Toxiproxy of our own for as long as the run lasts."""
+    cluster.start_proxies()
+    try:
+        yield
+    finally:
+        cluster.end_proxies()
+
+
+def _clear(cluster: LiveCluster, scenario: Scenario, report: Report) -> None:
+    """Delete what the run has made; what cannot be deleted is told, and `eos heal` tries again."""
+    groups = sorted({w.group for w in scenario.workload if w.group})
+    try:
+        if names := cluster.delete_created():
+            report(f"deleted {', '.join(names)} (--keep leaves them)")
+        delete_groups(cluster.admin, groups)
+    except (HarnessError, OSError, EOFError) as error:
+        report(f"not all could be deleted: {error}; `eos heal --cluster FILE` tries again")
+
+
+def heal_live(path: Path, state: State | None, report: Report) -> int:
+    """Undo what a run that was killed has left: clients, faults, topics, a Toxiproxy of our own."""
+    file = load_live(path)
+    cluster = attach(file, state or live_state(file))
+    with cluster.state.locked("heal"), _proxies(cluster):
+        cluster.audit.note("heal")
+        done = heal(cluster, report)
+        names = cluster.delete_created()
+        for name in names:
+            report(f"deleted topic {name}")
+    return done + len(names)

@@ -1,0 +1,34 @@
+"""What one broker coordinates: groups and transactional ids, as far as the asker may see them."""
+
+from __future__ import annotations
+
+from harness.wire.admin import Admin
+from harness.wire.protocol import KafkaAnswerError
+
+
+def coordinated_groups(admin: Admin, broker: int) -> list[str]:
+    """The groups whose coordinator this broker is."""
+    from kafka.protocol.admin import ListGroupsRequest
+
+    answer = admin.call(broker, ListGroupsRequest(version=2))
+    if answer.error_code:
+        raise KafkaAnswerError(f"groups of broker {broker}", answer.error_code)
+    return sorted(group.group_id for group in answer.groups)
+
+
+def coordinated_transactions(admin: Admin, broker: int) -> list[str]:
+    """The transactional ids whose coordinator this broker is."""
+    from kafka.protocol.admin import ListTransactionsRequest
+
+    answer = admin.call(broker, ListTransactionsRequest(state_filters=[], producer_id_filters=[], version=0))
+    if answer.error_code:
+        raise KafkaAnswerError(f"transactional ids of broker {broker}", answer.error_code)
+    return sorted(state.transactional_id for state in answer.transaction_states)
+
+
+def delete_groups(admin: Admin, groups: list[str]) -> None:
+    """Forget the committed positions of groups that nobody is in."""
+    from kafka.protocol.admin import DeleteGroupsRequest
+
+    for group in groups:
+        admin.call(admin.coordinator("group", group), DeleteGroupsRequest(groups_names=[group], version=1))

@@ -1,0 +1,223 @@
+"""The stand-in for somebody else's cluster, and `eos run … --cluster` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.cluster.live.load import load_live
+from harness.live.telling import acls
+from harness.provision.kafka import free_ports
+from harness.provision.toxiproxy import ensure_toxiproxy
+from harness.waits import wait_until
+from harness.wire import processes
+from harness.wire.toxiproxy import Toxiproxy
+from tests.live.standin import HOST, PASSWORD, PREFIX, USER, StandIn, stand_in
+
+EOS = Path(sys.executable).with_name("eos")
+SCENARIO = """[scenario]
+name = "short"
+shows = "Clients of two kinds and a pipeline, for a few seconds."
+[plan]
+steady = "2s"
+duration = "{duration}"
+gap = ["500ms", "1s"]
+[limits]
+recovery = "40s"
+[verify]
+witnesses = {witnesses}
+[[workload]]
+kind = "idempotent"
+topic = "clicks"
+rate = 200
+[[workload]]
+kind = "transactional"
+topic = "orders"
+rate = 100
+[[workload]]
+kind = "pipeline"
+source = "orders"
+topic = "invoices"
+group = "billing"
+"""
+
+
+class User:
+    """Who runs scenarios on the stand-in: a file, a folder, and the password in the environment."""
+
+    def __init__(self, cluster: StandIn, folder: Path) -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.state = folder / "state"
+        self.abort_file = folder / "stop"
+        self.told: list[str] = []
+
+    def file(self, *, more: str = "", **changes: str) -> Path:
+        """A file of the cluster; `limits__deadline='"5s"'` changes a key, None leaves it out."""
+        keys: dict[str, dict[str, str]] = {
+            "cluster": {
+                "id": f'"{self.cluster.cluster_id}"',
+                "bootstrap": str(self.cluster.bootstrap("straight").split(",")).replace("'", '"'),
+                "prefix": f'"{PREFIX}"',
+            },
+            "security": {
+                "protocol": '"SASL_SSL"', "mechanism": '"PLAIN"', "username": f'"{USER}"',
+                "password": '"env:CHAOS_PASSWORD"', "ca": f'"{self.cluster.ca}"',
+            },
+            "faults": {"allowed": '["crash_client", "zombie"]'},
+            "limits": {
+                "deadline": '"5m"', "bytes_per_second": '"1MB/s"', "storage": '"100MB"',
+                "abort_file": f'"{self.abort_file}"',
+            },
+        }  # fmt: skip
+        for key, value in changes.items():
+            table, name = key.split("__")
+            keys.setdefault(table, {})[name] = value
+        lines = []
+        for table, entries in keys.items():
+            lines += [f"[{table}]", *(f"{name} = {value}" for name, value in entries.items() if value)]
+        path = self.folder / "live.toml"
+        path.write_text("\n".join([*lines, more]) + "\n")
+        return path
+
+    def proxies(self) -> str:
+        """A Toxiproxy that the harness has to start."""
+        ways = [
+            f'[[proxy]]\nbroker = {i}\nlisten = "{HOST}:{p["listen"]}"\nupstream = "{HOST}:{p["proxied"]}"'
+            for i, p in self.cluster.ports.items()
+        ]
+        return "\n".join(['[links]\ntoxiproxy = "start"', *ways])
+
+    @contextmanager
+    def own_toxiproxy(self) -> Iterator[str]:
+        """A Toxiproxy that the user has running."""
+        (api,) = free_ports(1)
+        served = [
+            {"name": f"kafka-{i}", "listen": f"{HOST}:{p['listen']}", "upstream": f"{HOST}:{p['proxied']}",
+             "enabled": True}
+            for i, p in self.cluster.ports.items()
+        ]  # fmt: skip
+        config = self.folder / "their-proxies.json"
+        config.write_text(json.dumps(served))
+        server = ensure_toxiproxy(lambda _: None).server
+        command = [server, "-host", HOST, "-port", str(api), "-config", config]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                wait_until(lambda: len(Toxiproxy(HOST, api).proxies()) == 3, 15, "their Toxiproxy")
+                ways = [
+                    f'[[proxy]]\nbroker = {i}\nlisten = "{HOST}:{p["listen"]}"\nname = "kafka-{i}"'
+                    for i, p in self.cluster.ports.items()
+                ]
+                yield "\n".join([f'[links]\ntoxiproxy = "{HOST}:{api}"', *ways])
+            finally:
+                process.kill()
+
+    def nodes(self) -> str:
+        """How its nodes are killed and started."""
+        return "\n".join(
+            ["[nodes]"]
+            + [f'{verb} = "sh {self.cluster.folder}/node-{{id}}/{verb}.sh"' for verb in ("kill", "start")]
+        )
+
+    def scenario(self, *faults: str, duration: str = "4s", witnesses: str = '["reader"]') -> Path:
+        path = self.folder / "short.toml"
+        path.write_text(SCENARIO.format(duration=duration, witnesses=witnesses) + "\n".join(faults))
+        return path
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        return [str(EOS), *map(str, arguments), "--state", str(self.state)]
+
+    def run_command(self, scenario: Path, file: Path, *more: str) -> list[str]:
+        typed = () if "--dry-run" in more else ("--i-understand", self.cluster.cluster_id)
+        return self.command(
+            "run", scenario, "--cluster", file, *typed, "--seed", "1", "--runs", self.folder / "runs", *more
+        )
+
+    def do(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=240, check=False,
+            env=self.environment(environment),
+        )  # fmt: skip
+        self.told.append(done.stdout + done.stderr)
+        return done
+
+    def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:  # read only
+        return dict(os.environ) | {"CHAOS_PASSWORD": PASSWORD} | dict(more)
+
+    def begin(self, command: list[str]) -> subprocess.Popen[str]:
+        """Start a run in the background; its output goes to a file."""
+        with (self.folder / "output").open("a") as out:
+            return subprocess.Popen(
+                command, stdout=out, stderr=out, text=True, env=self.environment(), start_new_session=True
+            )
+
+    def said(self) -> str:
+        """What a run in the background has told so far."""
+        path = self.folder / "output"
+        return path.read_text() if path.exists() else ""
+
+    def wait_said(self, text: str, limit: float = 90) -> None:
+        wait_until(lambda: text in self.said(), limit, f"the run to say {text!r}", hint=self.said()[-1500:])
+
+    def latest(self) -> Path:
+        return (self.folder / "runs" / "short" / "latest").resolve()
+
+    def audit(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.latest() / "audit.jsonl").read_text().splitlines()]
+
+    def left(self) -> list[str]:
+        """What a run has left on this host."""
+        return [one.command[:120] for one in processes.find(f"{self.state}/")]
+
+    def clean(self) -> None:
+        processes.end_all(f"{self.state}/")
+        if topics := self.cluster.ours():
+            self.cluster.admin.delete_topics(topics)
+            wait_until(lambda: not self.cluster.ours(), 30, "the topics of a failed test to be gone")
+        self.cluster.mend()
+
+
+@pytest.fixture(scope="package")
+def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
+    """Somebody else's cluster; the user has the rights that a dry run asks for, and no others."""
+    with stand_in(tmp_path_factory.mktemp("standin")) as cluster:
+        cluster.grant(acls(load_live(User(cluster, tmp_path_factory.mktemp("rights")).file())))
+        yield cluster
+
+
+@pytest.fixture
+def user(standin: StandIn, tmp_path: Path) -> Iterator[User]:
+    """A user; what is not theirs is compared before and after, and no secret is found anywhere."""
+    before = standin.foreign()
+    found = User(standin, tmp_path)
+    yield found
+    found.clean()
+    assert standin.foreign() == before
+    assert secrets_in(tmp_path, [*found.told, found.said()]) == []
+
+
+def secrets_in(folder: Path, outputs: list[str]) -> list[str]:
+    """Where the password stands, as it is or as JSON has it."""
+    forms = {PASSWORD, PASSWORD.replace("\\", "\\\\").replace('"', '\\"')}
+    files = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files |= {f"output {i}": text.encode() for i, text in enumerate(outputs)}
+    return [name for name, data in files.items() if any(form.encode() in data for form in forms)]
+
+
+def end(process: subprocess.Popen[str]) -> int:
+    """Wait for a run that ends by itself; SIGKILL it if it does not."""
+    try:
+        return process.wait(120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)

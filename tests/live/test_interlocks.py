@@ -1,0 +1,178 @@
+"""What keeps a run from a live cluster, and what stops one that is under way: exit 5, with the reason."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections.abc import Callable
+
+import pytest
+
+from harness.cluster.state import State
+from harness.errors import ExitCode
+from harness.faults.intents import unhealed
+from harness.waits import wait_until
+from tests.live.conftest import User, end
+from tests.live.standin import HOST, PASSWORD
+
+pytestmark = pytest.mark.cluster
+QUIET = '[[fault]]\nfault = "crash_client"\ntarget = "client(*)"\nat = "40s"\n'
+DOWN = '[[fault]]\nfault = "down"\ntarget = "one"\nthroughout = true\n'
+LONG = "60s"
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault", "reason"),
+    [
+        ({"cluster__id": '"4L6g3nShT-eMCtK--X86sw"'}, "", "--i-understand says"),
+        ({"faults__allowed": "[]"}, QUIET, "crash_client is not allowed"),
+        ({"limits__bytes_per_second": '"10kB/s"'}, "", "limits.bytes_per_second is 10000B/s"),
+        ({"limits__storage": '"10kB"'}, "", "limits.storage is 10000B"),
+        ({"limits__deadline": '"5s"'}, "", "limits.deadline is 5s"),
+        ({"topics__replication": "4"}, "", "there are 3 brokers"),
+        ({"security__password": '"env:HOME"'}, "", "refused the login"),
+        ({"security__username": '"nobody"'}, "", "refused the login"),
+    ],
+    ids=["not-typed", "fault", "rate", "storage", "deadline", "replicas", "password", "user"],
+)
+def test_a_run_is_refused_before_anything_is_done(
+    user: User, changes: dict[str, str], fault: str, reason: str
+) -> None:
+    done = user.do(user.run_command(user.scenario(fault), user.file(**changes)))
+
+    assert done.returncode == ExitCode.REFUSED, done.stderr
+    assert reason in done.stderr
+    assert not (user.folder / "runs").exists()
+    assert user.cluster.ours() == []
+
+
+def test_another_clusters_id_is_refused_even_where_it_is_typed(user: User) -> None:
+    other = "4L6g3nShT-eMCtK--X86sw"
+    command = user.command(
+        "run", user.scenario(), "--cluster", user.file(cluster__id=f'"{other}"'), "--i-understand", other
+    )
+    done = user.do(command)
+
+    assert done.returncode == ExitCode.REFUSED
+    assert f"belongs to {user.cluster.cluster_id}" in done.stderr
+
+
+def test_a_file_without_a_prefix_is_an_error_that_names_the_key(user: User) -> None:
+    done = user.do(user.run_command(user.scenario(), user.file(cluster__prefix="")))
+
+    assert done.returncode == ExitCode.USAGE
+    assert "prefix is missing" in done.stderr
+
+
+def test_settings_that_would_leave_the_prefix_are_refused(user: User) -> None:
+    scenario = user.scenario()
+    scenario.write_text(scenario.read_text().replace(
+        'topic = "clicks"', 'topic = "clicks"\nsettings = { "transactional.id" = "till-7" }'
+    ))  # fmt: skip
+    done = user.do(user.run_command(scenario, user.file()))
+
+    assert done.returncode == ExitCode.REFUSED
+    assert "workload[0].settings.transactional.id" in done.stderr
+
+
+def test_a_proxy_that_clients_would_be_sent_past_is_refused(user: User) -> None:
+    """Its upstream is a door that advertises the brokers themselves."""
+    proxies = user.proxies()
+    for ports in user.cluster.ports.values():
+        proxies = proxies.replace(
+            f'upstream = "{HOST}:{ports["proxied"]}"', f'upstream = "{HOST}:{ports["straight"]}"'
+        )
+    file = user.file(more=proxies, faults__allowed='["down"]')
+    done = user.do(user.run_command(user.scenario(), file))
+
+    assert done.returncode == ExitCode.REFUSED
+    assert "clients would be sent past the proxies" in done.stderr
+    assert user.left() == []
+
+
+def test_a_degraded_cluster_is_refused(user: User) -> None:
+    user.cluster.kill(3)
+    wait_until(lambda: user.cluster.lacking() > 0, 30, "partitions that lack a replica")
+    done = user.do(user.run_command(user.scenario(), user.file()))
+
+    assert done.returncode == ExitCode.REFUSED
+    assert "the cluster is degraded" in done.stderr
+    assert user.cluster.ours() == []
+
+
+def begin(user: User) -> subprocess.Popen[str]:
+    """A run that would last a minute with a closed link throughout, as far as that the link is closed."""
+    file = user.file(more=user.proxies(), faults__allowed='["down"]')
+    process = user.begin(user.run_command(user.scenario(DOWN, duration=LONG), file))
+    user.wait_said(" bit after ")
+    return process
+
+
+def ended(user: User, why: str) -> None:
+    """It said why, healed what it had injected, and left nothing behind."""
+    told = user.said()
+    assert why in told.partition("refused to go on: ")[2]
+    assert unhealed(State(user.state)) == []
+    assert user.left() == []
+    assert [line["why"] for line in user.audit() if line["action"] == "stop"] != []
+    user.cluster.mend()
+
+
+def test_the_abort_file_heals_and_stops_at_once(user: User, evidence: Callable[..., None]) -> None:
+    process = begin(user)
+    user.abort_file.touch()
+
+    assert end(process) == ExitCode.REFUSED, user.said()
+    ended(user, "the abort file")
+    evidence(audit=[line["action"] for line in user.audit()])
+
+
+def test_a_foreign_partition_that_loses_a_replica_stops_the_run(user: User) -> None:
+    process = begin(user)
+    user.cluster.kill(3)
+
+    assert end(process) == ExitCode.REFUSED, user.said()
+    ended(user, "foreign partitions are under-replicated")
+
+
+def test_the_deadline_heals_and_stops(user: User) -> None:
+    # Half a second more than its phases last: topics and clients alone take longer to begin.
+    file = user.file(more=user.proxies(), faults__allowed='["down"]', limits__deadline='"15500ms"')
+    process = user.begin(user.run_command(user.scenario(DOWN, duration="13s"), file))
+
+    assert end(process) == ExitCode.REFUSED, user.said()
+    ended(user, "the deadline")
+
+
+def test_a_killed_harness_is_healed_by_another_command(user: User, evidence: Callable[..., None]) -> None:
+    process = begin(user)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+    left = user.left()
+    assert any("harness.workload" in command for command in left)
+    assert any("toxiproxy" in command for command in left)
+    assert user.cluster.ours() != []
+
+    again = user.do(user.run_command(user.scenario(), user.folder / "live.toml"))
+    assert again.returncode == ExitCode.REFUSED
+    assert "never healed" in again.stderr
+
+    healed = user.do(user.command("heal", "--cluster", user.folder / "live.toml"))
+    assert healed.returncode == 0, healed.stderr
+    assert "healing down on" in healed.stderr
+    assert user.left() == []
+    assert user.cluster.ours() == []
+    nothing = user.do(user.command("heal", "--cluster", user.folder / "live.toml"))
+    assert "there was nothing to heal" in nothing.stderr
+    evidence(left=left, healed=healed.stderr.splitlines())
+
+
+def test_a_password_that_stands_in_the_file_is_an_error_that_does_not_show_it(user: User) -> None:
+    written = "a-password-in-the-file"
+    done = user.do(user.run_command(user.scenario(), user.file(security__password=f'"{written}"')))
+
+    assert done.returncode == ExitCode.USAGE
+    assert "security.password: a secret stands in the file" in done.stderr
+    assert written not in done.stderr
+    assert PASSWORD not in done.stderr

@@ -1,0 +1,169 @@
+"""The file of a live cluster is read strictly: every mistake is told with line, key and what to do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.cluster.live.file import CLIENT_FAULTS, LINK_FAULTS, NODE_FAULTS, LiveFile
+from harness.cluster.live.load import load_live
+from harness.errors import UsageError
+from harness.faults.catalogue import CLIENT_FAULTS as ALL_CLIENT_FAULTS
+from harness.faults.catalogue import FAULTS
+from harness.live.telling import acls
+from harness.wire.security import Security
+
+WHOLE = """[cluster]
+id = "4L6g3nShT-eMCtK--X86sw"
+bootstrap = ["broker-1.example:9093", "broker-2.example:9093"]
+prefix = "eos-chaos-"
+
+[security]
+protocol = "SASL_SSL"
+mechanism = "SCRAM-SHA-512"
+username = "chaos"
+password = "env:CHAOS_PASSWORD"
+ca = "ca.pem"
+
+[topics]
+replication = 3
+min_insync = 2
+
+[faults]
+allowed = ["jitter", "kill", "crash_client"]
+most_targets = 1
+
+[limits]
+deadline = "15m"
+bytes_per_second = "1MB/s"
+storage = "2GB"
+abort_file = "stop"
+foreign_under_replicated = 40
+
+[links]
+toxiproxy = "start"
+
+[[proxy]]
+broker = 1
+listen = "127.0.0.1:19092"
+upstream = "broker-1.example:9094"
+
+[nodes]
+hosts = { 1 = "broker-1.example" }
+kill = "ssh {host} sudo systemctl kill -s KILL kafka"
+start = "ssh {host} sudo systemctl start kafka"
+"""
+
+
+def loaded(folder: Path, text: str) -> LiveFile:
+    (folder / "ca.pem").write_text("a certificate")
+    path = folder / "live.toml"
+    path.write_text(text)
+    return load_live(path)
+
+
+def test_a_whole_file_is_read(tmp_path: Path) -> None:
+    found = loaded(tmp_path, WHOLE)
+    assert found.limits.deadline == 900
+    assert found.limits.storage == 2_000_000_000
+    # A client's process works in a folder of its own: paths are those beside the file.
+    assert found.security.ca == str(tmp_path / "ca.pem")
+    assert found.limits.abort_file == str(tmp_path / "stop")
+    assert found.proxies[1].upstream == "broker-1.example:9094"
+
+
+MISTAKES = {
+    "not-toml": ('id = "4L6g', "id = 4L6g", "not TOML", "quote texts"),
+    "unknown-table": ("[topics]", "[topic]", "topic: there is no such key", "did you mean topics?"),
+    "unknown-key": ("min_insync =", "min_isr =", ":15: topics.min_isr: there is no such key", "min_insync"),
+    "no-id": ('id = "4L6g3nShT-eMCtK--X86sw"\n', "", ":1: cluster: id is missing", "add id = ..."),
+    "empty-id": ("4L6g3nShT-eMCtK--X86sw", " ", ":2: cluster.id: it is empty", "kafka-cluster.sh"),
+    "no-prefix": ('prefix = "eos-chaos-"\n', "", "cluster: prefix is missing", "add prefix = ..."),
+    "short-prefix": ("eos-chaos-", "eos", ":4: cluster.prefix: 'eos' is not allowed", "4 or more"),
+    "kafkas-prefix": ("eos-chaos-", "__consumer", "cluster.prefix: '__consumer' is not allowed", "4 or more"),
+    "no-servers": ('"broker-1.example:9093", "broker-2.example:9093"', "", "cluster.bootstrap", "host:9092"),
+    "no-port": ("broker-2.example:9093", "broker-2", "cluster.bootstrap: 'broker-2' is not", "broker-1.ex"),
+    "protocol": ("SASL_SSL", "TLS", ":7: security.protocol: Invalid enum value 'TLS'", "SASL_PLAINTEXT"),
+    "mechanism": ("SCRAM-SHA-512", "MD5", "security.mechanism: Invalid enum", "allowed are PLAIN"),
+    "no-user": ('username = "chaos"\n', "", "security.username: it is missing", "have a username"),
+    "user-unused": ('"SASL_SSL"', '"SSL"', ":9: security.username: it is not used", "SASL_PLAINTEXT"),
+    "tls-unused": ('"SASL_SSL"', '"SASL_PLAINTEXT"', "security.ca: SASL_PLAINTEXT has no TLS", "remove it"),
+    "no-ca": ('"ca.pem"', '"ca2.pem"', "security.ca: there is no file", "a PEM file"),
+    "half-key": ('ca = "ca.pem"', 'ca = "ca.pem"\ncertificate = "ca.pem"', "without a key", "name both"),
+    "secret": ('"env:CHAOS_PASSWORD"', '"s3cret!"', ":10: security.password: a secret stands", "env:NAME"),
+    "fault": ('"jitter",', '"jiter",', ":18: faults.allowed: 'jiter'", "did you mean jitter?"),
+    "cruel-fault": ('"jitter",', '"feature_level",', "'feature_level' is not allowed on", "allowed are"),
+    "no-targets": ("most_targets = 1", "most_targets = 0", ":19: faults.most_targets: 0", "1 or more nodes"),
+    "insync": ("min_insync = 2", "min_insync = 4", "topics.min_insync: 4", "from 1 to replication"),
+    "no-deadline": ('deadline = "15m"\n', "", "limits: deadline is missing", "add deadline = ..."),
+    "unit": ('"15m"', '"15"', ":22: limits.deadline: '15' is not \"500ms\"", "whole file"),
+    "rate-unit": ('"1MB/s"', '"1MB"', "limits.bytes_per_second: '1MB' is not", "whole file"),
+    "number": ('"2GB"', "2000", "limits.storage: 2000 is not", "whole file"),
+    "type": ("= 40", '= "40"', "limits.foreign_under_replicated: Expected `int`, got `str`", "whole file"),
+    "negative": ("= 40", "= -1", "limits.foreign_under_replicated: -1", "0 or more"),
+    "links-alone": ("[links]\ntoxiproxy = \"start\"\n", "", "[links] and [[proxy]] come together", "proxy"),
+    "toxiproxy": ('"start"', '"yes"', "links.toxiproxy: 'yes' is not \"host:port\" or \"start\"", "such as"),
+    "no-upstream": ('upstream = "broker-1.example:9094"', 'name = "a"', "needs upstream, not name", "leads"),
+    "proxy-key": ("listen =", "listens =", "proxy[0].listens: there is no such key", "did you mean listen?"),
+    "both-reaches": ("[nodes]\n", '[nodes]\ndocker_label = "a={id}"\n', "either docker_label", "kill, stop"),
+    "placeholder": ("{host} sudo systemctl start", "{node} start", "nodes.start: {node} is not", "{host} or"),
+    "quotes": ("start kafka", "start 'kafka", "No closing quotation", "close quotes"),
+    "no-undo": ('start = "ssh {host} sudo systemctl start kafka"', "", "there is no start", "add start"),
+    "host-key": ("{ 1 =", "{ one =", "nodes.hosts: 'one' is no broker's id", "hosts = { 1"),
+    "unreachable": ('"kill", "cr', '"pause", "cr', "nothing says how to pause a node", "resume"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_says_where_it_is_and_what_to_do(tmp_path: Path, mistake: str) -> None:
+    right, wrong, problem, hint = MISTAKES[mistake]
+    assert WHOLE.count(right) == 1 or right in ('"SASL_SSL"', '"start"', "SASL_SSL")
+    with pytest.raises(UsageError) as found:
+        loaded(tmp_path, WHOLE.replace(right, wrong))
+    assert problem in found.value.message
+    assert hint in found.value.hint
+    assert "live.toml" in found.value.message
+    assert "s3cret!" not in str(found.value)
+
+
+def test_link_and_two_proxies_for_one_broker(tmp_path: Path) -> None:
+    twice = WHOLE[WHOLE.index("[[proxy]]") : WHOLE.index("[nodes]")]
+    with pytest.raises(UsageError, match="two for one broker"):
+        loaded(tmp_path, WHOLE.replace("[nodes]", f"{twice}\n[nodes]"))
+    without = WHOLE.replace(twice, "").replace('[links]\ntoxiproxy = "start"\n', "")
+    with pytest.raises(UsageError, match="jitter needs a Toxiproxy"):
+        loaded(tmp_path, without)
+
+
+def test_what_may_be_allowed_are_faults_that_there_are() -> None:
+    assert {*LINK_FAULTS, *NODE_FAULTS} <= set(FAULTS)
+    assert set(CLIENT_FAULTS) <= set(ALL_CLIENT_FAULTS)
+
+
+def test_the_rights_are_those_of_the_prefix_and_to_look(tmp_path: Path) -> None:
+    rights = acls(loaded(tmp_path, WHOLE))
+    assert all("--allow-principal 'User:chaos'" in line for line in rights)
+    for line in rights:
+        if "'*'" in line:
+            assert line.count("--operation") == 1
+            assert "--operation Describe" in line
+        else:
+            assert "--resource-pattern-type prefixed" in line
+            assert line.endswith(" eos-chaos-")
+
+
+def test_plaintext_needs_nothing() -> None:
+    assert Security().client() == {}
+    assert Security().spark() == {}
+
+
+def test_tls_with_a_certificate_of_the_clients_own() -> None:
+    security = Security(protocol="SSL", ca="/ca.pem", certificate="/me.pem", key="/keys/me.key")
+    assert security.client() == {
+        "security.protocol": "SSL", "ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/me.pem",
+        "ssl.key.location": "/keys/me.key", "ssl.endpoint.identification.algorithm": "https",
+    }  # fmt: skip
+    spark = security.spark()
+    assert spark["kafka.ssl.truststore.location"] == "/ca.pem"
+    assert spark["kafka.ssl.keystore.key"] == "${dir:/keys:me.key}"

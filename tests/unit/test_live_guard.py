@@ -1,0 +1,168 @@
+"""What a live run may do at once, what it would write, and what the guard stops it for; without a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.cluster.live.admin import PrefixedAdmin
+from harness.cluster.live.audit import Audit
+from harness.errors import RefusedError
+from harness.live import guard as guarding
+from harness.live.guard import Guard
+from harness.live.load import bytes_per_second
+from harness.live.preflight import most_at_once
+from harness.plan import Plan, draw
+from harness.scenario import Scenario, find, load
+from harness.units import Duration, Size
+from harness.waits import wait_until
+from harness.wire.admin import PartitionInfo
+from harness.wire.security import PLAINTEXT
+
+WHOLE = PartitionInfo("payments", 0, 1, 0, (1, 2), (1, 2))
+LACKING = PartitionInfo("payments", 1, 1, 0, (1, 2), (1,))
+
+
+def plan(folder: Path, *faults: str) -> tuple[Scenario, Plan]:
+    """A scenario of an idempotent client with these faults."""
+    path = folder / "one.toml"
+    path.write_text(
+        '[scenario]\nname = "one"\nshows = "x"\n[[workload]]\nkind = "idempotent"\nrate = 100\n'
+        + "\n".join(faults)
+    )
+    loaded = load(path)
+    return loaded, draw(loaded, 1)
+
+
+def fault(target: str, when: str = 'at = "1s"') -> str:
+    return f'[[fault]]\nfault = "down"\ntarget = "{target}"\n{when}\n'
+
+
+@pytest.mark.parametrize(
+    ("faults", "brokers", "most"),
+    [
+        ([], 3, 0),
+        (["one"], 3, 1),
+        (["majority"], 5, 3),
+        (["minority"], 5, 2),
+        (["all"], 6, 6),
+        (["leader_of(orders, 0)", "kafka-1"], 3, 1),
+    ],
+)
+def test_how_many_brokers_are_hit_at_once(tmp_path: Path, faults: list[str], brokers: int, most: int) -> None:
+    assert most_at_once(plan(tmp_path, *map(fault, faults))[1], brokers) == most
+
+
+def test_what_lasts_throughout_adds_to_each_step(tmp_path: Path) -> None:
+    drawn = plan(tmp_path, fault("one", "throughout = true"), fault("one"))[1]
+    assert most_at_once(drawn, 3) == 2
+
+
+def test_what_its_clients_would_write(tmp_path: Path) -> None:
+    # An identity, a pipeline's origin, the payload, and a batch of its own: 48 + 32 + 64 + 80 bytes.
+    assert bytes_per_second(plan(tmp_path)[0]) == 100 * 224
+    demo = load(find("demo"))
+    assert bytes_per_second(demo) == (2000 + 500 + 500) * 224
+
+
+class Watched:
+    """A cluster that is as a test says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.prefix = "eos-chaos-"
+        self.replication = 3
+        self.audit = Audit(folder / "audit.jsonl")
+        self.limits = SimpleNamespace(
+            abort_file=str(folder / "stop"), deadline=Duration(60), foreign_under_replicated=0,
+            storage=Size(1_000_000),
+        )  # fmt: skip
+        self.file = SimpleNamespace(limits=self.limits)
+        self.partitions = [WHOLE]
+        self.error: Exception | None = None
+        self.stored = 0
+        self.admin = SimpleNamespace(metadata=lambda _: SimpleNamespace(partitions=self.mine()))
+
+    def mine(self) -> list[PartitionInfo]:
+        return [PartitionInfo("orders", 0, 1, 0, (1,), (1,))]
+
+    def end_offsets(self, _: str) -> dict[int, Any]:
+        return {0: SimpleNamespace(high_watermark=self.stored)}
+
+    def foreign_under_replicated(self) -> list[PartitionInfo]:
+        if self.error:
+            raise self.error
+        return [p for p in self.partitions if p.isr != p.replicas]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda w: Path(w.limits.abort_file).touch(), "the abort file"),
+        (lambda w: setattr(w.limits, "deadline", Duration(0)), "the deadline of 0ms is over"),
+        (lambda w: w.partitions.append(LACKING), "payments-1 has leader 1, ISR [1] of [1, 2]"),
+        (lambda w: setattr(w, "error", ConnectionError("no broker")), "nobody could look at the cluster"),
+        (lambda w: setattr(w, "stored", 2000), "up to 1344000 B are stored: limits.storage is 1000000B"),
+    ],
+    ids=["abort", "deadline", "replica", "blind", "storage"],
+)
+def test_the_guard_stops_for_each_reason_and_notes_it_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, why: str
+) -> None:
+    for name, seconds in (("EVERY_S", 0.01), ("LOOK_S", 0.01), ("COUNT_S", 0.01), ("BLIND_S", 0.05)):
+        monkeypatch.setattr(guarding, name, seconds)
+    watched = Watched(tmp_path)
+    told: list[str] = []
+    with Guard(cast(Any, watched), plan(tmp_path)[0], told.append) as guard:
+        wait_until(lambda: guard.looks > 3, 10, "a few looks")
+        assert told == []
+        change(watched)
+        wait_until(lambda: told, 10, "the guard to stop")
+    assert why in told[0]
+    assert guard.stopped_because == told[0]
+    assert '"action": "stop"' in (tmp_path / "audit.jsonl").read_text()
+
+
+class Silent(PrefixedAdmin):
+    """Asks nobody."""
+
+    def connect(self, broker: int) -> Any:  # noqa: ARG002
+        return SimpleNamespace(call=lambda request: type(request).__name__)
+
+
+def test_only_what_carries_the_prefix_is_changed(tmp_path: Path) -> None:
+    from kafka.protocol.admin import (
+        AlterPartitionReassignmentsRequest,
+        DeleteTopicsRequest,
+        ElectLeadersRequest,
+        IncrementalAlterConfigsRequest,
+    )
+    from kafka.protocol.consumer import ListOffsetsRequest
+    from kafka.protocol.metadata import MetadataRequest
+
+    audit = tmp_path / "audit.jsonl"
+    admin = Silent({1: ("127.0.0.1", 1)}, 1, PLAINTEXT, "eos-chaos-", Audit(audit))
+    assert admin.call(1, MetadataRequest(topics=None, version=9)) == "MetadataRequest"
+    refused = [
+        DeleteTopicsRequest(topic_names=["eos-chaos-a", "payments"], version=5),
+        ElectLeadersRequest(election_type=0, topic_partitions=None, version=2),
+        IncrementalAlterConfigsRequest(resources=[], version=1),
+        AlterPartitionReassignmentsRequest(topics=[], version=0),
+    ]
+    for request in refused:
+        with pytest.raises(RefusedError, match="only what begins with 'eos-chaos-' is ours"):
+            admin.call(1, request)
+    assert audit.read_text().count('"action": "refused"') == len(refused)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="payments", partitions=[])
+    with pytest.raises(RefusedError, match="ListOffsetsRequest on payments"):
+        admin.call(1, ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic], version=5))
+
+
+def test_what_is_ours_is_noted_before_it_is_changed(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    admin = PrefixedAdmin({1: ("127.0.0.1", 1)}, 1, PLAINTEXT, "eos-chaos-", Audit(audit))
+    with pytest.raises(ConnectionError):
+        admin.delete_topics(["eos-chaos-orders"])
+    assert '"action": "DeleteTopics", "names": ["eos-chaos-orders"]' in audit.read_text()

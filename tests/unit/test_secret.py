@@ -1,0 +1,119 @@
+"""Secrets: looked up where they stand, and redacted from then on, in outputs and in files."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from harness import secret
+from harness.errors import UsageError
+from harness.events import Phase, redacted
+from harness.history import Error, HistoryWriter
+from harness.secret import look_up, redact
+from harness.store import write_atomic
+from harness.wire.security import Security
+
+VALUE = 'tr0ub"4dor&3\\'
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A secret that this process has looked up."""
+    monkeypatch.setattr(secret, "_known", set())
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    monkeypatch.setenv("A_SECRET", VALUE)
+    return look_up("env:A_SECRET")
+
+
+def test_it_stands_in_the_environment_or_in_a_file(known: str, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("of the file\n")
+    assert (known, look_up(f"file:{tmp_path}/password")) == (VALUE, "of the file")
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("env:NO_SUCH_NAME", "the environment has no NO_SUCH_NAME"),
+        ("file:/no/such/file", "there is no file /no/such/file"),
+        ("hunter22", "not named by where it stands"),
+        ("env:", "not named by where it stands"),
+    ],
+)
+def test_one_that_is_not_there_is_an_error_that_names_the_place(reference: str, said: str) -> None:
+    with pytest.raises(UsageError) as found:
+        look_up(reference)
+    assert said in found.value.message
+    assert "hunter22" not in str(found.value)
+
+
+def test_nothing_is_changed_while_no_secret_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secret, "_known", set())
+    assert redact("password = anything") == "password = anything"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"said {VALUE} aloud",
+        json.dumps({"said": VALUE}),
+        "sasl.password=another-one,",
+        "'ssl.key.password': 'another-one'",
+        '{"token": "another-one"}',
+        json.dumps({"message": '{"client.secret": "another-one"}'}),
+        "-----BEGIN RSA PRIVATE KEY-----\nanother-one\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_the_secret_and_what_looks_like_one_are_redacted(known: str, text: str) -> None:
+    clean = redact(text)
+    assert "[redacted]" in clean
+    assert known not in clean
+    assert "another-one" not in clean
+    assert clean == redact(clean)
+    if text.startswith("{"):
+        assert json.loads(clean).keys() == json.loads(text).keys()
+
+
+def test_where_a_secret_stands_may_be_told(known: str) -> None:  # noqa: ARG001
+    text = '{"password":"env:A_SECRET","key_password":"file:/run/key"}'
+    assert redact(text) == text
+
+
+def test_outputs_files_histories_and_events_are_redacted(
+    known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    look_up("env:A_SECRET")
+    click.echo(f"out {known}")
+    print(f"err {known}", file=sys.stderr)
+    write_atomic(tmp_path / "file", f"file {known}".encode())
+    with HistoryWriter(tmp_path / "h.jsonl", run="ab12cd34", client="c", role="r") as history:
+        history.info(history.invoke("f"), Error(code=1, name="X", message=f"history {known}"))
+    told = redacted(Phase(name="heal", detail=f"event {known}"))
+
+    assert out.getvalue() == "out [redacted]\n"
+    assert err.getvalue() == "err [redacted]\n"
+    assert (tmp_path / "file").read_text() == "file [redacted]"
+    assert "history [redacted]" in (tmp_path / "h.jsonl").read_text()
+    assert told == Phase(name="heal", detail="event [redacted]")
+
+
+def test_what_is_handed_to_spark_has_no_secret_in_it(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EOS_SASL_PASSWORD", raising=False)
+    security = Security(protocol="SASL_PLAINTEXT", username="me", password="env:A_SECRET")
+    options = security.spark()
+    assert known not in str(options)
+    assert 'password="${env:EOS_SASL_PASSWORD}"' in options["kafka.sasl.jaas.config"]
+    monkeypatch.setenv("EOS_SASL_PASSWORD", "")
+    security.for_java()
+    import os
+
+    # Quoted as Java's own reader of such lines wants it.
+    assert os.environ["EOS_SASL_PASSWORD"] == 'tr0ub\\"4dor&3\\\\'
