@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.cluster.live.cluster import LiveCluster, attach, live_state
+from harness.cluster.live.attach import attach, live_state
+from harness.cluster.live.cluster import LiveCluster
 from harness.cluster.live.file import LiveFile
 from harness.cluster.live.load import load_live
 from harness.cluster.state import State

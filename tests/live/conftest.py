@@ -144,7 +144,7 @@ class User:
 
     def do(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=240, check=False,
+            command, capture_output=True, text=True, timeout=400, check=False,
             env=self.environment(environment),
         )  # fmt: skip
         self.told.append(done.stdout + done.stderr)
@@ -165,7 +165,7 @@ class User:
         path = self.folder / "output"
         return path.read_text() if path.exists() else ""
 
-    def wait_said(self, text: str, limit: float = 90) -> None:
+    def wait_said(self, text: str, limit: float = 180) -> None:
         wait_until(lambda: text in self.said(), limit, f"the run to say {text!r}", hint=self.said()[-1500:])
 
     def latest(self) -> Path:
@@ -216,7 +216,7 @@ def secrets_in(folder: Path, outputs: list[str]) -> list[str]:
 def end(process: subprocess.Popen[str]) -> int:
     """Wait for a run that ends by itself; SIGKILL it if it does not."""
     try:
-        return process.wait(120)
+        return process.wait(240)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

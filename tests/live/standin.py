@@ -121,7 +121,7 @@ class StandIn:
         for number in self.ports:
             if not self.serves(number):
                 self.start(number)
-        wait_until(self.whole, 60, "the stand-in to be whole")
+        wait_until(self.whole, 120, "the stand-in to be whole")
 
     def prepare(self) -> None:
         """Write the configuration of every node, and the scripts that start and kill it."""
@@ -189,7 +189,7 @@ class StandIn:
         wait_until(lambda: consumer.poll(1.0), 60, "the payments")
         consumer.commit(asynchronous=False)
         consumer.close()
-        wait_until(self.whole, 60, "the stand-in to be whole")
+        wait_until(self.whole, 120, "the stand-in to be whole")
 
     def grant(self, commands: list[str]) -> None:
         """Give the rights that lines for kafka-acls.sh ask for."""

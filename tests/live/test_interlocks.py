@@ -93,7 +93,7 @@ def test_a_proxy_that_clients_would_be_sent_past_is_refused(user: User) -> None:
 
 def test_a_degraded_cluster_is_refused(user: User) -> None:
     user.cluster.kill(3)
-    wait_until(lambda: user.cluster.lacking() > 0, 30, "partitions that lack a replica")
+    wait_until(lambda: user.cluster.lacking() > 0, 60, "partitions that lack a replica")
     done = user.do(user.run_command(user.scenario(), user.file()))
 
     assert done.returncode == ExitCode.REFUSED

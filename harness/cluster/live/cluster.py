@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 from collections.abc import Mapping, Sequence
 from functools import cached_property
@@ -24,13 +23,11 @@ from harness.cluster.live.proxies import AuditedToxiproxy, proxy_name, toxiproxy
 from harness.cluster.nodes import Node
 from harness.cluster.proxies import ClientLink
 from harness.cluster.state import BackendName, ClusterRecord, State
-from harness.errors import CapabilityError, RefusedError
-from harness.provision.paths import checkout_dir
+from harness.errors import CapabilityError
 from harness.waits import wait_until
 from harness.wire import processes
-from harness.wire.admin import Address, Admin, Metadata, PartitionInfo
-from harness.wire.protocol import KafkaAnswerError, RawConnection, answers
-from harness.wire.security import Security
+from harness.wire.admin import Admin, Metadata, PartitionInfo
+from harness.wire.protocol import RawConnection, answers
 
 REQUEST_S: Final = 5.0
 _MOST_TOLD: Final = 3
@@ -271,35 +268,3 @@ class _LiveBackend:
 
     def __getattr__(self, verb: str) -> Any:
         raise CapabilityError(f"a live cluster is not ours to {verb}", "use a cluster of `eos up` for it")
-
-
-def live_state(file: LiveFile) -> State:
-    """The state directory of a live cluster: what was injected there, and by whom, is found again."""
-    return State(checkout_dir() / ".eos-live" / re.sub(r"[^\w-]", "_", file.cluster.id))
-
-
-def attach(file: LiveFile, state: State) -> LiveCluster:
-    """The cluster that the file describes, if it is the one that answers there."""
-    view = _first_view(file.cluster.bootstrap, file.security)
-    if view.cluster_id != file.cluster.id:
-        raise RefusedError(
-            f"this is another cluster: {file.cluster.bootstrap[0]} belongs to {view.cluster_id}, "
-            f"cluster.id is {file.cluster.id}",
-            "correct cluster.id, or cluster.bootstrap, whichever is wrong",
-        )
-    return LiveCluster(file, state, view)
-
-
-def _first_view(servers: Sequence[str], security: Security) -> Metadata:
-    said = []
-    for server in servers:
-        where: Address = address(server)
-        try:
-            return Admin({-1: where}, REQUEST_S, security).metadata((), broker=-1)
-        except KafkaAnswerError as error:
-            raise RefusedError(
-                f"{server} refused the login: {error}", "look at [security] of the cluster's file"
-            ) from error
-        except (OSError, EOFError) as error:
-            said.append(f"{server}: {error}")
-    raise RefusedError("no broker answered: " + "; ".join(said), "look at cluster.bootstrap and [security]")
