@@ -16,10 +16,10 @@ import pytest
 
 from harness.cluster.live.load import load_live
 from harness.live.telling import acls
-from harness.provision.kafka import free_ports
 from harness.provision.toxiproxy import ensure_toxiproxy
 from harness.waits import wait_until
 from harness.wire import processes
+from harness.wire.ports import free_ports
 from harness.wire.toxiproxy import Toxiproxy
 from tests.live.standin import HOST, PASSWORD, PREFIX, USER, StandIn, stand_in
 

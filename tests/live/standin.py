@@ -25,10 +25,11 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from harness.provision.kafka import ensure_kafka, free_ports
+from harness.provision.kafka import ensure_kafka
 from harness.waits import wait_until
 from harness.wire import processes
 from harness.wire.admin import Admin, random_cluster_id
+from harness.wire.ports import free_ports
 from harness.wire.protocol import answers
 
 HOST = "127.0.0.1"

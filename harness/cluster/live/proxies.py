@@ -9,8 +9,8 @@ from typing import Any
 from harness.cluster.live.audit import Audit
 from harness.cluster.live.file import START, LinksPart, ProxyPart, address
 from harness.cluster.process import ProcessNode
-from harness.provision.kafka import free_ports
 from harness.provision.toxiproxy import ensure_toxiproxy
+from harness.wire.ports import free_ports
 from harness.wire.toxiproxy import Toxiproxy
 
 
