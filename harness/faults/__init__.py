@@ -1,6 +1,6 @@
 """Faults: what can be done to links, nodes and clients, each with proof that it bit and that it healed."""
 
-from harness.faults.client import CrashClient, Zombie
+from harness.faults.client import CrashClient, EndedClient, RetireClient, Zombie
 from harness.faults.feature import FeatureLevel
 from harness.faults.frame import (
     CutAfterFrame,
@@ -26,6 +26,7 @@ __all__ = [
     "DelayFrame",
     "Down",
     "DuplicateFrame",
+    "EndedClient",
     "Expectation",
     "Fault",
     "FeatureLevel",
@@ -40,6 +41,7 @@ __all__ = [
     "Pause",
     "Placement",
     "Restart",
+    "RetireClient",
     "Series",
     "Sever",
     "Slice",

@@ -1,10 +1,10 @@
-"""Faults of clients: a crash, and a freeze that outlives the client's time limits (a zombie)."""
+"""Faults of clients: a crash, an end in order, and a freeze past the client's time limits (a zombie)."""
 
 from __future__ import annotations
 
 import signal
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
@@ -15,6 +15,8 @@ from harness.waits import wait_until
 from harness.wire import processes
 from harness.wire.processes import ProcessState
 
+ENDING_LIMIT_S: Final = 90.0
+"""A client that is asked to end finishes what it has in flight first, which may wait for a broker."""
 _HINT = "a client process is known by its id and a mark in its command line, such as its history file"
 
 
@@ -34,27 +36,39 @@ class _ClientFault:
         if state is not ProcessState.RUNNING:
             raise NoBiteError(f"client {self.pid} is {state} already", _HINT)
 
-    def _send(self, what: signal.Signals, expected: ProcessState) -> Measured:
+    def _send(self, what: signal.Signals, expected: ProcessState, limit: float = 5.0) -> Measured:
         processes.send(self.pid, self.mark, what)
         wait_until(
             lambda: processes.state_of(self.pid, self.mark) is expected,
-            5,
+            limit,
             f"client {self.pid} to be {expected}",
         )
         return {"pid": self.pid, "state": str(expected)}
 
 
 @dataclass(frozen=True)
-class CrashClient(_ClientFault):
-    """SIGKILL a client: what it had in flight is unknown, its intents are on disk."""
+class EndedClient(_ClientFault):
+    """A client that is gone: whoever runs the workload starts a new one, under a history of its own."""
 
-    name: ClassVar[str] = "crash_client"
     pid: int
     mark: str
 
     def undo_steps(self, names: list[str], ident: str) -> list[Step]:  # noqa: ARG002
-        """Nothing: whoever runs the workload starts a new client, under a history of its own."""
+        """Nothing: a process does not come back."""
         return []
+
+    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
+        """Nothing is left of it."""
+        if processes.state_of(self.pid, self.mark) is not ProcessState.GONE:
+            raise HealError(f"client {self.pid} is still there", _HINT)
+        return {}
+
+
+@dataclass(frozen=True)
+class CrashClient(EndedClient):
+    """SIGKILL a client: what it had in flight is unknown, its intents are on disk."""
+
+    name: ClassVar[str] = "crash_client"
 
     def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
         """Kill it."""
@@ -64,11 +78,20 @@ class CrashClient(_ClientFault):
         """It is gone."""
         return self._send(signal.SIGKILL, ProcessState.GONE)
 
-    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """Nothing is left of it."""
-        if processes.state_of(self.pid, self.mark) is not ProcessState.GONE:
-            raise HealError(f"client {self.pid} is still there", _HINT)
-        return {}
+
+@dataclass(frozen=True)
+class RetireClient(EndedClient):
+    """Ask a client to end: it finishes what it has in flight, leaves its group, and another one joins."""
+
+    name: ClassVar[str] = "retire_client"
+
+    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
+        """Ask it."""
+        processes.send(self.pid, self.mark, signal.SIGTERM)
+
+    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
+        """It has ended."""
+        return self._send(signal.SIGTERM, ProcessState.GONE, ENDING_LIMIT_S)
 
 
 @dataclass(frozen=True)

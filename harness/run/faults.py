@@ -9,7 +9,7 @@ from harness.cluster.cluster import Cluster
 from harness.errors import HarnessError
 from harness.events import Event, Healed, Injected, NoBite
 from harness.faults.catalogue import CLIENT_FAULTS
-from harness.faults.client import CrashClient
+from harness.faults.client import EndedClient
 from harness.faults.injection import Injection
 from harness.history import HistoryWriter
 from harness.plan import Plan, Step
@@ -83,7 +83,7 @@ class Faults:
         index = next(i for i, (one, _) in enumerate(self._live) if one is injection)
         _, client = self._live.pop(index)
         injection.heal()
-        if client is not None and isinstance(injection.fault, CrashClient):
+        if client is not None and isinstance(injection.fault, EndedClient):
             self._fleet.replace(client)
         self._watch.active = [self._name(one) for one, _ in self._live]
         took = time.monotonic() - started

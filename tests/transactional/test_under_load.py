@@ -1,0 +1,73 @@
+"""The pipeline under load while something is done to its links, its workers or its nodes: always valid."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+from harness.history import Invoke
+from harness.testing import Ran
+from tests.histories import bites, lines
+from tests.rig import text
+from tests.tapped import Evidence
+
+pytestmark = pytest.mark.cluster
+soak = pytest.mark.soak
+
+
+class Load(NamedTuple):
+    """A scenario, what of it is changed, and what must be seen of its faults, by their names."""
+
+    scenario: str
+    bites: set[str]
+    changes: dict[str, str]
+
+
+def load(scenario: str, *bites: str, **changes: str) -> Load:
+    return Load(scenario, set(bites), {"plan__steady": "1s"} | changes)
+
+
+LONG = {"plan__duration": "60s", "plan__steady": "5s"}
+NEWER = {"workload__1__protocol": "consumer"}
+CASES = {
+    "latency": load("latency", "jitter", plan__duration="20s"),
+    "resets": load("resets", "sever", plan__duration="10s"),
+    "rebalances": load("rebalance-storm", "retire_client", "crash_client", plan__duration="12s"),
+    "restarts": load("rolling-restart", "restart", "placement", plan__duration="10s"),
+    "long latency": load("latency", "jitter", **LONG),
+    "long resets": load("resets", "sever", **LONG),
+    "long rebalances": load("rebalance-storm", "retire_client", "crash_client", **LONG),
+    "long rebalances, newer protocol": load(
+        "rebalance-storm", "retire_client", "crash_client", **LONG, **NEWER
+    ),
+    "long restarts": load("rolling-restart", "restart", "placement", **LONG),
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(name, marks=soak) if name.startswith("long") else name for name in CASES],
+)
+def test_a_pipeline_under_load_stays_exactly_once(
+    run_scenario: Callable[..., Ran], evidence: Evidence, case: str
+) -> None:
+    load = CASES[case]
+    ran = run_scenario(load.scenario, **load.changes)
+
+    bitten = bites(ran.directory)
+    asked = Counter(line.f for line in lines(ran.directory, Invoke))
+    compared = {result.property: result.compared for result in ran.judgement.results}
+    logs = [path.read_text() for path in (ran.directory / "logs").glob("pipeline-*.log")]
+    assignments = sum(log.count(" assigned [") for log in logs)
+    evidence(
+        bites=Counter(bite.fault for bite in bitten), shown=[bite.measured for bite in bitten][-1],
+        commits=asked["commit"], new_producers=asked["reinit"], compared=compared,
+        assignments=assignments, verdict=ran.verdict,
+    )  # fmt: skip
+    assert ran.verdict == "valid", text(ran.judgement)
+    assert {bite.fault for bite in bitten} == load.bites
+    assert assignments > 3 or "retire_client" not in load.bites
+    assert min(compared["pipeline"], compared["atomicity"], compared["offsets"]) > 0
