@@ -123,7 +123,9 @@ class _Flow:
                 except RefusedCallError as refused:
                     one.refused = str(refused)
                 self._complete(one)
-        levels = {b: features.levels(self.cluster.admin, b)[features.TRANSACTION_VERSION] for b in BROKER_IDS}
+        levels = {
+            b: features.levels(self.cluster.admin, b).get(features.TRANSACTION_VERSION, 0) for b in BROKER_IDS
+        }
         versions = self._end_versions()
         step.show(levels=levels, versions=versions)
         found = list(markers(self.cluster, self.stage.topic, self.since))

@@ -28,8 +28,8 @@ def in_a_thousand(hits: int, of: int) -> str:
     """A share with its bounds, for what is rare."""
     low, high = bounds(hits, of)
     return (
-        f"{hits} of {of:,}: {1000 * hits / of:.2g} in a thousand "
-        f"({1000 * low:.2g} to {1000 * high:.2g}, {SURE:.0%} sure)"
+        f"{hits} of {of:,}: {1000 * hits / of:.3g} in a thousand "
+        f"({1000 * low:.3g} to {1000 * high:.3g}, {SURE:.0%} sure)"
     )
 
 

@@ -1,7 +1,8 @@
 """Which broken transactions of a run are a late EndTxn's work: told by the transaction log and the frames.
 
 Counted as one is only a transaction on which the coordinator has noted a decision before its end was first
-asked for, and before which an EndTxn of its client had no answer, although a later one had.
+asked for, or a commit where only an abort was asked for; and before which an EndTxn of its client had no
+answer, although a later one had.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import numpy as np
 
 from harness.checker.run import evidence_of
 from harness.checker.seen import seen_by
+from harness.errors import UsageError
 from harness.history import Invoke, Producer, history_files
 from harness.ledger import COMMITTED, FATE_NAMES, UNKNOWN
 from harness.store import RunDirectory
@@ -23,6 +25,7 @@ from harness.tap.logsteps import read
 from harness.tap.steps import read_log
 
 KNOWN_TO_NS = 2_000_000  # a log's time is a millisecond's
+NEVER = 1 << 62
 
 
 class Broken(NamedTuple):
@@ -47,7 +50,7 @@ class Broken(NamedTuple):
     def text(self) -> str:
         """It in a line."""
         why = (
-            f"{self.premature} before its end was asked for; EndTxn overtaken: {self.overtaken}"
+            f"{self.premature} that nobody had asked for; EndTxn overtaken: {self.overtaken}"
             if self.late
             else "no late EndTxn"
         )
@@ -61,14 +64,21 @@ class Span(NamedTuple):
     """A transaction from its begin until its end was first asked for, by its client's clock."""
 
     begun: int
-    asked: int
+    asked: int = NEVER
+    commit: bool = False
+    """Whether a commit was asked for."""
 
 
 def broken_of(run: Path) -> tuple[list[Broken], int]:
     """The broken transactions of a run, and how many transactions there were."""
     directory = RunDirectory.open(run)
     evidence = evidence_of(directory)
-    view = next(v for v in evidence.committed_views() if v.meta.witness == "reader")
+    view = next((v for v in evidence.committed_views() if v.meta.witness == "reader"), None)
+    if view is None or not (run / LOG_NAME).exists():
+        raise UsageError(
+            f"{run} has no reader's observation, or no frames",
+            "name runs that are over and have verify.frames",
+        )
     ledger, seen = evidence.ledger, seen_by(evidence, view)
     groups, intervals = ledger.groups, ledger.intervals
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, len(groups.fate)).astype(int)
@@ -90,10 +100,13 @@ def broken_of(run: Path) -> tuple[list[Broken], int]:
     for group in np.flatnonzero(wrong).tolist():
         producer, txn = int(groups.producer[group]), int(groups.txn[group])
         span = spans[producer, txn]
+        over = spans[producer, txn + 1].begun if (producer, txn + 1) in spans else NEVER
         early = [
             what
             for wall, what in decided[ids[producer]]
             if span.begun < wall < span.asked - KNOWN_TO_NS
+            # No coordinator commits by itself what was only asked to be aborted.
+            or (span.begun < wall < over and what == "PrepareCommit" and not span.commit)
         ]  # fmt: skip
         found.append(
             Broken(
@@ -117,9 +130,10 @@ def _spans(run: RunDirectory) -> tuple[dict[tuple[int, int], Span], dict[int, st
                 continue
             key = line.producer, line.txn
             if line.f == "begin":
-                spans[key] = Span(line.wall, 1 << 62)
-            elif line.f in ("commit", "abort") and spans[key].asked == 1 << 62:
-                spans[key] = spans[key]._replace(asked=line.wall)
+                spans[key] = Span(line.wall)
+            elif line.f in ("commit", "abort"):
+                span = spans[key]
+                spans[key] = Span(span.begun, min(span.asked, line.wall), span.commit or line.f == "commit")
     return spans, ids, names
 
 

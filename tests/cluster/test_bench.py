@@ -45,4 +45,4 @@ def test_a_reader_waits_for_the_open_transaction_before_a_record(
     assert held.longest >= 500
     # Of several transactions there is a record right behind the beginning of at least one.
     assert max(held.added) > 250
-    assert len(held.added) == len(held.plain)
+    assert 0 < len(held.added) <= len(held.plain)

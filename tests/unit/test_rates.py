@@ -34,4 +34,4 @@ def test_what_cannot_have_been_counted_is_an_error(hits: int, of: int) -> None:
 
 
 def test_a_rare_thing_is_told_in_a_thousand() -> None:
-    assert in_a_thousand(1, 4200) == "1 of 4,200: 0.24 in a thousand (0.006 to 1.3, 95% sure)"
+    assert in_a_thousand(1, 4200) == "1 of 4,200: 0.238 in a thousand (0.00603 to 1.33, 95% sure)"
