@@ -14,6 +14,7 @@ from harness.flows.libraries import RefusedCallError
 from harness.flows.scripted import RECORDS, Scripted
 from harness.tap.client import ensure_tap
 from harness.waits import wait_until
+from harness.workload import fence
 from tests.hazards.conftest import CHANGED
 
 pytestmark = pytest.mark.cluster
@@ -44,15 +45,17 @@ def test_a_batch_that_comes_again_after_its_commit_makes_the_next_one_fatal(
     copied = DuplicateFrame(api="Produce", topic=topic, partition=0, delay_ms=LATE_MS)
 
     def ended() -> bool:
+        """The marker is there, and its coordinator knows: until then the leader asks for the copy once more."""
         end = cluster.end_offsets(topic)[0]
-        return end.last_stable == end.high_watermark > RECORDS
+        known = fence.ask(cluster.bootstrap("DIRECT"), producer.transactional_id)
+        return end.last_stable == end.high_watermark > RECORDS and known.state == "CompleteCommit"
 
     with producer:
         producer.begin()
         with expect(cluster, copied) as copy:
             producer.send(0, "commit")
             producer.end("commit")
-            wait_until(ended, 20, "the marker")  # before it, a copy is one more repeat of an open transaction
+            wait_until(ended, 20, "its end")  # before it, a copy is one more repeat of an open transaction
             assert copy.wait().hits[0].did == "copied", "the copy was not late enough"
             assert copy.release() == 1
             copy.wait("delivered")
