@@ -45,7 +45,7 @@ def test_a_batch_that_comes_again_after_its_commit_makes_the_next_one_fatal(
     copied = DuplicateFrame(api="Produce", topic=topic, partition=0, delay_ms=LATE_MS)
 
     def ended() -> bool:
-        """The marker is there, and its coordinator knows: until then the leader asks for the copy once more."""
+        """The marker is there, and its coordinator knows: before, a leader wants the copy sent again."""
         end = cluster.end_offsets(topic)[0]
         known = fence.ask(cluster.bootstrap("DIRECT"), producer.transactional_id)
         return end.last_stable == end.high_watermark > RECORDS and known.state == "CompleteCommit"
