@@ -45,7 +45,7 @@ def test_link_faults_pass_a_toxiproxy_that_is_started_for_the_run(
     file = user.file(more=user.proxies(), faults__allowed='["jitter", "down"]', faults__most_targets="3")
     jitter = '[[fault]]\nfault = "jitter"\ntarget = "all"\nlatency = "60ms"\nthroughout = true\n'
     down = '[[fault]]\nfault = "down"\ntarget = "leader_of(orders, 0)"\nat = "1s"\nlasts = "1s"\n'
-    done = user.do(user.run_command(user.scenario(jitter, down), file))
+    done = user.do(user.run_command(user.scenario(jitter, down, duration="3s"), file))
 
     assert done.returncode == ExitCode.VALID, done.stderr
     events = [json.loads(line) for line in (user.latest() / "events.jsonl").read_text().splitlines()]
@@ -62,8 +62,8 @@ def test_without_an_unfaulted_path_the_verdict_is_unknown_and_says_why(user: Use
     through = user.cluster.bootstrap("listen").split(",")
     with user.own_toxiproxy() as proxies:
         file = user.file(more=proxies, faults__allowed='["sever"]', cluster__bootstrap=json.dumps(through))
-        sever = '[[fault]]\nfault = "sever"\ntarget = "one"\nat = "1s"\nlasts = "500ms"\n'
-        done = user.do(user.run_command(user.scenario(sever), file))
+        sever = '[[fault]]\nfault = "sever"\ntarget = "one"\nat = "500ms"\nlasts = "200ms"\n'
+        done = user.do(user.run_command(user.scenario(sever, duration="2s"), file))
 
     assert done.returncode == ExitCode.UNKNOWN, done.stderr
     summary = json.loads((user.latest() / "summary.json").read_text())
@@ -77,7 +77,7 @@ def test_a_broker_is_killed_by_the_users_own_command_after_a_consent_of_its_own(
     user: User, evidence: Callable[..., None]
 ) -> None:
     kill = '[[fault]]\nfault = "kill"\ntarget = "kafka-2"\nat = "1s"\nlasts = "2s"\n'
-    scenario = user.scenario(kill)
+    scenario = user.scenario(kill, duration="3s")
     rules = {"faults__allowed": '["kill"]', "limits__foreign_under_replicated": "100"}
     file = user.file(more=user.nodes(), **rules)
 
