@@ -48,8 +48,7 @@ class Quorum:
     epoch: int
     high_watermark: int
     voter_log_ends: Mapping[int, int]
-    # For how long each voter has not had everything that the leader had.
-    behind_ms: Mapping[int, int]
+    behind_ms: Mapping[int, int]  # for how long each voter has not had everything that the leader had
 
 
 @dataclass(frozen=True)
