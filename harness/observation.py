@@ -47,6 +47,15 @@ ORIGIN: Final = np.dtype(
         ("n", "<i8"),
     ]
 )
+AGGREGATE: Final = np.dtype(
+    [
+        ("partition", "<i4"),
+        ("key", "<i4"),
+        ("inputs", "<i8"),
+        ("total", "<i8"),
+        ("offset", "<i8"),  # of the changelog record that says so: the key's last
+    ]
+)
 RUN: Final = np.dtype(
     [
         ("partition", "<i4"),
@@ -100,7 +109,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     kind: Literal["reference", "spark", "raw", "client"]
     format: int = FORMAT
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    purpose: Literal["all", "consumed"] = "all"
+    purpose: Literal["all", "consumed", "aggregates"] = "all"
     complete: bool = False
     clock: str = ""
     finished: int = 0
@@ -131,12 +140,13 @@ def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: t
 
 @dataclass
 class Observation:
-    """One witness's account: words, origins of pipeline outputs, and runs of the log when it is small."""
+    """One witness's account: words, origins of outputs, runs of the log when it is small, aggregates."""
 
     meta: Meta
     words: Rows = field(default_factory=lambda: np.zeros(0, WORD))
     origins: Rows = field(default_factory=lambda: np.zeros(0, ORIGIN))
     runs: Rows | None = None
+    aggregates: Rows | None = None
 
     def window(self, index: int) -> Window:
         """Return the window that a row's `partition` points to."""
@@ -146,7 +156,10 @@ class Observation:
 def save(observation: Observation, directory: Path) -> None:
     """Write an observation; meta.json comes last, so that its presence says that the rest is whole."""
     directory.mkdir(parents=True, exist_ok=True)
-    rows = {"words": observation.words, "origins": observation.origins, "runs": observation.runs}
+    rows = {
+        "words": observation.words, "origins": observation.origins, "runs": observation.runs,
+        "aggregates": observation.aggregates,
+    }  # fmt: skip
     for name, table in rows.items():
         if table is not None:
             (directory / f"{name}.jsonl").write_bytes(_encode_rows(table))
@@ -163,12 +176,13 @@ def load(directory: Path) -> Observation:
         )
     try:
         meta = msgspec.json.decode(meta_path.read_bytes(), type=Meta)
-        runs = directory / "runs.jsonl"
+        runs, aggregates = directory / "runs.jsonl", directory / "aggregates.jsonl"
         return Observation(
             meta,
             _decode_rows(directory / "words.jsonl", WORD),
             _decode_rows(directory / "origins.jsonl", ORIGIN),
             _decode_rows(runs, RUN) if runs.exists() else None,
+            _decode_rows(aggregates, AGGREGATE) if aggregates.exists() else None,
         )
     except (msgspec.DecodeError, KeyError) as error:
         raise UsageError(

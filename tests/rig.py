@@ -15,7 +15,7 @@ from harness.history import HistoryFile, HistoryWriter, Info, Invoke, Ok, histor
 from harness.ledger import fold
 from harness.observation import Observation
 from harness.waits import wait_until
-from harness.wire.observer import group_positions, observe_topics
+from harness.wire.observer import group_positions, observe_topics, observe_totals
 from harness.wire.rawlog import Batch
 from harness.workload.process import ClientProcess
 from harness.workload.spec import BaseSpec, PipelineSpec, TransactionalSpec
@@ -121,6 +121,8 @@ class Rig:
                     bootstrap, pipeline.inputs, RUN, witness="consumed", ends=positions, group=pipeline.group
                 )
             )
+            if pipeline.changelog:
+                observations.append(observe_totals(bootstrap, pipeline.changelog, RUN))
         ledger = fold(history_files(self.folder / "history"))
         observations += [observation_of(reads) for reads in reads_of(ledger)]
         return judge(Evidence(ledger, observations, expect))

@@ -132,7 +132,7 @@ def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Pa
         topic=topic, partitions=PARTITIONS, transactional_id=f"{topic}-harness",
     )  # fmt: skip
     with HistoryWriter(folder / "t.jsonl", run=RUN, client="bench", role="bench") as history:
-        transactor = Transactor(spec, topic, history, Progress(), Stop(10 * LIMIT_S))
+        transactor = Transactor(spec, history, Progress(), Stop(10 * LIMIT_S))
         transactor.settle()
         encoders = [LaneEncoder(RUN, 2, lane, PAYLOAD) for lane in range(PARTITIONS)]
 

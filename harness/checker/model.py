@@ -23,6 +23,7 @@ ANOMALIES: Final = (
     "zombie_write",
     "processed_twice",
     "never_processed",
+    "aggregate_drift",
     "offset_drift",
     "inconsistent_offset",
     "hanging_transaction",
@@ -95,11 +96,15 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A consume-transform-produce whose every input owes `outputs` outputs, read by one group."""
+    """A consume-transform-produce whose every input owes `outputs` outputs, read by one group.
+
+    A stateful one has a changelog, which says how many inputs each key has had, and their sum.
+    """
 
     group: str
     inputs: list[str]
     outputs: int = 1
+    changelog: str = ""
 
 
 class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):

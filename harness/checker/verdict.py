@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from harness.checker import (
+    aggregates,
     atomicity,
     coverage,
     exactly_once,
@@ -35,6 +36,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "order": order.check,
     "offsets": offsets.check,
     "pipeline": pipeline.check,
+    "aggregates": aggregates.check,
     "fencing": fencing.check,
     "liveness": liveness.check,
     "flow": flow.check,
@@ -86,6 +88,7 @@ def properties_of(evidence: Evidence) -> list[str]:
     wanted = {"exactly_once", "order", "offsets", "liveness", "coverage"}
     wanted |= {"atomicity"} if known else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
+    wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()
     wanted |= {"flow"} if evidence.expect.flow_steps else set()
     raw = any(one.meta.epochs.compared for one in evidence.observations)
     wanted |= {"fencing"} if raw or len(set(known)) < len(known) else set()

@@ -49,7 +49,7 @@ class TransactionalActor(Closing):
         self.error: KafkaError | None = None
         self.progress = Progress(kind=spec.kind, client=name)
         self._history = HistoryWriter(Path(spec.history), run=run, client=name, role=spec.kind)
-        self._transactor = Transactor(spec, topic, self._history, self.progress, Stop(LIFE_S))
+        self._transactor = Transactor(spec, self._history, self.progress, Stop(LIFE_S))
         self._encoders = [LaneEncoder(run, number, lane, b"x" * payload) for lane in range(partitions)]
 
     @property

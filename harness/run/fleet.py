@@ -60,7 +60,8 @@ class Fleet:
     @property
     def topics(self) -> dict[str, int]:
         """Every topic that the clients write or read, with its partitions."""
-        return {w.topic: w.partitions for w in self.scenario.workload if w.kind != "reader"}
+        written = {w.topic: w.partitions for w in self.scenario.workload if w.kind != "reader"}
+        return written | {log: written[source] for log, source in self.scenario.changelogs.items()}
 
     def start(self) -> None:
         """Start every client of the scenario."""
@@ -173,6 +174,9 @@ class Fleet:
             "security": self.cluster.security,
             "alone": f"{self.cluster.prefix}{ALONE}",
         }
+        if workload.changelog:
+            partitions = self.topics[workload.changelog]
+            common |= {"changelog": workload.changelog, "changelog_partitions": partitions}
         return _SPECS[workload.kind](
             workload, common, transactional_id(workload.topic, index), self.seed + number
         )
@@ -213,7 +217,7 @@ def _pipeline(w: Workload, common: dict[str, Any], transactional_id: str, seed: 
         transactional_id=transactional_id if w.transactions else None,
         transaction_timeout_ms=round(w.transaction_timeout * 1000), records=w.transaction,
         abort_share=w.abort_share, group_metadata=w.group_metadata, protocol=w.protocol,
-        end_discipline=w.end_discipline, work=float(w.work), seed=seed,
+        end_discipline=w.end_discipline, work=float(w.work), positions=w.positions, seed=seed,
     )  # fmt: skip
 
 

@@ -144,7 +144,8 @@ class Run:
         self._phase("settle", "topics, clients, first records", watch)
         try:
             for topic, partitions in fleet.topics.items():
-                self._cluster.create_topic(topic, partitions)
+                compacted = {"cleanup.policy": "compact"} if topic in self._scenario.changelogs else {}
+                self._cluster.create_topic(topic, partitions, compacted)
             tapping.start(fleet)
             self._verification.start_live(fleet.folder / "spark", lambda text: self._phase("spark", text))
             fleet.start()

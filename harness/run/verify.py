@@ -21,7 +21,7 @@ from harness.scenario import Scenario
 from harness.store import RunDirectory
 from harness.waits import wait_until
 from harness.wire import processes
-from harness.wire.observer import ALONE, Place, freeze, group_positions, observe_topics
+from harness.wire.observer import ALONE, Place, freeze, group_positions, observe_topics, observe_totals
 from harness.wire.rawlog import Batch, fetch_batches, leaders, observe_raw
 
 if TYPE_CHECKING:
@@ -32,15 +32,19 @@ READ_LIMIT_S = 300.0
 
 def expectation(scenario: Scenario) -> Expect:
     """What a run of this scenario promises to check; written before it starts."""
-    pipelines = [(w.group, w.source) for w in scenario.workload if w.kind == "pipeline"]
+    pipelines = [
+        Pipeline(group=w.group, inputs=[w.source], changelog=w.changelog)
+        for w in scenario.workload
+        if w.kind == "pipeline"
+    ]
     if scenario.flow and scenario.flow.group:
-        pipelines = [(scenario.flow.group, scenario.flow.source)]
+        pipelines = [Pipeline(group=scenario.flow.group, inputs=[scenario.flow.source])]
     timeouts = [w.transaction_timeout for w in scenario.workload if w.kind in ("transactional", "pipeline")]
     timeouts += [scenario.flow.transaction_timeout] if scenario.flow else []
     return Expect(
         hold_to="exactly_once",
         witnesses=list(scenario.verify.witnesses),
-        pipeline=Pipeline(group=pipelines[0][0], inputs=[pipelines[0][1]]) if pipelines else None,
+        pipeline=pipelines[0] if pipelines else None,
         stall_ms=round(scenario.limits.recovery * 1000),
         transaction_timeout_ms=round(max(timeouts, default=60) * 1000),
     )
@@ -85,6 +89,7 @@ class Verification:
             tell(f"reading {', '.join(self._topics)} back ({witness})")
             _WITNESSES[witness](self, self._topics)
         self._consumed()
+        self._aggregates()
         self._directory.write("limits.json", limits)
         return check_run(self._directory.path)
 
@@ -102,6 +107,17 @@ class Verification:
             ends=ends, group=expect.pipeline.group, security=self._security, as_group=self._as_group,
         )  # fmt: skip
         observation.save(seen, self._directory.observations / "consumed")
+
+    def _aggregates(self) -> None:
+        """What the changelog of a stateful pipeline says at its end."""
+        expect = expectation(self._scenario)
+        if expect.pipeline is None or not expect.pipeline.changelog:
+            return
+        seen = observe_totals(
+            self._bootstrap, expect.pipeline.changelog, self._run, limit_s=READ_LIMIT_S,
+            security=self._security, as_group=self._as_group,
+        )  # fmt: skip
+        observation.save(seen, self._directory.observations / "aggregates")
 
     def _reader(self, topics: list[str]) -> None:
         seen = observe_topics(

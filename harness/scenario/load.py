@@ -172,6 +172,11 @@ class _Loader:
             raise self._fail(
                 place, "a pipeline needs source and group", 'add source = "orders", group = "workers"'
             )
+        for key, given in (("changelog", workload.changelog), ("positions", workload.positions == "apart")):
+            if given and not workload.transactions:
+                raise self._fail(
+                    f"{place}.{key}", "it goes with transactions", f"remove {key}, or transactions = false"
+                )
 
     def _check_fault(self, entry: FaultEntry, index: int) -> None:
         place = f"fault[{index}]"
@@ -209,6 +214,8 @@ class _Loader:
                 raise self._fail(
                     f"workload[{index}].source", f"nobody writes {needed!r}", "add a producer of it"
                 )
-        sources = {(w.source, w.group) for w in scenario.workload if w.kind == "pipeline"}
+        pipelines = [w for w in scenario.workload if w.kind == "pipeline"]
+        sources = {(w.source, w.group, w.changelog) for w in pipelines}
         if len(sources) > 1:
-            raise self._fail("workload", "more than one pipeline", "one source and one group in a scenario")
+            hint = "one source, one group and one changelog in a scenario"
+            raise self._fail("workload", "more than one pipeline", hint)

@@ -10,6 +10,7 @@ from harness.cluster.backend import Capability
 from harness.cluster.settings import Profile
 from harness.faults.catalogue import CLIENT_FAULTS, FAULTS
 from harness.units import Duration, Size, Span
+from harness.workload.spec import Positions
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -48,6 +49,8 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     group_metadata: bool = True
     work: Duration = Duration(0)  # how long a worker takes between its last output and its positions
     transactions: bool = True
+    changelog: str = ""  # a stateful pipeline's compacted topic of counts and sums by key
+    positions: Positions = "inside"
     protocol: Literal["classic", "consumer"] = "classic"
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     settings: dict[str, str | int | float | bool] = {}
@@ -59,7 +62,7 @@ USED_BY = {
                       "transaction_timeout", "end_discipline"},
     "pipeline": {"source", "topic", "partitions", "group", "transaction", "abort_share",
                  "transaction_timeout", "end_discipline", "group_metadata", "transactions", "protocol",
-                 "work"},
+                 "work", "changelog", "positions"},
     "reader": {"topic", "isolation", "group"},
 }  # fmt: skip
 USED_BY_ALL = {"kind", "clients", "settings"}
@@ -135,8 +138,13 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return self.scenario.name
 
     @property
+    def changelogs(self) -> dict[str, str]:
+        """The changelogs of its stateful pipelines, and whose aggregates each has: those of which source."""
+        return {w.changelog: w.source for w in self.workload if w.changelog}
+
+    @property
     def written_topics(self) -> list[str]:
         """Every topic that its clients write."""
-        written = {w.topic for w in self.workload if w.kind != "reader"}
+        written = {w.topic for w in self.workload if w.kind != "reader"} | set(self.changelogs)
         shown = {self.flow.topic, self.flow.source} - {""} if self.flow else set()
         return sorted(written | shown)

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+import numpy as np
 from confluent_kafka import (
     Consumer,
     ConsumerGroupTopicPartitions,
@@ -24,9 +25,10 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from harness.history import clock_id
-from harness.observation import EXAMPLES, Findings, Meta, Observation, Spot, Window
+from harness.observation import AGGREGATE, EXAMPLES, Findings, Meta, Observation, Spot, Window
 from harness.observing import Records, observe
 from harness.record import HEADER, Identity, NotARecordError, decode
+from harness.totals import totals_in
 from harness.wire.security import PLAINTEXT, Security
 
 REQUEST_LIMIT_S: Final = 30.0
@@ -49,6 +51,8 @@ class _Reading:
     left: set[Place]
     records: Records = field(default_factory=Records)
     foreign: Findings = field(default_factory=Findings)
+    # What each key (with its window) has come to, and the offset that says so, where that is asked for.
+    totals: dict[tuple[int, int], tuple[int, ...]] | None = None
 
 
 def observe_topics(
@@ -63,6 +67,7 @@ def observe_topics(
     where: Where = "value",
     security: Security = PLAINTEXT,
     as_group: str = ALONE,
+    totals: bool = False,
 ) -> Observation:
     """Read topics from their beginning to the frozen last stable offset, or to `ends` where they are given.
 
@@ -77,7 +82,7 @@ def observe_topics(
             window.read_to = min(window.read_to, ends[window.topic, window.partition])
     index = {(w.topic, w.partition): i for i, w in enumerate(windows)}
     left = {place for place, i in index.items() if windows[i].start < windows[i].read_to}
-    reading = _Reading(run, where, windows, index, left)
+    reading = _Reading(run, where, windows, index, left, totals={} if totals else None)
     _read(servers | {"group.id": as_group}, reading, time.monotonic() + limit_s)
     for place in reading.left:
         # Nobody knows how far this one came without a hole: it must not count as read.
@@ -85,7 +90,7 @@ def observe_topics(
     meta = Meta(
         witness=witness,
         kind="reference",
-        purpose="all" if ends is None else "consumed",
+        purpose="aggregates" if totals else "all" if ends is None else "consumed",
         complete=not reading.left and all(w.start == 0 for w in windows),
         clock=clock_id(),
         finished=time.monotonic_ns(),
@@ -95,7 +100,22 @@ def observe_topics(
         foreign=reading.foreign,
         detail=f"not read to the end: {sorted(reading.left)}" if reading.left else "",
     )
-    return observe(meta, reading.records)
+    seen = observe(meta, reading.records)
+    if reading.totals is not None:
+        rows = [(*key, *said) for key, said in sorted(reading.totals.items())]
+        seen.aggregates = np.array(rows, AGGREGATE)
+    return seen
+
+
+def observe_totals(
+    bootstrap: str, changelog: str, run: str,
+    *, limit_s: float = 120.0, security: Security = PLAINTEXT, as_group: str = ALONE,
+) -> Observation:  # fmt: skip
+    """Read a changelog to the frozen last stable offset: what each key has come to there."""
+    return observe_topics(
+        bootstrap, [changelog], run, witness="aggregates", limit_s=limit_s,
+        security=security, as_group=as_group, totals=True,
+    )  # fmt: skip
 
 
 def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT) -> list[Window]:
@@ -182,6 +202,18 @@ def _take(reading: _Reading, message: Message) -> None:
         note_foreign(reading.foreign, place, offset, str(error_))
     else:
         reading.records.add(reading.index[place], offset, identity)
+        if reading.totals is not None:
+            _take_totals(reading, place, offset, message.value())
+
+
+def _take_totals(reading: _Reading, place: Place, offset: int, value: object) -> None:
+    assert reading.totals is not None
+    try:
+        key, said = totals_in(value if isinstance(value, bytes) else b"")
+    except NotARecordError as error:
+        note_foreign(reading.foreign, place, offset, str(error))
+    else:
+        reading.totals[reading.index[place], key] = (*said, offset)
 
 
 def identify(carrier: bytes | None, run: str) -> Identity:

@@ -93,8 +93,10 @@ class ProducerLife:
         self.let_go()
         self.watch = RequestWatch(self.identity)
         self._fatal = None
+        # A pipeline's consumer has settings of its own among them.
+        own = {k: v for k, v in self._spec.settings.items() if not k.startswith("consumer.")}
         config: dict[str, Any] = {
-            **transaction_settings(self._id, self._spec.transaction_timeout_ms, self._spec.settings),
+            **transaction_settings(self._id, self._spec.transaction_timeout_ms, own),
             **self._spec.servers(),
             "error_cb": self._on_error,
             "stats_cb": self.watch.on_statistics,

@@ -1,7 +1,9 @@
 """One worker of a consume-transform-produce: every input's outputs and its position in one transaction.
 
 The transform is deterministic: output `part` of an input goes to the sink's partition (sequence + part)
-mod partitions, carries the input's identity, and ends in the checksum of the input's value.
+mod partitions, carries the input's identity, and ends in the checksum of the input's value. A stateful worker
+also counts and sums its inputs key by key, and writes what has changed into its changelog, in the same
+transaction.
 """
 
 from __future__ import annotations
@@ -14,6 +16,8 @@ from typing import Protocol
 
 from harness.history import HistoryWriter, Position
 from harness.record import ABORT, COMMIT, NONE, LaneEncoder, Origin
+from harness.totals import key_bytes, payload_of
+from harness.workload.changelog import Changelog
 from harness.workload.client import Stop
 from harness.workload.idempotent import BurstProducer
 from harness.workload.life import BrokenTransactionError
@@ -138,8 +142,9 @@ class PipelineClient:
         self._outputs: Outputs = (
             Apart(spec, self._source, history, progress, stop)
             if spec.transactional_id is None
-            else Transactor(spec, spec.sink, history, progress, stop)
+            else Transactor(spec, history, progress, stop)
         )
+        self._totals = Changelog(spec, history, progress, stop) if spec.changelog else None
         self._positions: dict[tuple[str, int], int] = {}
 
     def run(self) -> None:
@@ -166,6 +171,8 @@ class PipelineClient:
             assert isinstance(self._outputs, Transactor)
             ended = self._outputs.give_up(broken.error)
         if ended is not Ended.COMMITTED:
+            if self._totals is not None:
+                self._totals.forget()
             # Where to go back to is known only when the transaction is decided.
             self._outputs.settle()
             self._source.rewind()
@@ -183,6 +190,10 @@ class PipelineClient:
                 if not gathered:
                     break
                 continue
+            if self._totals is not None and not self._totals.restore({r.partition for r in records}):
+                # Not now: what was taken is taken again.
+                self._source.disturbed = True
+                break
             if not gathered:
                 self._outputs.begin()
                 until = time.monotonic() + self._spec.linger
@@ -204,17 +215,44 @@ class PipelineClient:
                 lanes[lane].append(
                     output_of(record, self._encoders[lane], seq, txn, processor=spec.number, part=part)
                 )
+            if self._totals is not None:
+                self._totals.add(record.partition, record.identity.seq)
         for lane, values in lanes.items():
             outputs.send(lane, values)
+
+    def _send_totals(self, totals: Changelog, outcome: str) -> None:
+        """Write what the transaction's inputs have made of their keys."""
+        assert isinstance(self._outputs, Transactor)
+        for partition, changed in totals.take_changes():
+            lane = self._spec.partitions + partition
+            encoder = LaneEncoder(self._spec.run, self._spec.number, lane)
+            first = self._outputs.next_of(lane)
+            identities = encoder.batch(first, len(changed), self._outputs.txn, outcome)
+            values = [i + payload_of(*change) for i, change in zip(identities, changed, strict=True)]
+            self._outputs.send(lane, values, [key_bytes(key) for key, _ in changed])
 
     def _end(self, *, commits: bool) -> Ended:
         outputs = self._outputs
         if self._source.disturbed:
             return outputs.abort()
-        if self._spec.work:
-            done = time.monotonic() + self._spec.work
-            while (left := done - time.monotonic()) > 0 and not self._stop:
-                outputs.serve(left)
+        if self._totals is not None:
+            self._send_totals(self._totals, COMMIT if commits else ABORT)
         positions = [(*place, offset) for place, offset in sorted(self._positions.items())]
+        if self._spec.positions == "apart" and commits:
+            return self._end_apart(positions)
+        self._work()
         outputs.send_offsets(self._spec.group, positions, self._source.metadata)
         return outputs.commit() if commits else outputs.abort()
+
+    def _end_apart(self, positions: list[Position]) -> Ended:
+        """The negative control: the transaction first, the positions after it and outside of it."""
+        ended = self._outputs.commit()
+        if ended is Ended.COMMITTED:
+            self._work()
+            self._source.commit(positions)
+        return ended
+
+    def _work(self) -> None:
+        done = time.monotonic() + self._spec.work
+        while (left := done - time.monotonic()) > 0 and not self._stop:
+            self._outputs.serve(left)

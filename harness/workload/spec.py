@@ -17,6 +17,8 @@ Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Discipline = Literal["reinit", "naive"]
 ALONE: Final = "eos-reader"
 """The group id of a reader without a group: the client library wants one; nothing is stored under it."""
+Positions = Literal["inside", "apart"]
+"""Whether a pipeline's positions are part of its transactions, or committed after them."""
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 
@@ -77,6 +79,11 @@ class TransactionalSpec(TransactionsBase, frozen=True, kw_only=True, tag="transa
     transactional_id: str
     rate: Positive = 2000
 
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Its lanes."""
+        return [(self.topic, partition) for partition in range(self.partitions)]
+
 
 class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
     """One worker of a consume-transform-produce; without a transactional id it does without transactions."""
@@ -89,8 +96,17 @@ class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
     outputs: Positive = 1  # owed for every input
     group_metadata: bool = True  # False: those of a consumer that never subscribed
     protocol: Protocol = "classic"
+    changelog: str = ""  # topic of the aggregates of a stateful worker
+    changelog_partitions: int = 0  # as many as the source has
+    positions: Positions = "inside"
     linger: float = 0.5  # seconds that a transaction waits for more input
     work: float = 0.0  # seconds between the last output of a transaction and its offsets
+
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """Its lanes: the partitions of the sink, then those of the changelog."""
+        outputs = [(self.sink, partition) for partition in range(self.partitions)]
+        return outputs + [(self.changelog, partition) for partition in range(self.changelog_partitions)]
 
 
 class ReaderSpec(BaseSpec, frozen=True, kw_only=True, tag="reader"):

@@ -31,7 +31,7 @@ class TransactionalClient:
         ]
         self._turn = max(1, min(MOST_A_TURN, spec.rate // TURNS_A_SECOND))
         self._lane = 0
-        self._transactor = Transactor(spec, spec.topic, history, progress, stop)
+        self._transactor = Transactor(spec, history, progress, stop)
 
     def run(self) -> None:
         """Run transactions until the time is over or the client can no more."""

@@ -37,7 +37,6 @@ class Transactor:
     def __init__(
         self,
         spec: TransactionalSpec | PipelineSpec,
-        topic: str,
         history: HistoryWriter,
         progress: Progress,
         stop: Stop,
@@ -45,7 +44,7 @@ class Transactor:
         assert spec.transactional_id is not None
         self._spec = spec
         self._id = spec.transactional_id
-        self._topic = topic
+        self._places = spec.places
         self._history = history
         self._progress = progress
         self._stop = stop
@@ -54,14 +53,14 @@ class Transactor:
         self.serve = self._life.serve
         self.close = self._life.close
         self.let_go = self._life.let_go
-        self._lanes = Lanes(spec.partitions)
+        self._lanes = Lanes(len(self._places))
         self._began = 0.0
         self._began_ms = 0
         self._commit_asked = False
         self.txn = 0
         history.producer(
             spec.number,
-            [(topic, partition) for partition in range(spec.partitions)],
+            self._places,
             transactional_id=self._id,
             timeout_ms=spec.transaction_timeout_ms,
         )
@@ -92,33 +91,34 @@ class Transactor:
         """The sequence that the next record of a lane must carry."""
         return self._lanes.next[lane]
 
-    def send(self, lane: int, values: Sequence[bytes]) -> None:
+    def send(self, lane: int, values: Sequence[bytes], keys: Sequence[bytes] | None = None) -> None:
         """Hand over records whose sequences follow on each other; their delivery is the commit's concern."""
         first = self._lanes.take(lane, len(values))
         last = len(values) - 1
-        produce, topic = self._life.live.produce, self._topic
+        produce, (topic, partition) = self._life.live.produce, self._places[lane]
         for i, value in enumerate(values):
+            key = keys[i] if keys else None
             try:
                 if 0 < i < last:
-                    produce(topic, value, partition=lane)
+                    produce(topic, value, key, partition=partition)
                 else:
                     # The offsets between these two follow: nobody else's records lie within one batch.
-                    produce(
-                        topic, value, partition=lane, on_delivery=self._lanes.on_delivery(lane, first + i)
-                    )
+                    told = self._lanes.on_delivery(lane, first + i)
+                    produce(topic, value, key, partition=partition, on_delivery=told)
             except BufferError:
-                self._produce_later(lane, value)
+                self._produce_later(lane, value, key)
             except KafkaException as exception:
                 raise BrokenTransactionError(kafka_error(exception)) from exception
         self._progress.sent += len(values)
         self._progress.in_flight = self._lanes.records
 
-    def _produce_later(self, lane: int, value: bytes) -> None:
+    def _produce_later(self, lane: int, value: bytes, key: bytes | None) -> None:
         """The client's queue is full: what it holds is delivered first, or given up."""
+        topic, partition = self._places[lane]
         while True:
             self.serve(0.1)
             try:
-                self._life.live.produce(self._topic, value, partition=lane)
+                self._life.live.produce(topic, value, key, partition=partition)
             except BufferError:
                 continue
             except KafkaException as exception:

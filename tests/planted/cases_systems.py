@@ -23,6 +23,31 @@ FIVE = "p9:0<p1:0 p9:1<p1:1 p9:2<p1:2 p9:3<p1:3 p9:4<p1:4"
 TEN = f"{FIVE} . p9:5<p1:5 p9:6<p1:6 p9:7<p1:7 p9:8<p1:8 p9:9<p1:9 ."
 
 
+STATEFUL = """
+    p1 commit ok i:0-19
+    p9 offsets i:10
+    p9 commit ok o:0-9 c:0-9
+    p9 offsets i:20
+    p9 commit ok o:10-19 c:10-19
+    group i:20
+"""
+"""The same with twenty inputs and a changelog: sequences 16-19 are the second inputs of keys 0-3."""
+
+MADE = [f"p9:{n}<p1:{n}" for n in range(20)]
+SAID = [f"p9:{n}={n}:1/{n}" for n in range(16)] + [f"p9:{n}={n - 16}:2/{2 * n - 16}" for n in range(16, 20)]
+
+
+def counted(said: list[str], history: str = STATEFUL, consumed: int = 20, made: list[str] = MADE) -> Tiny:
+    """Return a case of a stateful pipeline: what its changelog says."""
+    log = {"i": "p1:0-19 .", "o": " ".join(made), "c": " ".join(said)}
+    return Tiny(history, log, expect=pipeline(changelog="log"), consumed=consumed)
+
+
+def changed(n: int, said: str) -> list[str]:
+    """Return the changelog with another record in the n-th place."""
+    return [*SAID[:n], said, *SAID[n + 1 :]]
+
+
 def piped(out: str, history: str = PIPE, consumed: int = 10, outputs: int = 1) -> Tiny:
     """Return a pipeline case: what it wrote, and how far its group got."""
     return Tiny(history, {"i": IN, "o": out}, expect=pipeline(outputs), consumed=consumed)
@@ -95,6 +120,33 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
         "one of two outputs": (
             piped("p9:0<p1:0 p9:1<p1:0/1 p9:2<p1:1", "p1 commit ok i:0-9\n p9 commit ok o:0-2", 2, outputs=2),
             {"never_processed"},
+        ),
+    },
+    "aggregate_drift": {
+        "an input counted twice: the state was not rebuilt after an abort": (
+            counted(changed(16, "p9:16=0:3/32")),
+            {"aggregate_drift"},
+        ),
+        "the very first not counted: the changelog was not read to its end": (
+            counted(changed(19, "p9:19=3:1/19")),
+            {"aggregate_drift"},
+        ),
+        "one counted twice for another": (counted(changed(17, "p9:17=1:2/34")), {"aggregate_drift"}),
+        "a key that the changelog does not have": (
+            counted([*SAID[:15], *SAID[16:]], STATEFUL.replace("c:10-19", "c:10-14 c:16-19")),
+            {"aggregate_drift"},
+        ),
+        "a key that no input has": (
+            counted([*SAID, "p9:20=99:1/99"], STATEFUL.replace("c:10-19", "c:10-20")),
+            {"aggregate_drift"},
+        ),
+        "counted twice, and made twice": (
+            counted(
+                [*SAID, "p9:20=3:3/41"],
+                STATEFUL.replace("o:10-19 c:10-19", "o:10-20 c:10-20"),
+                made=[*MADE, "p9:20<p1:19"],
+            ),
+            {"aggregate_drift", "processed_twice"},
         ),
     },
     "zombie_write": {
@@ -220,6 +272,25 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             consumed=12,
         ),
         "processed after an abort": piped(f". . . {TEN}", "p9 abort ok o:10-14\n" + PIPE),
+    },
+    "aggregate_drift": {
+        "all counted": counted(SAID),
+        "counted in vain by an aborted transaction, and again": counted(
+            [".", ".", *SAID], "p9 abort ok o:20-21 c:20-21\n" + STATEFUL, made=[".", ".", *MADE]
+        ),
+        "behind the group's position": counted(
+            SAID[:10],
+            "p1 commit ok i:0-19\n p9 offsets i:10\n p9 commit ok o:0-9 c:0-9\n group i:10",
+            consumed=10,
+            made=MADE[:10],
+        ),
+        "by two workers, one after the other": counted(
+            [*SAID[:10], *(said.replace("p9:", "p8:") for said in SAID[10:])],
+            STATEFUL.replace(
+                "p9 offsets i:20\n    p9 commit ok o:10-19", "p8 offsets i:20\n    p8 commit ok o:10-19"
+            ),
+            made=[*MADE[:10], *(made.replace("p9:", "p8:") for made in MADE[10:])],
+        ),
     },
     "zombie_write": {
         "asked for before the fence, decided after": Tiny(

@@ -20,9 +20,11 @@ A history is one event a line, at 1 s intervals unless `@seconds` says otherwise
 
 A log is the readable part of each partition, offset by offset: `p1:0-9` ten records, `.` an offset that
 shows nothing (a marker, an aborted record), `?` a record that is not ours, `p9:0<p1:4` an output made
-from the input with sequence 4, `p9:0<p1:4/1` its part 1, `p1b:3` a record of p1's lane b.
+from the input with sequence 4, `p9:0<p1:4/1` its part 1, `p1b:3` a record of p1's lane b, `p9:0=3:2/22` a
+changelog record: key 3 has had 2 inputs with sum 22.
 
-Partitions: a and b are t-0 and t-1, i is in-0 (a pipeline's input), o is out-0 (its output).
+Partitions: a and b are t-0 and t-1, i is in-0 (a pipeline's input), o is out-0 (its output), c is log-0 (its
+changelog).
 """
 
 from __future__ import annotations
@@ -33,17 +35,18 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from harness.checker.model import Evidence, Expect, Pipeline
 from harness.checker.reads import observation_of, reads_of
 from harness.checker.verdict import Judgement, judge
 from harness.history import HistoryFile
 from harness.ledger import fold
-from harness.observation import Findings, Meta, Observation, Spot, Window
+from harness.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
 from harness.observing import Records, observe
 from harness.record import Identity, Origin
 
-LANES = {"a": ("t", 0), "b": ("t", 1), "i": ("in", 0), "o": ("out", 0)}
+LANES = {"a": ("t", 0), "b": ("t", 1), "i": ("in", 0), "o": ("out", 0), "c": ("log", 0)}
 NAMES = list(LANES)
 SECOND = 1_000_000_000
 
@@ -64,13 +67,16 @@ class Tiny:
 
     def evidence(self) -> Evidence:
         """Fold the history and observe the log."""
-        writers = _Writers(self.settings)
+        # Only a stateful pipeline has a lane for its changelog.
+        writers = _Writers(self.settings, [LANES[n] for n in NAMES if n != "c" or n in self.log])
         for n, line in enumerate(filter(None, map(str.strip, self.history.splitlines())), start=1):
             writers.event(n, line)
         ledger = fold([HistoryFile(Path(f"{name}.jsonl"), data) for name, data in writers.files()])
         observations = [self._observe("all", None), *map(observation_of, reads_of(ledger))]
         if self.consumed is not None:
             observations.append(self._observe("consumed", self.consumed))
+        if "c" in self.log:
+            observations.append(self._observe("aggregates", None))
         return Evidence(ledger, observations, self.expect)
 
     def judge(self) -> Judgement:
@@ -80,7 +86,8 @@ class Tiny:
     def _observe(self, purpose: Any, end: int | None) -> Observation:
         records, windows = Records(), []
         foreign = Findings()
-        names = [name for name in self.log if end is None or name == "i"]
+        of = {"all": list(self.log), "consumed": ["i"], "aggregates": ["c"]}
+        names = [name for name in self.log if name in of[purpose]]
         for index, name in enumerate(names):
             tokens = _offsets(self.log[name])[: None if end is None else end]
             for offset, token in enumerate(tokens):
@@ -100,6 +107,8 @@ class Tiny:
         if purpose == "consumed":
             meta.group, meta.positions = "g", [("in", 0, end or 0)]
         observation = observe(meta, records)
+        if purpose == "aggregates":
+            observation.aggregates = np.array(_totals(_offsets(self.log["c"])), AGGREGATE)
         spots = [
             Spot(topic=LANES[n][0], partition=LANES[n][1], offset=o, other_offset=b)
             for n, o, b in self.epochs
@@ -108,9 +117,19 @@ class Tiny:
         return observation
 
 
-def pipeline(outputs: int = 1) -> Expect:
+def pipeline(outputs: int = 1, changelog: str = "") -> Expect:
     """Return what a pipeline from i to o promises."""
-    return Expect(pipeline=Pipeline(group="g", inputs=["in"], outputs=outputs))
+    return Expect(pipeline=Pipeline(group="g", inputs=["in"], outputs=outputs, changelog=changelog))
+
+
+def _totals(tokens: list[str]) -> list[tuple[int, ...]]:
+    """Return the last word on each key."""
+    said: dict[int, tuple[int, ...]] = {}
+    for offset, token in enumerate(tokens):
+        if match := re.search(r"=(\d+):(\d+)/(\d+)$", token):
+            key, inputs, total = map(int, match.groups())
+            said[key] = (0, key, inputs, total, offset)
+    return list(said.values())
 
 
 def _offsets(text: str) -> list[str]:
@@ -125,7 +144,7 @@ def _offsets(text: str) -> list[str]:
 
 
 def _identity(partition: str, token: str) -> Identity:
-    match = re.fullmatch(r"p(\d+)([abio]?):(\d+)(?:<p(\d+):(\d+)(?:/(\d+))?)?", token)
+    match = re.fullmatch(r"p(\d+)([abioc]?):(\d+)(?:<p(\d+):(\d+)(?:/(\d+))?|=\S+)?", token)
     assert match, f"what is {token!r}?"
     origin = Origin(int(match[4]), NAMES.index("i"), int(match[5]), int(match[6] or 0)) if match[4] else None
     return Identity(
@@ -136,7 +155,8 @@ def _identity(partition: str, token: str) -> Identity:
 class _Writers:
     """One history file a producer, reader or observer."""
 
-    def __init__(self, settings: dict[str, dict[str, Any]]) -> None:
+    def __init__(self, settings: dict[str, dict[str, Any]], lanes: list[tuple[str, int]]) -> None:
+        self.lanes = lanes
         self.lines: dict[str, list[dict[str, Any]]] = {}
         self.ops: dict[str, int] = {}
         self.txn: dict[str, int] = {}
@@ -154,7 +174,7 @@ class _Writers:
             opening |= {"host": "h", "pid": 1, "clock": settings.get("clock", "clock")}
             self.lines[who] = [{**opening, "mono": 0, "wall": 0}]
             if who.startswith("p"):
-                declared = {"type": "producer", "producer": int(who[1:]), "lanes": list(LANES.values())}
+                declared = {"type": "producer", "producer": int(who[1:]), "lanes": self.lanes}
                 declared |= {"transactional_id": f"id-{who}", "mono": 0, "wall": 0}
                 declared |= {key: value for key, value in settings.items() if key != "clock"}
                 self.lines[who].append(declared)
@@ -227,7 +247,7 @@ class _Writers:
 
 
 def _interval(text: str) -> tuple[int, int, int, int]:
-    match = re.fullmatch(r"([abio]):(\d+)(?:-(\d+))?(?:>(\d+))?", text)
+    match = re.fullmatch(r"([abioc]):(\d+)(?:-(\d+))?(?:>(\d+))?", text)
     assert match, f"what is {text!r}?"
     first = int(match[2])
     return NAMES.index(match[1]), first, int(match[3] or first), int(match[4] or -1)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
+from harness.totals import NOTHING, Totals, key_of
 from tests.planted.tiny import Tiny, pipeline
 
 
@@ -16,18 +17,21 @@ class Pipe:
     inputs: int = 0
     history: list[str] = field(default_factory=list)
     out: list[str] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    totals: dict[int, Totals] = field(default_factory=dict)
     made: dict[int, int] = field(default_factory=lambda: {7: 0, 8: 0})
+    said: dict[int, int] = field(default_factory=lambda: {7: 0, 8: 0})
     position: int = 0
     consumed: int | None = None
 
     def case(self) -> Tiny:
         """Return the world as a case for the checkers."""
-        log = {"i": f"p1:0-{self.inputs - 1} .", "o": " ".join(self.out)}
+        log = {"i": f"p1:0-{self.inputs - 1} .", "o": " ".join(self.out), "c": " ".join(self.log)}
         history = "\n".join(
             [f"p1 commit ok i:0-{self.inputs - 1}", *self.history, f"group i:{self.position}"]
         )
         consumed = self.position if self.consumed is None else self.consumed
-        return Tiny(history, log, expect=pipeline(), consumed=consumed)
+        return Tiny(history, log, expect=pipeline(changelog="log"), consumed=consumed)
 
     def process(self, worker: int, count: int, end: str) -> None:
         """Process some inputs in one transaction; an aborted one leaves the position where it was."""
@@ -38,9 +42,25 @@ class Pipe:
             self.out.append(f"p{worker}:{first + i}<p1:{self.position + i}" if shown else ".")
         self.out.append(".")
         until = self.position + count
+        said = self._count(worker, until, shown=shown)
         self.history.append(f"p{worker} offsets i:{until}")
-        self.history.append(f"p{worker} {end} o:{first}-{first + count - 1}")
+        self.history.append(f"p{worker} {end} o:{first}-{first + count - 1} c:{said[0]}-{said[-1]}")
         self.position = until if shown else self.position
+
+    def _count(self, worker: int, until: int, *, shown: bool) -> range:
+        """Count the inputs of one transaction; return the sequences of what the changelog is told."""
+        totals, changed = dict(self.totals), set()
+        for seq in range(self.position, until):
+            changed.add(key_of(seq))
+            totals[key_of(seq)] = totals.get(key_of(seq), NOTHING).add(seq)
+        first = self.said[worker]
+        self.said[worker] = first + len(changed)
+        for seq, key in enumerate(sorted(changed), first):
+            now = totals[key]
+            self.log.append(f"p{worker}:{seq}={key}:{now.inputs}/{now.total}" if shown else ".")
+        self.log.append(".")
+        self.totals = totals if shown else self.totals
+        return range(first, first + len(changed))
 
 
 @st.composite
@@ -85,8 +105,18 @@ def offset_drift(pipe: Pipe, place: int) -> None:
     pipe.position = pipe.consumed
 
 
+def aggregate_drift(pipe: Pipe, place: int) -> None:
+    """Let the last word on a key count one input too many."""
+    key = sorted(pipe.totals)[place % len(pipe.totals)]
+    last = max(i for i, token in enumerate(pipe.log) if f"={key}:" in token)
+    told, said = pipe.log[last].split(":")[:2], pipe.totals[key].add(place)
+    pipe.log[last] = f"{':'.join(told)}:{said.inputs}/{said.total}"
+
+
 PLANTINGS = {
     "processed_twice": (processed_twice, frozenset[str]()),
     "never_processed": (never_processed, frozenset({"offset_drift"})),
-    "offset_drift": (offset_drift, frozenset[str]()),
+    # What is passed is less than what was counted.
+    "offset_drift": (offset_drift, frozenset({"aggregate_drift"})),
+    "aggregate_drift": (aggregate_drift, frozenset[str]()),
 }

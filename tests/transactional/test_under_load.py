@@ -32,11 +32,18 @@ def load(scenario: str, *bites: str, **changes: str) -> Load:
 
 LONG = {"plan__duration": "60s", "plan__steady": "5s"}
 NEWER = {"workload__1__protocol": "consumer"}
+MOVED = 'topic = "invoices", partition = 0, on = [2, 3], back = [1, 2, 3], lasts = "1s"'
+# All six nodes take a minute in containers: that is for a soak.
+TWO_NODES = f"""[
+    {{ fault = "restart", target = "kafka-1", at = "0s", lasts = "0s" }},
+    {{ fault = "restart", target = "controller-11", at = "1s", lasts = "0s" }},
+    {{ fault = "placement", target = "all", at = "2s", {MOVED} }},
+]"""
 CASES = {
     "latency": load("latency", "jitter", plan__duration="20s"),
-    "resets": load("resets", "sever", plan__duration="10s"),
-    "rebalances": load("rebalance-storm", "retire_client", "crash_client", plan__duration="12s"),
-    "restarts": load("rolling-restart", "restart", "placement", plan__duration="10s"),
+    "resets": load("resets", "sever", plan__duration="8s"),
+    "rebalances": load("rebalance-storm", "retire_client", "crash_client", plan__duration="8s"),
+    "restarts": load("rolling-restart", "restart", "placement", plan__duration="8s", fault=TWO_NODES),
     "long latency": load("latency", "jitter", **LONG),
     "long resets": load("resets", "sever", **LONG),
     "long rebalances": load("rebalance-storm", "retire_client", "crash_client", **LONG),

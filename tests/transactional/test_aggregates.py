@@ -1,0 +1,65 @@
+"""A stateful pipeline: counts and sums by key, in a changelog that is part of its transactions."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+import pytest
+
+from harness.checker.model import Expect, Pipeline
+from harness.cluster.cluster import Cluster
+from harness.faults import CrashClient, inject
+from harness.history import Ok
+from harness.testing import Ran
+from harness.waits import wait_until
+from tests.histories import bites, lines
+from tests.rig import operations, said_of, text
+from tests.tapped import Evidence
+from tests.transactional.bench import Bench
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.mark.parametrize("duration", ["6s", pytest.param("60s", marks=pytest.mark.soak)])
+def test_totals_are_those_of_the_inputs_when_the_changelogs_leader_is_killed(
+    run_scenario: Callable[..., Ran], evidence: Evidence, duration: str
+) -> None:
+    changes = {"plan__duration": duration, "plan__steady": "1s", "workload__1__abort_share": "0.3"}
+    ran = run_scenario("running-totals", **changes)
+
+    bitten = Counter(bite.fault for bite in bites(ran.directory))
+    rebuilt = sum(line.f == "restore" for line in lines(ran.directory, Ok))
+    compared = {result.property: result.compared for result in ran.judgement.results}
+    evidence(bites=bitten, rebuilt=rebuilt, compared=compared, verdict=ran.verdict)
+    assert ran.verdict == "valid", text(ran.judgement)
+    assert bitten["kill"] > 0
+    # Each of the three partitions once at the beginning; the others are after an abort or a takeover.
+    assert rebuilt > 3
+    assert compared["aggregates"] > 0
+
+
+def test_positions_apart_from_the_transaction_count_inputs_twice(
+    cluster: Cluster, bench: Bench, evidence: Evidence
+) -> None:
+    """Killed when the totals are committed and the positions are not: the successor has both."""
+    source, sink, group = bench.topic("source"), bench.topic("sink"), f"{bench.name}-g"
+    log = bench.topic("totals", cleanup_policy="compact")
+    writer = bench.transactional(source, abort_share=0.0)
+    bench.committed(writer, more_than=10)
+    assert writer.stop() == 0
+    stateful = {"changelog": log, "changelog_partitions": 3, "positions": "apart", "abort_share": 0.0}
+    first = bench.pipeline(source, sink, records=(10**6, 10**6), work=60.0, **stateful)
+    wait_until(lambda: any(isinstance(o, Ok) for o in operations(first, "commit")), 60, "a commit")
+    with inject(cluster, CrashClient(first.pid, first.mark), "all") as crash:
+        between = operations(first, "commit_offsets")
+    second = bench.pipeline(source, sink, **stateful)
+    bench.caught_up(source, group)
+    assert second.stop() == 0
+
+    judged = bench.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source], changelog=log)))
+    drift = said_of(judged, "aggregate_drift")
+    evidence(crash=crash.bite, between=between, names=judged.names(), said=drift[:1])
+    assert between == []
+    assert {"aggregate_drift", "processed_twice"} <= set(judged.names()), text(judged)
+    assert all("counted too many" in what for what in drift)

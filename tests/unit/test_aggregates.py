@@ -1,0 +1,98 @@
+"""Aggregates of a stateful pipeline: their records, the truth from the inputs, what scenarios may ask for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from harness import observation
+from harness.checker.aggregates import check, true_totals
+from harness.checker.model import Pipeline, Verdict
+from harness.errors import UsageError
+from harness.observation import AGGREGATE, Meta, Observation, Window
+from harness.observing import Records, observe
+from harness.record import Identity, LaneEncoder, NotARecordError, encode
+from harness.scenario import find, load
+from harness.totals import KEYS, Totals, key_bytes, key_of, payload_of, totals_in
+from tests.planted.cases_systems import SAID, counted
+
+PIPELINE = Pipeline(group="g", inputs=["in"], changelog="log")
+
+
+def consumed(rows: list[tuple[int, int]]) -> Observation:
+    """The account of an input partition that holds these (producer, sequence), offset by offset."""
+    records = Records()
+    for offset, (producer, seq) in enumerate(rows):
+        records.add(0, offset, Identity("r7k2m9qa", producer, 7, seq))
+    meta = Meta(witness="consumed", kind="reference", purpose="consumed", complete=True, group="g")
+    meta.windows = [Window(topic="in", partition=2, start=0, lso=9, hw=9, read_to=9)]
+    return observe(meta, records)
+
+
+def test_a_changelog_record_is_a_record_that_says_what_its_key_has_come_to() -> None:
+    identity = LaneEncoder("r7k2m9qa", 3, 4).batch(5, 1)[0]
+    value = identity + payload_of(11, Totals(12, 345_678_901_234))
+
+    assert totals_in(value) == (11, Totals(12, 345_678_901_234))
+    assert key_bytes(11) == b"00011"
+    with pytest.raises(NotARecordError, match="key, inputs, total"):
+        totals_in(value[:-1])
+    with pytest.raises(NotARecordError, match="key, inputs, total"):
+        totals_in(encode(Identity("r7k2m9qa", 3, 4, 5), b"x" * 64))
+
+
+def test_every_input_counts_for_one_key() -> None:
+    assert [key_of(seq) for seq in (0, KEYS - 1, KEYS, 3 * KEYS + 5)] == [0, KEYS - 1, 0, 5]
+    assert Totals().add(3).add(19) == Totals(2, 22)
+
+
+def test_the_truth_is_counted_from_every_record_in_the_log() -> None:
+    rows = [(1, 0), (1, 1), (1, 2), (2, 16), (1, 17), (1, 17)]
+
+    found = true_totals(consumed(rows), PIPELINE)
+
+    # What stands in the input twice has been given to the worker twice.
+    assert found == {(2, 0): Totals(2, 16), (2, 1): Totals(3, 35), (2, 2): Totals(1, 2)}
+    assert true_totals(consumed([]), PIPELINE) == {}
+    assert true_totals(consumed(rows), Pipeline(group="g", inputs=["another"], changelog="log")) == {}
+
+
+def test_what_nobody_has_read_is_unknown() -> None:
+    for purpose, why in (("aggregates", "read the changelog log"), ("consumed", "read the inputs")):
+        evidence = counted(SAID).evidence()
+        assert check(evidence).verdict is Verdict.VALID
+        evidence.observations[:] = [o for o in evidence.observations if o.meta.purpose != purpose]
+        result = check(evidence)
+        assert result.verdict is Verdict.UNKNOWN
+        assert any(why in reason for reason in result.reasons)
+
+
+def test_a_changelog_that_was_not_read_to_its_end_proves_nothing() -> None:
+    evidence = counted(SAID).evidence()
+    for one in evidence.observations:
+        one.meta.complete = one.meta.purpose != "aggregates"
+
+    assert check(evidence).verdict is Verdict.UNKNOWN
+
+
+def test_the_account_of_a_changelog_can_be_read_back(tmp_path: Path) -> None:
+    one = consumed([(1, 0)])
+    observation.save(one, tmp_path / "without")
+    one.aggregates = np.array([(0, 3, 2, 22, 19)], AGGREGATE)
+    observation.save(one, tmp_path / "with")
+
+    again = observation.load(tmp_path / "with").aggregates
+    assert again is not None
+    assert again.tolist() == [(0, 3, 2, 22, 19)]
+    assert observation.load(tmp_path / "without").aggregates is None
+
+
+@pytest.mark.parametrize("key", ["changelog", "positions"])
+def test_a_changelog_and_positions_apart_need_transactions(key: str) -> None:
+    given = {"changelog": "totals", "positions": "apart"}[key]
+    changes = {f"workload.1.{key}": given, "workload.1.transactions": "false"}
+
+    with pytest.raises(UsageError, match=rf"{key}: it goes with transactions"):
+        load(find("jitter"), {k.replace(".1.", ".2."): v for k, v in changes.items()})
