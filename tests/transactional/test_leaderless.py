@@ -1,0 +1,73 @@
+"""A partition with three replicas that nobody leads when its transaction ends, while the coordinator lives.
+
+Two of its replicas are in sync and are killed; the third was frozen meanwhile, and is back without the right
+to lead. It coordinates the transaction, because the decision's own partition has been put on it alone.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from harness.cluster.cluster import Cluster
+from harness.faults import Kill, Pause, inject
+from harness.flows.leaderless import wait_leaderless
+from harness.flows.txn_evidence import markers
+from harness.waits import wait_until
+from harness.wire.hanging import write_marker
+from tests.rig import text
+from tests.tapped import Evidence
+from tests.transactional.bench import Bench
+from tests.transactional.told import OK
+from tests.transactional.under_faults import DONE, decided_by, opened, visible, wait_decisions
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timing]
+
+
+def test_three_replicas_and_no_leader_at_the_end_of_a_transaction(
+    cluster: Cluster, bench: Bench, evidence: Evidence
+) -> None:
+    topic, since = bench.topic("t", [[1, 2, 3]]), time.time_ns()
+    place, ident = (topic, 0), bench.transactional_id
+    with decided_by(cluster, ident, [3]):
+        told = opened(bench, topic, {0: 3})
+        pid = bench.known().producer_id
+        faults = [inject(cluster, Pause(), "kafka-3").start()]
+        try:
+            wait_until(lambda: set(cluster.partition(*place).isr) == {1, 2}, 30, "broker 3 to be missed")
+            faults += [inject(cluster, Kill(), f"kafka-{broker}").start() for broker in (1, 2)]
+            # Its health is another matter: it has nobody to follow.
+            cluster.node(3).resume()
+            wait_leaderless(cluster, place, [3])
+            replicas = cluster.partition(*place)
+            ended = told.commit()
+            noted = wait_decisions(cluster, ident, since, DONE)
+            # Neither serves before the other does: what both have waits for the one that led it last.
+            for broker in (1, 2):
+                cluster.node(broker).start()
+        finally:
+            for fault in faults[::-1]:
+                fault.heal()
+    leader, end = cluster.leader_of(*place), cluster.end_offsets(topic)[0]
+    marks, seen, hanging = markers(cluster, [place], since, pid), visible(bench, topic), bench.open()
+    freed = [
+        write_marker(
+            cluster.admin, leader, one.open, commit=True, coordinator_epoch=one.open.coordinator_epoch
+        )
+        for one in hanging
+    ]
+    judged, after = bench.judge(), visible(bench, topic)
+    evidence(replicas=replicas, ended=ended, decisions=noted, markers=marks, end=end, seen=seen,
+             hanging=[(one.hangs, one.last and one.last.state) for one in hanging], freed=freed, after=after,
+             verdict=judged.verdict)  # fmt: skip
+    assert replicas.leader < 0
+    assert ended.said == OK
+    assert noted == DONE
+    assert marks == []
+    assert seen == {0: 0}
+    assert (end.last_stable, end.high_watermark) == (0, 3)
+    assert [one.hangs for one in hanging] == [True]
+    assert freed == ["NONE"]
+    assert after == {0: 3}
+    assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
