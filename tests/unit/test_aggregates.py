@@ -11,11 +11,16 @@ from harness import observation
 from harness.checker.aggregates import check, true_totals
 from harness.checker.model import Pipeline, Verdict
 from harness.errors import UsageError
+from harness.history import HistoryWriter
 from harness.observation import AGGREGATE, Meta, Observation, Window
 from harness.observing import Records, observe
 from harness.record import Identity, LaneEncoder, NotARecordError, encode
 from harness.scenario import find, load
 from harness.totals import KEYS, Totals, key_bytes, key_of, payload_of, totals_in
+from harness.workload.changelog import Changelog
+from harness.workload.client import Stop
+from harness.workload.progress import Progress
+from harness.workload.spec import PipelineSpec
 from tests.planted.cases_systems import SAID, counted
 
 PIPELINE = Pipeline(group="g", inputs=["in"], changelog="log")
@@ -87,6 +92,26 @@ def test_the_account_of_a_changelog_can_be_read_back(tmp_path: Path) -> None:
     assert again is not None
     assert again.tolist() == [(0, 3, 2, 22, 19)]
     assert observation.load(tmp_path / "without").aggregates is None
+
+
+def test_an_end_that_is_not_told_is_not_read_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = PipelineSpec(
+        run="r7k2m9qa", client="w", bootstrap="127.0.0.1:9", history=str(tmp_path / "w.jsonl"), seconds=9.0,
+        source="in", group="g", sink="out", partitions=1, transactional_id="x", changelog="log",
+        changelog_partitions=1,
+    )  # fmt: skip
+    progress = Progress()
+    with HistoryWriter(Path(spec.history), run=spec.run, client="w", role="pipeline") as history:
+        changelog = Changelog(spec, history, progress, Stop(60))
+        # What the client library says of a partition whose leader has just been killed.
+        monkeypatch.setattr(changelog, "_ends_of", lambda _: {0: -1001})
+        assert not changelog.restore([0])
+        assert "were not told" in progress.last_error
+        monkeypatch.setattr(changelog, "_ends_of", lambda _: {0: 0})
+        assert changelog.restore([0])
+        changelog.add(0, 21)
+        assert list(changelog.take_changes()) == [(0, [(5, Totals(1, 21))])]
+        assert list(changelog.take_changes()) == []
 
 
 @pytest.mark.parametrize("key", ["changelog", "positions"])
