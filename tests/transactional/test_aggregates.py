@@ -21,11 +21,16 @@ from tests.transactional.bench import Bench
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.parametrize("duration", ["6s", pytest.param("60s", marks=pytest.mark.soak)])
+ONE_KILL = '[{ fault = "kill", target = "leader_of(totals, 0)", at = "1s", lasts = "1s" }]'
+SHORT = {"plan__duration": "6s", "plan__steady": "1s", "workload__1__abort_share": "0.3", "fault": ONE_KILL}
+
+
+@pytest.mark.parametrize(
+    "changes", [SHORT, pytest.param({}, marks=pytest.mark.soak)], ids=["one kill", "a minute"]
+)
 def test_totals_are_those_of_the_inputs_when_the_changelogs_leader_is_killed(
-    run_scenario: Callable[..., Ran], evidence: Evidence, duration: str
+    run_scenario: Callable[..., Ran], evidence: Evidence, changes: dict[str, str]
 ) -> None:
-    changes = {"plan__duration": duration, "plan__steady": "1s", "workload__1__abort_share": "0.3"}
     ran = run_scenario("running-totals", **changes)
 
     bitten = Counter(bite.fault for bite in bites(ran.directory))
