@@ -78,7 +78,8 @@ class Changelog:
         self._read: dict[int, _Reading] = {}
         self._admin = AdminClient({**settings(COMMON), **spec.servers()})
         self._config: dict[str, Any] = {
-            **settings(CONSUMER), **spec.servers(), "group.id": f"{spec.group}-changelog", "isolation.level": "read_committed",
+            **settings(CONSUMER), **spec.servers(),
+            "group.id": spec.alone, "isolation.level": "read_committed",
             "auto.offset.reset": "error", "enable.partition.eof": True, "error_cb": self._log.error,
         }  # fmt: skip
 
