@@ -57,10 +57,13 @@ def test_workers_are_killed_between_produce_and_commit(
         worker = started(bench, source, sink, f"{bench.name}-p0")
         while not enough(deaths, wanted) and len(deaths) < wanted + MANY:
             bench.committed(worker)
-            die_at(cluster, worker, rng.choice(BETWEEN), rng.uniform(0, WORK_S))
+            # First of all what blocks the longest: pending positions, and a successor with another id.
+            drawn = any(death.pending for death in deaths)
+            step = rng.choice(BETWEEN) if drawn else "send_offsets"
+            die_at(cluster, worker, step, rng.uniform(0, WORK_S))
             killed = time.monotonic()
             pending = blocked(cluster, source, group)
-            same = rng.random() < 0.5 if deaths else False
+            same = rng.random() < 0.5 if drawn else False
             ident = worker.spec.transactional_id if same else f"{bench.name}-p{len(deaths) + 1}"  # type: ignore[attr-defined]
             asked, worker = asked_last(worker), started(bench, source, sink, ident)
             wait_until(lambda: not blocked(cluster, source, group), 30, "the positions to be told")
