@@ -29,6 +29,7 @@ from harness.observation import AGGREGATE, EXAMPLES, Findings, Meta, Observation
 from harness.observing import Records, observe
 from harness.record import HEADER, Identity, NotARecordError, decode
 from harness.totals import totals_in
+from harness.waits import wait_until
 from harness.wire.security import PLAINTEXT, Security
 
 REQUEST_LIMIT_S: Final = 30.0
@@ -140,10 +141,18 @@ def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT
 def _offsets(
     admin: AdminClient, places: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
 ) -> dict[Place, int]:
-    asked = admin.list_offsets(
-        dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=REQUEST_LIMIT_S
-    )
-    return {(tp.topic, tp.partition): asked[tp].result(REQUEST_LIMIT_S).offset for tp in places}
+    found: dict[Place, int] = {}
+
+    def told() -> bool:
+        asked = admin.list_offsets(
+            dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=REQUEST_LIMIT_S
+        )
+        found.update({(tp.topic, tp.partition): asked[tp].result(REQUEST_LIMIT_S).offset for tp in places})
+        # Of a partition whose leader has just gone the client library tells -1001, and no error.
+        return min(found.values(), default=0) >= 0
+
+    wait_until(told, REQUEST_LIMIT_S, "every partition's leader to say where it ends")
+    return found
 
 
 def group_positions(bootstrap: str, group: str, security: Security = PLAINTEXT) -> dict[Place, int]:
