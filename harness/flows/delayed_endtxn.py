@@ -6,7 +6,7 @@ tells the coordinator an EndTxn that comes late from one of the transaction that
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from statistics import median
 from typing import Final
@@ -24,6 +24,7 @@ from harness.wire.observer import observe_topics
 CLIENTS: Final = ("confluent-kafka", "kafka-python")
 SLOTS: Final = 8
 """Tries side by side."""
+MOST_AGAIN: Final = 3
 TITLES: Final = (
     "confluent-kafka, aC: A aborts, its EndTxn is held; B commits",
     "confluent-kafka, cA: A commits, its EndTxn is held; B aborts",
@@ -66,18 +67,26 @@ class DelayedEnds:
         self.stage = stage
         self.tries = Tries(stage)
         self._drawn = drawn
+        self._hung: list[str] = []
 
     def tapped(self, cases: Sequence[Case]) -> list[Try]:
         """Every case as often as the scenario wants it, each frame held by the wire tap."""
-        planned = list(cases) * self.stage.tries
-        found = [self.tries.by_tap(some) for some in rounds(planned, SLOTS)]
-        return self._judged(list(chain.from_iterable(found)))
+        return self._made(self.tries.by_tap, cases)
 
     def proxied(self, cases: Sequence[Case]) -> list[Try]:
         """The same without the wire tap, by two proxies in series."""
-        planned = list(cases) * self.stage.tries
-        found = [self.tries.by_proxies(some) for some in rounds(planned, SLOTS)]
-        return self._judged(list(chain.from_iterable(found)))
+        return self._made(self.tries.by_proxies, cases)
+
+    def _made(self, way: Callable[[Sequence[Case]], list[Try]], cases: Sequence[Case]) -> list[Try]:
+        """Every case as often as is wanted; what a client never came back from was no try, and is told."""
+        planned, made = list(cases) * self.stage.tries, list[Try]()
+        for again in reversed(range(MOST_AGAIN + 1)):
+            found = list(chain.from_iterable(way(some) for some in rounds(planned, SLOTS)))
+            hung = [one for one in found if one.hung and again]
+            self._hung += [one.name for one in hung]
+            made += [one for one in found if one not in hung]
+            planned = [one.case for one in hung]
+        return self._judged(made)
 
     def _judged(self, tries: list[Try]) -> list[Try]:
         """Every try for itself: its clients' histories, and what a reader sees of their records."""
@@ -136,6 +145,7 @@ class DelayedEnds:
                 }
                 for t in tries
             ],
+            hung=self._hung,
             proof=_proof(tries),
             frames=self._frames({t.name for t in tries[:4]}),
         )  # fmt: skip

@@ -22,7 +22,7 @@ from harness.checker.verdict import Judgement
 from harness.faults import HoldFrame
 from harness.faults.series import Series
 from harness.flows.frame import Stage
-from harness.flows.libraries import RefusedCallError
+from harness.flows.libraries import NEVER_RETURNED, RefusedCallError
 from harness.flows.livereader import LiveReader
 from harness.flows.scripted import End, Scripted
 from harness.tap.logsteps import decisions
@@ -76,6 +76,11 @@ class Try:
     decided: list[str] = field(default_factory=list)
     judged: Judgement | None = None
     seconds: float = 0.0
+
+    @property
+    def hung(self) -> bool:
+        """Whether its client never came back from a call: then nothing was tried."""
+        return self.error.startswith(NEVER_RETURNED)
 
     @property
     def anomalies(self) -> set[str]:

@@ -6,7 +6,9 @@ The settings are the libraries' own defaults: what a flow shows of them is what 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -14,6 +16,9 @@ from harness.errors import UsageError
 from harness.history import Error
 
 CALL_S: Final = 30.0
+
+
+NEVER_RETURNED: Final = "NeverReturned"
 
 
 class RefusedCallError(Exception):
@@ -157,9 +162,22 @@ class KafkaPythonClient:
         self._call(send)
 
     def end(self, how: str) -> None:
-        """Commit or abort."""
+        """Commit or abort: in a thread of its own, because the library knows no limit for it."""
         producer = self._producer
-        self._call(producer.commit_transaction if how == "commit" else producer.abort_transaction)
+        end = producer.commit_transaction if how == "commit" else producer.abort_transaction
+        told: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                told.set_result(end())
+            except Exception as error:  # noqa: BLE001  # handed on to whoever waits
+                told.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            self._call(partial(told.result, CALL_S))
+        except TimeoutError:
+            raise RefusedCallError(NEVER_RETURNED, f"it did not come back within {CALL_S:.0f} s") from None
 
     def close(self) -> None:
         """Go, without ending anything."""
