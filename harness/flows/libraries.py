@@ -145,7 +145,7 @@ class KafkaPythonClient:
 
     def init(self) -> None:
         """Take over the transactional id."""
-        self._call(self._open)
+        self._within(self._open)
 
     def begin(self) -> None:
         """Begin a transaction."""
@@ -162,22 +162,9 @@ class KafkaPythonClient:
         self._call(send)
 
     def end(self, how: str) -> None:
-        """Commit or abort: in a thread of its own, because the library knows no limit for it."""
+        """Commit or abort."""
         producer = self._producer
-        end = producer.commit_transaction if how == "commit" else producer.abort_transaction
-        told: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                told.set_result(end())
-            except Exception as error:  # noqa: BLE001  # handed on to whoever waits
-                told.set_exception(error)
-
-        threading.Thread(target=run, daemon=True).start()
-        try:
-            self._call(partial(told.result, CALL_S))
-        except TimeoutError:
-            raise RefusedCallError(NEVER_RETURNED, f"it did not come back within {CALL_S:.0f} s") from None
+        self._within(producer.commit_transaction if how == "commit" else producer.abort_transaction)
 
     def close(self) -> None:
         """Go, without ending anything."""
@@ -196,6 +183,23 @@ class KafkaPythonClient:
             client_id=named.client_id, transaction_timeout_ms=named.timeout_ms, proxy_url=self._sockets,
         )  # fmt: skip
         self._producer.init_transactions()
+
+    def _within(self, call: Callable[[], object]) -> None:
+        """A call for which the library knows no limit: in a thread of its own, and left when ours is over."""
+        told: Future[None] = Future()
+
+        def run() -> None:
+            try:
+                call()
+                told.set_result(None)
+            except Exception as error:  # noqa: BLE001  # handed on to whoever waits
+                told.set_exception(error)
+
+        threading.Thread(target=run, daemon=True).start()
+        try:
+            self._call(partial(told.result, CALL_S))
+        except TimeoutError:
+            raise RefusedCallError(NEVER_RETURNED, f"it did not come back within {CALL_S:.0f} s") from None
 
     def _call(self, call: Callable[[], object]) -> None:
         from kafka.errors import KafkaError
