@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -17,7 +18,7 @@ _NO_CONTROLLER: Final = (7, 41)
 """REQUEST_TIMED_OUT and NOT_CONTROLLER: one was lost, and its successor is not known to who was asked."""
 
 
-class Topics:
+class Topics(ABC):
     """The topics of a cluster, by its raw requests."""
 
     admin: Admin
@@ -25,9 +26,9 @@ class Topics:
     replication = 3
 
     @property
+    @abstractmethod
     def broker_ids(self) -> tuple[int, ...]:
         """The brokers that topics lie on."""
-        raise NotImplementedError
 
     def create_topic(
         self,

@@ -50,8 +50,18 @@ class _ClientFault:
 class EndedClient(_ClientFault):
     """A client that is gone: whoever runs the workload starts a new one, under a history of its own."""
 
+    ends_by: ClassVar[signal.Signals]
+    gone_within: ClassVar[float] = 5.0
     pid: int
     mark: str
+
+    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
+        """Send it the signal that it ends by."""
+        processes.send(self.pid, self.mark, self.ends_by)
+
+    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
+        """It is gone."""
+        return self._send(self.ends_by, ProcessState.GONE, self.gone_within)
 
     def undo_steps(self, names: list[str], ident: str) -> list[Step]:  # noqa: ARG002
         """Nothing: a process does not come back."""
@@ -69,14 +79,7 @@ class CrashClient(EndedClient):
     """SIGKILL a client: what it had in flight is unknown, its intents are on disk."""
 
     name: ClassVar[str] = "crash_client"
-
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """Kill it."""
-        processes.send(self.pid, self.mark, signal.SIGKILL)
-
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """It is gone."""
-        return self._send(signal.SIGKILL, ProcessState.GONE)
+    ends_by: ClassVar[signal.Signals] = signal.SIGKILL
 
 
 @dataclass(frozen=True)
@@ -84,14 +87,8 @@ class RetireClient(EndedClient):
     """Ask a client to end: it finishes what it has in flight, leaves its group, and another one joins."""
 
     name: ClassVar[str] = "retire_client"
-
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """Ask it."""
-        processes.send(self.pid, self.mark, signal.SIGTERM)
-
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """It has ended."""
-        return self._send(signal.SIGTERM, ProcessState.GONE, ENDING_LIMIT_S)
+    ends_by: ClassVar[signal.Signals] = signal.SIGTERM
+    gone_within: ClassVar[float] = ENDING_LIMIT_S
 
 
 @dataclass(frozen=True)

@@ -6,18 +6,15 @@ The settings are the libraries' own defaults: what a flow shows of them is what 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from harness.errors import UsageError
 from harness.history import Error
+from harness.workload.client import NeverReturnedError, bounded
 
 CALL_S: Final = 30.0
-
-
 NEVER_RETURNED: Final = "NeverReturned"
 
 
@@ -185,21 +182,11 @@ class KafkaPythonClient:
         self._producer.init_transactions()
 
     def _within(self, call: Callable[[], object]) -> None:
-        """A call for which the library knows no limit: in a thread of its own, and left when ours is over."""
-        told: Future[None] = Future()
-
-        def run() -> None:
-            try:
-                call()
-                told.set_result(None)
-            except Exception as error:  # noqa: BLE001  # handed on to whoever waits
-                told.set_exception(error)
-
-        threading.Thread(target=run, daemon=True).start()
+        """A call for which the library knows no limit."""
         try:
-            self._call(partial(told.result, CALL_S))
-        except TimeoutError:
-            raise RefusedCallError(NEVER_RETURNED, f"it did not come back within {CALL_S:.0f} s") from None
+            bounded(partial(self._call, call), CALL_S, Exception)
+        except NeverReturnedError as error:
+            raise RefusedCallError(NEVER_RETURNED, str(error)) from None
 
     def _call(self, call: Callable[[], object]) -> None:
         from kafka.errors import KafkaError

@@ -35,17 +35,17 @@ class NeverReturnedError(KafkaException):
         super().__init__(KafkaError(KafkaError._TIMED_OUT, f"the call did not return within {limit:.0f} s"))
 
 
-def bounded(call: Callable[[], object], limit: float) -> None:
+def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception] = KafkaException) -> None:
     """Make a call that knows no limit, or may not keep the one it is given, and leave it when that is over.
 
     Whatever object it was made on must not be used again: it still holds the call.
     """
-    raised: list[KafkaException] = []
+    raised: list[Exception] = []
 
     def run() -> None:
         try:
             call()
-        except KafkaException as exception:
+        except handed_on as exception:
             raised.append(exception)
 
     thread = threading.Thread(target=run, daemon=True)

@@ -199,7 +199,7 @@ class LiveCluster(Cluster):
         """Delete what runs have made here, and nothing else."""
         names = self.created()
         if names:
-            self.admin.delete_topics(names)
+            self.delete_topics(names)
             wait_until(lambda: not self.created(), 30, f"{', '.join(names)} to be deleted")
         self._created.unlink(missing_ok=True)
         return names
