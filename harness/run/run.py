@@ -73,7 +73,6 @@ class Run:
         self._listeners = list(listeners)
         self._lock = threading.Lock()
         self._began = time.monotonic()
-        self._began_cpu = time.process_time()
         self._stop = threading.Event()
         self._stopped_because = ""
         started = time.strftime("%Y-%m-%dT%H:%M:%S")
@@ -173,17 +172,13 @@ class Run:
         self._phase("drain", "clients finish what is in flight", watch)
         self._drain(fleet, watch)
         tapping.stop(fleet)
-        self._phase("drain", f"the run itself took {self._processor_share():.1%} of a core so far", watch)
+        self._phase("drain", watch.cost.told(), watch)
         return [*limits, *self._progress_limits(watch)]
 
     @property
     def _capabilities(self) -> frozenset[Capability]:
         """What the faults of the plan need."""
         return frozenset(step.entry.capability for step in [*self._plan.throughout, *self._plan.steps])
-
-    def _processor_share(self) -> float:
-        """What this process takes of one core; clients, Spark and nodes have processes of their own."""
-        return (time.process_time() - self._began_cpu) / (time.monotonic() - self._began)
 
     def _heal(self, injected: Callable[[], None]) -> None:
         """Heal what is injected; what will not heal that way is healed from what can be seen."""

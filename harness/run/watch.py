@@ -10,6 +10,7 @@ from harness.cluster.cluster import Cluster
 from harness.events import ClientEnded, Progress
 from harness.history import HistoryWriter
 from harness.observation import Window
+from harness.run.cost import Cost
 from harness.run.fleet import Fleet
 from harness.run.verify import Verification
 from harness.spark.live import Progress as Seen
@@ -31,6 +32,7 @@ class Watch:
         verification: Verification,
     ) -> None:
         self.phase = ""
+        self.cost = Cost()
         self.active: list[str] = []
         self.acknowledged_in: dict[str, int] = {}
         self._credited = 0
@@ -76,6 +78,10 @@ class Watch:
 
     def _look(self) -> None:
         self._progress()
+        live = self._verification.live
+        driver = [live.pid] if live is not None and live.pid is not None else []
+        clients = [client.pid for client in self._fleet.live()]
+        self.cost.look({"the largest client": clients, "Spark's live job": driver})
         if self.phase == "drain":
             return  # they end because they were asked to
         for client in self._fleet.ended():

@@ -97,6 +97,20 @@ def state_of(pid: int, mark: str) -> ProcessState:
     return ProcessState.STOPPED if letter in {"T", "t"} else ProcessState.RUNNING
 
 
+def memory_of(pid: int, *, children: bool = False) -> int:
+    """The bytes of memory that a process holds, or it and its children; 0 if it is gone."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        own = int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        listed = folder.glob("task/*/children") if children else ()
+        below = [int(child) for one in listed for child in one.read_text().split()]
+    except (FileNotFoundError, ProcessLookupError):
+        if Path("/proc/self").exists():
+            return 0
+        return int(_ps(pid, "rss") or 0) * 1024  # macOS: of the process alone
+    return own + sum(memory_of(child, children=True) for child in below)
+
+
 def send(pid: int, mark: str, what: signal.Signals) -> bool:
     """Send a signal to process `pid` if its command line carries `mark`; False if it is gone."""
     if state_of(pid, mark) is ProcessState.GONE:

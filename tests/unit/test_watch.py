@@ -1,11 +1,17 @@
-"""What a run's watch credits to which phase."""
+"""What a run's watch credits to which phase, and what a run says of its own cost."""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
 from typing import Any, cast
 
+from harness.run.cost import Cost
 from harness.run.fleet import Totals
 from harness.run.watch import Watch
+from harness.wire.processes import memory_of
 
 
 class Done:
@@ -31,3 +37,33 @@ def test_a_phase_that_is_shorter_than_a_look_has_what_was_done_in_it() -> None:
     assert watch.phase == "verify"
     assert {p: n for p, n in watch.acknowledged_in.items() if n} == {"settle": 5, "steady": 7, "drain": 8}
     assert not watch.acknowledged_in.get("faults")
+
+
+def test_the_memory_of_a_process_is_told_with_its_children_or_without() -> None:
+    hundred_mb = "held = bytearray(b'x') * (100 << 20); print(flush=True); input()"
+    parent = (
+        "import subprocess, sys; "
+        f"subprocess.run([sys.executable, '-c', {hundred_mb!r}], stdin=sys.stdin, check=True)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", parent], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        alone, together = memory_of(process.pid), memory_of(process.pid, children=True)
+        process.communicate(b"\n")
+
+    assert 0 < alone < 100 << 20 < together
+    assert memory_of(process.pid) == 0
+
+
+def test_growth_is_seen_from_the_first_looks_to_the_last() -> None:
+    cost = Cost()
+    held = []
+    for _ in range(20):
+        cost.look({"the largest client": [os.getpid()], "Spark's live job": []})
+        held.append(bytearray(b"x") * (5 << 20))
+
+    told = re.findall(r"(\d+) and (\d+) MB", cost.told())
+    assert len(told) == 2, "who never lived is not told"
+    assert all(80 <= int(last) - int(first) <= 110 for first, last in told), cost.told()
