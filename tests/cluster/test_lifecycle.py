@@ -34,7 +34,7 @@ with inject(attach(State(Path(sys.argv[1]))), eval(sys.argv[2]), sys.argv[3]):
 
 FAULTS = [
     ("Jitter(latency_ms=100)", "all"),
-    ("Down()", "kafka-1"),
+    pytest.param("Down()", "kafka-1", marks=pytest.mark.soak),  # a toxic too
     ("Kill()", "kafka-2"),
     ("Pause()", "kafka-3"),
     pytest.param("Partition()", "kafka-1", marks=pytest.mark.needs("partition")),

@@ -50,7 +50,7 @@ def test_a_stopped_broker_hands_over_at_once(cluster: Cluster, topic: str) -> No
         assert cluster.leader_of(topic, 1) != cluster.node(injection.names[0]).node_id
 
 
-@pytest.mark.parametrize("hard", [False, True], ids=["clean", "hard"])
+@pytest.mark.parametrize("hard", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["clean", "hard"])
 def test_a_restarted_broker_is_another_process_and_serves(cluster: Cluster, hard: bool) -> None:
     before = cluster.node("kafka-3").status().pid
 
@@ -78,6 +78,7 @@ def test_with_two_controllers_paused_nothing_can_be_created(cluster: Cluster) ->
             cluster.admin.create_topic("never", [[1, 2, 3]])
 
 
+@pytest.mark.soak  # producers and transactions go through it as well
 def test_all_brokers_killed_come_back(cluster: Cluster, topic: str) -> None:
     with inject(cluster, Kill(), "all") as injection:
         assert injection.bite["exit_code"] == dict.fromkeys(["kafka-1", "kafka-2", "kafka-3"], 137)

@@ -19,12 +19,12 @@ pytestmark = pytest.mark.cluster
 
 def with_ballast(scenario: Scenario) -> Scenario:
     """The same with a workload and a fault that have no part in what goes wrong."""
-    ballast = FaultEntry(fault="sever", target="one", at=Duration(4), lasts=Span(1, 1))
+    ballast = FaultEntry(fault="sever", target="one", at=Duration(2), lasts=Span(1, 1))
     return msgspec.structs.replace(
         scenario,
         workload=[*scenario.workload, Workload(kind="transactional", rate=100)],
         fault=[*scenario.fault, ballast],
-        plan=msgspec.structs.replace(scenario.plan, steady=Duration(1), duration=Duration(6)),
+        plan=msgspec.structs.replace(scenario.plan, steady=Duration(1), duration=Duration(4)),
     )
 
 

@@ -31,7 +31,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
 }
 
 
-@pytest.mark.parametrize("protocol", sorted(FAULTS))
+@pytest.mark.parametrize("protocol", ["consumer", pytest.param("classic", marks=pytest.mark.soak)])
 def test_all_clients_together_are_valid_through_faults(rig: Rig, cluster: Cluster, protocol: str) -> None:
     plain, source, sink = rig.topic("plain"), rig.topic("source"), rig.topic("sink")
     group = f"{rig.name}-g"

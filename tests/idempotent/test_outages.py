@@ -113,8 +113,15 @@ def resend_last_batches(cluster: Cluster, bench: Bench) -> list[tuple[Written, i
 # One replica only: the broker that comes back leads again, and knows what its own disk tells it.
 
 
-@pytest.mark.parametrize("emptied", [False, True], ids=["with its log", "emptied by retention"])
-@pytest.mark.parametrize("hard", [False, True], ids=["clean stop", "kill"])
+@pytest.mark.parametrize(
+    ("hard", "emptied"),
+    [
+        (False, False),
+        (True, True),
+        *(pytest.param(hard, not hard, marks=pytest.mark.soak) for hard in (False, True)),
+    ],
+    ids=["clean stop", "kill, emptied by retention", "clean stop, emptied by retention", "kill"],
+)
 def test_a_leader_that_comes_back_knows_what_its_log_tells(
     cluster: Cluster, make_topic: MakeTopic, evidence: Evidence, hard: bool, emptied: bool
 ) -> None:

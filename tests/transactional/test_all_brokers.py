@@ -47,7 +47,7 @@ STALL_MS = 5_000
 
 @pytest.mark.parametrize(
     "order",
-    [ORDERS[0], ORDERS[-1], *(pytest.param(o, marks=pytest.mark.soak) for o in ORDERS[1:-1])],
+    [ORDERS[-1], *(pytest.param(o, marks=pytest.mark.soak) for o in ORDERS[:-1])],
     ids=lambda order: "".join(map(str, order)),
 )
 def test_all_brokers_are_killed_in_transactions(

@@ -125,6 +125,7 @@ def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
+@pytest.mark.soak  # the same gap, opened another way
 @pytest.mark.needs("partition")
 def test_the_coordinator_is_killed_when_it_cannot_send_its_markers(
     cluster: Cluster, bench: Bench, evidence: Evidence

@@ -29,6 +29,7 @@ FROZEN_LIMIT_S = 30.0
 STALE = b"from before"
 
 
+@pytest.mark.soak  # a frozen one is replaced too, and comes back besides
 def test_the_leader_of_a_partition_is_killed_in_a_transaction(
     cluster: Cluster, bench: Bench, evidence: Evidence
 ) -> None:

@@ -25,6 +25,7 @@ from tests.transactional.under_faults import DONE, decided_by, opened, visible, 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
 
+@pytest.mark.soak  # with one replica it is among the hazards
 def test_three_replicas_and_no_leader_at_the_end_of_a_transaction(
     cluster: Cluster, bench: Bench, evidence: Evidence
 ) -> None:

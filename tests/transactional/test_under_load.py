@@ -15,7 +15,6 @@ from tests.rig import text
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
-soak = pytest.mark.soak
 
 
 class Load(NamedTuple):
@@ -41,8 +40,10 @@ TWO_NODES = f"""[
 ]"""
 CASES = {
     "latency": load("latency", "jitter", plan__duration="20s"),
-    "resets": load("resets", "sever", plan__duration="8s"),
     "rebalances": load("rebalance-storm", "retire_client", "crash_client", plan__duration="8s"),
+}
+SOAK = {
+    "resets": load("resets", "sever", plan__duration="8s"),
     "restarts": load("rolling-restart", "restart", "placement", plan__duration="8s", fault=TWO_NODES),
     "long latency": load("latency", "jitter", **LONG),
     "long resets": load("resets", "sever", **LONG),
@@ -54,14 +55,11 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(name, marks=soak) if name.startswith("long") else name for name in CASES],
-)
+@pytest.mark.parametrize("case", [*CASES, *(pytest.param(name, marks=pytest.mark.soak) for name in SOAK)])
 def test_a_pipeline_under_load_stays_exactly_once(
     run_scenario: Callable[..., Ran], evidence: Evidence, case: str
 ) -> None:
-    load = CASES[case]
+    load = (CASES | SOAK)[case]
     ran = run_scenario(load.scenario, **load.changes)
 
     bitten = bites(ran.directory)
