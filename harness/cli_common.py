@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from harness.cluster.state import State
 
 
@@ -47,6 +50,16 @@ def write_report(directory: Path) -> Path:
     if (directory / "frames.jsonl").exists() and not (directory / "diagram.svg").exists():
         draw(directory)
     return write(directory)
+
+
+def again(
+    scenario: str, seed: int, changes: Mapping[str, str], duration: float | None, more: Sequence[str] = ()
+) -> str:
+    """The command that has the same plan again, as a person types it."""
+    words = ["eos", "run", scenario, "--seed", str(seed)]
+    words += [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+    words += ["--duration", f"{duration:g}s"] if duration is not None else []
+    return shlex.join([*words, *more])
 
 
 def in_seconds(_: click.Context, option: click.Parameter, text: str | None) -> float | None:

@@ -32,6 +32,12 @@ class Live(NamedTuple):
         if self.file is None and (self.understood or self.moves_foreign or self.dry_run):
             raise UsageError("--i-understand, --move-foreign and --dry-run are for --cluster", _HINT)
 
+    def words(self) -> list[str]:
+        """What was typed of it, for who wants to have the same again."""
+        words = ["--cluster", str(self.file)]
+        words += ["--i-understand", self.understood] if self.understood else []
+        return words + (["--move-foreign"] if self.moves_foreign else [])
+
 
 _HINT = "name the cluster's file: --cluster live.toml (docs/live.md)"
 
@@ -58,7 +64,7 @@ def live_options(function: click.decorators.FC) -> click.decorators.FC:
 
 def run_live(
     live: Live, scenario: Scenario, plan: Plan, runs: Path, state: State | None, *, keep: bool,
-    listeners: Callable[[], list[Listener]],
+    listeners: Callable[[], list[Listener]], again: str,
 ) -> int:  # fmt: skip
     """Run on a live cluster, or say what that would do; return the exit code."""
     from harness.live.preflight import Consent
@@ -67,7 +73,7 @@ def run_live(
 
     assert live.file is not None
     consent = Consent(live.understood, live.moves_foreign)
-    session = open_session(live.file, state, consent, keep=keep)
+    session = open_session(live.file, state, consent, keep=keep, again=again)
     if live.dry_run:
         lines, refused = dry_run(session, scenario, plan)
         click.echo("\n".join([*lines, *(f"refused: {reason}" for reason in refused)]))

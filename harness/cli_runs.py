@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from harness.cli_common import backend_option, in_seconds, report, state_of, state_option, write_report
+from harness.cli_common import again, backend_option, in_seconds, report, state_of, state_option, write_report
 from harness.cli_live import Live, live_options, run_live
 from harness.errors import UsageError
 
@@ -259,6 +259,7 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
         for entry in loaded.fault:
             cluster.require(entry.capability)
         run = make_run(cluster, loaded, drawn, where.runs, where.listeners())
+        run.again = again(name, drawn.seed, changes, duration)
         with Recorder(run.directory.path) as recorder:
             run.listen(recorder)
             outcome = run.execute()
@@ -281,7 +282,10 @@ def _execute_live(
     loaded = load(find(name), changes)
     drawn = draw(loaded, seed, duration)
     state = State(where.state) if where.state else None
-    return run_live(live, loaded, drawn, where.runs, state, keep=where.keep, listeners=where.listeners)
+    said = again(name, drawn.seed, changes, duration, live.words())
+    return run_live(
+        live, loaded, drawn, where.runs, state, keep=where.keep, listeners=where.listeners, again=said
+    )
 
 
 def _seed(seed: int | None) -> int:

@@ -12,7 +12,7 @@ from harness.closing import Closing
 from harness.cluster.health import told
 from harness.cluster.live.cluster import LiveCluster
 from harness.errors import HarnessError
-from harness.live.preflight import too_much
+from harness.live.load import Meter
 from harness.scenario import Scenario
 
 EVERY_S: Final = 0.25
@@ -30,7 +30,7 @@ class Guard(Closing):
         self.stopped_because = ""
         self.looks = 0
         self._cluster = cluster
-        self._scenario = scenario
+        self._meter = Meter(cluster, scenario)
         self._stop = stop
         self._began = self._seen = time.monotonic()
         self._looked = self._counted = 0.0
@@ -39,9 +39,11 @@ class Guard(Closing):
         self._thread.start()
 
     def close(self) -> None:
-        """Watch no more."""
+        """Watch no more, and note what was counted."""
         self._over.set()
         self._thread.join(30)
+        counted = {"stored": self._meter.stored, "bytes_per_second": round(self._meter.fastest)}
+        self._cluster.audit.note("counted", looks=self.looks, **counted)
 
     def _loop(self) -> None:
         while not self._over.wait(EVERY_S):
@@ -81,4 +83,4 @@ class Guard(Closing):
         if time.monotonic() - self._counted < COUNT_S:
             return ""
         self._counted = time.monotonic()
-        return too_much(self._cluster, self._scenario)
+        return self._meter.look()

@@ -12,7 +12,7 @@ from harness.cluster.live.file import NODE_FAULTS, LiveFile
 from harness.cluster.targets import Target
 from harness.errors import HarnessError, RefusedError
 from harness.faults.intents import unhealed
-from harness.live.load import bytes_per_second, record_bytes_of
+from harness.live.load import bytes_per_second
 from harness.plan import Plan, Step
 from harness.scenario import Scenario
 from harness.wire.admin import PartitionInfo
@@ -195,19 +195,6 @@ def _state(cluster: LiveCluster) -> Iterator[str]:
         yield f"the cluster is degraded: {ailment}"
     for place in passed_by:
         yield f"clients would be sent past the proxies: {place}"
-
-
-def too_much(cluster: LiveCluster, scenario: Scenario) -> str:
-    """Whether what was written since takes more than it may on the disks; empty if not."""
-    sizes = record_bytes_of(scenario)
-    there = {p.topic for p in cluster.admin.metadata(None).partitions} & set(sizes)
-    stored = sum(
-        end.high_watermark * sizes[topic] * cluster.replication
-        for topic in there
-        for end in cluster.end_offsets(topic).values()
-    )
-    limit = cluster.file.limits.storage
-    return f"up to {stored} B are stored: limits.storage is {limit}" if stored > limit else ""
 
 
 def _steps(plan: Plan) -> list[Step]:

@@ -15,6 +15,7 @@ from harness.cluster.state import State
 from harness.errors import HarnessError, RefusedError
 from harness.events import Listener
 from harness.faults.heal import heal
+from harness.live.evidence import LogEvidence
 from harness.live.guard import Guard
 from harness.live.preflight import Consent, check_left_over, check_typed, foreign_moves, refusals
 from harness.live.telling import told
@@ -35,12 +36,16 @@ class Session(NamedTuple):
     state: State
     consent: Consent
     keep: bool = False
+    again: str = ""
+    """The command that does the same once more; empty if there is none."""
 
 
-def open_session(path: Path, state: State | None, consent: Consent, *, keep: bool = False) -> Session:
+def open_session(
+    path: Path, state: State | None, consent: Consent, *, keep: bool = False, again: str = ""
+) -> Session:
     """Read the file, and take the state directory that belongs to its cluster."""
     file = load_live(path)
-    return Session(file, state or live_state(file), consent, keep)
+    return Session(file, state or live_state(file), consent, keep, again)
 
 
 def dry_run(session: Session, scenario: Scenario, plan: Plan) -> tuple[list[str], list[str]]:
@@ -67,12 +72,16 @@ def execute(
     check_left_over(cluster)
     with _proxies(cluster):
         moved = foreign_moves(cluster, plan)
-        for line in (line for one in moved for line in one.lines()):
-            report(line)
+        for one in moved:
+            cluster.audit.note("may move", **one._asdict())
+            for line in one.lines():
+                report(line)
         if found := refusals(cluster, scenario, plan, moved, session.consent):
             cluster.audit.note("refused", reasons=found)
-            raise RefusedError("; ".join(found), "--dry-run shows all that would be done, and what it needs")
+            reasons = found[0] if len(found) == 1 else "\n  ".join([f"{len(found)} reasons:", *found])
+            raise RefusedError(reasons, "--dry-run shows all that would be done, and what it needs")
         run = make_run(cluster, scenario, plan, root, listeners())
+        run.again = session.again or run.again
         cluster.audit.also(run.directory.path / "audit.jsonl")
         try:
             return _guarded(cluster, run, report)
@@ -91,7 +100,10 @@ def _guarded(cluster: LiveCluster, run: Run, report: Report) -> Outcome:
     ):
         run.listen(recorder)
         run.listen(listen)
+        logs = LogEvidence(cluster, run.scenario)
+        logs.begin()
         outcome = run.execute()
+        logs.collect(run.directory.path)
     if guard.stopped_because:
         report(f"refused to go on: {guard.stopped_because}")
     return outcome

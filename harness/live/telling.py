@@ -8,8 +8,9 @@ from typing import Final
 
 from harness.cluster.layout import Listener
 from harness.cluster.live.cluster import LiveCluster
-from harness.cluster.live.file import NODE_FAULTS, VERBS, LiveFile
+from harness.cluster.live.file import NODE_FAULTS, NODE_LOGS, VERBS, LiveFile
 from harness.cluster.live.nodes import CommandNode
+from harness.live.evidence import WHAT
 from harness.live.load import bytes_per_second
 from harness.live.preflight import Moved, most_at_once
 from harness.plan import Plan
@@ -31,6 +32,7 @@ def told(cluster: LiveCluster, scenario: Scenario, plan: Plan, moved: Sequence[M
         *_faults(cluster, plan),
         *(line for one in moved for line in one.lines()),
         *_limits(cluster.file),
+        *_logs(cluster.file),
         "rights that it needs (the last three show what others have: else nobody can watch it):",
         *(f"  {line}" for line in acls(cluster.file)),
     ]
@@ -52,6 +54,7 @@ def _where(cluster: LiveCluster) -> Iterator[str]:
 
 def _clients(cluster: LiveCluster, scenario: Scenario, plan: Plan) -> Iterator[str]:
     topics = {w.topic: w.partitions for w in scenario.workload if w.kind != "reader"}
+    topics |= {log: topics[source] for log, source in scenario.changelogs.items()}
     for topic, partitions in topics.items():
         part = cluster.file.topics
         yield (
@@ -96,9 +99,17 @@ def _limits(file: LiveFile) -> Iterator[str]:
     )
 
 
+def _logs(file: LiveFile) -> Iterator[str]:
+    yield f"of what is outside {file.cluster.prefix}* only metadata is read" + (
+        "" if file.evidence.logs else " (evidence.logs has none)"
+    )
+    for log in file.evidence.logs:
+        yield f"and {WHAT[log]}, after the run ({log})"
+
+
 def acls(file: LiveFile) -> list[str]:
     """The rights as commands of Kafka's own tool."""
-    who = f"kafka-acls.sh --add --allow-principal '{file.security.principal}'"
+    who = f"kafka-acls.sh --add --allow-principal '{file.security.who}'"
     name = shlex.quote(file.cluster.prefix)
 
     def operations(names: Sequence[str]) -> str:
@@ -108,4 +119,6 @@ def acls(file: LiveFile) -> list[str]:
         f"{who} {operations(rights)} --resource-pattern-type prefixed {kind} {name}"
         for kind, rights in _RIGHTS
     ]
+    logs = [log for log in file.evidence.logs if log != NODE_LOGS]
+    ours += [f"{who} {operations(('Describe', 'Read'))} --topic {log}" for log in logs]
     return ours + [f"{who} --operation Describe {kind} '*'" for kind, _ in _RIGHTS]

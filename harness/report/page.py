@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
@@ -52,7 +53,7 @@ def write(path: Path) -> Path:
         figure=figure(series_of(events, fold(histories))),
         faults=_faults(events),
         compared=_compared(judgement),
-        diagram=_diagram(run.path),
+        diagram=_logs(run.path) + _diagram(run.path),
         environment=_table([(name, flat(value)) for name, value in info.environment.items() if value]),
     )
     write_atomic(run.path / NAME, text.encode())
@@ -137,6 +138,16 @@ def _compared(judgement: Judgement) -> str:
         for limit in judgement.limits
     ]
     return _table(rows, head=("property or limit", "verdict", "compared or measured"))
+
+
+def _logs(path: Path) -> str:
+    """Of a cluster that is not ours: what its own logs show of the run, and what was not to be read."""
+    told = path / "logs.json"
+    if not told.exists():
+        return ""
+    found = json.loads(told.read_text())
+    rows = [("shown", line) for line in found["shown"]] + [("not shown", line) for line in found["not_shown"]]
+    return f"<section><h2>Logs of the brokers</h2><div class='scroll'>{_table(rows)}</div></section>"
 
 
 def _diagram(path: Path) -> str:

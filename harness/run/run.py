@@ -66,6 +66,7 @@ class Run:
         self, cluster: Cluster, scenario: Scenario, plan: Plan, root: Path, listeners: list[Listener]
     ) -> None:
         self.run = uuid.uuid4().hex[:8]
+        self.again = f"eos run {scenario.name} --seed {plan.seed}"  # as a person types it
         self._cluster = cluster
         names = Names(cluster.prefix, self.run)
         self._scenario = scoped(scenario, names)
@@ -234,10 +235,9 @@ class Run:
         if interrupted:
             code = ExitCode.REFUSED if self._stopped_because else ExitCode.INTERRUPTED
         path = self.directory.path
-        replay = f"eos run {self._scenario.name} --seed {self._plan.seed}"
         self._tell(VerdictEvent(
             verdict=str(judgement.verdict), expected=expected, exit_code=code, text=describe(judgement),
-            directory=str(path), replay=f"{replay}   (the same plan, not the same timing)",
+            directory=str(path), replay=f"{self.again}   (the same plan, not the same timing)",
         ))  # fmt: skip
         return Outcome(self._scenario.name, code, judgement, path, interrupted, expected)
 

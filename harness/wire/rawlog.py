@@ -128,6 +128,11 @@ def _fetch(connection: RawConnection, place: Place, offset: int) -> bytes:
 
 
 def _ask(connection: RawConnection, place: Place, offset: int, isolation: int) -> Any:
+    return fetched(connection.call(fetch_request(place, offset, isolation)), place, offset)
+
+
+def fetch_request(place: Place, offset: int, isolation: int) -> Any:
+    """The request for a partition's batches from an offset on."""
     from kafka.protocol.consumer import FetchRequest
 
     topic = FetchRequest.FetchTopic
@@ -135,12 +140,15 @@ def _ask(connection: RawConnection, place: Place, offset: int, isolation: int) -
         partition=place[1], current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1,
         partition_max_bytes=FETCH_BYTES,
     )  # fmt: skip
-    request = FetchRequest(
+    return FetchRequest(
         replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=isolation,
         session_id=0, session_epoch=-1, topics=[topic(topic=place[0], partitions=[wanted])],
         forgotten_topics_data=[], rack_id="", version=11,
     )  # fmt: skip
-    answer = connection.call(request)
+
+
+def fetched(answer: Any, place: Place, offset: int) -> Any:
+    """What the answer to it has of the one partition."""
     if answer.error_code:
         raise KafkaAnswerError(f"fetch of {place[0]}-{place[1]}", answer.error_code)
     partition = answer.responses[0].partitions[0]

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 import socket
 import ssl
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgspec
 
+from harness.errors import UsageError
 from harness.secret import look_up
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ _LOGIN: Final = {
 }
 _ENV: Final = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 _FILES: Final = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
-_PASSWORD, _KEY_PASSWORD = "EOS_SASL_PASSWORD", "EOS_KEY_PASSWORD"  # names, not passwords
+_PASSWORD, _KEY_PASSWORD, _KEY = "EOS_SASL_PASSWORD", "EOS_KEY_PASSWORD", "EOS_TLS_KEY"  # names, no secrets
+_PLAIN_KEY: Final = "-----BEGIN PRIVATE "  # encrypted or of an older form it begins otherwise
 
 
 class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -42,6 +45,8 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     key: str = ""
     key_password: str = ""
     check_host: bool = True
+    principal: str = ""
+    """What the brokers call this user, where that is not their name: of a certificate it is the subject."""
 
     @property
     def tls(self) -> bool:
@@ -54,9 +59,13 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return self.protocol.startswith("SASL")
 
     @property
-    def principal(self) -> str:
+    def who(self) -> str:
         """The user as rules about rights name it, as far as this can be told."""
-        return f"User:{self.username}" if self.sasl else "User:ANONYMOUS"
+        if self.principal:
+            return self.principal
+        if self.sasl:
+            return f"User:{self.username}"
+        return "User:SUBJECT-OF-THE-CERTIFICATE" if self.certificate else "User:ANONYMOUS"
 
     def client(self) -> dict[str, Any]:
         """The settings of confluent-kafka."""
@@ -99,9 +108,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             if self.certificate:
                 found["ssl.keystore.type"] = "PEM"
                 found["ssl.keystore.certificate.chain"] = _content(self.certificate)
-                found["ssl.keystore.key"] = _content(self.key)
-            if self.key_password:
-                found["ssl.key.password"] = f"${{env:{_KEY_PASSWORD}}}"
+                found["ssl.keystore.key"] = f"${{env:{_KEY}}}"
             found["ssl.endpoint.identification.algorithm"] = "https" if self.check_host else ""
         return {f"kafka.{name}": value for name, value in found.items()}
 
@@ -109,8 +116,30 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         """Put the secrets into this process's environment, where its Java clients look for them."""
         if self.sasl:
             os.environ[_PASSWORD] = _quoted(look_up(self.password))
-        if self.key_password:
-            os.environ[_KEY_PASSWORD] = look_up(self.key_password)
+        if self.key:
+            os.environ[_KEY] = self._plain_key()
+
+    @property
+    def converts_key(self) -> bool:
+        """Whether Kafka's Java client cannot read the key as it is: it knows PKCS#8, and no PBES2."""
+        return bool(self.key) and _PLAIN_KEY not in Path(self.key).read_text()
+
+    def _plain_key(self) -> str:
+        """The key as Kafka's Java client reads it; on no disk, and in no command line."""
+        if not self.converts_key:
+            return Path(self.key).read_text()
+        password = look_up(self.key_password) if self.key_password else ""
+        done = subprocess.run(
+            ["openssl", "pkey", "-in", self.key, "-passin", f"env:{_KEY_PASSWORD}"],
+            env={**os.environ, _KEY_PASSWORD: password},
+            capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise UsageError(
+                f"the key {self.key} could not be read: {done.stderr.strip()[-200:]}",
+                "look at security.key and security.key_password",
+            )
+        return done.stdout
 
     def wrap(self, plain: socket.socket, host: str) -> socket.socket:
         """Speak TLS over this connection, where the listener does."""

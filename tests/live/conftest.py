@@ -21,12 +21,12 @@ from harness.waits import wait_until
 from harness.wire import processes
 from harness.wire.ports import free_ports
 from harness.wire.toxiproxy import Toxiproxy
-from tests.live.standin import HOST, PASSWORD, PREFIX, USER, StandIn, stand_in
+from tests.live.standin import HOST, KEY_PASSWORD, PASSWORD, PREFIX, SUBJECT, USER, VERBS, StandIn, stand_in
 
 EOS = Path(sys.executable).with_name("eos")
 SCENARIO = """[scenario]
 name = "short"
-shows = "Clients of two kinds and a pipeline, for a few seconds."
+shows = "Clients, for a few seconds."
 [plan]
 steady = "2s"
 duration = "{duration}"
@@ -39,7 +39,8 @@ witnesses = {witnesses}
 kind = "idempotent"
 topic = "clicks"
 rate = 200
-[[workload]]
+"""
+ALL_KINDS = """[[workload]]
 kind = "transactional"
 topic = "orders"
 rate = 100
@@ -49,14 +50,16 @@ source = "orders"
 topic = "invoices"
 group = "billing"
 """
+_SECRETS = {"CHAOS_PASSWORD": PASSWORD, "CHAOS_KEY_PASSWORD": KEY_PASSWORD}
 
 
 class User:
     """Who runs scenarios on the stand-in: a file, a folder, and the password in the environment."""
 
-    def __init__(self, cluster: StandIn, folder: Path) -> None:
+    def __init__(self, cluster: StandIn, folder: Path, login: str = "plain") -> None:
         self.cluster = cluster
         self.folder = folder
+        self.login = login
         self.state = folder / "state"
         self.abort_file = folder / "stop"
         self.told: list[str] = []
@@ -66,13 +69,10 @@ class User:
         keys: dict[str, dict[str, str]] = {
             "cluster": {
                 "id": f'"{self.cluster.cluster_id}"',
-                "bootstrap": str(self.cluster.bootstrap("straight").split(",")).replace("'", '"'),
+                "bootstrap": json.dumps(self.cluster.bootstrap(self.door("straight")).split(",")),
                 "prefix": f'"{PREFIX}"',
             },
-            "security": {
-                "protocol": '"SASL_SSL"', "mechanism": '"PLAIN"', "username": f'"{USER}"',
-                "password": '"env:CHAOS_PASSWORD"', "ca": f'"{self.cluster.ca}"',
-            },
+            "security": self.security(),
             "faults": {"allowed": '["crash_client", "zombie"]'},
             "limits": {
                 "deadline": '"5m"', "bytes_per_second": '"1MB/s"', "storage": '"100MB"',
@@ -89,10 +89,27 @@ class User:
         path.write_text("\n".join([*lines, more]) + "\n")
         return path
 
-    def proxies(self) -> str:
+    def door(self, name: str) -> str:
+        """The straight or the proxied one of those that ask for the login that this user has."""
+        return f"mutual_{name}" if self.login == "certificate" else name
+
+    def security(self) -> dict[str, str]:
+        """How this user logs in: with a password, or with a certificate."""
+        tls = {"ca": f'"{self.cluster.ca}"'}
+        if self.login == "certificate":
+            mine = {name: f'"{self.cluster.keys}/chaos.{ending}"' for name, ending in
+                    (("certificate", "pem"), ("key", "key"))}  # fmt: skip
+            return {"protocol": '"SSL"', **tls, **mine, "key_password": '"env:CHAOS_KEY_PASSWORD"',
+                    "principal": f'"User:{SUBJECT}"'}  # fmt: skip
+        mechanism = {"plain": "PLAIN", "scram": "SCRAM-SHA-512"}[self.login]
+        return {"protocol": '"SASL_SSL"', "mechanism": f'"{mechanism}"', "username": f'"{USER}"',
+                "password": '"env:CHAOS_PASSWORD"', **tls}  # fmt: skip
+
+    def proxies(self, *, host: str = HOST) -> str:
         """A Toxiproxy that the harness has to start."""
+        listen, proxied = self.door("listen"), self.door("proxied")
         ways = [
-            f'[[proxy]]\nbroker = {i}\nlisten = "{HOST}:{p["listen"]}"\nupstream = "{HOST}:{p["proxied"]}"'
+            f'[[proxy]]\nbroker = {i}\nlisten = "{host}:{p[listen]}"\nupstream = "{HOST}:{p[proxied]}"'
             for i, p in self.cluster.ports.items()
         ]
         return "\n".join(['[links]\ntoxiproxy = "start"', *ways])
@@ -122,15 +139,26 @@ class User:
                 process.kill()
 
     def nodes(self) -> str:
-        """How its nodes are killed and started."""
-        return "\n".join(
-            ["[nodes]"]
-            + [f'{verb} = "sh {self.cluster.folder}/node-{{id}}/{verb}.sh"' for verb in ("kill", "start")]
-        )
+        """How its nodes are killed, stopped, started, frozen and let go."""
+        commands = [
+            f'{verb} = "sh {self.cluster.folder}/node-{{id}}/{verb}.sh"' for verb in ("start", *VERBS)
+        ]
+        return "\n".join(["[nodes]", *commands])
 
-    def scenario(self, *faults: str, duration: str = "4s", witnesses: str = '["reader"]') -> Path:
+    def logs(self) -> str:
+        """Consent to read what the brokers' own logs tell, and how those of the nodes are read."""
+        return "\n".join([
+            "[evidence]", 'logs = ["__transaction_state", "__consumer_offsets", "nodes"]',
+            "[nodes]", f'log = "tail -n 50 {self.cluster.folder}/node-{{id}}/log"',
+        ])  # fmt: skip
+
+    def scenario(
+        self, *faults: str, duration: str = "4s", witnesses: str = '["reader"]', all_kinds: bool = False
+    ) -> Path:
+        """An idempotent producer; with `all_kinds` a transactional one and a pipeline too."""
         path = self.folder / "short.toml"
-        path.write_text(SCENARIO.format(duration=duration, witnesses=witnesses) + "\n".join(faults))
+        first = SCENARIO.format(duration=duration, witnesses=witnesses)
+        path.write_text("\n".join([first + (ALL_KINDS if all_kinds else ""), *faults]))
         return path
 
     def command(self, *arguments: str | Path) -> list[str]:
@@ -151,7 +179,7 @@ class User:
         return done
 
     def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:  # read only
-        return dict(os.environ) | {"CHAOS_PASSWORD": PASSWORD} | dict(more)
+        return dict(os.environ) | _SECRETS | dict(more)
 
     def begin(self, command: list[str]) -> subprocess.Popen[str]:
         """Start a run in the background; its output goes to a file."""
@@ -190,15 +218,18 @@ class User:
 def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
     """Somebody else's cluster; the user has the rights that a dry run asks for, and no others."""
     with stand_in(tmp_path_factory.mktemp("standin")) as cluster:
-        cluster.grant(acls(load_live(User(cluster, tmp_path_factory.mktemp("rights")).file())))
+        for login in ("plain", "certificate"):  # with SCRAM it is the same user as with PLAIN
+            someone = User(cluster, tmp_path_factory.mktemp("rights"), login)
+            logs = someone.logs() if login == "certificate" else ""  # this one alone may read them
+            cluster.grant(acls(load_live(someone.file(more=logs))))
         yield cluster
 
 
 @pytest.fixture
-def user(standin: StandIn, tmp_path: Path) -> Iterator[User]:
-    """A user; what is not theirs is compared before and after, and no secret is found anywhere."""
+def user(standin: StandIn, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[User]:
+    """A user who logs in as the case asks for; what is not theirs is compared, and no secret is found."""
     before = standin.foreign()
-    found = User(standin, tmp_path)
+    found = User(standin, tmp_path, getattr(request, "param", "plain"))
     yield found
     found.clean()
     assert standin.foreign() == before
@@ -206,8 +237,8 @@ def user(standin: StandIn, tmp_path: Path) -> Iterator[User]:
 
 
 def secrets_in(folder: Path, outputs: list[str]) -> list[str]:
-    """Where the password stands, as it is or as JSON has it."""
-    forms = {PASSWORD, PASSWORD.replace("\\", "\\\\").replace('"', '\\"')}
+    """Where a password stands, as it is or as JSON has it."""
+    forms = {KEY_PASSWORD, PASSWORD, PASSWORD.replace("\\", "\\\\").replace('"', '\\"')}
     files = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     files |= {f"output {i}": text.encode() for i, text in enumerate(outputs)}
     return [name for name, data in files.items() if any(form.encode() in data for form in forms)]

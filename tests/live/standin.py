@@ -1,11 +1,13 @@
 """Somebody else's cluster: three brokers with TLS, passwords and rights, topics and groups of other people.
 
-Two doors are secured: one that leads straight to the brokers, and one that is advertised where a Toxiproxy
-has to listen. The tests look at it through a third, open door, which no file of a live cluster names.
+Four doors are secured: two ask for a password (PLAIN or SCRAM, over TLS), two for a certificate. Of each two
+one leads straight to the brokers, and one is advertised where a Toxiproxy has to listen. The tests look at it
+through another, open door, which no file of a live cluster names.
 """
 
 from __future__ import annotations
 
+import os
 import shlex
 import subprocess
 from collections.abc import Iterator
@@ -23,6 +25,9 @@ from confluent_kafka.admin import (
     ConfigResource,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
 )
 
 from harness.provision.kafka import ensure_kafka
@@ -35,25 +40,42 @@ from harness.wire.protocol import answers
 HOST = "127.0.0.1"
 USER, PASSWORD = "chaos", 'pass"word-5eCr3t\\x'
 """With what quoting has to survive."""
-STORE_PASSWORD = "store-password"
+KEY_PASSWORD = "key-pa55word"
 PREFIX = "eos-chaos-"
 FOREIGN = {"payments": 3, "shipments": 2}
-ALIAS = "standin"
-DOORS = ("open", "straight", "proxied", "listen", "controller")
+SUBJECT = "CN=chaos,O=Stand-in"
+"""Of the client's certificate: its user, in the words of a broker."""
+DOORS = (
+    "open", "controller", "straight", "proxied", "listen",
+    "mutual_straight", "mutual_proxied", "mutual_listen",
+)  # fmt: skip
+VERBS = {
+    "kill": "kill -9 $(cat pid)", "stop": "kill $(cat pid)", "pause": "kill -STOP $(cat pid)",
+    "resume": "kill -CONT $(cat pid)",
+}  # fmt: skip
+"""What scripts of an operator do to a node, beside starting it."""
 PROPERTIES = """process.roles={roles}
 node.id={id}
 controller.quorum.voters=1@127.0.0.1:{voter}
-listeners=OPEN://127.0.0.1:{open},STRAIGHT://127.0.0.1:{straight},PROXIED://127.0.0.1:{proxied}{more}
-advertised.listeners=OPEN://127.0.0.1:{open},STRAIGHT://127.0.0.1:{straight},PROXIED://127.0.0.1:{listen}
-listener.security.protocol.map=OPEN:PLAINTEXT,STRAIGHT:SASL_SSL,PROXIED:SASL_SSL,CONTROLLER:PLAINTEXT
+listeners=OPEN://127.0.0.1:{open},STRAIGHT://127.0.0.1:{straight},PROXIED://127.0.0.1:{proxied},\
+  MUTUAL://127.0.0.1:{mutual_straight},THROUGH://127.0.0.1:{mutual_proxied}{more}
+advertised.listeners=OPEN://127.0.0.1:{open},STRAIGHT://127.0.0.1:{straight},PROXIED://127.0.0.1:{listen},\
+  MUTUAL://127.0.0.1:{mutual_straight},THROUGH://127.0.0.1:{mutual_listen}
+listener.security.protocol.map=OPEN:PLAINTEXT,STRAIGHT:SASL_SSL,PROXIED:SASL_SSL,MUTUAL:SSL,THROUGH:SSL,\
+  CONTROLLER:PLAINTEXT
 inter.broker.listener.name=OPEN
 controller.listener.names=CONTROLLER
-sasl.enabled.mechanisms=PLAIN
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
 listener.name.straight.plain.sasl.jaas.config={jaas}
 listener.name.proxied.plain.sasl.jaas.config={jaas}
-ssl.keystore.type=PKCS12
-ssl.keystore.location={store}
-ssl.keystore.password={store_password}
+listener.name.straight.scram-sha-512.sasl.jaas.config={scram}
+listener.name.proxied.scram-sha-512.sasl.jaas.config={scram}
+listener.name.mutual.ssl.client.auth=required
+listener.name.through.ssl.client.auth=required
+ssl.keystore.type=PEM
+ssl.keystore.location={keys}/broker.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={keys}/chaos.pem
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
 default.replication.factor=3
@@ -89,7 +111,8 @@ class StandIn:
         }
         self.admin = Admin({i: (HOST, p["open"]) for i, p in self.ports.items()}, timeout=10)
         self.servers = self.bootstrap("open")
-        self.ca = folder / "ca.pem"
+        self.keys = folder / "keys"
+        self.ca = self.keys / "ca.pem"
 
     def bootstrap(self, door: str) -> str:
         return ",".join(f"{HOST}:{ports[door]}" for ports in self.ports.values())
@@ -98,7 +121,7 @@ class StandIn:
     def client(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
-    # Nodes: started and killed by scripts, as an operator would
+    # Nodes: started, killed, stopped and frozen by scripts, as an operator would
 
     def node(self, number: int) -> Path:
         return self.folder / f"node-{number}"
@@ -118,20 +141,21 @@ class StandIn:
         return len(view.brokers) == 3 and all(set(p.isr) == set(p.replicas) for p in view.partitions)
 
     def mend(self) -> None:
-        """Start what does not run, and wait until everything is whole."""
+        """Start what does not run, let go what is frozen, and wait until everything is whole."""
         for number in self.ports:
+            if not self.serves(number):
+                subprocess.run(["sh", self.node(number) / "resume.sh"], check=False, timeout=30)
             if not self.serves(number):
                 self.start(number)
         wait_until(self.whole, 120, "the stand-in to be whole")
 
     def prepare(self) -> None:
-        """Write the configuration of every node, and the scripts that start and kill it."""
+        """Write the configuration of every node, and the scripts of its operator."""
         runtime = ensure_kafka(lambda _: None)
-        self._certificate()
-        jaas_password = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
-        jaas = (
-            f'org.apache.kafka.common.security.plain.PlainLoginModule required user_{USER}="{jaas_password}";'
-        ).replace("\\", "\\\\")
+        self._certificates()
+        quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+        modules = "org.apache.kafka.common.security"
+        jaas = f'{modules}.plain.PlainLoginModule required user_{USER}="{quoted}";'.replace("\\", "\\\\")
         for number, ports in self.ports.items():
             folder = self.node(number)
             runtime.format(folder / "data", self.cluster_id, number)
@@ -139,37 +163,39 @@ class StandIn:
             (folder / "server.properties").write_text(PROPERTIES.format(
                 id=number, roles="broker,controller" if leads else "broker",
                 more=f",CONTROLLER://127.0.0.1:{ports['controller']}" if leads else "",
-                voter=self.ports[1]["controller"], jaas=jaas, store=self.folder / "store.p12",
-                store_password=STORE_PASSWORD, data=folder / "data", **ports,
+                voter=self.ports[1]["controller"], jaas=jaas, keys=self.keys, data=folder / "data",
+                scram=f"{modules}.scram.ScramLoginModule required;", **ports,
             ))  # fmt: skip
             options = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
             command = runtime.command("kafka.Kafka", str(folder / "server.properties"), options=options)
-            (folder / "start.sh").write_text(
-                f"cd {shlex.quote(str(folder))}\n"
-                f"{processes.SUPERVISED}=1 setsid {shlex.join(command)} >>log 2>&1 </dev/null &\n"
-                "echo $! >pid\n"
-            )
-            (folder / "kill.sh").write_text(f"kill -9 $(cat {shlex.quote(str(folder / 'pid'))})\n")
+            start = f"{processes.SUPERVISED}=1 setsid {shlex.join(command)} >>log 2>&1 </dev/null &"
+            for verb, script in {**VERBS, "start": f"{start}\necho $! >pid"}.items():
+                (folder / f"{verb}.sh").write_text(f"cd {shlex.quote(str(folder))}\n{script}\n")
 
-    def _certificate(self) -> None:
-        """A certificate that signs itself, for the loopback address."""
-        java = ensure_kafka(lambda _: None).java
-        keytool = java.resolve().with_name("keytool")
-        store = ["-keystore", self.folder / "store.p12", "-storepass", STORE_PASSWORD, "-alias", ALIAS]
-        subprocess.run(
-            [keytool, "-genkeypair", "-keyalg", "EC", "-dname", "CN=stand-in", "-validity", "30", *store,
-             "-storetype", "PKCS12", "-ext", f"SAN=ip:{HOST},dns:localhost", "-ext", "bc:c"],
-            check=True, capture_output=True, timeout=60,
-        )  # fmt: skip
-        subprocess.run(
-            [keytool, "-exportcert", "-rfc", *store, "-file", self.ca],
-            check=True, capture_output=True, timeout=60,
-        )  # fmt: skip
+    def _certificates(self) -> None:
+        """One that signs itself for the brokers, and one for a client, whose key has a password."""
+        self.keys.mkdir()
+        new = shlex.split("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 30")
+        for arguments in (
+            ["-subj", "/CN=stand-in", "-addext", f"subjectAltName=IP:{HOST},DNS:localhost", "-nodes",
+             "-keyout", "broker.key", "-out", "ca.pem"],
+            ["-subj", "/O=Stand-in/CN=chaos", "-passout", "env:KEY_PASSWORD", "-keyout", "chaos.key",
+             "-out", "chaos.pem"],
+        ):  # fmt: skip
+            subprocess.run(
+                [*new, *arguments], check=True, capture_output=True, timeout=60, cwd=self.keys,
+                env={**os.environ, "KEY_PASSWORD": KEY_PASSWORD},
+            )  # fmt: skip
+        both = (self.keys / "broker.key").read_text() + self.ca.read_text()
+        (self.keys / "broker.pem").write_text(both)
 
     # What is not ours
 
     def settle(self) -> None:
-        """Topics, records, a group's positions and a transactional id of other people."""
+        """A user who logs in with SCRAM; topics, records, positions and a transactional id of others."""
+        how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        login = UserScramCredentialUpsertion(USER, how, PASSWORD.encode())
+        self.client.alter_user_scram_credentials([login], request_timeout=10)[USER].result(10)
         for name, partitions in FOREIGN.items():
             ring = [1, 2, 3, 1, 2]
             self.admin.create_topic(

@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 
 from harness.cluster.state import State
 from harness.errors import ExitCode
@@ -21,29 +23,62 @@ DOWN = '[[fault]]\nfault = "down"\ntarget = "one"\nthroughout = true\n'
 LONG = "60s"
 
 
-@pytest.mark.parametrize(
-    ("changes", "fault", "reason"),
-    [
-        ({"cluster__id": '"4L6g3nShT-eMCtK--X86sw"'}, "", "--i-understand says"),
-        ({"faults__allowed": "[]"}, QUIET, "crash_client is not allowed"),
-        ({"limits__bytes_per_second": '"10kB/s"'}, "", "limits.bytes_per_second is 10000B/s"),
-        ({"limits__storage": '"10kB"'}, "", "limits.storage is 10000B"),
-        ({"limits__deadline": '"5s"'}, "", "limits.deadline is 5s"),
-        ({"topics__replication": "4"}, "", "there are 3 brokers"),
-        ({"security__password": '"env:HOME"'}, "", "refused the login"),
-        ({"security__username": '"nobody"'}, "", "refused the login"),
-    ],
-    ids=["not-typed", "fault", "rate", "storage", "deadline", "replicas", "password", "user"],
-)
-def test_a_run_is_refused_before_anything_is_done(
-    user: User, changes: dict[str, str], fault: str, reason: str
-) -> None:
-    done = user.do(user.run_command(user.scenario(fault), user.file(**changes)))
-
+def refused(user: User, file: Path, scenario: Path | None = None) -> str:
+    """What a run is told that is refused before anything is done."""
+    done = user.do(user.run_command(scenario or user.scenario(), file))
     assert done.returncode == ExitCode.REFUSED, done.stderr
-    assert reason in done.stderr
     assert not (user.folder / "runs").exists()
     assert user.cluster.ours() == []
+    return done.stderr
+
+
+def test_everything_that_speaks_against_a_run_is_told_at_once(user: User) -> None:
+    scenario = user.scenario(QUIET)
+    scenario.write_text(scenario.read_text().replace(
+        'topic = "clicks"', 'topic = "clicks"\nsettings = { "transactional.id" = "till-7" }'
+    ))  # fmt: skip
+    user.abort_file.touch()
+    told = refused(user, user.file(
+        faults__allowed="[]", limits__bytes_per_second='"10kB/s"', limits__storage='"10kB"',
+        limits__deadline='"5s"', topics__replication="4",
+    ), scenario)  # fmt: skip
+
+    for reason in (
+        f"the abort file {user.abort_file} is there",
+        "workload[0].settings.transactional.id is for the cluster's file, or leaves the prefix",
+        "crash_client is not allowed: faults.allowed has none",
+        "limits.bytes_per_second is 10000B/s",
+        "limits.storage is 10000B",
+        "limits.deadline is 5s",
+        "topics.replication is 4, and there are 3 brokers",
+    ):
+        assert reason in told
+
+
+def test_the_clusters_id_is_typed_in_full(user: User) -> None:
+    told = refused(user, user.file(cluster__id='"4L6g3nShT-eMCtK--X86sw"'))
+    assert "--i-understand says" in told
+    assert "type --i-understand 4L6g3nShT-eMCtK--X86sw" in told
+
+
+@pytest.mark.parametrize("user", ["plain", pytest.param("scram", marks=pytest.mark.soak)], indirect=True)
+def test_a_wrong_password_is_refused(user: User) -> None:
+    told = refused(user, user.file(security__password='"env:HOME"'))
+    assert "refused the login" in told
+    assert "look at [security] of the cluster's file" in told
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("user", ["plain", "scram"], indirect=True)
+def test_a_wrong_user_is_refused(user: User) -> None:
+    assert "refused the login" in refused(user, user.file(security__username='"nobody"'))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("user", ["certificate"], indirect=True)
+def test_a_door_that_wants_a_certificate_refuses_who_has_none(user: User) -> None:
+    nothing = {f"security__{name}": "" for name in ("certificate", "key", "key_password", "principal")}
+    assert "certificate" in refused(user, user.file(**nothing))
 
 
 def test_another_clusters_id_is_refused_even_where_it_is_typed(user: User) -> None:
@@ -64,17 +99,6 @@ def test_a_file_without_a_prefix_is_an_error_that_names_the_key(user: User) -> N
     assert "prefix is missing" in done.stderr
 
 
-def test_settings_that_would_leave_the_prefix_are_refused(user: User) -> None:
-    scenario = user.scenario()
-    scenario.write_text(scenario.read_text().replace(
-        'topic = "clicks"', 'topic = "clicks"\nsettings = { "transactional.id" = "till-7" }'
-    ))  # fmt: skip
-    done = user.do(user.run_command(scenario, user.file()))
-
-    assert done.returncode == ExitCode.REFUSED
-    assert "workload[0].settings.transactional.id" in done.stderr
-
-
 def test_a_proxy_that_clients_would_be_sent_past_is_refused(user: User) -> None:
     """Its upstream is a door that advertises the brokers themselves."""
     proxies = user.proxies()
@@ -82,11 +106,8 @@ def test_a_proxy_that_clients_would_be_sent_past_is_refused(user: User) -> None:
         proxies = proxies.replace(
             f'upstream = "{HOST}:{ports["proxied"]}"', f'upstream = "{HOST}:{ports["straight"]}"'
         )
-    file = user.file(more=proxies, faults__allowed='["down"]')
-    done = user.do(user.run_command(user.scenario(), file))
-
-    assert done.returncode == ExitCode.REFUSED
-    assert "clients would be sent past the proxies" in done.stderr
+    told = refused(user, user.file(more=proxies, faults__allowed='["down"]'))
+    assert "clients would be sent past the proxies" in told
     assert user.left() == []
 
 
@@ -127,6 +148,27 @@ def test_a_foreign_partition_that_loses_a_replica_stops_the_run_and_the_next_is_
     assert done.returncode == ExitCode.REFUSED
     assert "the cluster is degraded: " in done.stderr
     assert user.cluster.ours() == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    ("cap", "value"), [("storage", '"10MB"'), ("bytes_per_second", '"60kB/s"')], ids=["storage", "rate"]
+)
+def test_more_than_was_reckoned_heals_and_stops(user: User, cap: str, value: str) -> None:
+    """Somebody else writes into a topic of the run: nothing that the harness has reckoned with."""
+    file = user.file(more=user.proxies(), faults__allowed='["down"]', **{f"limits__{cap}": value})
+    process = user.begin(user.run_command(user.scenario(DOWN, duration=LONG), file))
+    user.wait_said(" bit after ")
+    (topic,) = user.cluster.ours()
+    producer = Producer({"bootstrap.servers": user.cluster.servers, "linger.ms": 50})
+    for _ in range(50_000):
+        producer.produce(topic, b"x", partition=0)
+    producer.flush(60)
+
+    assert end(process) == ExitCode.REFUSED, user.said()
+    ended(user, f"limits.{cap} is ")
+    counted = [line["stored"] for line in user.audit() if line["action"] == "counted"]
+    assert min(counted) > 10_000_000
 
 
 def test_the_deadline_heals_and_stops(user: User) -> None:

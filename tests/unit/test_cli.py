@@ -178,3 +178,17 @@ def test_a_reader_that_goes_away_is_no_bug(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith("Usage: eos")
+
+
+def test_a_run_says_how_it_is_done_again(tmp_path: Path) -> None:
+    from harness.cli_common import again
+    from harness.cli_live import Live
+
+    file = tmp_path / "two words.toml"
+    live = Live(file, "4L6g3nShT-eMCtK--X86sw", moves_foreign=True, dry_run=False)
+    said = again("jitter", 7, {"plan.steady": "1s"}, 90.0, live.words())
+    assert said == (
+        f"eos run jitter --seed 7 --set plan.steady=1s --duration 90s --cluster '{file}' "
+        "--i-understand 4L6g3nShT-eMCtK--X86sw --move-foreign"
+    )
+    assert Live(file, "", moves_foreign=False, dry_run=False).words() == ["--cluster", str(file)]

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +16,7 @@ from harness.errors import UsageError
 from harness.faults.catalogue import CLIENT_FAULTS as ALL_CLIENT_FAULTS
 from harness.faults.catalogue import FAULTS
 from harness.live.telling import acls
+from harness.secret import REDACTED, redact
 from harness.wire.security import Security
 
 WHOLE = """[cluster]
@@ -53,6 +58,10 @@ upstream = "broker-1.example:9094"
 hosts = { 1 = "broker-1.example" }
 kill = "ssh {host} sudo systemctl kill -s KILL kafka"
 start = "ssh {host} sudo systemctl start kafka"
+log = "ssh {host} tail -n 2000 kafka.log"
+
+[evidence]
+logs = ["__transaction_state", "nodes"]
 """
 
 
@@ -111,6 +120,8 @@ MISTAKES = {
     "quotes": ("start kafka", "start 'kafka", "No closing quotation", "close quotes"),
     "no-undo": ('start = "ssh {host} sudo systemctl start kafka"', "", "there is no start", "add start"),
     "host-key": ("{ 1 =", "{ one =", "nodes.hosts: 'one' is no broker's id", "hosts = { 1"),
+    "log": ('["__transaction_state"', '["__transactions"', "'__transactions' is no log", "did you mean __t"),
+    "no-log": ('log = "ssh {host} tail -n 2000 kafka.log"\n', "", "the log of a node", "or with log"),
     "unreachable": ('"kill", "cr', '"pause", "cr', "nothing says how to pause a node", "resume"),
 }  # fmt: skip
 
@@ -141,11 +152,24 @@ def test_what_may_be_allowed_are_faults_that_there_are() -> None:
     assert set(CLIENT_FAULTS) <= set(ALL_CLIENT_FAULTS)
 
 
+def test_of_a_certificate_the_user_is_as_the_brokers_say(tmp_path: Path) -> None:
+    with_key = WHOLE.replace('"SASL_SSL"', '"SSL"').replace('mechanism = "SCRAM-SHA-512"\n', "")
+    for line in ('username = "chaos"\n', 'password = "env:CHAOS_PASSWORD"\n'):
+        with_key = with_key.replace(line, "")
+    (tmp_path / "me.key").write_text("-----BEGIN PRIVATE ")
+    with_key = with_key.replace('ca = "ca.pem"', 'ca = "ca.pem"\ncertificate = "ca.pem"\nkey = "me.key"')
+    assert loaded(tmp_path, with_key).security.who == "User:SUBJECT-OF-THE-CERTIFICATE"
+    named = with_key.replace('key = "me.key"', 'key = "me.key"\nprincipal = "User:CN=chaos"')
+    assert "--allow-principal 'User:CN=chaos'" in acls(loaded(tmp_path, named))[0]
+
+
 def test_the_rights_are_those_of_the_prefix_and_to_look(tmp_path: Path) -> None:
     rights = acls(loaded(tmp_path, WHOLE))
     assert all("--allow-principal 'User:chaos'" in line for line in rights)
     for line in rights:
-        if "'*'" in line:
+        if line.endswith("--topic __transaction_state"):
+            assert "--operation Describe --operation Read --topic" in line
+        elif "'*'" in line:
             assert line.count("--operation") == 1
             assert "--operation Describe" in line
         else:
@@ -158,6 +182,31 @@ def test_plaintext_needs_nothing() -> None:
     assert Security().spark() == {}
 
 
+def test_java_is_given_a_key_that_it_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's Java client knows PKCS#8 alone, and no PBES2: what an operator has is often another."""
+    key, secret = tmp_path / "me.key", "key-pa55word"
+    make = (
+        f"openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -aes-256-cbc -out {key} -pass env:KP"
+    )
+    subprocess.run(shlex.split(make), check=True, capture_output=True, env={**os.environ, "KP": secret})
+    monkeypatch.setenv("KP", secret)
+    monkeypatch.delenv("EOS_TLS_KEY", raising=False)
+    security = Security(protocol="SSL", certificate=str(key), key=str(key), key_password="env:KP")
+    assert "ENCRYPTED" in key.read_text()
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    security.for_java()
+    plain = os.environ["EOS_TLS_KEY"]
+    assert plain.startswith("-----BEGIN PRIVATE ")
+    assert redact(plain).strip() == REDACTED
+    key.write_text(plain)
+    assert not security.converts_key
+    monkeypatch.setenv("KP", "another")
+    key.write_text("-----BEGIN ENCRYPTED ")
+    with pytest.raises(UsageError, match="could not be read"):
+        security.for_java()
+
+
 def test_tls_with_a_certificate_of_the_clients_own() -> None:
     security = Security(protocol="SSL", ca="/ca.pem", certificate="/me.pem", key="/keys/me.key")
     assert security.client() == {
@@ -166,4 +215,5 @@ def test_tls_with_a_certificate_of_the_clients_own() -> None:
     }  # fmt: skip
     spark = security.spark()
     assert spark["kafka.ssl.truststore.location"] == "/ca.pem"
-    assert spark["kafka.ssl.keystore.key"] == "${dir:/keys:me.key}"
+    assert spark["kafka.ssl.keystore.certificate.chain"] == "${dir:/:me.pem}"
+    assert spark["kafka.ssl.keystore.key"] == "${env:EOS_TLS_KEY}"

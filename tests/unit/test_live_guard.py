@@ -17,9 +17,10 @@ from harness.live.load import bytes_per_second
 from harness.live.preflight import most_at_once
 from harness.plan import Plan, draw
 from harness.scenario import Scenario, find, load
-from harness.units import Duration, Size
+from harness.units import Duration, Rate, Size
 from harness.waits import wait_until
 from harness.wire.admin import PartitionInfo
+from harness.wire.rawlog import fetch_request
 from harness.wire.security import PLAINTEXT
 
 WHOLE = PartitionInfo("payments", 0, 1, 0, (1, 2), (1, 2))
@@ -65,7 +66,29 @@ def test_what_its_clients_would_write(tmp_path: Path) -> None:
     # An identity, a pipeline's origin, the payload, and a batch of its own: 48 + 32 + 64 + 80 bytes.
     assert bytes_per_second(plan(tmp_path)[0]) == 100 * 224
     demo = load(find("demo"))
-    assert bytes_per_second(demo) == (2000 + 500 + 500) * 224
+    # Its transactions have 55 records on average, and a marker in each of three partitions.
+    assert bytes_per_second(demo) == pytest.approx((2000 + 2 * (500 + 500 / 55 * 3)) * 224)
+
+
+def test_a_pipeline_writes_what_it_reads_and_its_changelog_too(tmp_path: Path) -> None:
+    path = tmp_path / "totals.toml"
+    path.write_text("""[scenario]
+name = "totals"
+shows = "x"
+[[workload]]
+kind = "pipeline"
+source = "orders"
+topic = "invoices"
+group = "billing"
+changelog = "totals"
+transaction = [10, 10]
+[[workload]]
+kind = "idempotent"
+topic = "orders"
+rate = 10
+""")
+    # Ten records a second come to five in each half second that a transaction waits, with three markers.
+    assert bytes_per_second(load(path)) == (10 + 2 * (10 + 10 / 5 * 3)) * 224
 
 
 class Watched:
@@ -77,7 +100,7 @@ class Watched:
         self.audit = Audit(folder / "audit.jsonl")
         self.limits = SimpleNamespace(
             abort_file=str(folder / "stop"), deadline=Duration(60), foreign_under_replicated=0,
-            storage=Size(1_000_000),
+            storage=Size(1_000_000), bytes_per_second=Rate(10**9),
         )  # fmt: skip
         self.file = SimpleNamespace(limits=self.limits)
         self.partitions = [WHOLE]
@@ -105,8 +128,12 @@ class Watched:
         (lambda w: w.partitions.append(LACKING), "payments-1 has leader 1, ISR [1] of [1, 2]"),
         (lambda w: setattr(w, "error", ConnectionError("no broker")), "nobody could look at the cluster"),
         (lambda w: setattr(w, "stored", 2000), "up to 1344000 B are stored: limits.storage is 1000000B"),
+        (
+            lambda w: (setattr(w.limits, "bytes_per_second", Rate(1000)), setattr(w, "stored", 1000)),
+            "were written: limits.bytes_per_second is 1000B/s",
+        ),
     ],
-    ids=["abort", "deadline", "replica", "blind", "storage"],
+    ids=["abort", "deadline", "replica", "blind", "storage", "rate"],
 )
 def test_the_guard_stops_for_each_reason_and_notes_it_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, why: str
@@ -122,7 +149,9 @@ def test_the_guard_stops_for_each_reason_and_notes_it_first(
         wait_until(lambda: told, 10, "the guard to stop")
     assert why in told[0]
     assert guard.stopped_because == told[0]
-    assert '"action": "stop"' in (tmp_path / "audit.jsonl").read_text()
+    noted = (tmp_path / "audit.jsonl").read_text()
+    assert '"action": "stop"' in noted
+    assert f'"action": "counted", "looks": {guard.looks}, "stored": {watched.stored * 3 * 224}' in noted
 
 
 class Silent(PrefixedAdmin):
@@ -158,6 +187,22 @@ def test_only_what_carries_the_prefix_is_changed(tmp_path: Path) -> None:
     topic = ListOffsetsRequest.ListOffsetsTopic(name="payments", partitions=[])
     with pytest.raises(RefusedError, match="ListOffsetsRequest on payments"):
         admin.call(1, ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic], version=5))
+
+
+def test_a_log_of_everybody_is_read_with_consent_and_never_changed(tmp_path: Path) -> None:
+    from kafka.protocol.admin import DeleteTopicsRequest
+
+    audit = Audit(tmp_path / "audit.jsonl")
+    log, other = ("__transaction_state", 3), ("__consumer_offsets", 3)
+    where = {1: ("127.0.0.1", 1)}
+    admin = Silent(where, 1, PLAINTEXT, "eos-chaos-", audit, readable=frozenset({log[0]}))
+    assert admin.call(1, fetch_request(log, 0, 0)) == "FetchRequest"
+    assert admin.call(1, fetch_request(("eos-chaos-orders.1", 0), 0, 0)) == "FetchRequest"
+    for refused in (fetch_request(other, 0, 0), DeleteTopicsRequest(topic_names=[log[0]], version=5)):
+        with pytest.raises(RefusedError, match="only what begins with 'eos-chaos-' is ours"):
+            admin.call(1, refused)
+    with pytest.raises(RefusedError, match="FetchRequest on __transaction_state"):
+        Silent(where, 1, PLAINTEXT, "eos-chaos-", audit).call(1, fetch_request(log, 0, 0))
 
 
 def test_what_is_ours_is_noted_before_it_is_changed(tmp_path: Path) -> None:

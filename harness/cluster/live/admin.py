@@ -18,24 +18,28 @@ _METADATA: Final = frozenset(
         "ListGroupsRequest", "ListTransactionsRequest",
     }
 )  # fmt: skip
-# What may be asked for names of ours alone, and which names a request has.
+# What may be asked for names of ours alone, and which names a request has; the first two read.
 _OURS: Final[dict[str, Callable[[Any], list[str]]]] = {
     "ListOffsetsRequest": lambda request: [topic.name for topic in request.topics],
+    "FetchRequest": lambda request: [topic.topic for topic in request.topics],
     "CreateTopicsRequest": lambda request: [topic.name for topic in request.topics],
     "DeleteTopicsRequest": lambda request: list(request.topic_names),
     "DeleteGroupsRequest": lambda request: list(request.groups_names),
 }
-_READS: Final = "ListOffsetsRequest"
+_READS: Final = ("ListOffsetsRequest", "FetchRequest")
 
 
 class PrefixedAdmin(Admin):
     """Passes requests for metadata, and changes of what carries the prefix; refuses everything else."""
 
     def __init__(
-        self, addresses: Mapping[int, Address], timeout: float, security: Security, prefix: str, audit: Audit
-    ) -> None:
+        self, addresses: Mapping[int, Address], timeout: float, security: Security, prefix: str, audit: Audit,
+        *, readable: frozenset[str] = frozenset(),
+    ) -> None:  # fmt: skip
         super().__init__(addresses, timeout, security)
         self._prefix = prefix
+        # Topics of everybody that may be read as well, because the cluster's file says so.
+        self._readable = readable
         self._audit = audit
         self._kept = threading.local()  # a connection is for one thread
 
@@ -45,14 +49,15 @@ class PrefixedAdmin(Admin):
         if kind in _METADATA:
             return self._ask(broker, request)
         names = _OURS[kind](request) if kind in _OURS else None
-        if names is None or not all(name.startswith(self._prefix) for name in names):
+        also = self._readable if kind in _READS else frozenset()
+        if names is None or not all(name.startswith(self._prefix) or name in also for name in names):
             self._audit.note("refused", request=kind, names=names)
             what = ", ".join(names) if names else "a live cluster"
             raise RefusedError(
                 f"{kind} on {what} is refused: only what begins with {self._prefix!r} is ours",
                 "this is an interlock: a scenario, or a bug of ours, asked for something outside",
             )
-        if kind == _READS:
+        if kind in _READS:
             return self._ask(broker, request)
         self._audit.note(kind.removesuffix("Request"), names=names, broker=broker)
         return super().call(broker, request)

@@ -16,7 +16,7 @@ from harness.cluster.health import ailing, told
 from harness.cluster.layout import Listener
 from harness.cluster.live.admin import PrefixedAdmin
 from harness.cluster.live.audit import Audit
-from harness.cluster.live.file import START, LiveFile, address
+from harness.cluster.live.file import NODE_LOGS, START, LiveFile, address
 from harness.cluster.live.load import reaches
 from harness.cluster.live.nodes import AuditedNode, CommandNode, labelled_node
 from harness.cluster.live.proxies import AuditedToxiproxy, proxy_name, toxiproxy_address, toxiproxy_node
@@ -52,7 +52,10 @@ class LiveCluster(Cluster):
             port_base=0,
         )  # fmt: skip
         self.backend: Backend = _LiveBackend(self)
-        self.admin = PrefixedAdmin(self.addresses, REQUEST_S, self.security, self.prefix, self.audit)
+        readable = frozenset(file.evidence.logs) - {NODE_LOGS}
+        self.admin = PrefixedAdmin(
+            self.addresses, REQUEST_S, self.security, self.prefix, self.audit, readable=readable
+        )
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
@@ -130,7 +133,10 @@ class LiveCluster(Cluster):
         found = []
         for proxy in self.file.proxy:
             through = Admin({-1: address(proxy.listen)}, REQUEST_S, self.security)
-            seen = through.metadata((), broker=-1).addresses
+            try:
+                seen = through.metadata((), broker=-1).addresses
+            except (OSError, EOFError) as error:
+                raise ConnectionError(f"through {proxy.listen}: {error}") from error
             if (where := seen.get(proxy.broker)) != address(proxy.listen):
                 at = ":".join(map(str, where)) if where else "nowhere"
                 found.append(f"at {proxy.listen} broker {proxy.broker} is advertised at {at}")
@@ -169,7 +175,7 @@ class LiveCluster(Cluster):
             node = labelled_node(self.name_of(broker), broker, part.docker_label, host)
         else:
             node = CommandNode(self.name_of(broker), broker, part, where, self.answers)
-        return AuditedNode(node, self.audit)
+        return AuditedNode(node, self.audit, logs=NODE_LOGS in self.file.evidence.logs)
 
     # Topics
 

@@ -11,6 +11,8 @@ LINK_FAULTS = ("jitter", "stall", "throttle", "sever", "down")
 NODE_FAULTS = ("kill", "stop", "pause")
 CLIENT_FAULTS = ("crash_client", "zombie")
 START = "start"
+TRANSACTION_LOG, OFFSETS_LOG, NODE_LOGS = "__transaction_state", "__consumer_offsets", "nodes"
+LOGS = (TRANSACTION_LOG, OFFSETS_LOG, NODE_LOGS)
 VERBS = ("kill", "stop", "start", "pause", "resume")
 
 
@@ -75,6 +77,13 @@ class NodesPart(Part, frozen=True, kw_only=True):
     start: str = ""
     pause: str = ""
     resume: str = ""
+    log: str = ""
+
+
+class EvidencePart(Part, frozen=True, kw_only=True):
+    """Which logs that are not ours may be read for what they tell of a run; left out: none."""
+
+    logs: list[str] = []
 
 
 class LiveFile(Part, frozen=True, kw_only=True):
@@ -88,6 +97,7 @@ class LiveFile(Part, frozen=True, kw_only=True):
     links: LinksPart | None = None
     proxy: list[ProxyPart] = []
     nodes: NodesPart | None = None
+    evidence: EvidencePart = EvidencePart()
 
     @property
     def proxies(self) -> dict[int, ProxyPart]:
@@ -98,6 +108,7 @@ class LiveFile(Part, frozen=True, kw_only=True):
 TABLES: dict[str, type[msgspec.Struct]] = {
     "cluster": ClusterPart, "security": Security, "topics": TopicsPart, "faults": FaultsPart,
     "limits": LimitsPart, "links": LinksPart, "proxy": ProxyPart, "nodes": NodesPart,
+    "evidence": EvidencePart,
 }  # fmt: skip
 
 

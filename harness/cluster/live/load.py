@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import string
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,9 @@ import msgspec
 from harness.cluster.live.file import (
     CLIENT_FAULTS,
     LINK_FAULTS,
+    LOGS,
     NODE_FAULTS,
+    NODE_LOGS,
     START,
     TABLES,
     VERBS,
@@ -25,6 +28,7 @@ from harness.errors import UsageError
 from harness.secret import ALLOWED as SECRETS
 from harness.secret import is_reference
 from harness.strict import StrictFile, nearest, parse
+from harness.wire.security import Security
 
 _ALLOWED = [*LINK_FAULTS, *NODE_FAULTS, *CLIENT_FAULTS]
 _SHORTEST_PREFIX = 4
@@ -55,6 +59,7 @@ class _Loader:
         if found.nodes is not None:
             self._nodes(found.nodes)
         self._faults(found)
+        self._evidence(found)
         abort_file = str(self._folder / found.limits.abort_file)
         limits = msgspec.structs.replace(found.limits, abort_file=abort_file)
         return msgspec.structs.replace(found, security=self._security(found), limits=limits)
@@ -109,7 +114,7 @@ class _Loader:
                     key, f"{getattr(getattr(found, table), name)!s} is not allowed", f"allowed: {allowed}"
                 )
 
-    def _security(self, found: LiveFile) -> Any:
+    def _security(self, found: LiveFile) -> Security:
         security = found.security
         for name in ("username", "password"):
             if security.sasl != bool(getattr(security, name)):
@@ -130,7 +135,13 @@ class _Loader:
             raise self._fail(
                 "security.certificate", "a certificate without a key, or a key without", "name both"
             )
-        return msgspec.structs.replace(security, **paths)
+        placed: Security = msgspec.structs.replace(security, **paths)
+        if placed.converts_key and shutil.which("openssl") is None:
+            raise self._fail(
+                "security.key", "Spark cannot read it as it is, and there is no openssl to convert it",
+                "install openssl, or write the key as PKCS#8 without a password",
+            )  # fmt: skip
+        return placed
 
     def _links(self, found: LiveFile) -> None:
         if (found.links is None) != (not found.proxy):
@@ -160,9 +171,11 @@ class _Loader:
             raise self._fail("proxy", "two for one broker", "one [[proxy]] a broker")
 
     def _nodes(self, nodes: NodesPart) -> None:
-        commands = [verb for verb in VERBS if getattr(nodes, verb)]
+        commands = [verb for verb in (*VERBS, "log") if getattr(nodes, verb)]
         if bool(nodes.docker_label) == bool(commands):
-            raise self._fail("nodes", "either docker_label or commands", f"commands are {', '.join(VERBS)}")
+            raise self._fail(
+                "nodes", "either docker_label or commands", f"commands are {', '.join(VERBS)}, log"
+            )
         for name in ["docker_label", *commands]:
             text = getattr(nodes, name)
             try:
@@ -195,6 +208,15 @@ class _Loader:
             if fault in NODE_FAULTS and not reaches(found.nodes, fault):
                 hint = f"add [nodes] with docker_label, or with {fault} and {_UNDONE_BY[fault]}"
                 raise self._fail("faults.allowed", f"nothing says how to {fault} a node", hint)
+
+    def _evidence(self, found: LiveFile) -> None:
+        for log in found.evidence.logs:
+            if log not in LOGS:
+                hint = nearest(log, list(LOGS), "allowed are")
+                raise self._fail("evidence.logs", f"{log!r} is no log that can be read", hint)
+        if NODE_LOGS in found.evidence.logs and not reaches(found.nodes, "log"):
+            hint = "add [nodes] with docker_label, or with log"
+            raise self._fail("evidence.logs", "nothing says how to read the log of a node", hint)
 
     def _address(self, key: str, text: str, more: str = "") -> None:
         try:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from harness.cluster.compose import ContainerNode
 from harness.cluster.live.audit import Audit
-from harness.cluster.live.file import NodesPart
+from harness.cluster.live.file import NODE_LOGS, NodesPart
 from harness.cluster.nodes import Condition, Node, NodeStatus, Role
 from harness.errors import CapabilityError, HarnessError
 from harness.secret import redact
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 COMMAND_LIMIT_S: Final = 60.0
 _CONNECT_S: Final = 2.0
 _NO_EVIDENCE: Final = "of nodes that are not ours only metadata is read"
+NOT_READ: Final = f"not read: evidence.logs of the cluster's file has no {NODE_LOGS}\n"
 
 
 class Asks(Protocol):
@@ -86,7 +87,7 @@ class CommandNode:
         if self._part.resume and self.status().condition is Condition.PAUSED:
             self._run("resume")
 
-    def _run(self, verb: str, then: Condition | None = None) -> None:
+    def _run(self, verb: str, then: Condition | None = None) -> str:
         command = self.command(verb)
         hint = "run it by hand; [nodes] of the cluster's file says what is run"
         shown = shlex.join(command)
@@ -102,10 +103,14 @@ class CommandNode:
             raise HarnessError(f"`{shown}` ended with {done.returncode}: {said}", hint)
         if then is not None:
             wait_until(lambda: self.status().condition is then, COMMAND_LIMIT_S, f"{self.name} to be {then}")
+        return done.stdout
 
-    def log(self, lines: int = 200) -> str:  # noqa: ARG002  # no command fetches it
-        """Nothing."""
-        return ""
+    def log(self, lines: int = 200) -> str:
+        """The last lines that the command for it prints, or why it could not."""
+        try:
+            return "".join(self._run("log").splitlines(keepends=True)[-lines:])
+        except HarnessError as error:
+            return f"{error.message}\n"
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
         """Refused."""
@@ -136,11 +141,12 @@ def labelled_node(name: str, node_id: int, template: str, host: str) -> Node:
 
 
 class AuditedNode:
-    """A node whose every change stands in the audit log first."""
+    """A node whose every change stands in the audit log first, and whose log is read with consent alone."""
 
     role: Role = "broker"
 
-    def __init__(self, node: Node, audit: Audit) -> None:
+    def __init__(self, node: Node, audit: Audit, *, logs: bool = False) -> None:
+        self._logs = logs
         self.name = node.name
         self.node_id = node.node_id
         self._node = node
@@ -175,9 +181,12 @@ class AuditedNode:
         self._noted("resume")
         self._node.resume()
 
-    def log(self, lines: int = 200) -> str:  # noqa: ARG002
-        """Nothing: the log of a broker tells of others too."""
-        return ""
+    def log(self, lines: int = 200) -> str:
+        """The log of a broker tells of others too: nothing of it without consent."""
+        if not self._logs:
+            return NOT_READ
+        self._noted("log")
+        return self._node.log(lines)
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
         """Refused."""
