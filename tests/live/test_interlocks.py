@@ -173,8 +173,8 @@ def test_more_than_was_reckoned_heals_and_stops(user: User, cap: str, value: str
 
 def test_the_deadline_heals_and_stops(user: User) -> None:
     # Half a second more than its phases last: topics and clients alone take longer to begin.
-    file = user.file(more=user.proxies(), faults__allowed='["down"]', limits__deadline='"8500ms"')
-    process = user.begin(user.run_command(user.scenario(DOWN, duration="6s"), file))
+    file = user.file(more=user.proxies(), faults__allowed='["down"]', limits__deadline='"5500ms"')
+    process = user.begin(user.run_command(user.scenario(DOWN, duration="3s"), file))
 
     assert end(process) == ExitCode.REFUSED, user.said()
     ended(user, "the deadline")
