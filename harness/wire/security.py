@@ -30,7 +30,7 @@ _LOGIN: Final = {
 _ENV: Final = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 _FILES: Final = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
 _PASSWORD, _KEY_PASSWORD, _KEY = "EOS_SASL_PASSWORD", "EOS_KEY_PASSWORD", "EOS_TLS_KEY"  # names, no secrets
-_PLAIN_KEY: Final = "-----BEGIN PRIVATE "  # encrypted or of an older form it begins otherwise
+_PLAIN_KEY: Final = b"-----BEGIN PRIVATE "  # encrypted or of an older form it begins otherwise
 
 
 class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -122,7 +122,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     @property
     def converts_key(self) -> bool:
         """Whether Kafka's Java client cannot read the key as it is: it knows PKCS#8, and no PBES2."""
-        return bool(self.key) and _PLAIN_KEY not in Path(self.key).read_text()
+        return bool(self.key) and _PLAIN_KEY not in Path(self.key).read_bytes()
 
     def _plain_key(self) -> str:
         """The key as Kafka's Java client reads it; on no disk, and in no command line."""

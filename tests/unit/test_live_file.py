@@ -159,6 +159,10 @@ def test_of_a_certificate_the_user_is_as_the_brokers_say(tmp_path: Path) -> None
     (tmp_path / "me.key").write_text("-----BEGIN PRIVATE ")
     with_key = with_key.replace('ca = "ca.pem"', 'ca = "ca.pem"\ncertificate = "ca.pem"\nkey = "me.key"')
     assert loaded(tmp_path, with_key).security.who == "User:SUBJECT-OF-THE-CERTIFICATE"
+    (tmp_path / "me.key").write_text("-----BEGIN ENCRYPTED ")
+    with pytest.raises(UsageError, match="it is encrypted, and key_password is missing"):
+        loaded(tmp_path, with_key)  # OpenSSL would ask for it at the terminal, and wait
+    (tmp_path / "me.key").write_text("-----BEGIN PRIVATE ")
     named = with_key.replace('key = "me.key"', 'key = "me.key"\nprincipal = "User:CN=chaos"')
     assert "--allow-principal 'User:CN=chaos'" in acls(loaded(tmp_path, named))[0]
 

@@ -136,6 +136,11 @@ class _Loader:
                 "security.certificate", "a certificate without a key, or a key without", "name both"
             )
         placed: Security = msgspec.structs.replace(security, **paths)
+        if placed.key and b"ENCRYPTED" in Path(placed.key).read_bytes() and not placed.key_password:
+            raise self._fail(
+                "security.key", "it is encrypted, and key_password is missing",
+                f"say where its password stands: {SECRETS}",
+            )  # fmt: skip
         if placed.converts_key and shutil.which("openssl") is None:
             raise self._fail(
                 "security.key", "Spark cannot read it as it is, and there is no openssl to convert it",
