@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -42,6 +43,8 @@ class Guard(Closing):
         """Watch no more, and note what was counted."""
         self._over.set()
         self._thread.join(30)
+        with suppress(HarnessError, OSError, EOFError):  # then it is what was counted last
+            self._meter.look()
         counted = {"stored": self._meter.stored, "bytes_per_second": round(self._meter.fastest)}
         self._cluster.audit.note("counted", looks=self.looks, **counted)
 

@@ -187,12 +187,15 @@ def _state(cluster: LiveCluster) -> Iterator[str]:
     try:
         ailments = cluster.ailments()
         passed_by = cluster.passed_by() if not ailments else []
+        denied = cluster.denied() if replication <= brokers else ""
     except (HarnessError, OSError, EOFError) as error:
         said = error.message if isinstance(error, HarnessError) else str(error)
         yield f"the cluster could not be looked at: {said}"
         return
     for ailment in ailments:
         yield f"the cluster is degraded: {ailment}"
+    if denied:
+        yield f"no topic of the prefix could be made: {denied}"
     for place in passed_by:
         yield f"clients would be sent past the proxies: {place}"
 

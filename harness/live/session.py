@@ -24,8 +24,10 @@ from harness.report.recorder import Recorder
 from harness.run import Outcome, make_run
 from harness.run.run import Run
 from harness.scenario import Scenario
+from harness.wire.protocol import KafkaAnswerError
 from harness.wire.roles import delete_groups
 
+_RIGHTS = "--dry-run prints the rights that it needs"
 Report = Callable[[str], None]
 
 
@@ -85,6 +87,8 @@ def execute(
         cluster.audit.also(run.directory.path / "audit.jsonl")
         try:
             return _guarded(cluster, run, report)
+        except KafkaAnswerError as error:
+            raise RefusedError(f"the cluster refused what a run needs: {error}", _RIGHTS) from error
         finally:
             if not session.keep:
                 _clear(cluster, run.scenario, report)

@@ -8,7 +8,7 @@ from typing import Final
 
 from harness.cluster.layout import Listener
 from harness.cluster.live.cluster import LiveCluster
-from harness.cluster.live.file import NODE_FAULTS, NODE_LOGS, VERBS, LiveFile
+from harness.cluster.live.file import NODE_FAULTS, NODE_LOGS, UNDONE_BY, VERBS, LiveFile
 from harness.cluster.live.nodes import CommandNode
 from harness.live.evidence import WHAT
 from harness.live.load import bytes_per_second
@@ -83,10 +83,12 @@ def _faults(cluster: LiveCluster, plan: Plan) -> Iterator[str]:
     if part.docker_label:
         yield f"nodes are containers with the label {part.docker_label}"
         return
+    used = {step.entry.fault for step in [*plan.throughout, *plan.steps]} & set(NODE_FAULTS)
+    used |= {UNDONE_BY[fault] for fault in used}
     for broker, where in cluster.addresses.items():
         node = CommandNode(cluster.name_of(broker), broker, part, where, cluster.answers)
         for verb in VERBS:
-            if getattr(part, verb):
+            if verb in used:
                 yield f"{verb} {node.name}: {shlex.join(node.command(verb))}"
 
 
@@ -94,7 +96,7 @@ def _limits(file: LiveFile) -> Iterator[str]:
     limits = file.limits
     yield (
         f"stopped and healed at once: after {limits.deadline}, when {limits.abort_file} is there, "
-        f"over {limits.storage} stored, "
+        f"over {limits.storage} stored, over {limits.bytes_per_second} written, "
         f"over {limits.foreign_under_replicated} foreign partitions under-replicated"
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -192,9 +193,10 @@ class Admin:
         return Quorum(state.leader_id, state.leader_epoch, state.high_watermark, ends, behind)
 
     def create_topic(
-        self, name: str, placement: Sequence[Sequence[int]], settings: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a topic whose i-th partition has its replicas on `placement[i]`, leader first."""
+        self, name: str, placement: Sequence[Sequence[int]], settings: Mapping[str, str] | None = None,
+        *, only_ask: bool = False,
+    ) -> None:  # fmt: skip
+        """Create a topic with its i-th partition on `placement[i]`, leader first; or ask if it could be."""
         from kafka.protocol.admin import CreateTopicsRequest
 
         topic = CreateTopicsRequest.CreatableTopic
@@ -211,7 +213,7 @@ class Admin:
                     ],
                 )
             ],
-            timeout_ms=int(self._timeout * 1000), validate_only=False, version=5,
+            timeout_ms=int(self._timeout * 1000), validate_only=only_ask, version=5,
         )  # fmt: skip
         _check(f"creation of topic {name}", self.call_any(request).topics[0].error_code)
 
@@ -295,6 +297,4 @@ class Admin:
 
 def random_cluster_id() -> str:
     """A cluster id of the form that Kafka's own tools draw: 22 characters of URL-safe base64."""
-    import base64
-
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

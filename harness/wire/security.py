@@ -149,7 +149,13 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         context.check_hostname = self.check_host
         if self.certificate:
             password = look_up(self.key_password) if self.key_password else None
-            context.load_cert_chain(self.certificate, self.key or None, password)
+            try:
+                context.load_cert_chain(self.certificate, self.key or None, password)
+            except ssl.SSLError as error:
+                raise UsageError(
+                    f"{self.certificate} and its key cannot be used: {error}",
+                    "look at certificate, key and key_password: PEM, and the one belongs to the other",
+                ) from error
         return context.wrap_socket(plain, server_hostname=host)
 
     def log_in(self, connection: RawConnection) -> None:

@@ -68,6 +68,11 @@ def test_a_wrong_password_is_refused(user: User) -> None:
     assert "look at [security] of the cluster's file" in told
 
 
+def test_a_prefix_that_the_user_has_no_rights_to_is_refused(user: User) -> None:
+    told = refused(user, user.file(cluster__prefix='"other-prefix-"'))
+    assert "no topic of the prefix could be made: creation of topic other-prefix-asked: TopicAuthori" in told
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("user", ["plain", "scram"], indirect=True)
 def test_a_wrong_user_is_refused(user: User) -> None:
@@ -79,6 +84,22 @@ def test_a_wrong_user_is_refused(user: User) -> None:
 def test_a_door_that_wants_a_certificate_refuses_who_has_none(user: User) -> None:
     nothing = {f"security__{name}": "" for name in ("certificate", "key", "key_password", "principal")}
     assert "certificate" in refused(user, user.file(**nothing))
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("user", ["certificate"], indirect=True)
+def test_a_wrong_password_of_a_key_says_what_to_look_at(user: User) -> None:
+    done = user.do(user.run_command(user.scenario(), user.file(security__key_password='"env:HOME"')))
+    assert done.returncode == ExitCode.USAGE
+    assert "chaos.pem and its key cannot be used" in done.stderr
+
+
+@pytest.mark.soak
+def test_a_proxy_whose_host_the_certificate_does_not_name_is_refused(user: User) -> None:
+    file = user.file(more=user.proxies(host="127.0.0.2"), faults__allowed='["down"]')
+    told = refused(user, file, user.scenario(DOWN))
+    assert "through 127.0.0.2:" in told
+    assert "certificate is not valid for '127.0.0.2'" in told
 
 
 def test_another_clusters_id_is_refused_even_where_it_is_typed(user: User) -> None:

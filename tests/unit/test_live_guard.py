@@ -205,6 +205,23 @@ def test_a_log_of_everybody_is_read_with_consent_and_never_changed(tmp_path: Pat
         Silent(where, 1, PLAINTEXT, "eos-chaos-", audit).call(1, fetch_request(log, 0, 0))
 
 
+def test_asking_whether_a_topic_could_be_made_is_no_action_and_for_the_prefix_alone(tmp_path: Path) -> None:
+    from kafka.protocol.admin import CreateTopicsRequest
+
+    def asked(name: str) -> Any:
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=name, num_partitions=-1, replication_factor=-1, assignments=[], configs=[]
+        )
+        return CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=True, version=5)
+
+    audit = tmp_path / "audit.jsonl"
+    admin = Silent({1: ("127.0.0.1", 1)}, 1, PLAINTEXT, "eos-chaos-", Audit(audit))
+    assert admin.call(1, asked("eos-chaos-asked")) == "CreateTopicsRequest"
+    assert not audit.exists()
+    with pytest.raises(RefusedError, match="CreateTopicsRequest on payments is refused"):
+        admin.call(1, asked("payments"))
+
+
 def test_what_is_ours_is_noted_before_it_is_changed(tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
     admin = PrefixedAdmin({1: ("127.0.0.1", 1)}, 1, PLAINTEXT, "eos-chaos-", Audit(audit))

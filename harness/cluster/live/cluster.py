@@ -27,7 +27,7 @@ from harness.errors import CapabilityError
 from harness.waits import wait_until
 from harness.wire import processes
 from harness.wire.admin import Admin, Metadata, PartitionInfo
-from harness.wire.protocol import RawConnection, answers
+from harness.wire.protocol import KafkaAnswerError, RawConnection, answers
 
 REQUEST_S: Final = 5.0
 _MOST_TOLD: Final = 3
@@ -198,8 +198,20 @@ class LiveCluster(Cluster):
         """Note the topic, then create it as the file says."""
         with self._created.open("a") as noted:
             noted.write(f"{name}\n")
-        own = {"min.insync.replicas": str(self.file.topics.min_insync)}
-        super().create_topic(name, placement, own | dict(settings or {}))
+        super().create_topic(name, placement, self._own_settings | dict(settings or {}))
+
+    @property
+    def _own_settings(self) -> dict[str, str]:
+        return {"min.insync.replicas": str(self.file.topics.min_insync)}
+
+    def denied(self) -> str:
+        """Why this user may make no topic of the prefix, asked without making one; empty if it may."""
+        replicas = list(self.broker_ids)[: self.file.topics.replication]
+        try:
+            self.admin.create_topic(f"{self.prefix}asked", [replicas], self._own_settings, only_ask=True)
+        except KafkaAnswerError as error:
+            return str(error)
+        return ""
 
     def delete_created(self) -> list[str]:
         """Delete what runs have made here, and nothing else."""

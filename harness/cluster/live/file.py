@@ -13,6 +13,7 @@ CLIENT_FAULTS = ("crash_client", "zombie")
 START = "start"
 TRANSACTION_LOG, OFFSETS_LOG, NODE_LOGS = "__transaction_state", "__consumer_offsets", "nodes"
 LOGS = (TRANSACTION_LOG, OFFSETS_LOG, NODE_LOGS)
+UNDONE_BY = {"kill": "start", "stop": "start", "pause": "resume"}
 VERBS = ("kill", "stop", "start", "pause", "resume")
 
 

@@ -19,6 +19,7 @@ from harness.cluster.live.file import (
     NODE_LOGS,
     START,
     TABLES,
+    UNDONE_BY,
     VERBS,
     LiveFile,
     NodesPart,
@@ -32,7 +33,6 @@ from harness.wire.security import Security
 
 _ALLOWED = [*LINK_FAULTS, *NODE_FAULTS, *CLIENT_FAULTS]
 _SHORTEST_PREFIX = 4
-_UNDONE_BY = {"kill": "start", "stop": "start", "pause": "resume"}
 _FILES = ("ca", "certificate", "key")
 
 
@@ -194,7 +194,7 @@ class _Loader:
                     f"{{{', '.join(fields - {'host', 'id'})}}} is not known",
                     "use {host} or {id}",
                 )
-        for verb, undo in _UNDONE_BY.items():
+        for verb, undo in UNDONE_BY.items():
             if getattr(nodes, verb) and not getattr(nodes, undo):
                 raise self._fail(
                     f"nodes.{verb}", f"nothing undoes it: there is no {undo}", f"add {undo} = ..."
@@ -211,7 +211,7 @@ class _Loader:
             if fault in LINK_FAULTS and found.links is None:
                 raise self._fail("faults.allowed", f"{fault} needs a Toxiproxy", "add [links] and [[proxy]]")
             if fault in NODE_FAULTS and not reaches(found.nodes, fault):
-                hint = f"add [nodes] with docker_label, or with {fault} and {_UNDONE_BY[fault]}"
+                hint = f"add [nodes] with docker_label, or with {fault} and {UNDONE_BY[fault]}"
                 raise self._fail("faults.allowed", f"nothing says how to {fault} a node", hint)
 
     def _evidence(self, found: LiveFile) -> None:
