@@ -15,7 +15,7 @@ from harness.checker.run import check_run
 from harness.checker.verdict import Judgement, Limit
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import Listener
-from harness.errors import ExitCode
+from harness.errors import ExitCode, HarnessError
 from harness.observation import Window
 from harness.scenario import Scenario
 from harness.store import RunDirectory
@@ -87,7 +87,11 @@ class Verification:
         """Observe, store, check; what can be redone offline with `eos check`."""
         for witness in self._scenario.verify.witnesses:
             tell(f"reading {', '.join(self._topics)} back ({witness})")
-            _WITNESSES[witness](self, self._topics)
+            try:
+                _WITNESSES[witness](self, self._topics)
+            except HarnessError as error:
+                # The others are heard all the same; that one is missing makes the verdict unknown.
+                tell(f"{witness} leaves no account: {error}")
         self._consumed()
         self._aggregates()
         self._directory.write("limits.json", limits)
@@ -129,12 +133,15 @@ class Verification:
     def _spark(self, topics: list[str]) -> None:
         if self.live is None:
             return  # the run ended before Spark was started: that this witness is missing is told by coverage
-        seen = self.live.finish(self._freeze(topics))
+        try:
+            seen = self.live.finish(self._freeze(topics))
+        finally:
+            logs = self._directory.path / "logs"
+            logs.mkdir(exist_ok=True)
+            for file in map(self.live.folder.joinpath, ("driver.log", "progress.jsonl")):
+                if file.exists():
+                    shutil.copy(file, logs / f"spark-{file.name}")
         observation.save(seen, self._directory.observations / "spark")
-        logs = self._directory.path / "logs"
-        logs.mkdir(exist_ok=True)
-        for name in ("driver.log", "progress.jsonl"):
-            shutil.copy(self.live.folder / name, logs / f"spark-{name}")
 
     def _batches(self, led_by: Mapping[Place, tuple[str, int]], window: Window) -> list[Batch]:
         place = (window.topic, window.partition)

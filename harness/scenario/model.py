@@ -116,7 +116,9 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Who reads the topics back."""
 
-    witnesses: list[Literal["reader", "raw-log", "spark"]] = msgspec.field(default_factory=lambda: ["reader"])
+    witnesses: list[Literal["reader", "raw-log", "spark"]] = msgspec.field(
+        default_factory=lambda: ["spark", "reader"]
+    )
     frames: bool = False  # clients pass the wire tap, and its log is kept
 
 

@@ -24,6 +24,9 @@ from spark_jobs.segments import Segments
 SILENCE_LIMIT_S: Final = 300.0
 """A driver that says nothing for longer than its client's longest wait (3 x 61 s) is not coming back."""
 
+MOST_IN_VAIN: Final = 3
+"""A driver that ends by itself so often in a row without a batch would do so for ever."""
+
 FINISH_LIMIT_S: Final = 600.0
 STOP_LIMIT_S: Final = 20.0
 
@@ -57,6 +60,9 @@ class LiveVerification:
         self.folder = Path(job.folder)
         self.segments = Segments(self.folder)
         self.starts = 0
+        self.given_up = ""
+        self._in_vain = 0
+        self._committed = self.segments.committed()
         self._report = report
         self._path = write_job(job)
         self._process: subprocess.Popen[bytes] | None = None
@@ -83,15 +89,27 @@ class LiveVerification:
 
     def watch(self) -> None:
         """Start the driver again if it died, or if it has said nothing for too long."""
-        if self.done():
+        if self.done() or self.given_up:
             return
         if self.pid is not None and self._silence() > SILENCE_LIMIT_S:
             self._report(f"the Spark driver has said nothing for {SILENCE_LIMIT_S:.0f} s: killed")
             self.kill()
         if self.pid is None:
-            code = self._process.returncode if self._process else None
-            self._report(f"the Spark driver ended ({code}): starting it again from its checkpoint")
-            self.start()
+            self._again(self._process.returncode if self._process else 0)
+
+    def _again(self, code: int) -> None:
+        """Start a driver that ended; not one that ends by itself again and again and reads nothing."""
+        committed = self.segments.committed()
+        by_itself = code > 0
+        self._in_vain = self._in_vain + 1 if by_itself and committed == self._committed else 0
+        self._committed = committed
+        if self._in_vain == MOST_IN_VAIN:
+            said = (self.folder / "driver.log").read_text(errors="replace").strip().rpartition("\n")[2]
+            self.given_up = f"the Spark driver ended {MOST_IN_VAIN} times ({code}) and read nothing: {said}"
+            self._report(self.given_up)
+            return
+        self._report(f"the Spark driver ended ({code}): starting it again from its checkpoint")
+        self.start()
 
     def _silence(self) -> float:
         spoken = [p.stat().st_mtime for p in (self.folder / "progress.jsonl", self._path) if p.exists()]
@@ -137,15 +155,16 @@ class LiveVerification:
     def finish(self, windows: Iterable[Window], limit: float = FINISH_LIMIT_S) -> Observation:
         """Tell the job where to end, see it through, and return its account."""
         self.segments.freeze(list(windows))
+        hint = f"look at {self.folder}/driver.log"
 
         def over() -> bool:
             self.watch()
+            if self.given_up:
+                raise HarnessError(self.given_up, hint)
             return self.done()
 
         try:
-            wait_until(
-                over, limit, "Spark to read to the frozen ends", hint=f"look at {self.folder}/driver.log"
-            )
+            wait_until(over, limit, "Spark to read to the frozen ends", hint=hint)
         except WaitTimeoutError:
             self.kill()
             raise

@@ -57,7 +57,7 @@ def test_the_negative_control_is_found(
 ) -> None:
     # As a user names it: a folder of where they are, which is not where the clients are.
     monkeypatch.chdir(tmp_path)
-    scenario = load(find("without-idempotence"))
+    scenario = load(find("without-idempotence"), {"verify.witnesses": '["reader"]'})
     outcome = Run(cluster, scenario, draw(scenario, 1), Path("runs"), []).execute()
 
     assert outcome.exit_code is ExitCode.ANOMALY, outcome.judgement
@@ -66,7 +66,7 @@ def test_the_negative_control_is_found(
 
 
 def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario: Callable[..., Ran]) -> None:
-    ran = run_scenario("lost-answers")
+    ran = run_scenario("lost-answers", verify__witnesses='["reader"]')
     drawn = draw_diagram(ran.directory, Wanted(most=100_000))
 
     assert ran.verdict == "valid", ran.judgement

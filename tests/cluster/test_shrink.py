@@ -25,6 +25,8 @@ def with_ballast(scenario: Scenario) -> Scenario:
         workload=[*scenario.workload, Workload(kind="transactional", rate=100)],
         fault=[*scenario.fault, ballast],
         plan=msgspec.structs.replace(scenario.plan, steady=Duration(1), duration=Duration(4)),
+        # Spark has its own tests; here it would be started for each try.
+        verify=msgspec.structs.replace(scenario.verify, witnesses=["reader"]),
     )
 
 

@@ -1,0 +1,44 @@
+"""What becomes of a live job whose driver can never start."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harness.errors import HarnessError
+from harness.spark.job import Job
+from harness.spark.live import MOST_IN_VAIN, LiveVerification
+from harness.waits import wait_until
+
+
+def test_a_driver_that_ends_by_itself_and_reads_nothing_is_given_up(tmp_path: Path) -> None:
+    said: list[str] = []
+    job = Job(kind="stream", bootstrap="127.0.0.1:1", windows=[], folder=str(tmp_path), run="abcd1234")
+    live = LiveVerification(job, said.append)
+    (tmp_path / "job.json").write_text("{}")  # a job that says nothing of what to do
+
+    live.start()
+
+    def given_up() -> str:
+        live.watch()
+        return live.given_up
+
+    assert "missing required field" in wait_until(given_up, 60, "the driver to be given up")
+    assert live.starts == MOST_IN_VAIN
+    assert said[-1] == live.given_up
+    with pytest.raises(HarnessError, match="read nothing") as refused:
+        live.finish([])
+    assert str(tmp_path / "driver.log") in refused.value.hint
+
+
+def test_a_driver_that_is_killed_is_started_again_however_often(tmp_path: Path) -> None:
+    job = Job(kind="stream", bootstrap="127.0.0.1:1", windows=[], folder=str(tmp_path), run="abcd1234")
+    live = LiveVerification(job, lambda _: None)
+    live.start()
+    for _ in range(MOST_IN_VAIN + 1):
+        live.kill()
+        live.watch()
+    assert live.pid is not None
+    assert live.given_up == ""
+    live.kill()
