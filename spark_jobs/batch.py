@@ -15,6 +15,7 @@ from harness.history import clock_id
 from harness.observation import Meta, Observation, Window
 from spark_jobs import rows as row
 from spark_jobs.account import Account
+from spark_jobs.fold import folded
 from spark_jobs.rescan import scan_late, scan_outputs, scan_records
 from spark_jobs.rows import Columns
 from spark_jobs.scan import Batches, Wanted, scan_words
@@ -121,8 +122,8 @@ def settle(
 
 
 def collect(frame: DataFrame, scan: Scan) -> pa.Table:
-    """Run a scan over a frame and bring its rows here."""
-    return frame.mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
+    """Fold a frame, run a scan over it, and bring its rows here."""
+    return folded(frame).mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
 
 
 def empty() -> pa.Table:

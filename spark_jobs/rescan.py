@@ -10,12 +10,13 @@ import pyarrow as pa
 
 from spark_jobs import rows as row
 from spark_jobs.decode import ORIGIN_SAME, field_of, is_output, number, origin_sequences, same_as_before
-from spark_jobs.reader import EXAMPLES, Decoded, Reader
+from spark_jobs.reader import EXAMPLES, UNFOLDED, Reader, portions
 from spark_jobs.rows import WORD_SEQS, Bools, Ints, Words, group_starts
-from spark_jobs.runs import Highest
+from spark_jobs.runs import Highest, Places
 from spark_jobs.scan import Batches, Wanted
 
 _WORD_SHIFT = 40
+_NAMES = ("origin_producer", "origin_lane", "part")
 
 
 class WordSet(NamedTuple):
@@ -71,20 +72,16 @@ class WordSet(NamedTuple):
         )
 
 
-def _record_lanes(decoded: Decoded) -> Ints:
-    return np.repeat(decoded.runs.key, decoded.runs.size)
-
-
 def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]:
     """Return the function for mapInArrow that names every record of some words."""
 
     def run(batches: Batches) -> Batches:
         reader = Reader(wanted.run)
         for decoded in reader.decoded(batches):
-            lane = _record_lanes(decoded)
-            found = np.flatnonzero(words.find(lane, decoded.seq // WORD_SEQS) >= 0)
+            lane, seq, offset = decoded.records()
+            found = np.flatnonzero(words.find(lane, seq // WORD_SEQS) >= 0)
             if len(found):
-                yield _named(row.RECORD, lane[found], decoded.seq[found], decoded.offset[found], reader)
+                yield _named(row.RECORD, lane[found], seq[found], offset[found], reader)
 
     return run
 
@@ -95,19 +92,22 @@ def scan_outputs(wanted: Wanted, inputs: WordSet) -> Callable[[Batches], Batches
     def run(batches: Batches) -> Batches:
         reader = Reader(wanted.run)
         for decoded in reader.decoded(batches):
-            made = np.flatnonzero(np.repeat(is_output(decoded.table, decoded.runs.row), decoded.runs.size))
+            made = np.flatnonzero(decoded.of_rows(is_output(decoded.table, decoded.heads)))
             if not len(made):
                 continue
             table = np.ascontiguousarray(decoded.table[made])
-            seq = origin_sequences(table, same_as_before(table, ORIGIN_SAME))
-            producer, lane, part = (
-                number(table, field_of(name)) for name in ("origin_producer", "origin_lane", "part")
+            places = Places(decoded.places.offset[made], decoded.places.n[made])
+            same = same_as_before(table, ORIGIN_SAME)
+            seq, offset = places.unfolded(origin_sequences(table, same), places.offset)
+            window, producer, lane, part = (
+                np.repeat(column, places.n)
+                for column in (decoded.window[made], *(number(table, field_of(n)) for n in _NAMES))
             )
             key = row.pack(np.zeros_like(seq), part, producer, lane)
             found = np.flatnonzero(inputs.find(key, seq // WORD_SEQS) >= 0)
             if len(found):
-                columns = {"window": decoded.window[made], "producer": producer, "lane": lane, "part": part}
-                columns |= {"word": seq, "lo": decoded.offset[made]}
+                columns = {"window": window, "producer": producer, "lane": lane, "part": part}
+                columns |= {"word": seq, "lo": offset}
                 columns = {name: column[found] for name, column in columns.items()}
                 yield row.to_batch({**columns, "n": 1, "kind": row.OUTPUT}, len(found))
 
@@ -142,9 +142,9 @@ class LateScan:
         decoded = self.reader.read(batch)
         if decoded is None:
             return
-        lane = _record_lanes(decoded)
+        lane, seq, offset = decoded.records()
         mine = np.flatnonzero(np.isin(lane, self.lanes))
-        lane, seq, offset = lane[mine], decoded.seq[mine], decoded.offset[mine]
+        lane, seq, offset = lane[mine], seq[mine], offset[mine]
         first = self._first_here(lane, seq) & ~self.seen.has(lane, seq)
         lane, seq, offset = lane[first], seq[first], offset[first]
         if not len(seq):
@@ -192,7 +192,7 @@ def scan_late(wanted: Wanted, lanes: Ints, earlier: WordSet) -> Callable[[Batche
 
     def run(batches: Batches) -> Batches:
         scan = LateScan(wanted, lanes, earlier)
-        for batch in batches:
+        for batch in portions(batches, UNFOLDED):
             yield from scan.feed(batch)
         yield from scan.finish()
 

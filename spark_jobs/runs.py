@@ -2,6 +2,8 @@
 
 A run is a stretch of the log in which one lane's sequences follow each other; a piece is the part of a
 run that lies in one word. A log has far fewer of them than records, so all that costs is paid per run.
+Runs count records and not rows, because a row may stand for several (fold.py); `Places` says where a
+record stands.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ class Runs(NamedTuple):
     key: Ints
     seq: Ints
     size: Ints
-    row: Ints  # index of the first record
+    at: Ints  # index of the first record
     aborted: Bools
 
 
@@ -30,9 +32,31 @@ class Pieces(NamedTuple):
     word: Ints
     first: Ints  # sequences
     last: Ints
-    row: Ints
+    at: Ints  # index of the first record
     aborted: Bools
     run: Ints
+
+
+class Places:
+    """Where the records of some rows stand: every row has its first record's offset, and how many it is."""
+
+    def __init__(self, offset: Ints, n: Ints) -> None:
+        self.offset = offset
+        self.n = n
+        self.first: Ints = np.cumsum(n) - n
+        self.count = int(n.sum())
+
+    def offset_of(self, record: Ints) -> Ints:
+        """Return where records stand, by their index."""
+        if self.count == len(self.offset):
+            return self.offset[record]
+        row = np.searchsorted(self.first, record, "right") - 1
+        return self.offset[row] + record - self.first[row]
+
+    def unfolded(self, *columns: Ints) -> list[Ints]:
+        """Return columns that count up by one from record to record, a value for each record."""
+        step = np.arange(self.count) - np.repeat(self.first, self.n)
+        return [np.repeat(column, self.n) + step for column in columns]
 
 
 def cut(runs: Runs) -> Pieces:
@@ -45,8 +69,8 @@ def cut(runs: Runs) -> Pieces:
     word = low[run] + step
     first = np.maximum(runs.seq[run], word * WORD_SEQS)
     end = np.minimum(last[run], word * WORD_SEQS + WORD_SEQS - 1)
-    row = runs.row[run] + first - runs.seq[run]
-    return Pieces(runs.key[run], word, first, end, row, runs.aborted[run], run)
+    at = runs.at[run] + first - runs.seq[run]
+    return Pieces(runs.key[run], word, first, end, at, runs.aborted[run], run)
 
 
 def masks(first: Ints, last: Ints) -> Words:

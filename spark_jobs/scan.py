@@ -15,14 +15,17 @@ import pyarrow as pa
 
 from spark_jobs import rows as row
 from spark_jobs.decode import ORIGIN_SAME, field_of, is_output, number, origin_sequences, same_as_before
-from spark_jobs.reader import Decoded, Reader
+from spark_jobs.reader import Decoded, Reader, portions
 from spark_jobs.rows import Columns
-from spark_jobs.runs import Highest, Runs, cut, masks, merge
+from spark_jobs.runs import Highest, Places, Runs, cut, masks, merge
 
 Batches = Iterator[pa.RecordBatch]
 
 _COMPACT_AT: Final = 1 << 19
 """Pieces that a task keeps before it unites those of the same word."""
+
+_AT_ONCE: Final = 1 << 22
+"""Records that are cut into pieces at once."""
 
 _EMIT: Final = 1 << 16
 """Rows of a batch that is handed back."""
@@ -51,7 +54,7 @@ class Pass:
         self._kept = 0
 
     def feed(self, batch: pa.RecordBatch) -> None:
-        """Take in one batch of `window`, `offset` and `value`."""
+        """Take in one batch of `window`, `offset`, `value` and, if it is folded, `n`."""
         decoded = self.reader.read(batch)
         if decoded is None:
             return
@@ -64,9 +67,9 @@ class Pass:
             self._kept = len(self._words[0]["word"])
 
     def _add_words(self, decoded: Decoded) -> None:
-        runs, offset = decoded.runs, decoded.offset
-        end = runs.row + runs.size - 1
-        before, _ = self._highest.before(runs.key, runs.seq + runs.size - 1, offset[end])
+        runs, places = decoded.runs, decoded.places
+        end = places.offset_of(runs.at + runs.size - 1)
+        before, _ = self._highest.before(runs.key, runs.seq + runs.size - 1, end)
         pieces = cut(runs)
         n = pieces.last - pieces.first + 1
         # All of a piece up to the highest sequence before its run stands behind that one.
@@ -79,40 +82,41 @@ class Pass:
                 "n": n,
                 "aborted": n * pieces.aborted,
                 "late": late,
-                "lo": offset[pieces.row],
-                "hi": offset[pieces.row + n - 1],
+                "lo": places.offset_of(pieces.at),
+                "hi": places.offset_of(pieces.at + n - 1),
             }
         )
         self._kept += len(n)
 
     def _add_origins(self, decoded: Decoded) -> None:
-        runs = decoded.runs
-        outputs = np.repeat(is_output(decoded.table, runs.row), runs.size)
+        outputs = decoded.of_rows(is_output(decoded.table, decoded.heads))
         if not outputs.any():
             return
         table = np.ascontiguousarray(decoded.table[outputs])
         same = same_as_before(table, ORIGIN_SAME)
         seq = origin_sequences(table, same)
-        window, offset = decoded.window[outputs], decoded.offset[outputs]
+        window = decoded.window[outputs]
+        places = Places(decoded.places.offset[outputs], decoded.places.n[outputs])
         joined = same.copy()
-        joined[1:] &= (seq[1:] == seq[:-1] + 1) & (window[1:] == window[:-1])
+        joined[1:] &= (seq[1:] == (seq + places.n)[:-1]) & (window[1:] == window[:-1])
         heads = np.flatnonzero(~joined)
         head = table[heads]
         producer, lane, part = (
             number(head, field_of(name)) for name in ("origin_producer", "origin_lane", "part")
         )
-        count = np.diff(np.append(heads, len(seq)))
-        pieces = cut(Runs(heads, seq[heads], count, heads, np.zeros(len(heads), np.bool_)))
+        size = np.add.reduceat(places.n, heads)
+        pieces = cut(Runs(heads, seq[heads], size, places.first[heads], np.zeros(len(heads), np.bool_)))
+        n = pieces.last - pieces.first + 1
         columns = {
             "producer": producer[pieces.run],
             "lane": lane[pieces.run],
             "part": part[pieces.run],
             "word": pieces.word,
             "bits": masks(pieces.first, pieces.last),
-            "n": pieces.last - pieces.first + 1,
+            "n": n,
             "window": window[heads][pieces.run],
-            "lo": offset[pieces.row],
-            "hi": offset[pieces.row + pieces.last - pieces.first],
+            "lo": places.offset_of(pieces.at),
+            "hi": places.offset_of(pieces.at + n - 1),
         }
         self._origins.append(merge([columns], ("window", *_ORIGIN_NAMES)))
         if len(self._origins) > 64:
@@ -120,17 +124,16 @@ class Pass:
 
     def _add_runs(self, decoded: Decoded) -> None:
         """Cut runs where offsets do not follow each other: there lies a marker, or something aborted."""
-        runs, offset = decoded.runs, decoded.offset
+        offset, n = decoded.places.offset, decoded.places.n
         step = np.ones(len(offset), np.bool_)
-        step[1:] = offset[1:] != offset[:-1] + 1
-        step[runs.row] = True
+        step[1:] = offset[1:] != (offset + n)[:-1]
+        step[decoded.heads] = True
         starts = np.flatnonzero(step)
-        inside = np.repeat(np.arange(len(runs.row)), runs.size)[starts]
         self._runs.append(
             {
-                "key": runs.key[inside],
-                "word": runs.seq[inside] + starts - runs.row[inside],
-                "n": np.diff(np.append(starts, len(offset))),
+                "key": decoded.runs.key[np.searchsorted(decoded.heads, starts, "right") - 1],
+                "word": decoded.seq[starts],
+                "n": np.add.reduceat(n, starts),
                 "lo": offset[starts],
             }
         )
@@ -203,7 +206,7 @@ def scan_words(wanted: Wanted) -> Callable[[Batches], Batches]:
 
     def run(batches: Batches) -> Batches:
         task = Pass(wanted)
-        for batch in batches:
+        for batch in portions(batches, _AT_ONCE):
             task.feed(batch)
         yield from task.finish()
 

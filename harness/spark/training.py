@@ -23,6 +23,8 @@ def main(archive: str) -> None:
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
 
+    from spark_jobs.fold import folded
+
     jars = ensure_jars(lambda _: None, "spark")
     options = ["-XX:+UseParallelGC", f"-XX:ArchiveClassesAtExit={archive}", "-Djava.net.preferIPv4Stack=true"]
     spark = build_session("training", settings_for(DEFAULT_MASTER, jars, options))
@@ -35,6 +37,7 @@ def main(archive: str) -> None:
 
     frame = spark.range(2000).select("id", (f.col("id") / 256).cast("long").alias("word"))
     words = frame.mapInArrow(same, frame.schema).cache()
+    folded(words.selectExpr("1 AS window", "id AS offset", "binary(string(id)) AS value")).toArrow()
     words.groupBy("word").agg(f.bit_or("id"), f.count("*")).join(words, "word", "left").toArrow()
     unreachable = {
         "kafka.bootstrap.servers": "127.0.0.1:1",

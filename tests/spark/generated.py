@@ -134,10 +134,17 @@ def reference(log: Log) -> tuple[Observation, int]:
 
 def by_words(log: Log, batch: int, *, meta: Meta | None = None) -> Observation:
     """What the bit words make of a log, without a Spark session."""
+    return by_batches(log, lambda: log.batches(batch), meta)
+
+
+def by_batches(
+    log: Log, batches: Callable[[], Iterator[pa.RecordBatch]], meta: Meta | None = None
+) -> Observation:
+    """What the bit words make of a log whose rows come like this, scan after scan."""
     wanted = Wanted(RUN, with_runs=True)
 
     def table(scan: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> pa.Table:
-        return pa.Table.from_batches(list(scan(log.batches(batch))), row.SCHEMA)
+        return pa.Table.from_batches(list(scan(batches())), row.SCHEMA)
 
     meta = meta or Meta(witness="spark", kind="spark", windows=log.windows(), complete=True)
     account = Account(meta, table(scan_words(wanted)))

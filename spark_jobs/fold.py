@@ -1,0 +1,93 @@
+"""Neighbours become one row inside the JVM, before anything is handed to Python.
+
+Handing a row to a Python worker costs as much as reading it from Kafka. In a log most records differ from
+the one before in their sequence only, so `java/FoldRuns.java` folds them: a row of `window`, `offset`,
+`value` and `n` stands for `n` records, of which it is the first. What records mean is said in one place,
+the pass in numpy; it takes rows that stand for one record as well, so the fold changes its speed and
+nothing else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zipfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakKeyDictionary
+
+from harness.provision.paths import cache_dir
+from harness.record import FIELDS, KIND_PIPELINE, ORIGIN_FIELDS, ORIGIN_WIDTH, WIDTH
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+SOURCE: Final = Path(__file__).parent / "java" / "FoldRuns.java"
+SCHEMA: Final = "window INT, offset BIGINT, value BINARY, n INT"
+MOST: Final = 1 << 16
+"""How many records one row may stand for: what is unfolded again stays small."""
+
+_known: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def folded(frame: DataFrame, fold: Any = None) -> DataFrame:
+    """Fold a frame of `window`, `offset` and `value`, whose tasks hold each window in offset order."""
+    from pyspark.sql import DataFrame as Frame
+
+    spark = frame.sparkSession
+    java: Any = frame._jdf
+    rows = java.queryExecution().toRdd().toJavaRDD().mapPartitions(fold or _fold(spark))
+    schema = java.schema().fromDDL(SCHEMA)
+    session: Any = spark._jsparkSession
+    return Frame(session.internalCreateDataFrame(rows.rdd(), schema, False), spark)
+
+
+def _fold(spark: SparkSession) -> Any:
+    """Return the fold of this session's executors; its jar is made once and kept."""
+    context = spark.sparkContext
+    if context not in _known:
+        source = SOURCE.read_text()
+        key = hashlib.sha256(f"{context.version}\n{source}".encode()).hexdigest()[:16]
+        _known[context] = compiled(spark, source, cache_dir() / "spark" / f"fold-{key}.jar")
+    return _known[context]
+
+
+def compiled(spark: SparkSession, source: str, jar: Path, name: str = SOURCE.stem) -> Any:
+    """Compile a fold unless its jar is there, give the jar to the executors, and return the fold.
+
+    Executors know jars and classes by their names: another fold must have another name for both.
+    """
+    context: Any = spark.sparkContext
+    jvm = context._jvm
+    if not jar.exists():
+        _compile(jvm, source, jar)
+    context._jsc.addJar(str(jar))
+    urls = context._gateway.new_array(jvm.java.net.URL, 1)
+    urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
+    loader = jvm.java.net.URLClassLoader(urls, jvm.Thread.currentThread().getContextClassLoader())
+    (constructor,) = loader.loadClass(f"eos.{name}").getConstructors()
+    numbers = _layout()
+    arguments = context._gateway.new_array(jvm.Object, len(numbers))
+    for i, number in enumerate(numbers):
+        arguments[i] = number
+    return constructor.newInstance(arguments)
+
+
+def _compile(jvm: Any, source: str, jar: Path) -> None:
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook(source)
+    jar.parent.mkdir(parents=True, exist_ok=True)
+    made = jar.with_suffix(f".{os.getpid()}")
+    with zipfile.ZipFile(made, "w") as archive:
+        for name, code in compiler.getBytecodes().items():
+            archive.writestr(name.replace(".", "/") + ".class", bytes(code))
+    made.replace(jar)
+
+
+def _layout() -> tuple[int, ...]:
+    """Return what the fold must know of an identity, and how much it may fold."""
+    fields = {field.name: field for field in (*FIELDS, *ORIGIN_FIELDS)}
+    seq, origin = fields["seq"], fields["origin_seq"]
+    kind = (fields["kind"].start, ord(KIND_PIPELINE))
+    spans = (origin.start, origin.start + origin.width)
+    return (WIDTH, seq.start, seq.start + seq.width, *kind, WIDTH + ORIGIN_WIDTH, *spans, MOST)

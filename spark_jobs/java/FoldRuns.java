@@ -1,0 +1,154 @@
+package eos;
+
+import java.io.Serializable;
+import java.util.Arrays;
+import java.util.Iterator;
+
+import org.apache.spark.api.java.function.FlatMapFunction;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+
+/**
+ * Folds records of a log that count on, so that one row stands for all of them: rows of window, offset and value
+ * become rows of window, offset, the identity's bytes, and how many records they stand for.
+ *
+ * A record joins the row before it where window, offset and every byte of its identity are what the record before
+ * makes expect: the same, but for the offset and the sequence, which are one higher. Whatever else comes begins a
+ * row of its own. What an identity means and whether it is a good one is not judged here: of a folded row that is
+ * as true of the first record as of the others.
+ *
+ * Compiled by Janino when a job needs it (fold.py), which knows generics by name only: so there are none.
+ */
+public final class FoldRuns implements FlatMapFunction, Serializable {
+    private static final long serialVersionUID = 1L;
+
+    private final int width;
+    private final int seq;
+    private final int seqEnd;
+    private final int kind;
+    private final int output;
+    private final int outputWidth;
+    private final int origin;
+    private final int originEnd;
+    private final int most;
+
+    /** Where an identity's parts stand; the last is how many records one row may stand for. */
+    public FoldRuns(
+        int width, int seq, int seqEnd, int kind, int output, int outputWidth, int origin, int originEnd, int most
+    ) {
+        this.width = width;
+        this.seq = seq;
+        this.seqEnd = seqEnd;
+        this.kind = kind;
+        this.output = output;
+        this.outputWidth = outputWidth;
+        this.origin = origin;
+        this.originEnd = originEnd;
+        this.most = most;
+    }
+
+    public Iterator call(Object rows) {
+        return new Folding(this, (Iterator) rows);
+    }
+
+    /** One task's rows, in offset order within each window. */
+    private static final class Folding implements Iterator {
+        private final FoldRuns layout;
+        private final Iterator rows;
+        private boolean open = false;
+        private int window;
+        private long offset;
+        private int count;
+        private byte[] first;
+        private byte[] expected; // what the next record must begin with to join; null if none can
+
+        Folding(FoldRuns layout, Iterator rows) {
+            this.layout = layout;
+            this.rows = rows;
+        }
+
+        public boolean hasNext() {
+            return open || rows.hasNext();
+        }
+
+        public Object next() {
+            while (rows.hasNext()) {
+                InternalRow row = (InternalRow) rows.next();
+                int place = row.getInt(0);
+                long at = row.getLong(1);
+                byte[] value = row.isNullAt(2) ? null : row.getBinary(2);
+                if (joins(place, at, value)) {
+                    count++;
+                    expect();
+                    continue;
+                }
+                Object done = open ? folded() : null;
+                begin(place, at, value);
+                if (done != null) {
+                    return done;
+                }
+            }
+            open = false;
+            return folded();
+        }
+
+        private Object folded() {
+            return new GenericInternalRow(
+                new Object[] {Integer.valueOf(window), Long.valueOf(offset), first, Integer.valueOf(count)}
+            );
+        }
+
+        private boolean joins(int place, long at, byte[] value) {
+            return expected != null && count < layout.most && place == window && at == offset + count
+                && value != null && value.length >= expected.length
+                && Arrays.equals(value, 0, expected.length, expected, 0, expected.length);
+        }
+
+        private void begin(int place, long at, byte[] value) {
+            // A record at an offset that was there before stands alone: whoever judges must see it by itself.
+            boolean again = open && place == window && at < offset + count;
+            open = true;
+            window = place;
+            offset = at;
+            count = 1;
+            boolean whole = value != null && value.length >= layout.width;
+            boolean made = whole && value[layout.kind] == (byte) layout.output;
+            int size = made ? layout.outputWidth : layout.width;
+            first = whole && value.length > size ? Arrays.copyOf(value, size) : value;
+            expected = null;
+            if (!again && whole && value.length >= size && digits(layout.seq, layout.seqEnd)
+                && (!made || digits(layout.origin, layout.originEnd))) {
+                expected = Arrays.copyOf(first, size);
+                expect();
+            }
+        }
+
+        private boolean digits(int start, int end) {
+            for (int i = start; i < end; i++) {
+                if (first[i] < '0' || first[i] > '9') {
+                    return false;
+                }
+            }
+            return true;
+        }
+
+        private void expect() {
+            boolean made = expected.length > layout.width;
+            if (!counted(layout.seq, layout.seqEnd) || made && !counted(layout.origin, layout.originEnd)) {
+                expected = null;
+            }
+        }
+
+        /** Adds one to a field of digits; false if there is no higher one. */
+        private boolean counted(int start, int end) {
+            for (int i = end - 1; i >= start; i--) {
+                if (expected[i] != '9') {
+                    expected[i]++;
+                    return true;
+                }
+                expected[i] = '0';
+            }
+            return false;
+        }
+    }
+}

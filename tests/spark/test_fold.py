@@ -1,0 +1,243 @@
+"""Folded and unfolded, a log tells the same; and every rule of the fold is needed for that."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from harness.record import Identity, LaneEncoder, Origin, encode
+from spark_jobs import rows as row
+from spark_jobs.fold import MOST, SOURCE, compiled, folded
+from spark_jobs.scan import Wanted, scan_words
+from tests.spark.generated import RUN, Log, Shape, Value, by_batches, draw_flaws, generate
+
+pytestmark = pytest.mark.spark
+
+LANE = LaneEncoder(RUN, 1, 0, b"and more")
+END = 10**12 - 1
+
+_TAIL = "expected[i] = '0';\n            }\n            return "
+RULES = {
+    "the window": ("place == window && at ==", "at =="),
+    "the offset": (" && at == offset + count", ""),
+    "a repeated offset": ("!again && whole", "whole"),
+    "what follows the sequence": ("Arrays.equals(value, 0, expected.length,", "Arrays.equals(value, 0, 35,"),
+    "the origin": ("Arrays.equals(value, 0, expected.length,", "Arrays.equals(value, 0, 48,"),
+    "the origin's sequence": ("made && !counted(layout.origin, layout.originEnd)", "false"),
+    "digits": ("digits(layout.seq, layout.seqEnd)", "true"),
+    "the origin's digits": ("!made || digits(layout.origin, layout.originEnd)", "true"),
+    "the carry": ("expected[i] = '0';", ""),
+    "the last sequence": (f"{_TAIL}false;", f"{_TAIL}true;"),
+}  # fmt: skip
+"""Each rule, and the text of the fold that leaves it out."""
+
+
+def output(seq: int, origin: Origin, payload: bytes = b"") -> bytes:
+    return encode(Identity(RUN, 2, 0, seq, 7, "c", origin), payload)
+
+
+def one_window(values: list[Value], offset: int = 0) -> Log:
+    return Log(1, [(0, offset + i, value) for i, value in enumerate(values)])
+
+
+def written() -> Iterator[Log]:
+    """Logs in which neighbours nearly count on."""
+    dense = LANE.batch(990, 300, 7, "c")
+    yield one_window(dense)
+    yield one_window(LANE.batch(10**8 - 150, 300, 7, "c"), 10**8 - 20)
+    yield one_window([*LANE.batch(END - 5, 6, 7), *LANE.batch(0, 5, 7)])
+    # Another window that goes on in the same way; a hole in offsets, and one in sequences.
+    yield Log(2, [(i // 150, i, value) for i, value in enumerate(dense)])
+    yield Log(1, [(0, i + (i > 100), value) for i, value in enumerate(dense)])
+    yield one_window(dense[:100] + dense[101:])
+    yield one_window([*LANE.batch(9, 1, 7), *LANE.batch(19, 1, 7), *LANE.batch(109, 1, 7)])
+    # Another outcome, another transaction, another producer, record by record or all at once.
+    for other in (
+        LANE.batch(990, 300, 7, "a"),
+        LANE.batch(990, 300, 8, "c"),
+        LaneEncoder(RUN, 3, 0).batch(990, 300),
+    ):
+        yield one_window([(dense, other)[i % 2][i] for i in range(300)])
+        yield one_window(dense[:100] + other[100:])
+        yield one_window([one for pair in zip(dense, other, strict=True) for one in pair])
+    # A record at an offset of another one, amid those that go on; the same record once more there.
+    for twin in (dense[40], dense[41], dense[20], b"junk"):
+        rows: list[tuple[int, int, Value]] = [(0, i, value) for i, value in enumerate(dense)]
+        yield Log(1, [*rows[:41], (0, 40, twin), *rows[41:]])
+        yield Log(1, [*rows[:41], (0, 40, twin), (0, 40, dense[41]), *rows[41:]])
+    # Strangers that count on: another run, bytes that are no digits, and what is too short.
+    yield one_window([value.replace(RUN.encode(), b"zzzz9999") for value in dense])
+    for place in (12, 20, 23, 30, 34, 40):
+        for byte in (b":", b"/", b"x"):
+            yield one_window([value[:place] + byte + value[place + 1 :] for value in dense[:30]])
+    yield one_window([dense[0][:34] + b"/" + dense[0][35:], *dense[:15]])
+    yield one_window([b"%012d" % i for i in range(20)])
+    yield one_window([value if i % 7 else (None, b"", value[:47])[i % 3] for i, value in enumerate(dense)])
+    yield one_window([value[: 48 + i % 9] for i, value in enumerate(dense)])
+
+
+def outputs() -> Iterator[Log]:
+    """Outputs whose origins count on, or nearly do."""
+    steps = [output(i, Origin(5, 1, 10**8 - 20 + i, 0, 9), b"xy"[: i % 3]) for i in range(60)]
+    yield one_window(steps)
+    yield one_window([value[: 80 - (i % 5 == 0)] for i, value in enumerate(steps)])
+    yield one_window([value[:60] for value in steps])
+    for place in (48, 55, 59, 66, 70, 72, 79):
+        yield one_window([value[:place] + b":" + value[place + 1 :] for value in steps[:30]])
+    yield one_window([steps[9][:70] + b"/" + steps[9][71:], *steps[10:25]])
+    for change in (
+        lambda _: Origin(5, 1, 70, 0, 9), lambda i: Origin(5, 1, 70 + i // 2, i % 2, 9),
+        lambda i: Origin(5, 1, 70 - i, 0, 9), lambda i: Origin(5, i // 20, 70 + i, 0, 9),
+        lambda i: Origin(5, 1, 70 + i, 0, 9 + i // 30), lambda i: Origin(5, 1, 70 + i + i // 30, 0, 9),
+        lambda i: Origin(5, 1, END - 9 + i if i < 10 else i, 0, 9),
+    ):  # fmt: skip
+        yield one_window([output(i, change(i)) for i in range(60)])
+    # The second stands at the offset of the first's last one, and names another input.
+    rows: list[tuple[int, int, Value]] = [(0, i, value) for i, value in enumerate(steps)]
+    yield Log(1, [*rows[:31], (0, 30, output(30, Origin(5, 1, 3, 0, 9))), *rows[31:]])
+
+
+def edited(seed: int) -> Log:
+    """Bursts of three lanes that count on, and a few accidents anywhere."""
+    rng = random.Random(seed)
+    first = rng.choice([0, 990, 10**8 - 60])
+    following = [first] * 3
+    values: list[Value] = []
+    for burst in range(rng.randint(2, 8)):
+        lane, count = rng.randrange(3), rng.choice([1, 2, 40, 120])
+        seqs = range(following[lane], following[lane] + count)
+        following[lane] += count
+        if lane == 2:
+            values += [output(seq, Origin(5, 1, first + seq, burst % 2, 9), b"x" * (seq % 3)) for seq in seqs]
+        else:
+            values += LaneEncoder(RUN, lane, 0).batch(seqs[0], count, burst // 2, rng.choice("ccca"))
+    offsets = np.cumsum([rng.choice([1] * 40 + [2, 5]) for _ in values]).tolist()
+    for _ in range(rng.choice([0, 1, 3, 8])):
+        at, other = rng.randrange(len(values)), rng.randrange(len(values))
+        kind = rng.choice(["drop", "swap", "repeat", "byte", "short", "twin"])
+        value = values[at]
+        if kind == "drop" and len(values) > 1:
+            del values[at], offsets[at]
+        elif kind == "swap":
+            values[at], values[other] = values[other], value
+        elif kind == "repeat":
+            values.insert(at, value)
+            offsets = [*offsets[:at], *(offset + 1 for offset in offsets[at - 1 :])][: len(values)]
+        elif kind == "byte" and value:
+            place = rng.randrange(min(len(value), 80))
+            values[at] = value[:place] + rng.choice([b"0", b"9", b":", b"a", b"p"]) + value[place + 1 :]
+        elif kind == "short" and value:
+            values[at] = rng.choice([None, b"", value[: rng.randrange(len(value))]])
+        elif kind == "twin":
+            values.insert(at, values[other])
+            offsets.insert(at, offsets[at])
+    return Log(1, [(0, offset, value) for offset, value in zip(offsets, values, strict=True)])
+
+
+def logs() -> list[Log]:
+    drawn = []
+    for seed in range(12):
+        rng = random.Random(seed)
+        drawn.append(generate(rng, Shape(rng.choice([1, 3]), rng.choice([1, 5]), 250, 30), draw_flaws(rng)))
+    return [*written(), *outputs(), *map(edited, range(60)), *drawn]
+
+
+class Folds:
+    """All logs in one frame, window behind window: a fold takes one job."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.logs = logs()
+        self.starts = np.cumsum([0] + [log.partitions for log in self.logs]).tolist()
+        tables = [
+            pa.Table.from_batches([batch]).set_column(
+                0, "window", pc.add(batch.column(0), pa.scalar(start, pa.int32()))
+            )
+            for log, start in zip(self.logs, self.starts, strict=False)
+            for batch in log.batches(10**6)
+        ]
+        # One task, or rows of one window would not come in order.
+        self.frame: DataFrame = spark.createDataFrame(pa.concat_tables(tables)).coalesce(1).cache()
+        self.plain = [told(log, list(log.batches(200))) for log in self.logs]
+
+    def rows(self, fold: Any = None) -> pa.Table:
+        return folded(self.frame, fold).toArrow()
+
+    def told(self, rows: pa.Table, batch: int) -> Iterator[list[object]]:
+        window = rows["window"].to_numpy()
+        for i, log in enumerate(self.logs):
+            first, last = np.searchsorted(window, self.starts[i : i + 2])
+            mine = rows.slice(first, last - first)
+            number = pc.subtract(mine["window"], pa.scalar(self.starts[i], pa.int32()))
+            mine = mine.set_column(0, "window", number).combine_chunks()
+            yield told(log, mine.to_batches(batch))
+
+
+def told(log: Log, batches: list[pa.RecordBatch]) -> list[object]:
+    """What a log tells when its rows come like this: the rows of a scan, and the whole account."""
+    rows = pa.Table.from_batches(list(scan_words(Wanted(RUN, with_runs=True))(iter(batches))), row.SCHEMA)
+    account = by_batches(log, lambda: iter(batches))
+    tables = [
+        None if one is None else one.tobytes() for one in (account.words, account.origins, account.runs)
+    ]
+    return [rows, repr(account.meta), *tables]
+
+
+@pytest.fixture(scope="module")
+def folds(spark: SparkSession) -> Folds:
+    """Every log, and what it tells unfolded."""
+    return Folds(spark)
+
+
+def differ(folds: Folds, rows: pa.Table, batch: int) -> Iterator[int]:
+    """The logs that tell something else when they are folded like this."""
+    for i, (mine, plain) in enumerate(zip(folds.told(rows, batch), folds.plain, strict=True)):
+        if mine != plain:
+            yield i
+
+
+@pytest.mark.parametrize("batch", [11, 50_000])
+def test_folded_logs_tell_what_unfolded_ones_tell(folds: Folds, batch: int) -> None:
+    rows = folds.rows()
+    assert rows.num_rows < sum(len(log.rows) for log in folds.logs) / 2
+    assert list(differ(folds, rows, batch)) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_is_needed(folds: Folds, rule: str, tmp_path: Path) -> None:
+    old, new = RULES[rule]
+    source = SOURCE.read_text()
+    assert source.count(old) == 1
+    # A name of its own, because executors load a class once.
+    name = f"Without{list(RULES).index(rule)}"
+    source = source.replace(old, new).replace(SOURCE.stem, name)
+    rows = folds.rows(compiled(folds.spark, source, tmp_path / f"{name}.jar", name))
+    try:
+        assert next(differ(folds, rows, 50_000), None) is not None
+    except ValueError as error:
+        assert "offsets went back" in str(error)  # noqa: PT017
+
+
+def test_what_counts_on_is_one_row(spark: SparkSession) -> None:
+    values = [
+        *LANE.batch(0, MOST + 3, 7, "c"),
+        *LANE.batch(MOST + 3, 2, 8, "c"),
+        None,
+        b"x",
+        LANE.batch(9, 1)[0],
+    ]
+    (batch,) = one_window(values, 5).batches(10**6)
+    found = folded(spark.createDataFrame(pa.Table.from_batches([batch])).coalesce(1)).toArrow().to_pylist()
+    wanted = [(5, MOST, values[0]), (5 + MOST, 3, values[MOST]), (8 + MOST, 2, values[MOST + 3])]
+    assert [(one["offset"], one["n"], one["value"]) for one in found] == [
+        *((offset, n, value and value[:48]) for offset, n, value in wanted),
+        (MOST + 10, 1, None), (MOST + 11, 1, b"x"), (MOST + 12, 1, LANE.batch(9, 1)[0][:48]),
+    ]  # fmt: skip
