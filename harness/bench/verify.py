@@ -4,8 +4,9 @@
 
 Writes a topic of transactions (one in ten aborted) unless `--topic` names one that a former run wrote, then
 times, turn by turn: two processes with confluent-kafka, Spark's bare count, Spark's words without and with
-everything else, and Kafka's ConsumerPerformance once. Ratios are medians over the rounds: seconds of a shared
-machine mean little.
+everything else, and Kafka's ConsumerPerformance once. Told are the median and the quartiles of the rounds'
+ratios: seconds of a shared machine mean little. With `--lanes 2` records of two lanes take turns, so that
+nothing folds.
 """
 
 from __future__ import annotations
@@ -17,16 +18,14 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
-
-import msgspec
+from typing import TYPE_CHECKING, Final
 
 from harness.bench.plainly import consumer_performance, cpu_seconds, two_processes
+from harness.bench.turns import Spread
+from harness.bench.written import RUN, Plan, Writer
 from harness.checker.model import Evidence, Expect
 from harness.checker.verdict import judge
-from harness.history import HistoryFile
-from harness.ledger import Ledger, fold
+from harness.ledger import Ledger
 from harness.observation import Window
 from harness.record import LaneEncoder
 from harness.spark.ends import freeze_ends
@@ -34,11 +33,6 @@ from harness.spark.session import DEFAULT_MASTER, start_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-PARTITIONS: Final = 4
-TXN: Final = 20_000
-SHARE: Final = TXN // PARTITIONS
-RUN: Final = "bench001"
 
 PYTHON: Final = "confluent-kafka, two processes"
 BARE: Final = "Spark, bare count"
@@ -50,60 +44,6 @@ Rates = dict[str, list[float]]
 
 TARGETS: Final = ((COUNTS, BARE, 0.9), (FINDINGS, BARE, 0.7), (COUNTS, PYTHON, 2.0), (FINDINGS, PYTHON, 2.0))
 """What is measured, against what, and the least ratio of their rates in one run."""
-
-
-def write(bootstrap: str, topic: str, records: int) -> None:
-    """Write a topic as it is planned: transactions over all partitions, every tenth of them aborted."""
-    from confluent_kafka import Producer
-    from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
-
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.create_topics([NewTopic(topic, PARTITIONS, 3)])[topic].result(30)
-    producer = Producer(
-        {
-            "bootstrap.servers": bootstrap, "transactional.id": f"bench-{uuid.uuid4().hex[:8]}",
-            "linger.ms": 20, "batch.num.messages": 10_000, "compression.type": "lz4",
-            "queue.buffering.max.messages": 500_000,
-        }
-    )  # fmt: skip
-    producer.init_transactions(60)
-    lanes = [LaneEncoder(RUN, 1, partition) for partition in range(PARTITIONS)]
-    for txn, aborted in enumerate(planned(records)):
-        producer.begin_transaction()
-        for partition, lane in enumerate(lanes):
-            for value in lane.batch(txn * SHARE, SHARE, txn, "a" if aborted else "c"):
-                producer.produce(topic, value, partition=partition)
-            producer.poll(0)
-        producer.flush(120)  # what was only queued would be dropped by an abort, and never aborted
-        (producer.abort_transaction if aborted else producer.commit_transaction)(120)
-
-
-def planned(records: int) -> list[bool]:
-    """Return which transactions are aborted: as many as commit so many records."""
-    ends: list[bool] = []
-    while ends.count(False) * TXN < records:
-        ends.append(len(ends) % 10 == 9)
-    return ends
-
-
-def ledger_of(topic: str, records: int) -> Ledger:
-    """Return the ledger of the history that a writer of this plan would have written."""
-    lines = opening(topic)
-    for txn, aborted in enumerate(planned(records)):
-        sent = [(p, txn * SHARE, txn * SHARE + SHARE - 1) for p in range(PARTITIONS)]
-        told = {"f": "abort" if aborted else "commit", "op": txn, "mono": txn + 1, "wall": txn + 1}
-        lines.append({"type": "invoke", "producer": 1, "txn": txn + 1, "sent": sent, **told})
-        lines.append({"type": "ok", **told})
-    return fold([HistoryFile(Path("p1.jsonl"), msgspec.json.Encoder().encode_lines(lines))])
-
-
-def opening(topic: str) -> list[dict[str, Any]]:
-    """Return how the writer's history begins."""
-    clocks = {"mono": 0, "wall": 0}
-    first = {"type": "open", "format": 1, "run": RUN, "client": "p1", "role": "producer", "host": "h"}
-    declared = {"type": "producer", "producer": 1, "transactional_id": "bench"}
-    lanes = [(topic, partition) for partition in range(PARTITIONS)]
-    return [{**first, "pid": 1, "clock": "clock", **clocks}, {**declared, "lanes": lanes, **clocks}]
 
 
 def ways(
@@ -192,21 +132,22 @@ def take_turns(ways: dict[str, Callable[[], int]], rounds: int) -> tuple[Rates, 
     return rates, by_processor
 
 
-def ratio_of(rates: Rates, name: str, other: str) -> float:
-    """Return the median of the rounds' ratios."""
-    return statistics.median(a / b for a, b in zip(rates[name], rates[other], strict=True))
+def ratio_of(rates: Rates, name: str, other: str) -> Spread:
+    """Return the rounds' ratios: their median and their quartiles."""
+    return Spread.over([a / b for a, b in zip(rates[name], rates[other], strict=True)])
 
 
 def tell(rates: Rates, by_processor: Rates) -> None:
     """Print medians, ratios, and the targets."""
     for name, one in rates.items():
-        ratios = (ratio_of(rates, name, BARE), ratio_of(rates, name, PYTHON))
+        ratios = (ratio_of(rates, name, BARE).median, ratio_of(rates, name, PYTHON).median)
         told = "{:5.2f} x bare count {:5.2f} x two processes".format(*ratios)
         print(f"{statistics.median(one) / 1e6:6.2f} M rows/s  {told}  {name}")
     for name, other, least in TARGETS:
-        ratio, used = ratio_of(rates, name, other), ratio_of(by_processor, name, other)
-        word = "held  " if ratio >= least else "MISSED"
-        print(f"{word} {ratio:.2f} of {least} x {other} (by processor time {used:.2f}): {name}")
+        if name in rates:
+            ratio, used = ratio_of(rates, name, other), ratio_of(by_processor, name, other)
+            word = "held  " if ratio.median >= least else "MISSED"
+            print(f"{word} {least} x {other}: {ratio}, by processor time {used}: {name}")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -217,7 +158,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--bootstrap", help="without it only the pass itself is measured")
     parser.add_argument("--records", type=int, default=3_600_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--topic", help="a topic that a former run wrote, with as many records")
+    parser.add_argument("--lanes", type=int, default=1, help="lanes that take turns in every partition")
+    parser.add_argument("--topic", help="a topic that a former run wrote, with as many records and lanes")
     parser.add_argument("--only", action="append", default=[], help="a way to measure beside the plain ones")
     parser.add_argument("--master", default=DEFAULT_MASTER)
     parser.add_argument("--heap", default="2g", help="the driver's heap")
@@ -226,15 +168,18 @@ def main(arguments: Sequence[str]) -> int:
     if given.bootstrap is None:
         return 0
     topic = given.topic or f"bench-{uuid.uuid4().hex[:8]}"
+    plan = Plan(topic, given.records, given.lanes)
     if given.topic is None:
         start = time.perf_counter()
-        write(given.bootstrap, topic, given.records)
+        writer = Writer(given.bootstrap, plan)
+        for txn in range(len(plan.aborted)):
+            writer.transaction(txn)
         print(f"wrote {topic} in {time.perf_counter() - start:.1f} s", flush=True)
     windows = freeze_ends(given.bootstrap, [topic]).windows
     start = time.perf_counter()
     spark = start_session("bench", given.master, print, {"spark.driver.memory": given.heap})
     print(f"session: {time.perf_counter() - start:.1f} s", flush=True)
-    chosen = ways(spark, given.bootstrap, windows, ledger_of(topic, given.records))
+    chosen = ways(spark, given.bootstrap, windows, plan.ledger())
     chosen = {
         name: way for name, way in chosen.items() if not given.only or name in {*given.only, BARE, PYTHON}
     }

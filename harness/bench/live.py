@@ -1,0 +1,121 @@
+"""Measure whether the live verification keeps up with clients that write at a steady rate.
+
+    python -m harness.bench.live --bootstrap HOST:PORT [--rate 200000] [--seconds 30]
+
+Transactions of 20,000 records, one in ten aborted, are written at a steady rate while the streaming job runs
+in a process of its own, as in every run. Told every second are what is written and how far the job is behind
+what can be read; at the end, the rate that was kept and how long the job took to end after the last record.
+The job has kept up if it was no further behind in the second half than in the first, give or take a second.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from threading import Thread
+from typing import Final
+
+from harness.bench.written import PARTITIONS, RUN, TXN, Plan, Writer
+from harness.observation import Window
+from harness.spark.ends import freeze_ends
+from harness.spark.job import Job
+from harness.spark.live import LiveVerification
+from harness.waits import wait_until
+
+FIRST: Final = 2
+"""Transactions before the measured ones: the job starts its session and its first batch on them."""
+
+
+class Steady(Thread):
+    """Writes a plan's transactions, each when its time has come."""
+
+    def __init__(self, writer: Writer, rate: int) -> None:
+        super().__init__(daemon=True)
+        self.writer = writer
+        self.every = TXN / rate
+        self.written = 0
+        self.took = 0.0
+
+    def run(self) -> None:
+        """Write all but the first transactions; one that is late is written at once."""
+        start = time.perf_counter()
+        for txn in range(FIRST, len(self.writer.plan.aborted)):
+            due = start + (txn - FIRST) * self.every
+            time.sleep(max(0.0, due - time.perf_counter()))
+            self.writer.transaction(txn)
+            self.written += TXN
+        self.took = time.perf_counter() - start
+
+
+def watch(live: LiveVerification, writing: Steady, rate: int) -> list[float]:
+    """Print a line a second while records are written; return by how many seconds the job was behind."""
+    behind = []
+    start = time.perf_counter()
+    while writing.is_alive():
+        writing.join(1.0)
+        said = live.progress()
+        if said is None or said.lag is None:
+            continue
+        behind.append(said.lag.behind_stable / rate)
+        print(
+            f"{time.perf_counter() - start:5.1f} s  {writing.written:>11,} written  "
+            f"{said.lag.behind_stable:>9,} behind ({behind[-1]:.2f} s)  {said.lag.unstable:>7,} not stable  "
+            f"last batch {said.rows:,} records, {said.rows_per_s / 1e6:.2f} M rows/s",
+            flush=True,
+        )
+    return behind
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, and print a line a second and the sum; exit code 1 if the job did not keep up."""
+    parser = argparse.ArgumentParser(prog="bench live", description="Whether the live job keeps up.")
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--rate", type=int, default=200_000, help="records a second, aborted ones as well")
+    parser.add_argument("--seconds", type=int, default=30)
+    given = parser.parse_args(arguments)
+    topic = f"live-{uuid.uuid4().hex[:8]}"
+    plan = Plan(topic, int(given.rate * given.seconds * 0.9) + FIRST * TXN)
+    writer = Writer(given.bootstrap, plan)
+    for txn in range(FIRST):
+        writer.transaction(txn)
+    windows = [Window(topic, partition, 0, 0, 0, 0) for partition in range(PARTITIONS)]
+    with tempfile.TemporaryDirectory(prefix="eos-live-") as folder:
+        job = Job(kind="stream", bootstrap=given.bootstrap, windows=windows, folder=folder, run=RUN)
+        live = LiveVerification(job, print)
+        live.start()
+        try:
+            wait_until(live.progress, 300, "the live job's first batch", hint=f"look at {folder}/driver.log")
+            return measure(live, Steady(writer, given.rate), given.rate, topic)
+        finally:
+            live.kill()
+
+
+def measure(live: LiveVerification, writing: Steady, rate: int, topic: str) -> int:
+    """Write, watch, see the job through, and tell."""
+    writing.start()
+    behind = watch(live, writing, rate)
+    start = time.perf_counter()
+    found = live.finish(freeze_ends(live.job.bootstrap, [topic]).windows)
+    ended = time.perf_counter() - start
+    half = len(behind) // 2
+    before, after = (statistics.median(part) for part in (behind[:half], behind[half:]))
+    kept = after <= before + 1
+    committed = writing.writer.plan.aborted.count(False) * TXN
+    assert found.meta.records == committed, f"{found.meta.records} records were read of {committed}"
+    print(
+        f"{writing.written / writing.took:,.0f} records/s written of {rate:,}",
+        f"behind: {before:.2f} s in the first half, {after:.2f} s in the second, {max(behind):.2f} s at most",
+        f"all {committed:,} committed records accounted for {ended:.1f} s after the last one",
+        "the job kept up" if kept else "the job did NOT keep up",
+        sep="\n",
+    )
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
