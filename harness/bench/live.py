@@ -1,11 +1,12 @@
 """Measure whether the live verification keeps up with clients that write at a steady rate.
 
-    python -m harness.bench.live --bootstrap HOST:PORT [--rate 200000] [--seconds 30]
+    python -m harness.bench.live --bootstrap HOST:PORT [--rate 200000] [--seconds 30] [--warm-up 20]
 
 Transactions of 20,000 records, one in ten aborted, are written at a steady rate while the streaming job runs
 in a process of its own, as in every run. Told every second are what is written and how far the job is behind
 what can be read; at the end, the rate that was kept and how long the job took to end after the last record.
 The job has kept up if it was no further behind in the second half than in the first, give or take a second.
+The first seconds are told and not counted: until its JVM has compiled itself the job is several times slower.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Steady(Thread):
     def __init__(self, writer: Writer, rate: int) -> None:
         super().__init__(daemon=True)
         self.writer = writer
-        self.every = TXN / rate
+        self.rate = rate
         self.written = 0
         self.took = 0.0
 
@@ -45,23 +46,23 @@ class Steady(Thread):
         """Write all but the first transactions; one that is late is written at once."""
         start = time.perf_counter()
         for txn in range(FIRST, len(self.writer.plan.aborted)):
-            due = start + (txn - FIRST) * self.every
+            due = start + (txn - FIRST) * TXN / self.rate
             time.sleep(max(0.0, due - time.perf_counter()))
             self.writer.transaction(txn)
             self.written += TXN
         self.took = time.perf_counter() - start
 
 
-def watch(live: LiveVerification, writing: Steady, rate: int) -> list[float]:
+def watch(live: LiveVerification, writing: Steady) -> list[float]:
     """Print a line a second while records are written; return by how many seconds the job was behind."""
-    behind = []
+    behind: list[float] = []
     start = time.perf_counter()
     while writing.is_alive():
         writing.join(1.0)
         said = live.progress()
         if said is None or said.lag is None:
             continue
-        behind.append(said.lag.behind_stable / rate)
+        behind.append(said.lag.behind_stable / writing.rate)
         print(
             f"{time.perf_counter() - start:5.1f} s  {writing.written:>11,} written  "
             f"{said.lag.behind_stable:>9,} behind ({behind[-1]:.2f} s)  {said.lag.unstable:>7,} not stable  "
@@ -77,9 +78,10 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--rate", type=int, default=200_000, help="records a second, aborted ones as well")
     parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--warm-up", type=int, default=20, help="seconds before those that count")
     given = parser.parse_args(arguments)
     topic = f"live-{uuid.uuid4().hex[:8]}"
-    plan = Plan(topic, int(given.rate * given.seconds * 0.9) + FIRST * TXN)
+    plan = Plan(topic, int(given.rate * (given.warm_up + given.seconds) * 0.9) + FIRST * TXN)
     writer = Writer(given.bootstrap, plan)
     for txn in range(FIRST):
         writer.transaction(txn)
@@ -90,17 +92,17 @@ def main(arguments: Sequence[str]) -> int:
         live.start()
         try:
             wait_until(live.progress, 300, "the live job's first batch", hint=f"look at {folder}/driver.log")
-            return measure(live, Steady(writer, given.rate), given.rate, topic)
+            return measure(live, Steady(writer, given.rate), given.warm_up)
         finally:
             live.kill()
 
 
-def measure(live: LiveVerification, writing: Steady, rate: int, topic: str) -> int:
+def measure(live: LiveVerification, writing: Steady, warm_up: int) -> int:
     """Write, watch, see the job through, and tell."""
     writing.start()
-    behind = watch(live, writing, rate)
+    behind = watch(live, writing)[warm_up:]
     start = time.perf_counter()
-    found = live.finish(freeze_ends(live.job.bootstrap, [topic]).windows)
+    found = live.finish(freeze_ends(live.job.bootstrap, [writing.writer.plan.topic]).windows)
     ended = time.perf_counter() - start
     half = len(behind) // 2
     before, after = (statistics.median(part) for part in (behind[:half], behind[half:]))
@@ -108,7 +110,7 @@ def measure(live: LiveVerification, writing: Steady, rate: int, topic: str) -> i
     committed = writing.writer.plan.aborted.count(False) * TXN
     assert found.meta.records == committed, f"{found.meta.records} records were read of {committed}"
     print(
-        f"{writing.written / writing.took:,.0f} records/s written of {rate:,}",
+        f"{writing.written / writing.took:,.0f} records/s written of {writing.rate:,}",
         f"behind: {before:.2f} s in the first half, {after:.2f} s in the second, {max(behind):.2f} s at most",
         f"all {committed:,} committed records accounted for {ended:.1f} s after the last one",
         "the job kept up" if kept else "the job did NOT keep up",

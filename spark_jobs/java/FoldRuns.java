@@ -5,17 +5,19 @@ import java.util.Arrays;
 import java.util.Iterator;
 
 import org.apache.spark.api.java.function.FlatMapFunction;
-import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.unsafe.Platform;
+import org.apache.spark.unsafe.array.ByteArrayMethods;
 
 /**
- * Folds records of a log that count on, so that one row stands for all of them: rows of window, offset and value
- * become rows of window, offset, the identity's bytes, and how many records they stand for.
+ * Folds records of a log that count on, so that one row stands for all of them: rows of window, offset and
+ * value become rows of window, offset, the identity's bytes, and how many records they stand for.
  *
- * A record joins the row before it where window, offset and every byte of its identity are what the record before
- * makes expect: the same, but for the offset and the sequence, which are one higher. Whatever else comes begins a
- * row of its own. What an identity means and whether it is a good one is not judged here: of a folded row that is
- * as true of the first record as of the others.
+ * A record joins the row before it where window, offset and every byte of its identity are what the record
+ * before makes expect: the same, but for the offset and the sequence, which are one higher. Whatever else
+ * comes begins a row of its own. What an identity means and whether it is a good one is not judged here: of a
+ * folded row that is as true of the first record as of the others.
  *
  * Compiled by Janino when a job needs it (fold.py), which knows generics by name only: so there are none.
  */
@@ -34,7 +36,8 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
 
     /** Where an identity's parts stand; the last is how many records one row may stand for. */
     public FoldRuns(
-        int width, int seq, int seqEnd, int kind, int output, int outputWidth, int origin, int originEnd, int most
+        int width, int seq, int seqEnd, int kind, int output, int outputWidth, int origin, int originEnd,
+        int most
     ) {
         this.width = width;
         this.seq = seq;
@@ -73,17 +76,16 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
 
         public Object next() {
             while (rows.hasNext()) {
-                InternalRow row = (InternalRow) rows.next();
+                UnsafeRow row = (UnsafeRow) rows.next();
                 int place = row.getInt(0);
                 long at = row.getLong(1);
-                byte[] value = row.isNullAt(2) ? null : row.getBinary(2);
-                if (joins(place, at, value)) {
+                if (joins(place, at, row)) {
                     count++;
                     expect();
                     continue;
                 }
                 Object done = open ? folded() : null;
-                begin(place, at, value);
+                begin(place, at, row.isNullAt(2) ? null : row.getBinary(2));
                 if (done != null) {
                     return done;
                 }
@@ -98,10 +100,17 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
             );
         }
 
-        private boolean joins(int place, long at, byte[] value) {
+        private boolean joins(int place, long at, UnsafeRow row) {
             return expected != null && count < layout.most && place == window && at == offset + count
-                && value != null && value.length >= expected.length
-                && Arrays.equals(value, 0, expected.length, expected, 0, expected.length);
+                && !row.isNullAt(2) && begins(row, expected.length);
+        }
+
+        /** Whether the value begins with what is expected: compared where it lies, a copy would cost more. */
+        private boolean begins(UnsafeRow row, int size) {
+            long value = row.getLong(2); // where in the row the bytes are, and how many
+            return (int) value >= size && ByteArrayMethods.arrayEquals(
+                row.getBaseObject(), row.getBaseOffset() + (value >>> 32),
+                expected, Platform.BYTE_ARRAY_OFFSET, size);
         }
 
         private void begin(int place, long at, byte[] value) {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,11 +14,15 @@ from harness.observing import Records, observe
 from harness.record import Identity, NotARecordError, Origin, decode, encode
 from spark_jobs import rows as row
 from spark_jobs.account import Account
+from spark_jobs.fold import MOST
 from spark_jobs.rescan import scan_late, scan_outputs, scan_records
 from spark_jobs.scan import Wanted, scan_words
 
 RUN = "abcd1234"
 FLAWS = ("drop", "duplicate", "elsewhere", "swap", "foreign", "clash")
+FOLDED = pa.schema(
+    [("window", pa.int32()), ("offset", pa.int64()), ("value", pa.binary()), ("n", pa.int32())]
+)
 Value = bytes | None
 
 
@@ -40,6 +45,38 @@ class Log:
                 pa.array(value, pa.binary()),
             ]
             yield pa.RecordBatch.from_arrays(arrays, names=["window", "offset", "value"])
+
+
+def plainly_folded(log: Log) -> pa.Table:
+    """What the fold should make of a log, record by record: at most as many in a row as it may fold."""
+    rows: list[list[Any]] = []
+    expected: bytes | None = None
+    for window, offset, value in log.rows:
+        last = rows[-1] if rows and rows[-1][0] == window else None
+        joins = last is not None and offset == last[1] + last[3] and last[3] < MOST
+        if joins and expected is not None and value is not None and value.startswith(expected):
+            rows[-1][3] += 1
+            expected = _counted(expected)
+            continue
+        again = last is not None and offset < last[1] + last[3]
+        width = 80 if value is not None and value[47:48] == b"p" else 48
+        rows.append([window, offset, value and value[:width], 1])
+        expected = (
+            _counted(value[:width]) if value is not None and len(value) >= width and not again else None
+        )
+    columns = list(zip(*rows, strict=True)) or [()] * 4
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, FOLDED, strict=True)]
+    return pa.Table.from_arrays(arrays, schema=FOLDED)
+
+
+def _counted(value: bytes) -> bytes | None:
+    """What the next record begins with: sequence and origin's sequence one higher, if they are numbers."""
+    for start in (23, 59)[: 1 + (len(value) > 48)]:
+        digits = value[start : start + 12]
+        if not digits.isdigit() or digits == b"9" * 12:
+            return None
+        value = value[:start] + b"%012d" % (int(digits) + 1) + value[start + 12 :]
+    return value
 
 
 @dataclass

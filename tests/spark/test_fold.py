@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from harness.record import Identity, LaneEncoder, Origin, encode
 from spark_jobs import rows as row
 from spark_jobs.fold import MOST, SOURCE, compiled, folded
 from spark_jobs.scan import Wanted, scan_words
-from tests.spark.generated import RUN, Log, Shape, Value, by_batches, draw_flaws, generate
+from tests.spark.generated import RUN, Log, Shape, Value, by_batches, draw_flaws, generate, plainly_folded
 
 pytestmark = pytest.mark.spark
 
@@ -29,8 +30,8 @@ RULES = {
     "the window": ("place == window && at ==", "at =="),
     "the offset": (" && at == offset + count", ""),
     "a repeated offset": ("!again && whole", "whole"),
-    "what follows the sequence": ("Arrays.equals(value, 0, expected.length,", "Arrays.equals(value, 0, 35,"),
-    "the origin": ("Arrays.equals(value, 0, expected.length,", "Arrays.equals(value, 0, 48,"),
+    "what follows the sequence": (" size);\n        }", " 35);\n        }"),
+    "the origin": (" size);\n        }", " 48);\n        }"),
     "the origin's sequence": ("made && !counted(layout.origin, layout.originEnd)", "false"),
     "digits": ("digits(layout.seq, layout.seqEnd)", "true"),
     "the origin's digits": ("!made || digits(layout.origin, layout.originEnd)", "true"),
@@ -171,13 +172,15 @@ class Folds:
     def rows(self, fold: Any = None) -> pa.Table:
         return folded(self.frame, fold).toArrow()
 
-    def told(self, rows: pa.Table, batch: int) -> Iterator[list[object]]:
-        window = rows["window"].to_numpy()
-        for i, log in enumerate(self.logs):
-            first, last = np.searchsorted(window, self.starts[i : i + 2])
+    def of_logs(self, rows: pa.Table) -> Iterator[pa.Table]:
+        ends = np.searchsorted(rows["window"].to_numpy(), self.starts).tolist()
+        for start, (first, last) in zip(self.starts, pairwise(ends), strict=False):
             mine = rows.slice(first, last - first)
-            number = pc.subtract(mine["window"], pa.scalar(self.starts[i], pa.int32()))
-            mine = mine.set_column(0, "window", number).combine_chunks()
+            number = pc.subtract(mine["window"], pa.scalar(start, pa.int32()))
+            yield mine.set_column(0, "window", number).combine_chunks()
+
+    def told(self, rows: pa.Table, batch: int) -> Iterator[list[object]]:
+        for log, mine in zip(self.logs, self.of_logs(rows), strict=True):
             yield told(log, mine.to_batches(batch))
 
 
@@ -208,6 +211,8 @@ def differ(folds: Folds, rows: pa.Table, batch: int) -> Iterator[int]:
 def test_folded_logs_tell_what_unfolded_ones_tell(folds: Folds, batch: int) -> None:
     rows = folds.rows()
     assert rows.num_rows < sum(len(log.rows) for log in folds.logs) / 2
+    for i, mine in enumerate(folds.of_logs(rows)):
+        assert mine == plainly_folded(folds.logs[i])
     assert list(differ(folds, rows, batch)) == []
 
 

@@ -11,7 +11,18 @@ from harness.record import Identity, LaneEncoder, encode
 from spark_jobs.account import Account
 from spark_jobs.decode import eight_digits, not_digits
 from spark_jobs.runs import Highest, masks
-from tests.spark.generated import RUN, Log, Shape, by_words, draw_flaws, draw_shape, generate, reference
+from tests.spark.generated import (
+    RUN,
+    Log,
+    Shape,
+    by_batches,
+    by_words,
+    draw_flaws,
+    draw_shape,
+    generate,
+    plainly_folded,
+    reference,
+)
 
 
 def assert_same(found: Observation, wanted: Observation, foreign: int) -> None:
@@ -32,6 +43,15 @@ def test_words_tell_what_the_plain_observer_tells(seed: int) -> None:
     rng = random.Random(seed)
     log = generate(rng, draw_shape(rng), draw_flaws(rng))
     assert_same(by_words(log, rng.choice([7, 100, 1000])), *reference(log))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_rows_that_stand_for_several_records_tell_the_same(seed: int) -> None:
+    rng = random.Random(seed)
+    log = generate(rng, Shape(rng.choice([1, 3]), rng.choice([1, 2, 5]), 250, 100), draw_flaws(rng))
+    rows = plainly_folded(log)
+    assert len(log.rows) > rows.num_rows
+    assert_same(by_batches(log, lambda: iter(rows.to_batches(40))), *reference(log))
 
 
 @pytest.mark.parametrize(
