@@ -58,7 +58,7 @@ bench-tap: $(VENV)/.ready ## measure what the wire tap costs against DIRECT and 
 	@$(BIN)/python -m harness.bench.tap
 
 bench-verify: $(VENV)/.ready ## measure Spark's verification against a bare count and a plain consumer
-	@$(BIN)/python -m harness.bench.verify
+	@$(BIN)/python -m harness.bench.verify --backend $(BACKEND)
 
 bench-scale: $(VENV)/.ready ## measure what travels when 10 and 100 million records are verified
 	@$(BIN)/python -m harness.bench.scale

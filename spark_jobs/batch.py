@@ -19,10 +19,10 @@ from spark_jobs.fold import folded
 from spark_jobs.rescan import scan_late, scan_outputs, scan_records
 from spark_jobs.rows import Columns
 from spark_jobs.scan import Batches, Wanted, scan_words
-from spark_jobs.source import Source, read_ranges
+from spark_jobs.source import Log, Source, read_ranges
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 Scan = Callable[[Batches], Batches]
 
@@ -121,9 +121,9 @@ def settle(
     return account.close(records, late, outputs), late
 
 
-def collect(frame: DataFrame, scan: Scan) -> pa.Table:
-    """Fold a frame, run a scan over it, and bring its rows here."""
-    return folded(frame).mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
+def collect(log: Log, scan: Scan) -> pa.Table:
+    """Fold a log, run a scan over it, and bring its rows here."""
+    return folded(log).mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
 
 
 def empty() -> pa.Table:

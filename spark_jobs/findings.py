@@ -37,6 +37,16 @@ def findings(frames: Frames) -> DataFrame:
     return summed([of_words(observed, seen), of_intervals(seen), torn(seen), of_rows(frames)])
 
 
+def counts(frames: Frames) -> DataFrame:
+    """Count what each producer owes each partition and what of it can be read, by the fate of its records."""
+    from pyspark.sql import functions as f
+
+    seen = seen_words(frames, observed_words(frames))
+    return seen.groupBy("case", "producer", "window", "fate").agg(
+        f.sum("owed").alias("owed"), f.sum("visible").alias("visible")
+    )
+
+
 def summed(parts: list[DataFrame]) -> DataFrame:
     """Add up the findings of one name in a case; a count of zero is no finding."""
     from pyspark.sql import functions as f
@@ -71,7 +81,7 @@ def seen_words(frames: Frames, observed: DataFrame) -> DataFrame:
     both = (f.coalesce(f.col(f"b{q}"), f.lit(0)).bitwiseAND(f.col(f"m{q}")) for q in range(4))
     visible = reduce(lambda a, b: a + b, (f.bit_count(one).cast("bigint") for one in both))
     return seen.select(
-        "case", "grp", "txn", "fate", "covered", "no_loss", "length",
+        "case", "window", "producer", "grp", "txn", "fate", "covered", "no_loss", "length",
         popcount("m").alias("owed"), visible.alias("visible"),
     )  # fmt: skip
 

@@ -1,10 +1,10 @@
 """Neighbours become one row inside the JVM, before anything is handed to Python.
 
 Handing a row to a Python worker costs as much as reading it from Kafka. In a log most records differ from
-the one before in their sequence only, so `java/FoldRuns.java` folds them: a row of `window`, `offset`,
-`value` and `n` stands for `n` records, of which it is the first. What records mean is said in one place,
-the pass in numpy; it takes rows that stand for one record as well, so the fold changes its speed and
-nothing else.
+the one before in their sequence only, so `java/FoldRuns.java` folds them: a row of `window` (the number of
+topic and partition), `offset`, `value` (the bytes of the identity) and `n` stands for `n` records, of which
+it is the first. What records mean is said in one place, the pass in numpy; it takes rows that stand for one
+record as well, so the fold changes its speed and nothing else.
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ from __future__ import annotations
 import hashlib
 import os
 import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakKeyDictionary
 
 from harness.provision.paths import cache_dir
 from harness.record import FIELDS, KIND_PIPELINE, ORIGIN_FIELDS, ORIGIN_WIDTH, WIDTH
+from spark_jobs.source import Log
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -27,22 +29,39 @@ SCHEMA: Final = "window INT, offset BIGINT, value BINARY, n INT"
 MOST: Final = 1 << 16
 """How many records one row may stand for: what is unfolded again stays small."""
 
-_known: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+Fold = Callable[[Log], Any]
+"""Makes of a log what Spark calls with the rows of each of its tasks."""
+
+_known: WeakKeyDictionary[Any, Fold] = WeakKeyDictionary()
 
 
-def folded(frame: DataFrame, fold: Any = None) -> DataFrame:
-    """Fold a frame of `window`, `offset` and `value`, whose tasks hold each window in offset order."""
+def folded(log: Log, fold: Fold | None = None) -> DataFrame:
+    """Fold a log whose tasks hold each window in offset order."""
     from pyspark.sql import DataFrame as Frame
 
-    spark = frame.sparkSession
-    java: Any = frame._jdf
-    rows = java.queryExecution().toRdd().toJavaRDD().mapPartitions(fold or _fold(spark))
-    schema = java.schema().fromDDL(SCHEMA)
+    spark = log.frame.sparkSession
+    made = (fold or _fold(spark))(log)
+    rows = _rows(log.frame).toJavaRDD().mapPartitions(made)
     session: Any = spark._jsparkSession
+    java: Any = log.frame._jdf
+    schema = java.schema().fromDDL(SCHEMA)
     return Frame(session.internalCreateDataFrame(rows.rdd(), schema, False), spark)
 
 
-def _fold(spark: SparkSession) -> Any:
+def _rows(frame: DataFrame) -> Any:
+    """Return the rows of a frame, and those of Kafka itself where nothing is chosen of them.
+
+    There Spark's plan would only copy every row, and that costs as much as to fold it.
+    """
+    execution: Any = frame._jdf.queryExecution()  # type: ignore[operator]
+    plan = execution.executedPlan()
+    source = plan.collectLeaves().head()
+    if source.getClass().getSimpleName() == "BatchScanExec" and source.output().equals(plan.output()):
+        return source.execute()
+    return execution.toRdd()
+
+
+def _fold(spark: SparkSession) -> Fold:
     """Return the fold of this session's executors; its jar is made once and kept."""
     context = spark.sparkContext
     if context not in _known:
@@ -52,25 +71,36 @@ def _fold(spark: SparkSession) -> Any:
     return _known[context]
 
 
-def compiled(spark: SparkSession, source: str, jar: Path, name: str = SOURCE.stem) -> Any:
-    """Compile a fold unless its jar is there, give the jar to the executors, and return the fold.
+def compiled(spark: SparkSession, source: str, jar: Path, name: str = SOURCE.stem) -> Fold:
+    """Compile a fold unless its jar is there, give the jar to the executors, and return the fold of a log.
 
     Executors know jars and classes by their names: another fold must have another name for both.
     """
     context: Any = spark.sparkContext
-    jvm = context._jvm
+    jvm, gateway = context._jvm, context._gateway
     if not jar.exists():
         _compile(jvm, source, jar)
     context._jsc.addJar(str(jar))
-    urls = context._gateway.new_array(jvm.java.net.URL, 1)
+    urls = gateway.new_array(jvm.java.net.URL, 1)
     urls[0] = jvm.java.io.File(str(jar)).toURI().toURL()
     loader = jvm.java.net.URLClassLoader(urls, jvm.Thread.currentThread().getContextClassLoader())
     (constructor,) = loader.loadClass(f"eos.{name}").getConstructors()
-    numbers = _layout()
-    arguments = context._gateway.new_array(jvm.Object, len(numbers))
-    for i, number in enumerate(numbers):
-        arguments[i] = number
-    return constructor.newInstance(arguments)
+
+    def fold(log: Log) -> Any:
+        numbers = jvm.java.util.HashMap()
+        for topic, found in log.numbers.items():
+            numbers[topic] = _filled(gateway.new_array(jvm.int, max(found) + 1), found)
+        columns = [log.frame.columns.index(name) for name in ("topic", "partition", "offset", log.identity)]
+        given = dict(enumerate([numbers, *columns, *_layout()]))
+        return constructor.newInstance(_filled(gateway.new_array(jvm.Object, len(given)), given))
+
+    return fold
+
+
+def _filled(array: Any, given: Mapping[int, Any]) -> Any:
+    for i, one in given.items():
+        array[i] = one
+    return array
 
 
 def _compile(jvm: Any, source: str, jar: Path) -> None:

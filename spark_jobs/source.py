@@ -1,22 +1,18 @@
-"""Where records come from: Kafka, read_committed, over explicit ranges or as a stream.
-
-Every frame that leaves this file has the three columns that a scan reads: `window` (the number of the topic
-and partition), `offset` and `value` (the bytes that begin with the identity).
-"""
+"""Where records come from: Kafka, read_committed, over explicit ranges or as a stream."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from harness.observation import Window
 from harness.record import HEADER
 from spark_jobs.rows import MAX_WINDOWS
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 ISOLATION: Final = "kafka.isolation.level"
 
@@ -62,9 +58,15 @@ class Source:
         return options
 
 
-def read_ranges(
-    spark: SparkSession, source: Source, windows: Sequence[Window], first_window: int = 0
-) -> DataFrame:
+class Log(NamedTuple):
+    """Records with `topic`, `partition`, `offset`, and the bytes that begin with the identity."""
+
+    frame: DataFrame
+    numbers: dict[str, dict[int, int]]  # of windows, by topic and partition
+    identity: str = "value"  # the column of those bytes
+
+
+def read_ranges(spark: SparkSession, source: Source, windows: Sequence[Window]) -> Log:
     """Read every window from `start` to `read_to`, both explicit: never to "latest", never to a count."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -73,7 +75,7 @@ def read_ranges(
             starts.setdefault(window.topic, {})[str(window.partition)] = window.start
             ends.setdefault(window.topic, {})[str(window.partition)] = window.read_to
     if not starts:
-        return spark.createDataFrame([], "window int, offset bigint, value binary")
+        return Log(spark.createDataFrame([], "topic string, partition int, offset bigint, value binary"), {})
     frame = (
         spark.read.format("kafka")
         .options(**source.all_options())
@@ -82,13 +84,16 @@ def read_ranges(
         .option("endingOffsets", json.dumps(ends))
         .load()
     )
-    return project(frame, source, windows, first_window)
+    if source.where == "header":
+        return Log(_narrow(frame, source), window_numbers(windows))
+    # All columns: choosing some would copy every record once more before it is folded.
+    return Log(frame, window_numbers(windows), source.where)
 
 
 def read_stream(
     spark: SparkSession, source: Source, windows: Sequence[Window], most_per_batch: int
 ) -> DataFrame:
-    """Read the windows' partitions from their starts as a stream, in bounded batches."""
+    """Read the windows' partitions from their starts as a stream, in bounded batches: each is a log."""
     starts: dict[str, dict[str, int]] = {}
     for window in windows:
         starts.setdefault(window.topic, {})[str(window.partition)] = window.start
@@ -100,41 +105,22 @@ def read_stream(
         .option("maxOffsetsPerTrigger", most_per_batch)
         .load()
     )
-    return project(frame, source, windows, 0)
+    return _narrow(frame, source)
 
 
-def project(frame: DataFrame, source: Source, windows: Sequence[Window], first_window: int) -> DataFrame:
-    """Keep what a scan reads: the window's number, the offset, and the identity's bytes."""
+def _narrow(frame: DataFrame, source: Source) -> DataFrame:
+    """Keep the columns of a log, whatever the identity stands in."""
     from pyspark.sql import functions as f
 
-    values: dict[str, Any] = {
-        "value": f.col("value"),
-        "key": f.col("key"),
-        "header": f.expr(f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value"),
-    }
-    number = window_number(windows, first_window).cast("int").alias("window")
-    return frame.select(number, "offset", values[source.where].alias("value"))
+    header = f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value"
+    identity = f.expr(header) if source.where == "header" else f.col(source.where)
+    return frame.select("topic", "partition", "offset", identity.alias("value"))
 
 
-def window_number(windows: Sequence[Window], first_window: int = 0) -> Column:
-    """Return the number of a row's window: arithmetic where partitions lie side by side, which they do."""
-    from pyspark.sql import functions as f
-
-    assert first_window + len(windows) <= MAX_WINDOWS, "too many partitions for one verification"
+def window_numbers(windows: Sequence[Window]) -> dict[str, dict[int, int]]:
+    """Number windows by topic and partition, in their order."""
+    assert len(windows) <= MAX_WINDOWS, "too many partitions for one verification"
     numbers: dict[str, dict[int, int]] = {}
-    for i, window in enumerate(windows, first_window):
+    for i, window in enumerate(windows):
         numbers.setdefault(window.topic, {})[window.partition] = i
-    chosen: Any = None
-    for topic, found in numbers.items():
-        base = next(iter(found.values())) - next(iter(found))
-        if all(number == base + partition for partition, number in found.items()):
-            number = f.col("partition") + f.lit(base)
-        else:
-            pairs = [f.lit(one) for pair in found.items() for one in pair]
-            number = f.element_at(f.create_map(*pairs), f.col("partition"))
-        if len(numbers) == 1:
-            return number
-        # Comparing the topic's name row by row is paid only where there are several.
-        condition = f.col("topic") == f.lit(topic)
-        chosen = f.when(condition, number) if chosen is None else chosen.when(condition, number)
-    return cast("Column", chosen)
+    return numbers

@@ -20,7 +20,7 @@ from spark_jobs.batch import collect, new_meta, settle
 from spark_jobs.live import Live
 from spark_jobs.scan import Wanted, scan_words
 from spark_jobs.segments import FINAL, Segments
-from spark_jobs.source import Source, read_ranges, read_stream
+from spark_jobs.source import Log, Source, read_ranges, read_stream, window_numbers
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -55,13 +55,14 @@ class Stream:
         self.wanted = wanted
         self.segments = segments
         self.live = Live()
+        self._numbers = window_numbers(self.windows)
         self._next: int | None = None
         self._progress = segments.folder / "progress.jsonl"
         self._told = -1
 
     def batch(self, frame: DataFrame, number: int) -> None:
         """Do one batch: scan it and keep its rows. Done again, it writes the same rows to the same file."""
-        rows = collect(frame, scan_words(self.wanted))
+        rows = collect(Log(frame, self._numbers), scan_words(self.wanted))
         if self._next != number:
             # The first batch of this life, or one that is done again: count from what is on disk.
             self.live = Live()

@@ -1,12 +1,13 @@
 """Measure the verification against plain ways to read the same topic, in one run and on one machine.
 
-    python -m harness.bench.verify --bootstrap HOST:PORT [--records 3600000] [--rounds 3]
+    python -m harness.bench.verify [--bootstrap HOST:PORT] [--records 3600000] [--rounds 3]
 
-Writes a topic of transactions (one in ten aborted) unless `--topic` names one that a former run wrote, then
-times, turn by turn: two processes with confluent-kafka, Spark's bare count, Spark's words without and with
-everything else, and Kafka's ConsumerPerformance once. Told are the median and the quartiles of the rounds'
-ratios: seconds of a shared machine mean little. With `--lanes 2` records of two lanes take turns, so that
-nothing folds.
+Without brokers to ask, on the cluster that is up, or one that is started for it. Writes a topic of
+transactions (one in ten aborted) unless `--topic` names one that a former run wrote, then times, turn by
+turn: two processes with confluent-kafka, Spark's bare count, Spark's words without and with everything
+else, and Kafka's ConsumerPerformance once. Told are the median and the quartiles of the rounds' ratios:
+seconds of a shared machine mean little. With `--lanes 2` records of two lanes take turns, so that nothing
+folds.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from harness.bench.turns import Spread
 from harness.bench.written import RUN, Plan, Writer
 from harness.checker.model import Evidence, Expect
 from harness.checker.verdict import judge
+from harness.cluster import lifecycle
+from harness.cluster.state import State, default_state
 from harness.ledger import Ledger
 from harness.observation import Window
 from harness.record import LaneEncoder
@@ -58,9 +61,12 @@ def ways(
 
     source = Source(bootstrap)
 
+    def bare() -> int:
+        return read_ranges(spark, source, windows).frame.count()
+
     def words(*, with_runs: bool) -> int:
-        frame = read_ranges(spark, source, windows)
-        rows = collect(frame, scan_words(Wanted(RUN, with_runs=with_runs)))
+        log = read_ranges(spark, source, windows)
+        rows = collect(log, scan_words(Wanted(RUN, with_runs=with_runs)))
         return sum(
             n for kind, n in zip(*(rows[c].to_pylist() for c in ("kind", "n")), strict=True) if kind == 0
         )
@@ -79,7 +85,7 @@ def ways(
     }
     return {
         PYTHON: lambda: two_processes(bootstrap, windows),
-        BARE: lambda: read_ranges(spark, source, windows).count(),
+        BARE: bare,
         COUNTS: lambda: words(with_runs=False),
         "Spark, words and runs": lambda: words(with_runs=True),
         "Spark, the whole account": lambda: batch.main(spark, source, windows, Wanted(RUN)).meta.records,
@@ -155,7 +161,8 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="bench verify", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument("--bootstrap", help="without it only the pass itself is measured")
+    parser.add_argument("--bootstrap", help="brokers; else a cluster is started, unless one is up")
+    parser.add_argument("--backend", default="auto", choices=("auto", "compose", "process"))
     parser.add_argument("--records", type=int, default=3_600_000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--lanes", type=int, default=1, help="lanes that take turns in every partition")
@@ -165,31 +172,43 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--heap", default="2g", help="the driver's heap")
     given = parser.parse_args(arguments)
     print(f"{pass_alone(2_000_000) / 1e6:6.2f} M rows/s  the pass alone, one core, from memory", flush=True)
-    if given.bootstrap is None:
+    if given.bootstrap is not None:
+        measure(given, given.bootstrap)
         return 0
+    state = State(default_state())
+    cluster, started = lifecycle.up(state, given.backend, "load", print)
+    try:
+        measure(given, cluster.bootstrap("DIRECT"))
+    finally:
+        if started:
+            lifecycle.down(state)
+    return 0
+
+
+def measure(given: argparse.Namespace, bootstrap: str) -> None:
+    """Write the topic unless it is there, let the ways take turns, and tell."""
     topic = given.topic or f"bench-{uuid.uuid4().hex[:8]}"
     plan = Plan(topic, given.records, given.lanes)
     if given.topic is None:
         start = time.perf_counter()
-        writer = Writer(given.bootstrap, plan)
+        writer = Writer(bootstrap, plan)
         for txn in range(len(plan.aborted)):
             writer.transaction(txn)
         print(f"wrote {topic} in {time.perf_counter() - start:.1f} s", flush=True)
-    windows = freeze_ends(given.bootstrap, [topic]).windows
+    windows = freeze_ends(bootstrap, [topic]).windows
     start = time.perf_counter()
     spark = start_session("bench", given.master, print, {"spark.driver.memory": given.heap})
     print(f"session: {time.perf_counter() - start:.1f} s", flush=True)
-    chosen = ways(spark, given.bootstrap, windows, plan.ledger())
+    chosen = ways(spark, bootstrap, windows, plan.ledger())
     chosen = {
         name: way for name, way in chosen.items() if not given.only or name in {*given.only, BARE, PYTHON}
     }
     rates, by_processor = take_turns(chosen, given.rounds)
     spark.stop()
-    count, java = consumer_performance(given.bootstrap, topic, given.records, print)
+    count, java = consumer_performance(bootstrap, topic, given.records, print)
     print(f"{java / 1e6:6.2f} M rows/s  {count:>11,}  {JAVA}")
     tell(rates, by_processor)
     print(json.dumps({"topic": topic, "rates": rates, JAVA: java}))
-    return 0
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ def main(archive: str) -> None:
     from pyspark.sql import functions as f
 
     from spark_jobs.fold import folded
+    from spark_jobs.source import Log
 
     jars = ensure_jars(lambda _: None, "spark")
     options = ["-XX:+UseParallelGC", f"-XX:ArchiveClassesAtExit={archive}", "-Djava.net.preferIPv4Stack=true"]
@@ -37,7 +38,8 @@ def main(archive: str) -> None:
 
     frame = spark.range(2000).select("id", (f.col("id") / 256).cast("long").alias("word"))
     words = frame.mapInArrow(same, frame.schema).cache()
-    folded(words.selectExpr("1 AS window", "id AS offset", "binary(string(id)) AS value")).toArrow()
+    columns = ("'t' AS topic", "0 AS partition", "id AS offset", "binary(string(id)) AS value")
+    folded(Log(words.selectExpr(*columns), {"t": {0: 0}})).toArrow()
     words.groupBy("word").agg(f.bit_or("id"), f.count("*")).join(words, "word", "left").toArrow()
     unreachable = {
         "kafka.bootstrap.servers": "127.0.0.1:1",

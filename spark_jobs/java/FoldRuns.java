@@ -1,8 +1,9 @@
 package eos;
 
 import java.io.Serializable;
-import java.util.Arrays;
+import java.nio.charset.StandardCharsets;
 import java.util.Iterator;
+import java.util.Map;
 
 import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
@@ -11,8 +12,8 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.array.ByteArrayMethods;
 
 /**
- * Folds records of a log that count on, so that one row stands for all of them: rows of window, offset and
- * value become rows of window, offset, the identity's bytes, and how many records they stand for.
+ * Folds records of a log that count on, so that one row stands for all of them: rows with topic, partition,
+ * offset and identity become rows of window, offset, the identity's bytes, and how many records they stand for.
  *
  * A record joins the row before it where window, offset and every byte of its identity are what the record
  * before makes expect: the same, but for the offset and the sequence, which are one higher. Whatever else
@@ -24,6 +25,11 @@ import org.apache.spark.unsafe.array.ByteArrayMethods;
 public final class FoldRuns implements FlatMapFunction, Serializable {
     private static final long serialVersionUID = 1L;
 
+    private final Map numbers; // of windows: by topic, and by partition in an array
+    private final int atTopic; // columns
+    private final int atPartition;
+    private final int atOffset;
+    private final int atIdentity;
     private final int width;
     private final int seq;
     private final int seqEnd;
@@ -34,11 +40,17 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
     private final int originEnd;
     private final int most;
 
-    /** Where an identity's parts stand; the last is how many records one row may stand for. */
+    /** The columns, then where an identity's parts stand; the last is how many records one row may stand for. */
     public FoldRuns(
+        Map numbers, int atTopic, int atPartition, int atOffset, int atIdentity,
         int width, int seq, int seqEnd, int kind, int output, int outputWidth, int origin, int originEnd,
         int most
     ) {
+        this.numbers = numbers;
+        this.atTopic = atTopic;
+        this.atPartition = atPartition;
+        this.atOffset = atOffset;
+        this.atIdentity = atIdentity;
         this.width = width;
         this.seq = seq;
         this.seqEnd = seqEnd;
@@ -58,6 +70,9 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
     private static final class Folding implements Iterator {
         private final FoldRuns layout;
         private final Iterator rows;
+        private byte[] topic = new byte[0]; // of the row before, and its partition and their window
+        private int partition = -1;
+        private int place = -1;
         private boolean open = false;
         private int window;
         private long offset;
@@ -77,15 +92,15 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
         public Object next() {
             while (rows.hasNext()) {
                 UnsafeRow row = (UnsafeRow) rows.next();
-                int place = row.getInt(0);
-                long at = row.getLong(1);
-                if (joins(place, at, row)) {
+                look(row);
+                long at = row.getLong(layout.atOffset);
+                if (joins(at, row)) {
                     count++;
                     expect();
                     continue;
                 }
                 Object done = open ? folded() : null;
-                begin(place, at, row.isNullAt(2) ? null : row.getBinary(2));
+                begin(at, row);
                 if (done != null) {
                     return done;
                 }
@@ -100,34 +115,54 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
             );
         }
 
-        private boolean joins(int place, long at, UnsafeRow row) {
+        /** Notes which window a row is of; Kafka's own tasks have one each. */
+        private void look(UnsafeRow row) {
+            int now = row.getInt(layout.atPartition);
+            if (now != partition || (int) row.getLong(layout.atTopic) != topic.length
+                || !begins(row, layout.atTopic, topic)) {
+                partition = now;
+                topic = row.getBinary(layout.atTopic);
+                place = ((int[]) layout.numbers.get(new String(topic, StandardCharsets.UTF_8)))[now];
+            }
+        }
+
+        private boolean joins(long at, UnsafeRow row) {
             return expected != null && count < layout.most && place == window && at == offset + count
-                && !row.isNullAt(2) && begins(row, expected.length);
+                && !row.isNullAt(layout.atIdentity) && begins(row, layout.atIdentity, expected);
         }
 
-        /** Whether the value begins with what is expected: compared where it lies, a copy would cost more. */
-        private boolean begins(UnsafeRow row, int size) {
-            long value = row.getLong(2); // where in the row the bytes are, and how many
-            return (int) value >= size && ByteArrayMethods.arrayEquals(
+        /** Whether a column begins with these bytes: compared where they lie, a copy would cost more. */
+        private static boolean begins(UnsafeRow row, int column, byte[] bytes) {
+            long value = row.getLong(column); // where in the row the bytes are, and how many
+            return (int) value >= bytes.length && ByteArrayMethods.arrayEquals(
                 row.getBaseObject(), row.getBaseOffset() + (value >>> 32),
-                expected, Platform.BYTE_ARRAY_OFFSET, size);
+                bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length);
         }
 
-        private void begin(int place, long at, byte[] value) {
+        private void begin(long at, UnsafeRow row) {
             // A record at an offset that was there before stands alone: whoever judges must see it by itself.
             boolean again = open && place == window && at < offset + count;
             open = true;
             window = place;
             offset = at;
             count = 1;
-            boolean whole = value != null && value.length >= layout.width;
-            boolean made = whole && value[layout.kind] == (byte) layout.output;
-            int size = made ? layout.outputWidth : layout.width;
-            first = whole && value.length > size ? Arrays.copyOf(value, size) : value;
+            first = null;
             expected = null;
-            if (!again && whole && value.length >= size && digits(layout.seq, layout.seqEnd)
+            if (row.isNullAt(layout.atIdentity)) {
+                return;
+            }
+            long value = row.getLong(layout.atIdentity); // as in `begins`
+            int length = (int) value;
+            Object base = row.getBaseObject();
+            long start = row.getBaseOffset() + (value >>> 32);
+            boolean made = length >= layout.width
+                && Platform.getByte(base, start + layout.kind) == (byte) layout.output;
+            int size = made ? layout.outputWidth : layout.width;
+            first = new byte[Math.min(length, size)]; // the payload stays where it is
+            Platform.copyMemory(base, start, first, Platform.BYTE_ARRAY_OFFSET, first.length);
+            if (!again && length >= size && digits(layout.seq, layout.seqEnd)
                 && (!made || digits(layout.origin, layout.originEnd))) {
-                expected = Arrays.copyOf(first, size);
+                expected = (byte[]) first.clone();
                 expect();
             }
         }

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from harness.observation import Meta, Observation, Window
 from harness.observing import Records, observe
 from harness.record import Identity, NotARecordError, Origin, decode, encode
 from spark_jobs import rows as row
+from spark_jobs import source
 from spark_jobs.account import Account
 from spark_jobs.fold import MOST
 from spark_jobs.rescan import scan_late, scan_outputs, scan_records
@@ -145,6 +147,21 @@ def _append(
             value[:46] + b"q" + value[47:], value[:40] + b":" + value[41:], b"",
         ]  # fmt: skip
         parts[lane].append(rng.choice(strange))
+
+
+def as_read(frame: DataFrame, windows: int) -> source.Log:
+    """A frame of `window`, `offset` and `value` as if it had been read: windows differ in topic or partition.
+
+    Topics have the length of the one before them, or begin with its whole name.
+    """
+    number = "(window + 1) div 2"
+    name = f"concat(repeat('t', {number} div 2 + 1), repeat('u', {number} % 2)) AS topic"
+    places = name, "CAST(window div 2 AS INT) AS partition"
+    numbers: dict[str, dict[int, int]] = {}
+    for i in range(windows):
+        topic = (i + 1) // 2
+        numbers.setdefault("t" * (topic // 2 + 1) + "u" * (topic % 2), {})[i // 2] = i
+    return source.Log(frame.selectExpr(*places, "offset", "value"), numbers)
 
 
 def ours(value: Value) -> Identity | None:

@@ -16,7 +16,7 @@ from spark_jobs.findings import Frames, findings
 from spark_jobs.rescan import WordSet, scan_late, scan_outputs, scan_records
 from spark_jobs.scan import Wanted, scan_words
 from tests.spark.cases import Case, generated, planted
-from tests.spark.generated import RUN
+from tests.spark.generated import RUN, as_read
 
 pytestmark = pytest.mark.spark
 
@@ -45,19 +45,19 @@ def judged(spark: SparkSession, cases: list[Case]) -> tuple[list[Observation], d
             tables.append(pa.table(columns))
         first += case.log.partitions
     frame = spark.createDataFrame(pa.concat_tables(tables)).repartition(2, "window")
-    frame = frame.sortWithinPartitions("window", "offset").cache()
+    log = as_read(frame.sortWithinPartitions("window", "offset").cache(), first)
     wanted = Wanted(RUN, with_runs=True)
-    rows = collect(frame, scan_words(wanted))
+    rows = collect(log, scan_words(wanted))
     accounts = [
         Account(_meta(case), _of_case(rows, start, case), start)
         for case, start in zip(cases, starts, strict=True)
     ]
     doubts = [account.doubts() for account in accounts]
-    records = collect(frame, scan_records(wanted, _united([one.words() for one in doubts])))
+    records = collect(log, scan_records(wanted, _united([one.words() for one in doubts])))
     lanes = sorted(lane for one in doubts for lane in one.lanes.tolist())
-    outputs = collect(frame, scan_outputs(wanted, _united([one.inputs() for one in doubts])))
+    outputs = collect(log, scan_outputs(wanted, _united([one.inputs() for one in doubts])))
     late = collect(
-        frame, scan_late(wanted, pa.array(lanes, pa.int64()).to_numpy(), _united([d.earlier for d in doubts]))
+        log, scan_late(wanted, pa.array(lanes, pa.int64()).to_numpy(), _united([d.earlier for d in doubts]))
     )
     observations = [
         account.close(*(_of_case(table, start, case) for table in (records, late, outputs)))

@@ -18,7 +18,17 @@ from harness.record import Identity, LaneEncoder, Origin, encode
 from spark_jobs import rows as row
 from spark_jobs.fold import MOST, SOURCE, compiled, folded
 from spark_jobs.scan import Wanted, scan_words
-from tests.spark.generated import RUN, Log, Shape, Value, by_batches, draw_flaws, generate, plainly_folded
+from tests.spark.generated import (
+    RUN,
+    Log,
+    Shape,
+    Value,
+    as_read,
+    by_batches,
+    draw_flaws,
+    generate,
+    plainly_folded,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -29,9 +39,12 @@ _TAIL = "expected[i] = '0';\n            }\n            return "
 RULES = {
     "the window": ("place == window && at ==", "at =="),
     "the offset": (" && at == offset + count", ""),
-    "a repeated offset": ("!again && whole", "whole"),
-    "what follows the sequence": (" size);\n        }", " 35);\n        }"),
-    "the origin": (" size);\n        }", " 48);\n        }"),
+    "a repeated offset": ("!again && length", "length"),
+    "the topic": ("\n                || !begins(row, layout.atTopic, topic)", ""),
+    "the topic's end": (" || (int) row.getLong(layout.atTopic) != topic.length", ""),
+    "the partition": ("now != partition || ", ""),
+    "what follows the sequence": (" bytes.length);\n        }", " Math.min(bytes.length, 35));\n        }"),
+    "the origin": (" bytes.length);\n        }", " Math.min(bytes.length, 48));\n        }"),
     "the origin's sequence": ("made && !counted(layout.origin, layout.originEnd)", "false"),
     "digits": ("digits(layout.seq, layout.seqEnd)", "true"),
     "the origin's digits": ("!made || digits(layout.origin, layout.originEnd)", "true"),
@@ -170,7 +183,7 @@ class Folds:
         self.plain = [told(log, list(log.batches(200))) for log in self.logs]
 
     def rows(self, fold: Any = None) -> pa.Table:
-        return folded(self.frame, fold).toArrow()
+        return folded(as_read(self.frame, self.starts[-1]), fold).toArrow()
 
     def of_logs(self, rows: pa.Table) -> Iterator[pa.Table]:
         ends = np.searchsorted(rows["window"].to_numpy(), self.starts).tolist()
@@ -219,12 +232,12 @@ def test_folded_logs_tell_what_unfolded_ones_tell(folds: Folds, batch: int) -> N
 @pytest.mark.parametrize("rule", RULES)
 def test_every_rule_is_needed(folds: Folds, rule: str, tmp_path: Path) -> None:
     old, new = RULES[rule]
-    source = SOURCE.read_text()
-    assert source.count(old) == 1
+    text = SOURCE.read_text()
+    assert text.count(old) == 1
     # A name of its own, because executors load a class once.
     name = f"Without{list(RULES).index(rule)}"
-    source = source.replace(old, new).replace(SOURCE.stem, name)
-    rows = folds.rows(compiled(folds.spark, source, tmp_path / f"{name}.jar", name))
+    text = text.replace(old, new).replace(SOURCE.stem, name)
+    rows = folds.rows(compiled(folds.spark, text, tmp_path / f"{name}.jar", name))
     try:
         assert next(differ(folds, rows, 50_000), None) is not None
     except ValueError as error:
@@ -240,7 +253,8 @@ def test_what_counts_on_is_one_row(spark: SparkSession) -> None:
         LANE.batch(9, 1)[0],
     ]
     (batch,) = one_window(values, 5).batches(10**6)
-    found = folded(spark.createDataFrame(pa.Table.from_batches([batch])).coalesce(1)).toArrow().to_pylist()
+    frame = spark.createDataFrame(pa.Table.from_batches([batch])).coalesce(1)
+    found = folded(as_read(frame, 1)).toArrow().to_pylist()
     wanted = [(5, MOST, values[0]), (5 + MOST, 3, values[MOST]), (8 + MOST, 2, values[MOST + 3])]
     assert [(one["offset"], one["n"], one["value"]) for one in found] == [
         *((offset, n, value and value[:48]) for offset, n, value in wanted),
