@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Producer
 
+from harness.checker.verdict import Judgement
 from harness.cluster.cluster import Cluster
 from harness.record import Identity, encode
 
@@ -194,3 +195,8 @@ def histories(topics: list[Topic], run: str, folder: Path) -> Path:
             ]
         (folder / f"p{topic.producer}.jsonl").write_bytes(msgspec.json.Encoder().encode_lines(lines))
     return folder
+
+
+def counts(judgement: Judgement) -> dict[str, int]:
+    """How often each anomaly was found."""
+    return {one.name: one.count for result in judgement.results for one in result.anomalies}

@@ -23,7 +23,7 @@ from spark_jobs import stream
 from spark_jobs.scan import Wanted
 from spark_jobs.segments import Segments
 from spark_jobs.source import Source
-from tests.spark.planting import SEQS, WANTED, make, write
+from tests.spark.planting import SEQS, WANTED, counts, make, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
@@ -52,10 +52,6 @@ def flawed(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Plante
 @pytest.fixture(scope="module")
 def clean(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Planted:
     return plant(cluster, tmp_path_factory.mktemp("clean"), flawed=False)
-
-
-def counts(judgement: Judgement) -> dict[str, int]:
-    return {one.name: one.count for result in judgement.results for one in result.anomalies}
 
 
 def of_stream(spark: SparkSession, planted: Planted, folder: Path, most: int) -> Observation:

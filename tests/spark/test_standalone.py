@@ -8,42 +8,52 @@ from pathlib import Path
 
 import pytest
 
+from harness.checker.model import Evidence, Expect
+from harness.checker.verdict import Judgement, judge
 from harness.cluster.cluster import Cluster
+from harness.history import history_files
+from harness.ledger import fold
+from harness.observation import Observation
 from harness.spark.ends import freeze_ends
 from harness.spark.job import Job
 from harness.spark.live import run_batch
 from harness.spark.standalone import containers, standalone
-from tests.spark.planting import make, write
+from harness.spark.verify import WITH_LEDGER
+from tests.spark.planting import WANTED, counts, make, write
 
 # Three JVMs of Spark beside seven of Kafka: for a long run.
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.soak]
 
 
-def verify_apart(cluster: Cluster, folder: Path, master: str, settings: dict[str, str]) -> bytes:
+def verify_apart(cluster: Cluster, folder: Path, master: str, settings: dict[str, str]) -> Judgement:
     """Plant violations, verify them on a cluster of workers and in one process, and compare."""
     run = uuid.uuid4().hex[:8]
     topics = make(f"sv-{run}", flawed=True)
-    write(cluster, topics, run, folder / "history")
+    ledger = fold(history_files(write(cluster, topics, run, folder / "history")))
     bootstrap = cluster.bootstrap("DIRECT")
     windows = freeze_ends(bootstrap, [topic.name for topic in topics]).windows
 
-    def account(master: str, name: str, settings: dict[str, str]) -> bytes:
+    def account(master: str, name: str, settings: dict[str, str]) -> Observation:
         job = Job(
             kind="batch", bootstrap=bootstrap, windows=windows, folder=str(folder / name), run=run,
             master=master, settings=settings,
         )  # fmt: skip
         found = run_batch(job, 300)
         found.meta.finished = 0
-        return repr(found.meta).encode() + found.words.tobytes()
+        return found
 
     apart = account(master, "apart", {"spark.executor.memory": "512m", **settings})
-    assert apart == account("local[2,4]", "local", {})
-    return apart
+    local = account("local[2,4]", "local", {})
+    assert repr(apart.meta) == repr(local.meta)
+    assert apart.words.tobytes() == local.words.tobytes()
+    judged = [judge(Evidence(ledger, [one], Expect(properties=list(WITH_LEDGER)))) for one in (apart, local)]
+    assert judged[0].encode() == judged[1].encode()
+    return judged[0]
 
 
 def test_two_worker_processes_find_what_one_process_finds(cluster: Cluster, tmp_path: Path) -> None:
     with standalone(tmp_path / "cluster") as master:
-        assert b"count=2" in verify_apart(cluster, tmp_path, master, {})
+        assert counts(verify_apart(cluster, tmp_path, master, {})) == WANTED
 
 
 @pytest.mark.engine
@@ -51,4 +61,4 @@ def test_two_workers_in_containers_find_what_one_process_finds(cluster: Cluster,
     name = f"eos-spark-{uuid.uuid4().hex[:8]}"
     with containers(name, lambda line: print(line, file=sys.stderr)) as master:
         found = verify_apart(cluster, tmp_path, master, {"spark.pyspark.python": "python3"})
-        assert b"count=2" in found
+        assert counts(found) == WANTED

@@ -10,6 +10,7 @@ and prints what came of it.
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 import sys
 import time
@@ -28,6 +29,8 @@ from harness.workload.settings import CLASSIC, settings, transaction_settings
 from harness.workload.spec import TransactionalSpec, load_spec
 
 LIMIT_S = 30.0
+ANSWER_LIMIT_S = 3 * LIMIT_S
+"""A call has a limit of its own, and no case leaves a producer frozen for as long again."""
 OK = "ok"
 
 
@@ -205,6 +208,9 @@ class Apart:
     def hear(self) -> Answer:
         """What came of the last call."""
         assert self._process.stdout is not None
+        # It says one line for each call, so nothing of an answer can be buffered here already.
+        there, _, _ = select.select([self._process.stdout], [], [], ANSWER_LIMIT_S)
+        assert there, f"the producer has said nothing for {ANSWER_LIMIT_S:g} s: see {self._log.name}"
         line = self._process.stdout.readline()
         assert line, f"the producer has ended: see {self._log.name}"
         return Answer(*json.loads(line))

@@ -1,0 +1,65 @@
+"""Settings that allow it lose what was acknowledged, and the loss is found by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from harness.cluster.cluster import Cluster
+from harness.faults import Kill, Stop, inject
+from harness.testing import Ran
+from harness.waits import wait_until
+from harness.workload.spec import IdempotentSpec
+from tests.rig import Rig, text
+from tests.tapped import Evidence
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def rig(cluster: Cluster, tmp_path: Path) -> Iterator[Rig]:
+    rig = Rig(cluster, tmp_path)
+    yield rig
+    rig.end()
+
+
+@pytest.mark.needs("partition")
+def test_one_acknowledgement_of_a_leader_that_is_cut_off(
+    run_scenario: Callable[..., Ran], evidence: Evidence
+) -> None:
+    ran = run_scenario("unsafe-durability", verify__witnesses='["reader"]')
+
+    evidence(verdict=ran.verdict, anomalies=ran.judgement.names())
+    assert (ran.verdict, ran.judgement.names()) == ("invalid", ["lost"]), text(ran.judgement)
+
+
+def test_all_acknowledgements_of_a_leader_that_is_alone(
+    rig: Rig, cluster: Cluster, evidence: Evidence
+) -> None:
+    """One replica is enough to acknowledge, and one that has less is allowed to lead."""
+    topic = rig.topic("t", [[1, 2, 3]], min_insync_replicas="1", unclean_leader_election_enable="true")
+    client = rig.start(IdempotentSpec, topic=topic, partitions=1, rate=1000)
+    wait_until(lambda: client.progress().acknowledged > 100, 30, "the first records")
+    with ExitStack() as faults:
+        for broker in (2, 3):
+            faults.enter_context(inject(cluster, Stop(), f"kafka-{broker}"))
+        wait_until(lambda: cluster.partition(topic, 0).isr == (1,), 30, "the leader to be alone")
+        together = client.progress().acknowledged
+        wait_until(lambda: client.progress().acknowledged > together + 100, 30, "records that nobody copies")
+        assert client.stop() == 0
+        told = client.progress().acknowledged
+        faults.enter_context(inject(cluster, Kill(), "kafka-1"))
+        for broker in (2, 3):
+            cluster.node(broker).start()
+        wait_until(
+            lambda: cluster.partition(topic, 0).leader in (2, 3), 60, "an election of one that has less"
+        )
+        left = cluster.end_offsets(topic)[0].high_watermark
+
+    judged = rig.judge()
+    evidence(acknowledged=told, together=together, left=left, verdict=judged.verdict)
+    assert left < told
+    assert judged.names() == ["lost"], text(judged)
