@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from harness.checker.verdict import Judgement
 from harness.errors import ExitCode
 from harness.observation import Findings, Spot
-from harness.spark.verify import SelfEvident, Verified
+from harness.report.words import columns
+from harness.spark.verify import SelfEvident, Share, Verified
 
 _SHOWN = 3
+_SHARES = 40
 
 
 def exit_code_of(found: Verified) -> ExitCode:
@@ -34,6 +38,7 @@ def tell(found: Verified) -> list[str]:
     ]
     if found.judgement is not None:
         lines += _tell_judgement(found.judgement)
+    lines += _tell_shares(found.shares)
     lines += [f"Spark and the checkers disagree about {one}" for one in found.disagreements]
     for one in found.alone:
         lines += _tell_alone(one)
@@ -50,6 +55,19 @@ def _tell_judgement(judgement: Judgement) -> list[str]:
         lines += [f"  {one.name}: {one.count} {one.unit} (permitted)" for one in result.permitted]
         lines += [f"  unknown: {reason}" for reason in result.reasons]
     return lines
+
+
+def _tell_shares(shares: Sequence[Share]) -> list[str]:
+    """Say who owes what where: those first of which something is missing, or too much is there."""
+    if not shares:
+        return []
+    in_doubt = sorted(shares, key=lambda one: one.read == (one.owed if one.fate == "committed" else 0))
+    rows = [
+        (str(one.producer), f"{one.topic}-{one.partition}", one.fate, str(one.owed), str(one.read))
+        for one in in_doubt[:_SHARES]
+    ]
+    told = columns([("producer", "partition", "fate", "records", "of them read"), *rows])
+    return [*told, *([f"and {len(shares) - _SHARES} rows more"] if len(shares) > _SHARES else [])]
 
 
 def _tell_alone(one: SelfEvident) -> list[str]:

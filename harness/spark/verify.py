@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,7 +19,7 @@ from harness.checker.model import Evidence, Expect, Pipeline
 from harness.checker.verdict import Judgement, judge
 from harness.errors import UsageError
 from harness.history import history_files
-from harness.ledger import Ledger, fold
+from harness.ledger import FATE_NAMES, Ledger, fold
 from harness.observation import WORD_SEQS, Findings, Observation, Window
 from harness.spark.ends import freeze_ends
 from harness.spark.session import DEFAULT_MASTER, start_session
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from spark_jobs.batch import Observed
+    from spark_jobs.findings import Frames
     from spark_jobs.source import Source
 
 BOTH: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline")
@@ -77,6 +78,17 @@ class SelfEvident(msgspec.Struct, kw_only=True):
         return self.aborted_intent + self.duplicates.count + self.reordered.count
 
 
+class Share(NamedTuple):
+    """What of one producer's records of one fate can be read in one partition."""
+
+    producer: int
+    topic: str
+    partition: int
+    fate: str
+    owed: int
+    read: int
+
+
 @dataclass
 class Verified:
     """What a verification found."""
@@ -87,6 +99,7 @@ class Verified:
     judgement: Judgement | None = None
     spark_findings: dict[str, int] = field(default_factory=dict)
     disagreements: list[str] = field(default_factory=list)
+    shares: list[Share] = field(default_factory=list)
     alone: list[SelfEvident] = field(default_factory=list)
 
 
@@ -146,6 +159,7 @@ def with_ledger(spark: SparkSession, source: Source, found: Verified, ledger: Le
         found.observations.append(consumed.observation)
     found.judgement = judge(Evidence(ledger, found.observations, expect))
     found.spark_findings = own_findings(spark, ledger, observed)
+    found.shares = own_shares(spark, ledger, observed)
     if consumed is not None and expect.pipeline is not None:
         found.spark_findings |= own_pipeline_findings(spark, observed, consumed, expect.pipeline)
     found.disagreements = disagreements(found.spark_findings, found.judgement)
@@ -171,15 +185,36 @@ def consumed_by(spark: SparkSession, source: Source, run: str, pipeline: Pipelin
 
 def own_findings(spark: SparkSession, ledger: Ledger, observed: Observed) -> dict[str, int]:
     """Return what Spark finds by joining the ledger's words with the observed ones, by name."""
-    from spark_jobs.expected import frame_of, intervals_table, lanes_table
-    from spark_jobs.findings import Frames, findings
+    from spark_jobs.findings import findings
 
-    frames = Frames(
+    found = findings(_frames(spark, ledger, observed)).collect()
+    return {one["name"]: one["count"] for one in found if not one["permitted"]}
+
+
+def own_shares(spark: SparkSession, ledger: Ledger, observed: Observed) -> list[Share]:
+    """Return what Spark counts of each producer's records in each partition, fate by fate."""
+    from spark_jobs.findings import counts
+
+    windows = observed.observation.meta.windows
+    found = counts(_frames(spark, ledger, observed)).where("window >= 0").collect()
+    return sorted(
+        Share(
+            one["producer"], windows[one["window"]].topic, windows[one["window"]].partition,
+            FATE_NAMES[one["fate"]], one["owed"], one["visible"],
+        )
+        for one in found
+    )  # fmt: skip
+
+
+def _frames(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames:
+    from spark_jobs.expected import frame_of, intervals_table, lanes_table
+    from spark_jobs.findings import Frames
+
+    return Frames(
         frame_of(spark, [observed.with_case(0)]),
         frame_of(spark, [lanes_table(ledger, observed.observation.meta, 0, 0)]),
         frame_of(spark, [intervals_table(ledger, 0)]),
     )
-    return {one["name"]: one["count"] for one in findings(frames).collect() if not one["permitted"]}
 
 
 def own_pipeline_findings(
