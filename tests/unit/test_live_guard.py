@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -154,6 +155,30 @@ def test_the_guard_stops_for_each_reason_and_notes_it_first(
     assert f'"action": "counted", "looks": {guard.looks}, "stored": {watched.stored * 3 * 224}' in noted
 
 
+@pytest.mark.parametrize("failing", ["look", "abort-file", "note"])
+def test_a_guard_that_fails_stops_the_run_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("No space left") if failing == "note" else ValueError("not as expected")
+
+    monkeypatch.setattr(guarding, "EVERY_S", 0.01)
+    watched = Watched(tmp_path)
+    told: list[str] = []
+    with Guard(cast(Any, watched), plan(tmp_path)[0], told.append) as guard, monkeypatch.context() as patch:
+        if failing == "note":
+            patch.setattr(watched.audit, "note", fail)
+            Path(watched.limits.abort_file).touch()
+        elif failing == "abort-file":
+            patch.setattr(Path, "exists", fail)
+        else:
+            patch.setattr(watched, "foreign_under_replicated", fail)
+        wait_until(lambda: told, 10, "the guard to stop")
+    why = {"note": "is there (the audit log does not have it: No space left)"}
+    assert why.get(failing, "the watcher failed: ValueError: not as expected") in told[0]
+    assert guard.stopped_because == told[0]
+
+
 class Silent(PrefixedAdmin):
     """Asks nobody."""
 
@@ -220,6 +245,23 @@ def test_asking_whether_a_topic_could_be_made_is_no_action_and_for_the_prefix_al
     assert not audit.exists()
     with pytest.raises(RefusedError, match="CreateTopicsRequest on payments is refused"):
         admin.call(1, asked("payments"))
+
+
+def test_a_run_has_the_lines_of_its_own_process_and_no_other(tmp_path: Path) -> None:
+    state = tmp_path / "audit.jsonl"
+    Audit(state).also(tmp_path / "nothing.jsonl")
+    assert (tmp_path / "nothing.jsonl").read_bytes() == b""
+    Audit(state).note("of an earlier run")
+    audit = Audit(state)
+    audit.note("before", pid_of="this")
+    with state.open("a") as file:
+        file.write('{"pid": 1, "action": "of another process"}\n')
+    audit.also(tmp_path / "run.jsonl")
+    audit.note("after")
+    lines = [json.loads(line)["action"] for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert lines == ["before", "after"]
+    actions = [json.loads(line)["action"] for line in state.read_text().splitlines()]
+    assert actions == ["of an earlier run", "before", "of another process", "after"]
 
 
 def test_what_is_ours_is_noted_before_it_is_changed(tmp_path: Path) -> None:
