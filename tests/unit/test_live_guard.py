@@ -14,7 +14,7 @@ from harness.cluster.live.audit import Audit
 from harness.errors import RefusedError
 from harness.live import guard as guarding
 from harness.live.guard import Guard
-from harness.live.load import bytes_per_second
+from harness.live.load import Meter, bytes_per_second
 from harness.live.preflight import most_at_once
 from harness.plan import Plan, draw
 from harness.scenario import Scenario, find, load
@@ -177,6 +177,23 @@ def test_a_guard_that_fails_stops_the_run_and_says_why(
     why = {"note": "is there (the audit log does not have it: No space left)"}
     assert why.get(failing, "the watcher failed: ValueError: not as expected") in told[0]
     assert guard.stopped_because == told[0]
+
+
+def test_what_is_written_while_the_ends_are_asked_has_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, now = Watched(tmp_path), 0.0
+
+    def slow(_: str) -> dict[int, Any]:
+        nonlocal now
+        now = 10.0
+        return {0: SimpleNamespace(high_watermark=1000)}
+
+    monkeypatch.setattr(watched, "end_offsets", slow)
+    monkeypatch.setattr("harness.live.load.time.monotonic", lambda: now)
+    meter = Meter(cast(Any, watched), plan(tmp_path)[0])
+    assert "limits.storage" not in meter.look()
+    assert meter.fastest == 1000 * 224 / 10
 
 
 class Silent(PrefixedAdmin):

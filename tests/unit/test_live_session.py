@@ -2,84 +2,23 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from harness.cluster.live.cluster import LiveCluster
-from harness.cluster.live.file import ClusterPart, LimitsPart, LinksPart, LiveFile, NodesPart, ProxyPart
+from harness.closing import Closing
 from harness.cluster.state import State
 from harness.errors import ExitCode, HarnessError, RefusedError
+from harness.events import Phase, Progress
 from harness.live import session as running
-from harness.live.preflight import Consent, check_left_over, foreign_moves
+from harness.live.preflight import Consent
 from harness.live.session import Session, execute
-from harness.plan import Plan, draw
-from harness.scenario import Scenario, load
-from harness.units import Duration, Rate, Size
-from harness.wire import processes
-from harness.wire.admin import Metadata, PartitionInfo
-from harness.wire.processes import Found
+from harness.scenario import Scenario
 from harness.wire.protocol import KafkaAnswerError
-
-ID = "4L6g3nShT-eMCtK--X86sw"
-FILE = LiveFile(
-    cluster=ClusterPart(id=ID, bootstrap=["127.0.0.1:1"], prefix="eos-chaos-"),
-    limits=LimitsPart(
-        deadline=Duration(60), bytes_per_second=Rate(10**6), storage=Size(10**8), abort_file="/no/such/file"
-    ),
-    links=LinksPart(toxiproxy="start"),
-    proxy=[ProxyPart(broker=0, listen="127.0.0.1:2", upstream="127.0.0.1:1")],
-    nodes=NodesPart(kill="true", start="true"),
-)
-VIEW = Metadata(ID, frozenset({0, 7}), (), {0: ("127.0.0.1", 1), 7: ("127.0.0.1", 3)})
-TOPIC, GROUP = "eos-chaos-orders.ab12cd34", "eos-chaos-billing.ab12cd34"
-KILL = '[[fault]]\nfault = "kill"\ntarget = "kafka-7"\nat = "1s"\n'
-
-
-class Brokers:
-    """What the brokers of a test say: the topics that there are, and how deleting a group ends."""
-
-    def __init__(self) -> None:
-        self.topics: list[str] = []
-        self.group_codes: list[int] = []
-        self.deleted: list[str] = []
-        self.holder = 0
-
-    def metadata(self, _: object) -> Any:
-        return SimpleNamespace(partitions=[PartitionInfo(t, 0, 0, 0, (0,), (0,)) for t in self.topics])
-
-    def partition(self, topic: str, partition: int) -> PartitionInfo:
-        return PartitionInfo(topic, partition, self.holder, 0, (0,), (0,))
-
-    def delete_topics(self, names: list[str]) -> None:
-        self.deleted += names
-        self.topics = [name for name in self.topics if name not in names]
-
-    def coordinator(self, _kind: str, _name: str) -> int:
-        return self.holder
-
-    def call(self, _broker: int, request: Any) -> Any:
-        code = self.group_codes.pop(0)
-        self.deleted += request.groups_names if code in (0, 69) else []
-        return SimpleNamespace(results=[SimpleNamespace(error_code=code)])
-
-
-class Observed(LiveCluster):
-    """A cluster whose Toxiproxy is only counted."""
-
-    def __init__(self, folder: Path) -> None:
-        super().__init__(FILE, State(folder / "state"), VIEW)
-        self.brokers_say = Brokers()
-        self.admin = cast(Any, self.brokers_say)
-        self.proxied: list[str] = []
-
-    def start_proxies(self) -> None:
-        self.proxied.append("start")
-
-    def end_proxies(self) -> None:
-        self.proxied.append("end")
+from tests.unit.live_stand_in import FILE, ID, TOPIC, Observed, planned
 
 
 @pytest.fixture
@@ -89,13 +28,6 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observed:
     monkeypatch.setattr(running, "attach", lambda _file, _state: found)
     monkeypatch.setattr(running, "beware", lambda: None)
     return found
-
-
-def planned(folder: Path, faults: str = "") -> tuple[Scenario, Plan]:
-    path = folder / "one.toml"
-    path.write_text('[scenario]\nname = "one"\nshows = "x"\n[[workload]]\nkind = "idempotent"\n' + faults)
-    loaded = load(path)
-    return loaded, draw(loaded, 1)
 
 
 def do(theirs: Observed, folder: Path, *, keep: bool = False) -> Any:
@@ -174,56 +106,6 @@ def test_a_toxiproxy_that_is_interrupted_while_it_starts_is_ended(
     assert theirs.proxied == ["end"]
 
 
-def test_a_run_that_was_killed_between_faults_keeps_the_next_one_away(
-    theirs: Observed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    check_left_over(theirs)
-    theirs.made.note_topic(TOPIC)
-    check_left_over(theirs)  # it was killed before the topic was there
-    theirs.brokers_say.topics = [TOPIC]
-    theirs.made.note_groups([GROUP])
-    with pytest.raises(RefusedError, match="2 topics and groups were not deleted") as found:
-        check_left_over(theirs)
-    assert TOPIC in found.value.message
-    assert "eos heal --cluster" in found.value.hint
-    theirs.made.keep()
-    monkeypatch.setattr(processes, "find", lambda mark: [Found(1, f"{mark}x")] * 2)
-    with pytest.raises(RefusedError, match="2 processes of clients still run"):
-        check_left_over(theirs)
-
-
-def test_a_group_is_deleted_once_nobody_is_in_it(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.waits.time.sleep", lambda _: None)
-    theirs.made.note_groups([GROUP, "eos-chaos-other.ab12cd34"])
-    theirs.brokers_say.group_codes = [68, 14, 0, 69]
-    assert theirs.made.delete_groups() == [GROUP, "eos-chaos-other.ab12cd34"]
-    assert theirs.brokers_say.deleted == [GROUP, "eos-chaos-other.ab12cd34"]
-    assert theirs.made.groups() == []
-
-
-def test_a_group_that_may_not_be_deleted_is_told_and_stays_noted(theirs: Observed) -> None:
-    theirs.made.note_groups([GROUP])
-    theirs.brokers_say.group_codes = [30]
-    with pytest.raises(HarnessError, match="GroupAuthorizationFailed"):
-        theirs.made.delete_groups()
-    assert theirs.made.groups() == [GROUP]
-
-
-def test_heal_deletes_topics_and_groups(
-    theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(running, "load_live", lambda _: FILE)
-    monkeypatch.setattr(running, "heal", lambda *_: 1)
-    theirs.made.note_topic(TOPIC)
-    theirs.brokers_say.topics = [TOPIC]
-    theirs.made.note_groups([GROUP])
-    theirs.brokers_say.group_codes = [0]
-    told: list[str] = []
-    assert running.heal_live(tmp_path / "live.toml", theirs.state, told.append) == 3
-    assert told == [f"deleted topic {TOPIC}", f"deleted group {GROUP}"]
-    assert running.heal_live(tmp_path / "live.toml", theirs.state, told.append) == 1
-
-
 @pytest.mark.parametrize(
     ("code", "exit_code"), [(29, ExitCode.REFUSED), (44, ExitCode.REFUSED), (7, 2), (38, 2)]
 )
@@ -240,24 +122,65 @@ def test_only_a_missing_right_and_a_policy_are_a_refusal(
     assert ("rights" in found.value.hint) == (exit_code is ExitCode.REFUSED)
 
 
-@pytest.mark.parametrize(
-    "error", [TimeoutError("timed out"), EOFError("closed"), KafkaAnswerError("groups", 14)]
-)
-def test_brokers_that_cannot_say_what_would_move_are_a_refusal(
-    theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+class Ran:
+    """A run that tells two events and is over."""
+
+    def __init__(self, folder: Path, scenario: Scenario, *, interrupted: bool) -> None:
+        self.directory = SimpleNamespace(path=folder)
+        self.scenario = scenario
+        self.stop = print
+        self._interrupted = interrupted
+        self._listeners: list[Any] = []
+
+    def listen(self, listener: Any) -> None:
+        self._listeners.append(listener)
+
+    def execute(self) -> Any:
+        for listener in self._listeners:
+            listener(Phase(name="steady"))
+            listener(Progress(phase="steady", acknowledged=1, rate=1, committed=0, aborted=0, unknown=0,
+                              in_flight=0, active=[], lso_lag=None))  # fmt: skip
+        return SimpleNamespace(interrupted=self._interrupted)
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_nobody_watches_while_logs_are_collected_and_what_fails_there_loses_no_outcome(
+    theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
 ) -> None:
-    def silent(*_: object) -> None:
-        raise error
+    done: list[str] = []
 
-    monkeypatch.setattr(theirs.brokers_say, "call", silent)
-    with pytest.raises(RefusedError, match="would move could not be asked") as found:
-        foreign_moves(theirs, planned(tmp_path, KILL)[1])
-    assert found.value.hint == "try again when the brokers answer"
+    class Watcher(Closing):
+        stopped_because = "the deadline is over"
+
+        def close(self) -> None:
+            done.append("closed")
+
+    class Logs:
+        def __init__(self, *_: object) -> None:
+            self.begin = lambda: done.append("begun")
+
+        def collect(self, _: Path) -> None:
+            done.append("collected")
+            raise OSError("No space left")
+
+    monkeypatch.setattr(running, "Guard", lambda *_: Watcher())
+    monkeypatch.setattr(running, "LogEvidence", Logs)
+    ran = cast(Any, Ran(tmp_path, planned(tmp_path)[0], interrupted=interrupted))
+    told: list[str] = []
+    assert running._guarded(theirs, ran, told.append).interrupted is interrupted
+    assert done == ["begun", "closed", "collected"]
+    # A deadline that was over when all was judged has stopped nothing.
+    assert told[:-1] == (["refused to go on: the deadline is over"] if interrupted else [])
+    assert "could not be written: No space left" in told[-1]
+    noted = [json.loads(line) for line in (theirs.state.path / "audit.jsonl").read_text().splitlines()]
+    assert [line["event"] for line in noted] == ["Phase"]
 
 
-def test_broker_0_is_a_broker_and_none_is_none(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.cluster.cluster.ROLE_LIMIT_S", 0)
-    assert theirs.leader_of(TOPIC, 0) == theirs.group_coordinator(GROUP) == theirs.txn_coordinator("x") == 0
-    theirs.brokers_say.holder = -1
-    with pytest.raises(HarnessError, match="a leader of"):
-        theirs.leader_of(TOPIC, 0)
+def test_from_the_file_on_what_looks_like_a_secret_is_redacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    monkeypatch.setattr(running, "beware", lambda: done.append("wary"))
+    monkeypatch.setattr(running, "load_live", lambda _: done.append("read") or FILE)
+    running.open_session(tmp_path / "live.toml", State(tmp_path), Consent())
+    assert done == ["wary", "read"]
