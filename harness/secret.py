@@ -1,8 +1,8 @@
 """Secrets: named in files, read from the environment or a file of their own, and shown nowhere.
 
 A secret is passed on as where it stands (`env:NAME` or `file:/path`) and looked up by the process that uses
-it. From the first look on, what that process writes, to its output or into the files of a run, is redacted:
-the secret itself wherever it appears, and whatever looks like one.
+it. From the first look on, or from when it is told to beware, what that process writes, to its output or into
+the files of a run, is redacted: the secret itself wherever it appears, and whatever looks like one.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from threading import Event
 from typing import Any, Final, TextIO
 from urllib.parse import quote
 
@@ -30,6 +31,7 @@ _PATTERNS: Final = (
     re.compile(rf'(?P<kept>{_KEY}\\?["\']?\s*[:=]\s*\\?["\']?)(?!env:|file:|\[redacted)[^\s"\'\\,;)}}\]]+'),
 )
 _known: set[str] = set()
+_wary: Final = Event()
 
 
 def is_reference(text: str) -> bool:
@@ -46,23 +48,52 @@ def look_up(reference: str) -> str:
     if kind == "env":
         found, place = os.environ.get(where), f"the environment has no {where}"
     else:
-        path = Path(where)
-        found = path.read_text().rstrip("\r\n") if path.is_file() else None
-        place = f"there is no file {where}"
+        found, place = _content(Path(where)), f"there is no file {where}"
     if found is None:
         raise UsageError(f"a secret is missing: {place}", f"set it, or name another place: {ALLOWED}")
     if len(found) < SHORTEST:
         raise UsageError(
             f"the secret at {reference} has fewer than {SHORTEST} characters", "use a longer one"
         )
-    _known.update({found, json.dumps(found)[1:-1], quote(found, safe="")})
-    sys.stdout, sys.stderr = redacting(sys.stdout), redacting(sys.stderr)
+    remember(found)
     return found
+
+
+def placed(reference: str, folder: Path) -> str:
+    """The same where a process works in another folder: a file is one beside whoever names it."""
+    kind, _, where = reference.partition(":")
+    return f"file:{folder / where}" if kind == "file" and where else reference
+
+
+def _content(path: Path) -> str | None:
+    try:
+        return path.read_text().rstrip("\r\n") if path.is_file() else None
+    except (OSError, UnicodeDecodeError) as error:
+        # Not what it says of the content: that is a part of the secret.
+        why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise UsageError(
+            f"the secret in {path} could not be read: {why}",
+            "let this user read it; it holds the secret alone",
+        ) from None
+
+
+def remember(secret: str) -> None:
+    """From now on this process redacts this secret, which it has got from elsewhere."""
+    found = secret.strip("\r\n")
+    if len(found) >= SHORTEST:
+        _known.update({found, json.dumps(found)[1:-1], quote(found, safe="")})
+    beware()
+
+
+def beware() -> None:
+    """From now on this process redacts what looks like a secret, whether it knows one or not."""
+    _wary.set()
+    sys.stdout, sys.stderr = redacting(sys.stdout), redacting(sys.stderr)
 
 
 def redact(text: str) -> str:
     """The text without any secret that this process knows, and without what looks like one."""
-    if not _known:
+    if not _wary.is_set():
         return text
     for secret in sorted(_known, key=len, reverse=True):
         text = text.replace(secret, REDACTED)
@@ -73,7 +104,7 @@ def redact(text: str) -> str:
 
 def redact_bytes(data: bytes) -> bytes:
     """The same of what is written to a file; bytes that are no text are left alone."""
-    if not _known:
+    if not _wary.is_set():
         return data
     try:
         return redact(data.decode()).encode()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from typing import Any, Literal
 
@@ -25,6 +25,7 @@ from harness.wire.security import PLAINTEXT, Security
 from harness.wire.toxiproxy import Toxiproxy
 
 HEALTHY_LIMIT_S = 60.0
+ROLE_LIMIT_S = 30.0
 
 
 class Cluster(Topics):
@@ -53,6 +54,10 @@ class Cluster(Topics):
     def toxiproxy(self) -> Toxiproxy:
         """The client of this cluster's Toxiproxy."""
         return Toxiproxy(HOST, self.ports.toxiproxy_api)
+
+    def locked(self, doing: str) -> AbstractContextManager[None]:
+        """Hold the cluster for a change; refused while another command holds it."""
+        return self.state.locked(doing)
 
     # Nodes
 
@@ -139,24 +144,22 @@ class Cluster(Topics):
 
     def leader_of(self, topic: str, partition: int) -> int:
         """The broker that leads this partition now; waits for one while there is none."""
-        return wait_until(
-            lambda: max(self.admin.partition(topic, partition).leader, 0),
-            30,
-            f"a leader of {topic}-{partition}",
+        return _node_id(
+            lambda: self.admin.partition(topic, partition).leader, f"a leader of {topic}-{partition}"
         )
 
     def txn_coordinator(self, transactional_id: str) -> int:
         """The broker that coordinates this transactional id now."""
         what = f"the transaction coordinator of {transactional_id}"
-        return wait_until(lambda: self.admin.coordinator("transaction", transactional_id), 30, what)
+        return _node_id(lambda: self.admin.coordinator("transaction", transactional_id), what)
 
     def group_coordinator(self, group: str) -> int:
         """The broker that coordinates this group now."""
-        return wait_until(lambda: self.admin.coordinator("group", group), 30, f"the coordinator of {group}")
+        return _node_id(lambda: self.admin.coordinator("group", group), f"the coordinator of {group}")
 
     def active_controller(self) -> int:
         """The controller that leads the quorum now."""
-        return wait_until(lambda: max(self.admin.quorum().leader, 0), 30, "an active controller")
+        return _node_id(lambda: self.admin.quorum().leader, "an active controller")
 
     # Health
 
@@ -227,7 +230,7 @@ class Cluster(Topics):
 
     def _coordinated(self, kind: Literal["group", "transaction"]) -> bool:
         try:
-            return self.admin.coordinator(kind, "eos-health") > 0
+            return self.admin.coordinator(kind, "eos-health") >= 0
         except (OSError, EOFError):
             return False
 
@@ -240,3 +243,8 @@ class Cluster(Topics):
         )
         what = "a transaction coordinator to hand out a producer id"
         wait_until(lambda: self.admin.init_producer_id("eos-health")[1] >= 0, limit, what)
+
+
+def _node_id(ask: Callable[[], int], what: str) -> int:
+    """Wait for a node's id: 0 is one like any other, and a negative one is none."""
+    return wait_until(lambda: [found] if (found := ask()) >= 0 else [], ROLE_LIMIT_S, what)[0]

@@ -27,7 +27,9 @@ _SHARES: dict[str, Callable[[int], int]] = {
     "majority": lambda nodes: nodes // 2 + 1,
     "all": lambda nodes: nodes,
 }
-_NODES = {node_name(i) for i in (*BROKER_IDS, *CONTROLLER_IDS)}
+_BROKER = "kafka-"
+# Which brokers there are is for the cluster to say: somebody else's may have any ids.
+_NODE = re.compile("|".join([_BROKER + r"(?:0|[1-9]\d*)", *map(node_name, CONTROLLER_IDS)]))
 _ALLOWED = (
     "a node name, one, minority, majority, all, controllers(one), leader_of(topic, partition), "
     "txn_coordinator(id), group_coordinator(group), active_controller or client(name)"
@@ -55,13 +57,25 @@ class Target:
 
     def preview(self, rng: random.Random) -> str:
         """What can be said of it before there is a cluster."""
-        if self.kind in _NODES:
+        if _NODE.fullmatch(self.kind):
             return self.kind
         if self.kind in _SHARES:
             return ", ".join(map(node_name, _draw(BROKER_IDS, self.kind, rng)))
         if self.kind == "controllers":
             return ", ".join(map(node_name, _draw(CONTROLLER_IDS, self.arguments[0], rng)))
         return "resolved when it is injected"
+
+    @property
+    def broker(self) -> int | None:
+        """The id of the broker that it names; None if it names none."""
+        named = _NODE.fullmatch(self.kind) and self.kind.startswith(_BROKER)
+        return int(self.kind.removeprefix(_BROKER)) if named else None
+
+    def check(self, cluster: Cluster) -> None:
+        """Refuse a broker that the cluster does not have."""
+        if self.broker is not None and self.broker not in cluster.broker_ids:
+            names = ", ".join(map(cluster.name_of, cluster.broker_ids))
+            raise UsageError(f"there is no node {self.kind!r}", f"the brokers are {names}")
 
     def most(self, brokers: int) -> int:
         """How many nodes it may mean, of so many brokers."""
@@ -70,7 +84,8 @@ class Target:
 
     def resolve(self, cluster: Cluster, rng: random.Random) -> list[str]:
         """The names of the nodes that this target means now."""
-        if self.kind in _NODES:
+        if _NODE.fullmatch(self.kind):
+            self.check(cluster)
             return [self.kind]
         if self.kind in _SHARES:
             return [cluster.name_of(b) for b in _draw(cluster.broker_ids, self.kind, rng)]
@@ -107,4 +122,4 @@ def _well_formed(kind: str, arguments: tuple[str, ...]) -> bool:
         return len(arguments) == 1 and arguments[0] in _SHARES
     if kind in ("txn_coordinator", "group_coordinator", "client"):
         return len(arguments) == 1 and bool(arguments[0])
-    return not arguments and (kind in _NODES or kind in _SHARES or kind == "active_controller")
+    return not arguments and (bool(_NODE.fullmatch(kind)) or kind in _SHARES or kind == "active_controller")

@@ -2,31 +2,30 @@
 
 The coordinators note the ends of transactions and the positions of groups in two topics that belong to
 everybody. Of these only what a run has added is read, in the partitions of its own ids and groups; what is
-passed over on the way is kept nowhere. The verdict does not depend on it: clients and topics tell enough.
+passed over on the way is kept nowhere. The verdict does not depend on it: clients and topics tell enough,
+and whatever goes wrong here is told as what is not shown.
 """
 
 from __future__ import annotations
 
 import json
-import struct
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
 from harness.cluster.live.cluster import LiveCluster
 from harness.cluster.live.file import NODE_LOGS, OFFSETS_LOG, TRANSACTION_LOG
+from harness.cluster.live.nodes import AuditedNode
 from harness.errors import HarnessError
 from harness.run.scope import transactional_id
 from harness.scenario import Scenario
 from harness.store import write_atomic
 from harness.tap.logsteps import java_hash
+from harness.wire.coordlog import Added, positions, states
 from harness.wire.observer import Place
 from harness.wire.protocol import KafkaAnswerError
-from harness.wire.rawlog import fetch_request, fetched
-from harness.wire.txnlog import decode_state
 
 NAME: Final = "logs.json"
 WHAT: Final = {
@@ -36,9 +35,6 @@ WHAT: Final = {
 }
 READ_S: Final = 30.0
 """For one topic: on a busy cluster others add to the same partitions."""
-_POSITION_KEYS: Final = (0, 1)
-# A position's value, in every version: version, offset.
-_POSITION: Final = struct.Struct(">hq")
 _NO_TOPIC: Final = 3
 
 
@@ -56,14 +52,16 @@ class LogEvidence:
             ],
             OFFSETS_LOG: sorted({w.group for w in scenario.workload if w.group}),
         }
-        self._starts: dict[Place, int] = {}
-        self._read = {TRANSACTION_LOG: self._transactions, OFFSETS_LOG: self._positions}
+        # Where each log ended before the run, or why nobody knows; nothing of a topic that was not there.
+        self._starts: dict[str, dict[Place, int] | str] = {}
 
     def begin(self) -> None:
         """Note where those logs end that may be read."""
         for log in self._wanted():
-            with suppress(HarnessError, OSError, EOFError):  # told when it is read
-                self._starts |= self._ends(log)
+            try:
+                self._starts[log] = self._ends(log)
+            except Exception as error:  # noqa: BLE001  # a run does not need it: told when it would be read
+                self._starts[log] = f"where it ended before the run is not known: {_said(error)}"
 
     def collect(self, run: Path) -> None:
         """Write what may be read into the run's directory, and what may not, by name."""
@@ -73,12 +71,15 @@ class LogEvidence:
                 if log == NODE_LOGS or self._names[log]:
                     missing.append(f"{what} ({log}): evidence.logs of the cluster's file does not have it")
             elif log == NODE_LOGS:
-                shown.append(f"{what}: logs/*.log")
+                nodes = [n for n in self._cluster.nodes.values() if isinstance(n, AuditedNode)]
+                if read := ", ".join(f"logs/{node.name}.log" for node in nodes if not node.log_unread):
+                    shown.append(f"{what}: {read}")
+                missing += [f"{what} ({node.name}): {node.log_unread}" for node in nodes if node.log_unread]
             elif self._names[log]:
                 try:
                     shown.append(f"{what}: {self._lines(log, run / 'logs' / f'{log}.jsonl')}")
-                except (HarnessError, OSError, EOFError) as error:
-                    missing.append(f"{what} ({log}): {error}")
+                except Exception as error:  # noqa: BLE001  # the verdict is there, and nothing here may lose it
+                    missing.append(f"{what} ({log}): {_said(error)}")
         write_atomic(run / NAME, json.dumps({"shown": shown, "not_shown": missing}, indent=1).encode())
 
     def _wanted(self) -> list[str]:
@@ -98,64 +99,39 @@ class LogEvidence:
         return {(log, partition): ends[partition].high_watermark for partition in sorted(mine)}
 
     def _lines(self, log: str, path: Path) -> str:
+        starts = self._starts[log]
+        if isinstance(starts, str):
+            raise HarnessError(starts, "a log of everybody is read from where it ended, or not at all")
         ends = self._ends(log)
-        places = [f"{p} from {self._starts.get((log, p), 0)} to {end}" for (log, p), end in ends.items()]
-        self._cluster.audit.note("read", log=log, partitions=places)
-        lines, deadline = [], time.monotonic() + READ_S
-        for place, end in ends.items():
-            for offset, record, batch in self._records(place, end, deadline):
-                if line := self._read[log](record, batch):
-                    lines.append({"partition": place[1], "offset": offset, "at_ms": record.timestamp} | line)
+        if starts and starts.keys() != ends.keys():
+            raise HarnessError("it has another number of partitions than before the run", "run again")
+        spans = {place: (starts.get(place, 0), end) for place, end in ends.items()}
+        told = [f"{p} from {start} to {end}" for (_, p), (start, end) in spans.items()]
+        self._cluster.audit.note("read", log=log, partitions=told)
+        deadline = time.monotonic() + READ_S
+        found = [Added(self._cluster.admin, place, *span, deadline) for place, span in spans.items()]
+        lines = [{"partition": added.place[1]} | line for added in found for line in self._told(log, added)]
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        told = Counter(line.get("state", "position") for line in lines)
-        cut = (
-            "" if time.monotonic() < deadline else f"; not read to the end, which took more than {READ_S:g} s"
-        )
-        counted = ", ".join(f"{count} {state}" for state, count in sorted(told.items())) or "nothing"
-        return f"{counted}, in {len(ends)} partitions (logs/{path.name}){cut}"
+        kinds = Counter(line.get("state") or f"position ({line['transaction']})" for line in lines)
+        counted = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items())) or "nothing"
+        cut = "".join(f"; {added.cut}" for added in found if added.cut)
+        return f"{counted}, in {len(spans)} partitions (logs/{path.name}){cut}"
 
-    def _records(self, place: Place, end: int, deadline: float) -> Iterator[tuple[int, Any, Any]]:
-        from kafka.record.memory_records import MemoryRecords
-
-        offset, admin = self._starts.get(place, 0), self._cluster.admin
-        leader = admin.partition(*place).leader
-        while offset < end and time.monotonic() < deadline:
-            found = fetched(admin.call(leader, fetch_request(place, offset, 0)), place, offset)
-            before = offset
-            for batch in MemoryRecords(bytes(found.records or b"")):
-                for record in () if batch.is_control_batch else batch:
-                    if offset <= record.offset < end:
-                        yield record.offset, record, batch
-                offset = max(offset, batch.last_offset + 1)
-            if offset == before:
-                return
-
-    def _transactions(self, record: Any, _batch: Any) -> dict[str, Any] | None:
-        ident = bytes(record.key)[4:].decode()
-        if ident not in self._names[TRANSACTION_LOG] or record.value is None:
-            return None
-        noted = decode_state(bytes(record.value))
-        return {
-            "transactional_id": ident, "state": noted.state, "producer_id": noted.producer_id,
-            "epoch": noted.epoch, "places": noted.places,
-        }  # fmt: skip
-
-    def _positions(self, record: Any, batch: Any) -> dict[str, Any] | None:
-        key = bytes(record.key)
-        if int.from_bytes(key[:2], "big") not in _POSITION_KEYS or record.value is None:
-            return None
-        group, rest = _text(key[2:])
-        if group not in self._names[OFFSETS_LOG]:
-            return None
-        topic, rest = _text(rest)
-        return {
-            "group": group, "topic": topic, "of": int.from_bytes(rest[:4], "big"),
-            "position": _POSITION.unpack_from(bytes(record.value))[1], "producer_id": batch.producer_id,
-            "epoch": batch.producer_epoch,
-        }  # fmt: skip
+    def _told(self, log: str, added: Added) -> list[dict[str, Any]]:
+        if log == OFFSETS_LOG:
+            return [asdict(position) for position in positions(added, self._names[log])]
+        return [
+            {
+                "offset": entry.offset, "at_ms": entry.at_ms, "transactional_id": ident, "state": noted.state,
+                "producer_id": noted.producer_id, "epoch": noted.epoch, "places": noted.places,
+            }
+            for entry, ident, noted in states(added, self._names[log])
+        ]  # fmt: skip
 
 
-def _text(data: bytes) -> tuple[str, bytes]:
-    length = int.from_bytes(data[:2], "big")
-    return data[2 : 2 + length].decode(), data[2 + length :]
+def _said(error: Exception) -> str:
+    """Why something could not be read, for somebody who does not know our code."""
+    if isinstance(error, HarnessError):
+        return error.message
+    return str(error) if isinstance(error, (OSError, EOFError)) else f"{type(error).__name__}: {error}"

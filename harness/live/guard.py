@@ -50,11 +50,22 @@ class Guard(Closing):
 
     def _loop(self) -> None:
         while not self._over.wait(EVERY_S):
-            if why := self._reason():
-                self.stopped_because = why
-                self._cluster.audit.note("stop", why=why)
-                self._stop(why)
+            try:
+                why = self._reason()
+            except Exception as error:  # noqa: BLE001  # whatever it is, nobody would watch any more
+                why = f"the watcher failed: {type(error).__name__}: {error}"
+            if why:
+                self._end(why)
                 return
+
+    def _end(self, why: str) -> None:
+        """Note why and stop the run, which must not go on because a note failed."""
+        try:
+            self._cluster.audit.note("stop", why=why)
+        except Exception as error:  # noqa: BLE001  # such as of a full disk
+            why = f"{why} (the audit log does not have it: {error})"
+        self.stopped_because = why
+        self._stop(why)
 
     def _reason(self) -> str:
         """Why the run must not go on; empty if it may."""

@@ -77,12 +77,12 @@ class Meter:
     def look(self) -> str:
         """Count, and say why it is too much; empty if it is not."""
         there = {p.topic for p in self._cluster.admin.metadata(None).partitions} & set(self._sizes)
-        now = time.monotonic()
         written = sum(
             end.high_watermark * self._sizes[topic]
             for topic in there
             for end in self._cluster.end_offsets(topic).values()
         )
+        now = time.monotonic()  # once all are told: what came while they were asked has its time too
         gained, took = written - self._written, now - self._at
         self._written, self._at = written, now
         self.stored = written * self._cluster.replication
@@ -90,7 +90,8 @@ class Meter:
         limits = self._cluster.file.limits
         if self.stored > limits.storage:
             return f"up to {self.stored} B are stored: limits.storage is {limits.storage}"
-        # After an outage a client makes up for so long at once, and for no more.
+        # After an outage a producer makes up for so long at once, and for no more. A pipeline has no pace: it
+        # takes all that its source got meanwhile, and what it writes then counts like everything else.
         if gained > limits.bytes_per_second * (took + MOST_BEHIND_S):
             rate = f"up to {gained / took:.0f} B/s for {took:.1f} s"
             return f"{rate} were written: limits.bytes_per_second is {limits.bytes_per_second}"

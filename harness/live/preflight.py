@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -15,7 +16,9 @@ from harness.faults.intents import unhealed
 from harness.live.load import bytes_per_second
 from harness.plan import Plan, Step
 from harness.scenario import Scenario
+from harness.wire import processes
 from harness.wire.admin import PartitionInfo
+from harness.wire.protocol import KafkaAnswerError
 from harness.wire.roles import coordinated_groups, coordinated_transactions
 
 _CONTROLLERS: Final = ("controllers", "active_controller")
@@ -23,7 +26,7 @@ _CONTROLLERS: Final = ("controllers", "active_controller")
 _NOT_TO_SET: Final = ("transactional.id", "group.id", "group.instance.id", "bootstrap.servers",
                       "metadata.broker.list")  # fmt: skip
 _SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl")
-_FRAME: Final = "_frame"
+_MOST_TOLD: Final = 3
 
 
 class Consent(NamedTuple):
@@ -42,14 +45,14 @@ class Moved(NamedTuple):
     groups: list[str]
     transactional_ids: list[str]
 
-    def lines(self) -> list[str]:
-        """The same for a person."""
+    def lines(self, most: int | None = _MOST_TOLD) -> list[str]:
+        """The same for a person; of many names so many, or all of them."""
+        led, groups, ids = self.leaders, self.groups, self.transactional_ids
         return [
-            f"{self.broker}: leads {len(self.leaders)} foreign partitions{_some(self.leaders)}",
+            f"{self.broker}: leads {len(led)} foreign partitions{_some(led, most)}",
             f"{self.broker}: has {self.replicas} foreign replicas, which would be missing",
-            f"{self.broker}: coordinates {len(self.groups)} foreign groups{_some(self.groups)}",
-            f"{self.broker}: coordinates {len(self.transactional_ids)} foreign transactional ids"
-            f"{_some(self.transactional_ids)}",
+            f"{self.broker}: coordinates {len(groups)} foreign groups{_some(groups, most)}",
+            f"{self.broker}: coordinates {len(ids)} foreign transactional ids{_some(ids, most)}",
         ]
 
     @property
@@ -86,8 +89,9 @@ def foreign_moves(cluster: LiveCluster, plan: Plan) -> list[Moved]:
     """What the plan's faults of nodes may move that is not ours, broker by broker."""
     if not any(step.entry.fault in NODE_FAULTS for step in _steps(plan)):
         return []
-    foreign = cluster.foreign()
-    return [_moved(cluster, broker, foreign) for broker in cluster.broker_ids]
+    with _refused("what its faults of nodes would move could not be asked"):
+        foreign = cluster.foreign()
+        return [_moved(cluster, broker, foreign) for broker in cluster.broker_ids]
 
 
 def _moved(cluster: LiveCluster, broker: int, foreign: Sequence[PartitionInfo]) -> Moved:
@@ -105,10 +109,29 @@ def _moved(cluster: LiveCluster, broker: int, foreign: Sequence[PartitionInfo]) 
 
 def check_left_over(cluster: LiveCluster) -> None:
     """What an earlier run has left is healed first: nothing of it is touched here."""
-    if left := unhealed(cluster.state):
+    clients = len(processes.find(cluster.state.client_mark))
+    with _refused("what an earlier run has left could not be asked"):
+        made = [*cluster.made.topics(), *cluster.made.groups()]
+    left = [
+        *([f"{len(found)} faults were never healed"] if (found := unhealed(cluster.state)) else []),
+        *([f"{clients} processes of clients still run"] if clients else []),
+        *([f"{len(made)} topics and groups were not deleted{_some(made)}"] if made else []),
+    ]
+    if left:
         raise RefusedError(
-            f"{len(left)} faults of an earlier run were never healed", "`eos heal --cluster FILE` heals them"
+            f"something is left of an earlier run: {', '.join(left)}", "`eos heal --cluster FILE` heals it"
         )
+
+
+@contextmanager
+def _refused(what: str) -> Iterator[None]:
+    """A broker that does not answer, or not now (a coordinator that loads), keeps the run from beginning."""
+    try:
+        yield
+    except (OSError, EOFError) as error:
+        denied = isinstance(error, KafkaAnswerError) and error.denied
+        hint = "--dry-run prints the rights that it needs" if denied else "try again when the brokers answer"
+        raise RefusedError(f"{what}: {error}", hint) from error
 
 
 def _unwanted(cluster: LiveCluster) -> Iterator[str]:
@@ -134,7 +157,7 @@ def _faults(cluster: LiveCluster, plan: Plan) -> Iterator[str]:
         target = Target.parse(step.entry.target)
         if target.kind in _CONTROLLERS or target.text.startswith("controller-"):
             yield f"{step.entry.fault} on {target.text}: controllers of a live cluster are not reached"
-        if target.text.startswith("kafka-") and int(target.text[6:]) not in cluster.broker_ids:
+        if target.broker is not None and target.broker not in cluster.broker_ids:
             yield f"{target.text} is not there: the brokers are {', '.join(map(str, cluster.broker_ids))}"
     most = cluster.file.faults.most_targets
     if (at_once := most_at_once(plan, len(cluster.broker_ids))) > most:
@@ -204,6 +227,6 @@ def _steps(plan: Plan) -> list[Step]:
     return [*plan.throughout, *plan.steps]
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f" ({', '.join(names[:3])}{more})" if names else ""
+def _some(names: Sequence[str], most: int | None = _MOST_TOLD) -> str:
+    more = f" and {len(names) - most} more" if most is not None and len(names) > most else ""
+    return f" ({', '.join(names[:most])}{more})" if names else ""

@@ -13,7 +13,7 @@ from harness.cluster.live.file import LiveFile
 from harness.cluster.live.load import load_live
 from harness.cluster.state import State
 from harness.errors import HarnessError, RefusedError
-from harness.events import Listener
+from harness.events import Event, Listener, Progress
 from harness.faults.heal import heal
 from harness.live.evidence import LogEvidence
 from harness.live.guard import Guard
@@ -24,8 +24,8 @@ from harness.report.recorder import Recorder
 from harness.run import Outcome, make_run
 from harness.run.run import Run
 from harness.scenario import Scenario
+from harness.secret import beware
 from harness.wire.protocol import KafkaAnswerError
-from harness.wire.roles import delete_groups
 
 _RIGHTS = "--dry-run prints the rights that it needs"
 Report = Callable[[str], None]
@@ -46,6 +46,7 @@ def open_session(
     path: Path, state: State | None, consent: Consent, *, keep: bool = False, again: str = ""
 ) -> Session:
     """Read the file, and take the state directory that belongs to its cluster."""
+    beware()  # what nodes, commands and brokers of others say is told too
     file = load_live(path)
     return Session(file, state or live_state(file), consent, keep, again)
 
@@ -71,49 +72,71 @@ def execute(
     """Check everything, run, and leave nothing behind but the verdict."""
     check_typed(session.file, session.consent)
     cluster = attach(session.file, session.state)
-    check_left_over(cluster)
-    with _proxies(cluster):
-        moved = foreign_moves(cluster, plan)
-        for one in moved:
-            cluster.audit.note("may move", **one._asdict())
-            for line in one.lines():
-                report(line)
-        if found := refusals(cluster, scenario, plan, moved, session.consent):
-            cluster.audit.note("refused", reasons=found)
-            reasons = found[0] if len(found) == 1 else "\n  ".join([f"{len(found)} reasons:", *found])
-            raise RefusedError(reasons, "--dry-run shows all that would be done, and what it needs")
-        run = make_run(cluster, scenario, plan, root, listeners())
-        run.again = session.again or run.again
-        cluster.audit.also(run.directory.path / "audit.jsonl")
-        try:
-            return _guarded(cluster, run, report)
-        except KafkaAnswerError as error:
-            raise RefusedError(f"the cluster refused what a run needs: {error}", _RIGHTS) from error
-        finally:
-            if not session.keep:
-                _clear(cluster, run.scenario, report)
+    # Before anything is looked at that another run may have made, and until all of this one is gone.
+    with cluster.locked(f"run {scenario.name}"):
+        check_left_over(cluster)
+        with _proxies(cluster):
+            _check(cluster, scenario, plan, session.consent, report)
+            run = make_run(cluster, scenario, plan, root, listeners())
+            run.again = session.again or run.again
+            cluster.audit.also(run.directory.path / "audit.jsonl")
+            cluster.made.note_groups(sorted({w.group for w in run.scenario.workload if w.group}))
+            try:
+                return _guarded(cluster, run, report)
+            except KafkaAnswerError as error:
+                raise _ended(error) from error
+            finally:
+                if session.keep:
+                    cluster.made.keep()
+                else:
+                    _clear(cluster, report)
+
+
+def _check(cluster: LiveCluster, scenario: Scenario, plan: Plan, consent: Consent, report: Report) -> None:
+    """Tell and note what the run may move of others; refuse it for every reason that there is."""
+    moved = foreign_moves(cluster, plan)
+    for one in moved:
+        cluster.audit.note("may move", **one._asdict())
+        for line in one.lines():
+            report(line)
+    if found := refusals(cluster, scenario, plan, moved, consent):
+        cluster.audit.note("refused", reasons=found)
+        reasons = found[0] if len(found) == 1 else "\n  ".join([f"{len(found)} reasons:", *found])
+        raise RefusedError(reasons, "--dry-run shows all that would be done, and what it needs")
+
+
+def _ended(error: KafkaAnswerError) -> HarnessError:
+    """What a broker's answer means that ended a run: a right that is missing, or anything else."""
+    if error.denied:
+        return RefusedError(f"the cluster refused what a run needs: {error}", _RIGHTS)
+    return HarnessError(
+        f"a broker's answer ended the run: {error}", "try again; the audit log has what was done until then"
+    )
 
 
 def _guarded(cluster: LiveCluster, run: Run, report: Report) -> Outcome:
-    def listen(event: object) -> None:
-        cluster.audit.note("event", event=type(event).__name__, told=_short(event))
+    def listen(event: Event) -> None:
+        if not isinstance(event, Progress):  # it tells nothing that was done, about once a second
+            cluster.audit.note("event", event=type(event).__name__, told=_short(event))
 
-    with (
-        Recorder(run.directory.path) as recorder,
-        Guard(cluster, run.scenario, run.stop) as guard,
-    ):
+    with Recorder(run.directory.path) as recorder:
         run.listen(recorder)
         run.listen(listen)
         logs = LogEvidence(cluster, run.scenario)
         logs.begin()
-        outcome = run.execute()
-        logs.collect(run.directory.path)
-    if guard.stopped_because:
-        report(f"refused to go on: {guard.stopped_because}")
+        with Guard(cluster, run.scenario, run.stop) as guard:
+            outcome = run.execute()
+        # What it stopped for when all was judged kept nothing from going on.
+        if guard.stopped_because and outcome.interrupted:
+            report(f"refused to go on: {guard.stopped_because}")
+        try:
+            logs.collect(run.directory.path)
+        except OSError as error:
+            report(f"what the logs of the brokers show could not be written: {error}")
     return outcome
 
 
-def _short(event: object) -> dict[str, object]:
+def _short(event: Event) -> dict[str, object]:
     kept = ("name", "detail", "fault", "names", "reason", "client", "verdict", "exit_code")
     return {name: getattr(event, name) for name in kept if hasattr(event, name)}
 
@@ -121,32 +144,34 @@ def _short(event: object) -> dict[str, object]:
 @contextmanager
 def _proxies(cluster: LiveCluster) -> Iterator[None]:
     """The Toxiproxy of our own for as long as the run lasts."""
-    cluster.start_proxies()
     try:
+        cluster.start_proxies()
         yield
     finally:
         cluster.end_proxies()
 
 
-def _clear(cluster: LiveCluster, scenario: Scenario, report: Report) -> None:
+def _clear(cluster: LiveCluster, report: Report) -> None:
     """Delete what the run has made; what cannot be deleted is told, and `eos heal` tries again."""
-    groups = sorted({w.group for w in scenario.workload if w.group})
     try:
-        if names := cluster.delete_created():
+        if names := cluster.made.delete_topics():
             report(f"deleted {', '.join(names)} (--keep leaves them)")
-        delete_groups(cluster.admin, groups)
+        cluster.made.delete_groups()
     except (HarnessError, OSError, EOFError) as error:
-        report(f"not all could be deleted: {error}; `eos heal --cluster FILE` tries again")
+        said = error.message if isinstance(error, HarnessError) else str(error)
+        report(f"not all could be deleted: {said}; `eos heal --cluster FILE` tries again")
 
 
 def heal_live(path: Path, state: State | None, report: Report) -> int:
-    """Undo what a run that was killed has left: clients, faults, topics, a Toxiproxy of our own."""
+    """Undo what a run that was killed has left: clients, faults, topics, groups, a Toxiproxy of our own."""
+    beware()
     file = load_live(path)
     cluster = attach(file, state or live_state(file))
-    with cluster.state.locked("heal"), _proxies(cluster):
+    with cluster.locked("heal"), _proxies(cluster):
         cluster.audit.note("heal")
         done = heal(cluster, report)
-        names = cluster.delete_created()
-        for name in names:
-            report(f"deleted topic {name}")
-    return done + len(names)
+        deleted = [f"topic {name}" for name in cluster.made.delete_topics()]
+        deleted += [f"group {name}" for name in cluster.made.delete_groups()]
+        for what in deleted:
+            report(f"deleted {what}")
+    return done + len(deleted)

@@ -30,7 +30,7 @@ def told(cluster: LiveCluster, scenario: Scenario, plan: Plan, moved: Sequence[M
         *_where(cluster),
         *_clients(cluster, scenario, plan),
         *_faults(cluster, plan),
-        *(line for one in moved for line in one.lines()),
+        *(line for one in moved for line in one.lines(most=None)),
         *_limits(cluster.file),
         *_logs(cluster.file),
         "rights that it needs (the last three show what others have: else nobody can watch it):",
@@ -111,7 +111,7 @@ def _logs(file: LiveFile) -> Iterator[str]:
 
 def acls(file: LiveFile) -> list[str]:
     """The rights as commands of Kafka's own tool."""
-    who = f"kafka-acls.sh --add --allow-principal '{file.security.who}'"
+    who = f"kafka-acls.sh --add --allow-principal {shlex.quote(file.security.who)}"
     name = shlex.quote(file.cluster.prefix)
 
     def operations(names: Sequence[str]) -> str:

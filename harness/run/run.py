@@ -22,6 +22,7 @@ from harness.checker.run import describe
 from harness.checker.verdict import Judgement, Limit
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
+from harness.cluster.targets import Target
 from harness.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError
 from harness.events import Event, Listener, Phase, Started, redacted
 from harness.events import Verdict as VerdictEvent
@@ -68,6 +69,8 @@ class Run:
         self.run = uuid.uuid4().hex[:8]
         self.again = f"eos run {scenario.name} --seed {plan.seed}"  # as a person types it
         self._cluster = cluster
+        for step in [*plan.throughout, *plan.steps]:
+            Target.parse(step.entry.target).check(cluster)
         names = Names(cluster.prefix, self.run)
         self._scenario = scoped(scenario, names)
         self._plan = scoped_plan(plan, names)
@@ -111,7 +114,7 @@ class Run:
         self._tell(Started(scenario=info.scenario, run=info.run, seed=info.seed,
                            directory=str(self.directory.path), environment=info.environment,
                            mono=round(self._began * 1e9)))  # fmt: skip
-        with self._cluster.state.locked(f"run {self._scenario.name}"), self._interruptible():
+        with self._cluster.locked(f"run {self._scenario.name}"), self._interruptible():
             self._phase("doctor", "is the cluster healthy")
             if ailments := self._cluster.lasting_ailments():
                 raise RefusedError(f"the cluster is not healthy: {'; '.join(ailments[:3])}", "eos heal")

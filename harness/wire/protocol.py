@@ -34,6 +34,12 @@ class KafkaAnswerError(OSError):
         super().__init__(f"{what}: {for_code(code).__name__} ({code})")
         self.code = code
 
+    @property
+    def denied(self) -> bool:
+        """Whether this user may not have it, by rights or by a policy: waiting does not help."""
+        name = error_name(self.code)
+        return name.endswith("_AUTHORIZATION_FAILED") or name == "POLICY_VIOLATION"
+
 
 class RawConnection(Closing):
     """A TCP connection that speaks length-prefixed Kafka frames, closed by `with`."""

@@ -68,12 +68,13 @@ def batches_of(data: bytes) -> Iterator[Batch]:
             batch.producer_epoch,
             batch.base_sequence,
             batch.is_transactional,
-            _marker(rows[0]) if control else None,
+            marker_of(rows[0]) if control else None,
             () if control else tuple((row.offset, row.value) for row in rows),
         )
 
 
-def _marker(record: Any) -> int:
+def marker_of(record: Any) -> int:
+    """What the record of a control batch says of its transaction: COMMIT or ABORT."""
     # A control record's key is two int16: a version, and the type.
     return int.from_bytes(bytes(record.key)[2:4], "big")
 

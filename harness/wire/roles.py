@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from harness.wire.admin import Admin
 from harness.wire.protocol import KafkaAnswerError
+
+_NO_GROUP: Final = 69
 
 
 def coordinated_groups(admin: Admin, broker: int) -> list[str]:
@@ -26,9 +30,11 @@ def coordinated_transactions(admin: Admin, broker: int) -> list[str]:
     return sorted(state.transactional_id for state in answer.transaction_states)
 
 
-def delete_groups(admin: Admin, groups: list[str]) -> None:
-    """Forget the committed positions of groups that nobody is in."""
+def delete_group(admin: Admin, group: str) -> None:
+    """Forget the committed positions of a group that nobody is in; one that is not there is forgotten."""
     from kafka.protocol.admin import DeleteGroupsRequest
 
-    for group in groups:
-        admin.call(admin.coordinator("group", group), DeleteGroupsRequest(groups_names=[group], version=1))
+    request = DeleteGroupsRequest(groups_names=[group], version=1)
+    for answer in admin.call(admin.coordinator("group", group), request).results:
+        if answer.error_code not in (0, _NO_GROUP):
+            raise KafkaAnswerError(f"deletion of group {group}", answer.error_code)

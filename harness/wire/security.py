@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from harness.errors import UsageError
-from harness.secret import look_up
+from harness.secret import beware, look_up, remember
 
 if TYPE_CHECKING:
     from harness.wire.protocol import RawConnection
@@ -29,7 +29,9 @@ _LOGIN: Final = {
 }
 _ENV: Final = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 _FILES: Final = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
-_PASSWORD, _KEY_PASSWORD, _KEY = "EOS_SASL_PASSWORD", "EOS_KEY_PASSWORD", "EOS_TLS_KEY"  # names, no secrets
+_PASSWORD, _KEY = "EOS_SASL_PASSWORD", "EOS_TLS_KEY"  # names, no secrets
+_OPENSSL_S: Final = 30.0
+_LOOK: Final = "look at security.key and security.key_password"
 _PLAIN_KEY: Final = b"-----BEGIN PRIVATE "  # encrypted or of an older form it begins otherwise
 
 
@@ -71,6 +73,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         """The settings of confluent-kafka."""
         if self.protocol == "PLAINTEXT":
             return {}
+        beware()  # with a certificate alone no password is ever looked up
         found: dict[str, Any] = {"security.protocol": self.protocol}
         if self.sasl:
             found |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username}
@@ -122,36 +125,51 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     @property
     def converts_key(self) -> bool:
         """Whether Kafka's Java client cannot read the key as it is: it knows PKCS#8, and no PBES2."""
-        return bool(self.key) and _PLAIN_KEY not in Path(self.key).read_bytes()
+        return bool(self.key) and _PLAIN_KEY not in self.key_bytes()
+
+    def key_bytes(self) -> bytes:
+        """What the file of the key has."""
+        try:
+            return Path(self.key).read_bytes()
+        except OSError as error:
+            raise UsageError(f"the key {self.key} could not be read: {error.strerror}", _LOOK) from error
 
     def _plain_key(self) -> str:
-        """The key as Kafka's Java client reads it; on no disk, and in no command line."""
-        if not self.converts_key:
-            return Path(self.key).read_text()
+        """The key as Kafka's Java client reads it; on no disk, in no command line, redacted from now on."""
+        key = self._converted() if self.converts_key else self.key_bytes().decode(errors="replace")
+        remember(key)
+        return key
+
+    def _converted(self) -> str:
         password = look_up(self.key_password) if self.key_password else ""
-        done = subprocess.run(
-            ["openssl", "pkey", "-in", self.key, "-passin", f"env:{_KEY_PASSWORD}"],
-            env={**os.environ, _KEY_PASSWORD: password},
-            capture_output=True, text=True, timeout=30, check=False, stdin=subprocess.DEVNULL,
-        )  # fmt: skip
+        problem = f"the key {self.key} could not be read"
+        try:
+            done = subprocess.run(
+                ["openssl", "pkey", "-in", self.key, "-passin", "stdin"],
+                input=f"{password}\n", capture_output=True, text=True, timeout=_OPENSSL_S, check=False,
+            )  # fmt: skip
+        except FileNotFoundError as error:
+            raise UsageError(f"{problem}: there is no openssl", "install openssl") from error
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise UsageError(f"{problem}: {type(error).__name__} of openssl", _LOOK) from error
         if done.returncode != 0:
-            raise UsageError(
-                f"the key {self.key} could not be read: {done.stderr.strip()[-200:]}",
-                "look at security.key and security.key_password",
-            )
+            raise UsageError(f"{problem}: {done.stderr.strip()[-200:]}", _LOOK)
         return done.stdout
 
     def wrap(self, plain: socket.socket, host: str) -> socket.socket:
         """Speak TLS over this connection, where the listener does."""
         if not self.tls:
             return plain
-        context = ssl.create_default_context(cafile=self.ca or None)
+        try:
+            context = ssl.create_default_context(cafile=self.ca or None)
+        except OSError as error:
+            raise UsageError(f"{self.ca} cannot be used: {error}", "look at security.ca: PEM") from error
         context.check_hostname = self.check_host
         if self.certificate:
             password = look_up(self.key_password) if self.key_password else None
             try:
                 context.load_cert_chain(self.certificate, self.key or None, password)
-            except ssl.SSLError as error:
+            except OSError as error:  # of OpenSSL, or of a file that is not to be read
                 raise UsageError(
                     f"{self.certificate} and its key cannot be used: {error}",
                     "look at certificate, key and key_password: PEM, and the one belongs to the other",

@@ -15,7 +15,7 @@ from harness.cluster.state import State
 from harness.errors import ExitCode
 from harness.faults.intents import unhealed
 from tests.live.conftest import User, end
-from tests.live.standin import HOST, PASSWORD
+from tests.live.standin import HOST, PASSWORD, PREFIX
 
 pytestmark = pytest.mark.cluster
 QUIET = '[[fault]]\nfault = "crash_client"\ntarget = "client(*)"\nat = "40s"\n'
@@ -222,6 +222,42 @@ def test_a_killed_harness_is_healed_by_another_command(user: User, evidence: Cal
     nothing = user.do(user.command("heal", "--cluster", user.folder / "live.toml"))
     assert "there was nothing to heal" in nothing.stderr
     evidence(left=left, healed=healed.stderr.splitlines())
+
+
+def test_a_second_run_is_refused_and_ends_nothing_of_the_first(user: User) -> None:
+    process = begin(user)
+    ours = user.cluster.ours()
+    again = user.do(user.run_command(user.scenario(), user.folder / "live.toml"))
+
+    assert again.returncode == ExitCode.REFUSED
+    assert "is changing the cluster of" in again.stderr
+    assert user.cluster.ours() == ours
+    assert any("toxiproxy" in command for command in user.left())
+    user.abort_file.touch()
+    assert end(process) == ExitCode.REFUSED, user.said()
+    ended(user, "the abort file")
+
+
+def test_a_harness_that_is_killed_between_faults_keeps_the_next_away_until_it_is_healed(
+    user: User, evidence: Callable[..., None]
+) -> None:
+    process = user.begin(user.run_command(user.scenario(duration=LONG, all_kinds=True), user.file()))
+    user.wait_said("== faults")
+    os.killpg(process.pid, signal.SIGKILL)
+    process.wait(10)
+    again = user.do(user.run_command(user.scenario(), user.folder / "live.toml"))
+    assert again.returncode == ExitCode.REFUSED
+    assert "processes of clients still run" in again.stderr
+    assert "topics and groups were not deleted" in again.stderr
+
+    healed = user.do(user.command("heal", "--cluster", user.folder / "live.toml"))
+    assert healed.returncode == 0, healed.stderr
+    assert "deleted group eos-chaos-billing." in healed.stderr
+    assert user.left() == []
+    assert user.cluster.ours() == []
+    groups = user.cluster.client.list_consumer_groups(request_timeout=10).result(10).valid
+    assert [group.group_id for group in groups if group.group_id.startswith(PREFIX)] == []
+    evidence(refused=again.stderr.splitlines(), healed=healed.stderr.splitlines())
 
 
 def test_a_password_that_stands_in_the_file_is_an_error_that_does_not_show_it(user: User) -> None:

@@ -66,8 +66,12 @@ def logs_tell(user: User) -> list[str]:
     assert states["PrepareCommit"] == states["CompleteCommit"] > 10
     told_of = [event["committed"] for event in told(user) if event["event"] == "progress"][-1]
     assert states["PrepareCommit"] >= told_of > 10
-    lines = (run / "logs" / "__consumer_offsets.jsonl").read_text().splitlines()
-    positions = {(line["topic"], line["of"], line["position"]) for line in map(json.loads, lines)}
+    lines = [
+        json.loads(line) for line in (run / "logs" / "__consumer_offsets.jsonl").read_text().splitlines()
+    ]
+    kept = [line for line in lines if line["transaction"] == "committed"]
+    assert {line["transaction"] for line in lines} <= {"committed", "aborted"}  # none is left open
+    positions = {(line["topic"], line["of"], line["position"]) for line in kept}
     stood = json.loads((run / "observations" / "consumed" / "meta.json").read_text())["positions"]
     assert stood != []
     assert {tuple(place) for place in stood} <= positions

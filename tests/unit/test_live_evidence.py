@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from itertools import starmap
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,10 +13,13 @@ import pytest
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from harness.cluster.live.audit import Audit
+from harness.cluster.live.file import NodesPart
+from harness.cluster.live.nodes import AuditedNode, CommandNode
 from harness.live.evidence import LogEvidence
 from harness.scenario import load
 from harness.tap.logsteps import java_hash
 from harness.wire.admin import EndOffsets
+from harness.wire.protocol import KafkaAnswerError
 
 STATES, POSITIONS = "__transaction_state", "__consumer_offsets"
 OURS, GROUP = "eos-chaos-orders-1.ab12cd34", "eos-chaos-billing.ab12cd34"
@@ -48,13 +52,37 @@ def position(group: str, offset: int) -> tuple[bytes, bytes]:
     return key, struct.pack(">hqi", 3, offset, 0) + text("") + bytes(8)
 
 
+Noted = tuple[Any, ...]
+"""Key, value, and the producer id where it is in a transaction."""
+
+
+def batch(offset: int, noted: Noted) -> bytes:
+    """The batch of one record; a key of four bytes is a marker's."""
+    where = {"magic": 2, "compression_type": 0, "batch_size": 1 << 20, "offset": offset}
+    if len(noted) > 2:
+        where |= {"transactional": True, "producer_id": noted[2], "producer_epoch": 0, "base_sequence": 0}
+    builder = MemoryRecordsBuilder(**where)
+    builder.append(timestamp=1_700_000_000_000, key=noted[0], value=noted[1])
+    builder.close()
+    data = bytearray(builder.buffer())
+    if len(noted[0]) == 4:
+        data[22] |= 0x20  # of the attributes: a control batch
+    return bytes(data)
+
+
+def marker(kind: int, producer_id: int) -> Noted:
+    return struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 1), producer_id
+
+
 class Fake:
     """A cluster whose two logs say what a test puts there, in whichever partition is asked for."""
 
     def __init__(self, folder: Path, allowed: list[str]) -> None:
+        self.nodes: dict[str, Any] = {}
         self.audit = Audit(folder / "audit.jsonl")
         self.file = SimpleNamespace(evidence=SimpleNamespace(logs=allowed))
-        self.logs: dict[str, list[tuple[bytes, bytes]]] = {STATES: [], POSITIONS: []}
+        self.logs: dict[str, list[Noted]] = {STATES: [], POSITIONS: []}
+        self.handed_out = 1000
         self.admin = self
         self.asked: list[tuple[str, int]] = []
 
@@ -67,11 +95,8 @@ class Fake:
     def call(self, _: int, request: Any) -> Any:
         topic = request.topics[0]
         self.asked.append((topic.topic, topic.partitions[0].partition))
-        builder = MemoryRecordsBuilder(magic=2, compression_type=0, batch_size=1 << 20)
-        for key, value in self.logs[topic.topic]:
-            builder.append(timestamp=1_700_000_000_000, key=key, value=value)
-        builder.close()
-        found = SimpleNamespace(error_code=0, records=builder.buffer())
+        noted = enumerate(self.logs[topic.topic][: self.handed_out])
+        found = SimpleNamespace(error_code=0, records=b"".join(starmap(batch, noted)))
         return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[found])])
 
 
@@ -138,4 +163,120 @@ def test_what_could_not_be_read_is_told_and_is_no_error(
 
     told = json.loads((tmp_path / "logs.json").read_text())
     assert told["shown"] == []
-    assert f"({STATES}): {STATES} is not for you" in told["not_shown"][0]
+    assert (
+        f"({STATES}): where it ended before the run is not known: {STATES} is not for you"
+        in told["not_shown"][0]
+    )
+
+
+@pytest.mark.parametrize("error", [ConnectionError("silent"), struct.error("short"), IndexError("none")])
+def test_a_log_whose_end_was_not_known_before_the_run_is_not_read_after_it(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    cluster, evidence = fake
+    ends = cluster.end_offsets
+
+    def failing(log: str) -> Any:
+        if log == STATES:
+            raise error
+        return ends(log)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "end_offsets", failing)
+        evidence.begin()
+    cluster.logs[POSITIONS].append(position(GROUP, 8))
+    evidence.collect(tmp_path)
+
+    assert {log for log, _ in cluster.asked} == {POSITIONS}
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert "where it ended before the run is not known" in told["not_shown"][0]
+    assert [line.partition(" (")[0] for line in told["shown"]] == [
+        "what the coordinators noted of its groups' positions: 1 position"
+    ]
+
+
+def test_a_topic_that_was_made_during_the_run_is_read_from_its_beginning(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, evidence = fake
+
+    def none(log: str) -> Any:
+        raise KafkaAnswerError(f"metadata of topic {log}", 3)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "end_offsets", none)
+        evidence.begin()
+    cluster.logs[POSITIONS].append(position(GROUP, 8))
+    evidence.collect(tmp_path)
+    assert [line["offset"] for line in read(tmp_path, POSITIONS)] == [0]
+
+
+def test_what_cannot_be_decoded_is_told_and_loses_no_other_log(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path
+) -> None:
+    cluster, evidence = fake
+    evidence.begin()
+    cluster.logs[STATES].append((state(OURS, 1)[0], b"\x00"))
+    foreign = struct.pack(">hh", 1, 2) + b"\xff\xfe" + text("orders") + struct.pack(">i", 2)
+    cluster.logs[POSITIONS] += [(foreign, b""), (b"", b""), position(GROUP, 8)]
+    evidence.collect(tmp_path)
+
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert f"({STATES}): error: unpack_from requires" in told["not_shown"][0]
+    assert [line["position"] for line in read(tmp_path, POSITIONS)] == [8]
+
+
+def test_each_position_says_how_its_transaction_ended(fake: tuple[Fake, LogEvidence], tmp_path: Path) -> None:
+    cluster, evidence = fake
+    evidence.begin()
+    cluster.logs[POSITIONS] += [
+        (*position(GROUP, 1), 7), (*position(GROUP, 2), 9), position(GROUP, 3),
+        marker(0, 7), marker(1, 8), (*position(GROUP, 4), 7), marker(1, 9), marker(1, 7),
+        (*position(GROUP, 5), 7),
+    ]  # fmt: skip
+    evidence.collect(tmp_path)
+
+    assert {line["position"]: line["transaction"] for line in read(tmp_path, POSITIONS)} == {
+        1: "aborted", 2: "committed", 3: "none", 4: "committed", 5: "open",
+    }  # fmt: skip
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert (
+        "1 position (aborted), 2 position (committed), 1 position (none), 1 position (open)"
+        in told["shown"][1]
+    )
+
+
+def test_what_is_not_handed_out_to_the_end_is_told_as_cut(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path
+) -> None:
+    cluster, evidence = fake
+    evidence.begin()
+    cluster.logs[STATES] += [state(OURS, 1), state(OURS, 2)]
+    cluster.handed_out = 2
+    evidence.collect(tmp_path)
+
+    assert [line["offset"] for line in read(tmp_path, STATES)] == [1]
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert "not read from 2 to 3: nothing more was handed out" in told["shown"][0]
+
+
+def test_a_log_of_a_node_that_could_not_be_read_is_named(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path
+) -> None:
+    cluster, evidence = fake
+    cluster.file.evidence.logs[:] = ["nodes"]
+
+    def node(name: str, log: str) -> AuditedNode:
+        part = NodesPart(log=log)
+        inner = CommandNode(name, 1, part, ("127.0.0.1", 1), cast(Any, None))
+        return AuditedNode(inner, cluster.audit, logs=True)
+
+    cluster.nodes = {"kafka-1": node("kafka-1", "echo it serves"), "kafka-2": node("kafka-2", "false")}
+    said = {name: one.log() for name, one in cluster.nodes.items()}
+    evidence.collect(tmp_path)
+
+    assert said["kafka-1"] == "it serves\n"
+    assert said["kafka-2"].startswith("not read: `false` ended with 1")
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert told["shown"] == ["what the brokers have logged: logs/kafka-1.log"]
+    assert "what the brokers have logged (kafka-2): `false` ended with 1: " in told["not_shown"]

@@ -7,9 +7,11 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 
+from harness import secret
 from harness.cluster.live.file import CLIENT_FAULTS, LINK_FAULTS, NODE_FAULTS, LiveFile
 from harness.cluster.live.load import load_live
 from harness.errors import UsageError
@@ -164,12 +166,12 @@ def test_of_a_certificate_the_user_is_as_the_brokers_say(tmp_path: Path) -> None
         loaded(tmp_path, with_key)  # OpenSSL would ask for it at the terminal, and wait
     (tmp_path / "me.key").write_text("-----BEGIN PRIVATE ")
     named = with_key.replace('key = "me.key"', 'key = "me.key"\nprincipal = "User:CN=chaos"')
-    assert "--allow-principal 'User:CN=chaos'" in acls(loaded(tmp_path, named))[0]
+    assert "--allow-principal User:CN=chaos " in acls(loaded(tmp_path, named))[0]
 
 
 def test_the_rights_are_those_of_the_prefix_and_to_look(tmp_path: Path) -> None:
     rights = acls(loaded(tmp_path, WHOLE))
-    assert all("--allow-principal 'User:chaos'" in line for line in rights)
+    assert all("--allow-principal User:chaos " in line for line in rights)
     for line in rights:
         if line.endswith("--topic __transaction_state"):
             assert "--operation Describe --operation Read --topic" in line
@@ -184,6 +186,67 @@ def test_the_rights_are_those_of_the_prefix_and_to_look(tmp_path: Path) -> None:
 def test_plaintext_needs_nothing() -> None:
     assert Security().client() == {}
     assert Security().spark() == {}
+
+
+def test_a_name_is_quoted_for_the_shell_that_it_is_pasted_into(tmp_path: Path) -> None:
+    named = WHOLE.replace('username = "chaos"', 'username = "o\'neil"')
+    command = acls(loaded(tmp_path, named))[0]
+    assert shlex.split(command)[3] == "User:o'neil"
+
+
+def test_a_secret_of_a_file_stands_beside_the_file(tmp_path: Path) -> None:
+    found = loaded(tmp_path, WHOLE.replace("env:CHAOS_PASSWORD", "file:secrets/chaos"))
+    assert found.security.password == f"file:{tmp_path}/secrets/chaos"
+    there = loaded(tmp_path, WHOLE.replace("env:CHAOS_PASSWORD", "file:/run/secrets/chaos"))
+    assert there.security.password == "file:/run/secrets/chaos"
+
+
+def test_a_file_that_is_not_utf_8_is_an_error_of_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "live.toml"
+    path.write_bytes(WHOLE.replace("chaos", "cha\xf6s").encode("latin-1"))
+    with pytest.raises(UsageError, match=r"live\.toml is not text in UTF-8"):
+        load_live(path)
+
+
+def test_a_key_that_cannot_be_read_or_converted_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    security = Security(protocol="SSL", certificate="/me.pem", key=str(tmp_path))
+    with pytest.raises(UsageError, match=f"the key {tmp_path} could not be read: Is a directory"):
+        security.for_java()
+    key = tmp_path / "me.key"
+    key.write_text("-----BEGIN ENCRYPTED ")
+    monkeypatch.setenv("KP", "key-pa55word")
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    security = Security(protocol="SSL", certificate="/me.pem", key=str(key), key_password="env:KP")
+    for error, said in (
+        (FileNotFoundError("openssl"), "there is no openssl"),
+        (subprocess.TimeoutExpired("openssl", 30), "TimeoutExpired of openssl"),
+    ):
+
+        def fail(*_: object, error: Exception = error, **options: object) -> None:
+            assert "key-pa55word" not in str(options.get("env"))
+            raise error
+
+        with monkeypatch.context() as patch:
+            patch.setattr("harness.wire.security.subprocess.run", fail)
+            with pytest.raises(UsageError, match=said):
+                security.for_java()
+
+
+def test_a_key_without_a_password_is_redacted_by_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(secret, "_known", set())
+    monkeypatch.setattr(secret, "_wary", Event())
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    monkeypatch.setenv("EOS_TLS_KEY", "")
+    key = tmp_path / "me.key"
+    key.write_text("-----BEGIN PRIVATE of a kind that no pattern knows\n")
+    Security(protocol="SSL", certificate="/me.pem", key=str(key)).for_java()
+    assert redact(f"said {key.read_text()}") == f"said {REDACTED}\n"
 
 
 def test_java_is_given_a_key_that_it_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

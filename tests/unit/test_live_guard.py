@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,7 +14,7 @@ from harness.cluster.live.audit import Audit
 from harness.errors import RefusedError
 from harness.live import guard as guarding
 from harness.live.guard import Guard
-from harness.live.load import bytes_per_second
+from harness.live.load import Meter, bytes_per_second
 from harness.live.preflight import most_at_once
 from harness.plan import Plan, draw
 from harness.scenario import Scenario, find, load
@@ -154,6 +155,47 @@ def test_the_guard_stops_for_each_reason_and_notes_it_first(
     assert f'"action": "counted", "looks": {guard.looks}, "stored": {watched.stored * 3 * 224}' in noted
 
 
+@pytest.mark.parametrize("failing", ["look", "abort-file", "note"])
+def test_a_guard_that_fails_stops_the_run_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("No space left") if failing == "note" else ValueError("not as expected")
+
+    monkeypatch.setattr(guarding, "EVERY_S", 0.01)
+    watched = Watched(tmp_path)
+    told: list[str] = []
+    with Guard(cast(Any, watched), plan(tmp_path)[0], told.append) as guard, monkeypatch.context() as patch:
+        if failing == "note":
+            patch.setattr(watched.audit, "note", fail)
+            Path(watched.limits.abort_file).touch()
+        elif failing == "abort-file":
+            patch.setattr(Path, "exists", fail)
+        else:
+            patch.setattr(watched, "foreign_under_replicated", fail)
+        wait_until(lambda: told, 10, "the guard to stop")
+    why = {"note": "is there (the audit log does not have it: No space left)"}
+    assert why.get(failing, "the watcher failed: ValueError: not as expected") in told[0]
+    assert guard.stopped_because == told[0]
+
+
+def test_what_is_written_while_the_ends_are_asked_has_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, now = Watched(tmp_path), 0.0
+
+    def slow(_: str) -> dict[int, Any]:
+        nonlocal now
+        now = 10.0
+        return {0: SimpleNamespace(high_watermark=1000)}
+
+    monkeypatch.setattr(watched, "end_offsets", slow)
+    monkeypatch.setattr("harness.live.load.time.monotonic", lambda: now)
+    meter = Meter(cast(Any, watched), plan(tmp_path)[0])
+    assert "limits.storage" not in meter.look()
+    assert meter.fastest == 1000 * 224 / 10
+
+
 class Silent(PrefixedAdmin):
     """Asks nobody."""
 
@@ -220,6 +262,23 @@ def test_asking_whether_a_topic_could_be_made_is_no_action_and_for_the_prefix_al
     assert not audit.exists()
     with pytest.raises(RefusedError, match="CreateTopicsRequest on payments is refused"):
         admin.call(1, asked("payments"))
+
+
+def test_a_run_has_the_lines_of_its_own_process_and_no_other(tmp_path: Path) -> None:
+    state = tmp_path / "audit.jsonl"
+    Audit(state).also(tmp_path / "nothing.jsonl")
+    assert (tmp_path / "nothing.jsonl").read_bytes() == b""
+    Audit(state).note("of an earlier run")
+    audit = Audit(state)
+    audit.note("before", pid_of="this")
+    with state.open("a") as file:
+        file.write('{"pid": 1, "action": "of another process"}\n')
+    audit.also(tmp_path / "run.jsonl")
+    audit.note("after")
+    lines = [json.loads(line)["action"] for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert lines == ["before", "after"]
+    actions = [json.loads(line)["action"] for line in state.read_text().splitlines()]
+    assert actions == ["of an earlier run", "before", "of another process", "after"]
 
 
 def test_what_is_ours_is_noted_before_it_is_changed(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from pathlib import Path
+from threading import Event
 
 import click
 import pytest
@@ -14,7 +15,7 @@ from harness import secret
 from harness.errors import UsageError
 from harness.events import Phase, redacted
 from harness.history import Error, HistoryWriter
-from harness.secret import look_up, redact
+from harness.secret import beware, look_up, redact
 from harness.store import write_atomic
 from harness.wire.security import Security
 
@@ -26,6 +27,7 @@ VALUE = 'tr0ub"4dor&3\\'
 def known(monkeypatch: pytest.MonkeyPatch) -> str:
     """A secret that this process has looked up."""
     monkeypatch.setattr(secret, "_known", set())
+    monkeypatch.setattr(secret, "_wary", Event())
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     monkeypatch.setenv("A_SECRET", VALUE)
@@ -54,8 +56,46 @@ def test_one_that_is_not_there_is_an_error_that_names_the_place(reference: str, 
 
 
 def test_nothing_is_changed_while_no_secret_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret, "_known", set())
+    monkeypatch.setattr(secret, "_wary", Event())
     assert redact("password = anything") == "password = anything"
+
+
+def test_who_is_wary_redacts_what_looks_like_a_secret_before_one_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(secret, "_known", set())
+    monkeypatch.setattr(secret, "_wary", Event())
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    beware()
+    print("ssl.key.password=another-one")
+    assert out.getvalue() == "ssl.key.password=[redacted]\n"
+
+
+def test_a_client_that_logs_in_with_a_certificate_is_wary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secret, "_wary", Event())
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    Security(protocol="SSL", certificate="/me.pem", key="/me.key").client()
+    assert redact("password = anything") == "password = [redacted]"
+
+
+def test_a_file_that_is_not_to_be_read_is_an_error_that_shows_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(b"hunter22\xff")
+    with pytest.raises(UsageError, match="it is not text in UTF-8") as found:
+        look_up(f"file:{path}")
+    assert "hunter" not in str(found.value)
+
+    def denied(_: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    with pytest.raises(UsageError, match=f"the secret in {path} could not be read: Permission denied"):
+        look_up(f"file:{path}")
 
 
 @pytest.mark.parametrize(

@@ -72,11 +72,11 @@ def test_a_share_is_drawn_by_the_plans_own_numbers(text: str, count: int) -> Non
 @pytest.mark.parametrize(
     "text",
     [
-        "", "kafka-4", "controller-1", "toxiproxy", "kafka-1()x", "everyone", "one(two)", "kafka-1(x)",
-        "leader_of", "leader_of()", "leader_of(orders)", "leader_of(orders, x)", "leader_of(orders, -1)",
-        "leader_of(orders, 0, 1)", "txn_coordinator", "txn_coordinator()", "txn_coordinator(a, b)",
-        "group_coordinator()", "controllers", "controllers(some)", "controllers(one, all)",
-        "active_controller(1)", "leader_of(orders, 0", "kafka-1 kafka-2",
+        "", "kafka-", "kafka-01", "kafka-x", "controller-1", "toxiproxy", "kafka-1()x", "everyone",
+        "one(two)", "kafka-1(x)", "leader_of", "leader_of()", "leader_of(orders)", "leader_of(orders, x)",
+        "leader_of(orders, -1)", "leader_of(orders, 0, 1)", "txn_coordinator", "txn_coordinator()",
+        "txn_coordinator(a, b)", "group_coordinator()", "controllers", "controllers(some)",
+        "controllers(one, all)", "active_controller(1)", "leader_of(orders, 0", "kafka-1 kafka-2",
     ],
 )  # fmt: skip
 def test_a_mistake_is_told_with_what_is_allowed(text: str) -> None:
@@ -94,3 +94,14 @@ def test_only_roles_can_move() -> None:
     holder = Target.parse("leader_of(orders, 0)").role(ROLES)
     assert holder is not None
     assert holder() == 2
+
+
+def test_which_brokers_there_are_the_cluster_says() -> None:
+    assert Target.parse("kafka-0").broker == 0
+    assert Target.parse("kafka-1004").broker == 1004
+    assert Target.parse("controller-11").broker is None
+    target = Target.parse("kafka-4")
+    assert target.preview(random.Random(1)) == "kafka-4"
+    with pytest.raises(UsageError, match="there is no node 'kafka-4'") as raised:
+        target.resolve(ROLES, random.Random(1))
+    assert raised.value.hint == "the brokers are kafka-1, kafka-2, kafka-3"

@@ -17,18 +17,20 @@ class Audit:
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._files = [path]
-        self._lines: list[bytes] = []
+        self._began = path.stat().st_size if path.exists() else 0
 
     def also(self, path: Path) -> None:
         """Write into this file too, with what this process has written so far."""
-        _append(path, b"".join(self._lines))
+        mine = f'"pid": {os.getpid()},'.encode()
+        with self._files[0].open("a+b") as file:
+            file.seek(self._began)
+            _append(path, b"".join(line for line in file if mine in line))
         self._files.append(path)
 
     def note(self, action: str, **details: Any) -> None:
         """Write what is about to be done, or what was refused."""
         line = {"at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "wall": time.time_ns(), "pid": os.getpid()}
         written = redact_bytes(json.dumps({**line, "action": action, **details}).encode()) + b"\n"
-        self._lines.append(written)
         for path in self._files:
             _append(path, written)
 

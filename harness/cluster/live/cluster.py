@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +19,7 @@ from harness.cluster.live.admin import PrefixedAdmin
 from harness.cluster.live.audit import Audit
 from harness.cluster.live.file import NODE_LOGS, START, LiveFile, address
 from harness.cluster.live.load import reaches
+from harness.cluster.live.made import Made
 from harness.cluster.live.nodes import AuditedNode, CommandNode, labelled_node
 from harness.cluster.live.proxies import AuditedToxiproxy, proxy_name, toxiproxy_address, toxiproxy_node
 from harness.cluster.nodes import Node
@@ -52,6 +54,8 @@ class LiveCluster(Cluster):
             port_base=0,
         )  # fmt: skip
         self.backend: Backend = _LiveBackend(self)
+        self.made = Made(state.path, self)
+        self._held = False
         readable = frozenset(file.evidence.logs) - {NODE_LOGS}
         self.admin = PrefixedAdmin(
             self.addresses, REQUEST_S, self.security, self.prefix, self.audit, readable=readable
@@ -81,6 +85,19 @@ class LiveCluster(Cluster):
     def answers(self, broker: int, timeout: float = 1.0) -> bool:
         """Whether a broker answers there."""
         return answers(*self.addresses[broker], timeout, self.security)
+
+    @contextmanager
+    def locked(self, doing: str) -> Iterator[None]:
+        """Hold the cluster; what is done inside of that, such as the run itself, holds it already."""
+        if self._held:
+            yield
+            return
+        with self.state.locked(doing):
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
 
     # Links
 
@@ -179,16 +196,6 @@ class LiveCluster(Cluster):
 
     # Topics
 
-    @property
-    def _created(self) -> Path:
-        return self.state.path / "created"
-
-    def created(self) -> list[str]:
-        """The topics that runs on this cluster have made and nobody has deleted."""
-        there = {p.topic for p in self.admin.metadata(None).partitions}
-        names = self._created.read_text().split() if self._created.exists() else []
-        return [name for name in dict.fromkeys(names) if name in there]
-
     def create_topic(
         self,
         name: str,
@@ -196,8 +203,7 @@ class LiveCluster(Cluster):
         settings: Mapping[str, str] | None = None,
     ) -> None:
         """Note the topic, then create it as the file says."""
-        with self._created.open("a") as noted:
-            noted.write(f"{name}\n")
+        self.made.note_topic(name)
         super().create_topic(name, placement, self._own_settings | dict(settings or {}))
 
     @property
@@ -212,15 +218,6 @@ class LiveCluster(Cluster):
         except KafkaAnswerError as error:
             return str(error)
         return ""
-
-    def delete_created(self) -> list[str]:
-        """Delete what runs have made here, and nothing else."""
-        names = self.created()
-        if names:
-            self.delete_topics(names)
-            wait_until(lambda: not self.created(), 30, f"{', '.join(names)} to be deleted")
-        self._created.unlink(missing_ok=True)
-        return names
 
     # Health
 

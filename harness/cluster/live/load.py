@@ -27,20 +27,26 @@ from harness.cluster.live.file import (
 )
 from harness.errors import UsageError
 from harness.secret import ALLOWED as SECRETS
-from harness.secret import is_reference
+from harness.secret import is_reference, placed
 from harness.strict import StrictFile, nearest, parse
 from harness.wire.security import Security
 
 _ALLOWED = [*LINK_FAULTS, *NODE_FAULTS, *CLIENT_FAULTS]
 _SHORTEST_PREFIX = 4
 _FILES = ("ca", "certificate", "key")
+_PASSWORDS = ("password", "key_password")
 
 
 def load_live(path: Path) -> LiveFile:
     """Read a live cluster's file, or say what is wrong with it and where."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}", "docs/live.md has one to begin with")
-    text = path.read_text()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} is not text in UTF-8: {error}", "write it again as UTF-8") from error
+    except OSError as error:
+        raise UsageError(f"{path} could not be read: {error.strerror}", "let this user read it") from error
     return _Loader(path, text).read(parse(path, text))
 
 
@@ -66,7 +72,7 @@ class _Loader:
 
     def _secrets(self, table: object) -> None:
         """Before anything else: no later error may show a password that somebody wrote down."""
-        for name in ("password", "key_password"):
+        for name in _PASSWORDS:
             if isinstance(table, dict) and name in table and not is_reference(str(table[name])):
                 raise self._fail(
                     f"security.{name}", "a secret stands in the file (it is not shown here)",
@@ -123,7 +129,7 @@ class _Loader:
                     f"security.{name}", f'it {problem} with protocol = "{security.protocol}"',
                     "SASL_PLAINTEXT and SASL_SSL have a username and a password, the others have none",
                 )  # fmt: skip
-        paths = {}
+        paths = {name: placed(getattr(security, name), self._folder) for name in _PASSWORDS}
         for name in _FILES:
             written = getattr(security, name)
             if written and not security.tls:
@@ -135,18 +141,18 @@ class _Loader:
             raise self._fail(
                 "security.certificate", "a certificate without a key, or a key without", "name both"
             )
-        placed: Security = msgspec.structs.replace(security, **paths)
-        if placed.key and b"ENCRYPTED" in Path(placed.key).read_bytes() and not placed.key_password:
+        resolved: Security = msgspec.structs.replace(security, **paths)
+        if resolved.key and b"ENCRYPTED" in resolved.key_bytes() and not resolved.key_password:
             raise self._fail(
                 "security.key", "it is encrypted, and key_password is missing",
                 f"say where its password stands: {SECRETS}",
             )  # fmt: skip
-        if placed.converts_key and shutil.which("openssl") is None:
+        if resolved.converts_key and shutil.which("openssl") is None:
             raise self._fail(
                 "security.key", "Spark cannot read it as it is, and there is no openssl to convert it",
                 "install openssl, or write the key as PKCS#8 without a password",
             )  # fmt: skip
-        return placed
+        return resolved
 
     def _links(self, found: LiveFile) -> None:
         if (found.links is None) != (not found.proxy):

@@ -106,11 +106,8 @@ class CommandNode:
         return done.stdout
 
     def log(self, lines: int = 200) -> str:
-        """The last lines that the command for it prints, or why it could not."""
-        try:
-            return "".join(self._run("log").splitlines(keepends=True)[-lines:])
-        except HarnessError as error:
-            return f"{error.message}\n"
+        """The last lines that the command for it prints."""
+        return "".join(self._run("log").splitlines(keepends=True)[-lines:])
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
         """Refused."""
@@ -141,12 +138,16 @@ def labelled_node(name: str, node_id: int, template: str, host: str) -> Node:
 
 
 class AuditedNode:
-    """A node whose every change stands in the audit log first, and whose log is read with consent alone."""
+    """A node whose every change stands in the audit log first, and whose log is read with consent alone.
+
+    `log_unread` says why its log was not read the last time; it is empty once it was.
+    """
 
     role: Role = "broker"
 
     def __init__(self, node: Node, audit: Audit, *, logs: bool = False) -> None:
         self._logs = logs
+        self.log_unread = "nobody asked for it"
         self.name = node.name
         self.node_id = node.node_id
         self._node = node
@@ -186,7 +187,13 @@ class AuditedNode:
         if not self._logs:
             return NOT_READ
         self._noted("log")
-        return self._node.log(lines)
+        try:
+            found = self._node.log(lines)
+        except Exception as error:  # noqa: BLE001  # a run does not need it, whatever its engine raises
+            self.log_unread = error.message if isinstance(error, HarnessError) else str(error)
+            return f"not read: {self.log_unread}\n"
+        self.log_unread = ""
+        return found
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
         """Refused."""
