@@ -12,9 +12,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 from harness.cluster.state import State
 from harness.history import Fault, HistoryWriter, history_files
+
+CREATED: Final = "created"
+"""Beside the intents, of a cluster that is not ours: the topics that runs have made and not deleted."""
 
 
 def open_journal(state: State) -> HistoryWriter:
@@ -36,6 +40,12 @@ def journal_in(state: State, path: Path, run: str) -> Iterator[HistoryWriter]:
 def unhealed(state: State) -> list[Fault]:
     """The intents that nobody has healed, oldest first."""
     return fold(state.intents)
+
+
+def owed(folder: Path) -> bool:
+    """Whether the states of clusters that are not ours, a folder each, note something to be undone."""
+    states = [State(path) for path in folder.glob("*") if path.is_dir()]
+    return any(unhealed(state) or (state.path / CREATED).exists() for state in states)
 
 
 def fold(folder: Path) -> list[Fault]:
