@@ -12,7 +12,9 @@ import pytest
 from confluent_kafka import KafkaException
 
 from harness import secret
+from harness.cluster.state import State
 from harness.errors import ExitCode, HarnessError, HealError, RefusedError, UsageError
+from harness.faults import heal as healing
 from harness.run import ending, verify
 from harness.run.ending import Ending
 from harness.run.faults import Faults
@@ -223,3 +225,17 @@ def test_whatever_ends_a_run_ends_the_live_job(where: str, tmp_path: Path) -> No
         run.execute()
 
     assert ended == [True]
+
+
+@pytest.mark.parametrize("spared", [True, False])
+def test_a_run_that_heals_itself_ends_no_client(
+    spared: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[bool] = []
+    monkeypatch.setattr(healing, "_end_clients", lambda *_: ended.append(True) or 1)
+    cluster: Any = SimpleNamespace(
+        owned=False, state=State(tmp_path), wait_healthy=lambda _: None,
+        backend=SimpleNamespace(capabilities=frozenset()),
+    )  # fmt: skip
+    assert healing.heal(cluster, lambda _: None, spare_clients=spared) == int(not spared)
+    assert ended == ([] if spared else [True])
