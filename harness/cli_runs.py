@@ -287,7 +287,7 @@ def _execute_live(
     loaded = load(find(name), changes)
     drawn = draw(loaded, seed, duration)
     state = State(where.state) if where.state else None
-    said = again(name, drawn.seed, changes, duration, [*where.words(), *live.words()])
+    said = again(name, drawn.seed, changes, duration, [*live.words(), *where.words()])
     return run_live(
         live, loaded, drawn, where.runs, state, keep=where.keep, listeners=where.listeners, again=said
     )

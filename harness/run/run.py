@@ -26,7 +26,7 @@ from harness.events import Verdict as VerdictEvent
 from harness.faults.intents import journal_in
 from harness.history import HistoryWriter
 from harness.plan import Plan
-from harness.run.ending import Ending, interruptible
+from harness.run.ending import FAILURES, Ending, interruptible, said
 from harness.run.environment import environment
 from harness.run.faults import Faults
 from harness.run.fleet import Fleet
@@ -161,8 +161,10 @@ class Run:
         except _Interrupted:
             why = f"{self._stopped_because}: " if self._stopped_because else ""
             self._phase("interrupted", f"{why}healing, then judging what there is", watch)
-        except HarnessError as error:
-            self._phase("aborted", f"{error.message}: healing, then judging what there is", watch)
+        except FAILURES as error:
+            if not fleet.clients and not isinstance(error, HarnessError):
+                raise  # nobody has sent anything: there is nothing to heal and nothing to judge
+            self._phase("aborted", f"{said(error)}: healing, then judging what there is", watch)
         except BaseException:
             # A bug of ours, or a second Ctrl-C: nothing is judged, and nothing may stay behind.
             self._ending.heal(faults.heal_all)

@@ -16,6 +16,7 @@ from harness.cluster.state import State
 from harness.errors import ExitCode, HarnessError, HealError, RefusedError, UsageError
 from harness.faults import heal as healing
 from harness.run import ending, verify
+from harness.run import run as run_module
 from harness.run.ending import Ending
 from harness.run.faults import Faults
 from harness.run.run import Run
@@ -239,3 +240,66 @@ def test_a_run_that_heals_itself_ends_no_client(
     )  # fmt: skip
     assert healing.heal(cluster, lambda _: None, spare_clients=spared) == int(not spared)
     assert ended == ([] if spared else [True])
+
+
+class Crew:
+    """The clients of a run: `start` starts one, and none ever makes progress."""
+
+    def __init__(self, *_: object) -> None:
+        self.clients: list[str] = []
+        self.topics: dict[str, int] = {}
+        self.folder = Path()
+
+    def start(self) -> None:
+        self.clients.append("p-1")
+
+    def wait_progress(self, *_: object) -> None:
+        raise ConnectionResetError(104, "the broker is gone")
+
+    def kill(self) -> None:
+        self.clients.clear()
+
+
+def a_run(monkeypatch: pytest.MonkeyPatch, told: Told) -> Any:
+    """A run with everything around it left out; its phases are real."""
+    cost = SimpleNamespace(told=str)
+    watch = SimpleNamespace(
+        start=lambda: None, stop=lambda **_: None, enter=lambda _: None, cost=cost, acknowledged_in={}
+    )
+    for name, made in (
+        ("Fleet", Crew),
+        ("Watch", lambda *_: watch),
+        ("Faults", lambda *_: SimpleNamespace(heal_all=lambda: told.append(("healed", "")))),
+        ("Tapping", lambda *_: SimpleNamespace(start=lambda _: None, stop=lambda _: None)),
+    ):
+        monkeypatch.setattr(run_module, name, made)
+    run: Any = Run.__new__(Run)
+    run.run, run._stop, run._stopped_because = "r", threading.Event(), ""
+    run._cluster = SimpleNamespace(state=SimpleNamespace(path=Path()), doubts=lambda _: [], nodes={})
+    run._scenario = load(find("jitter"))
+    run._plan = SimpleNamespace(seed=7, steps=[], throughout=[])
+    run.directory = SimpleNamespace(path=Path(), histories=Path(), write=lambda *_: None)
+    run._verification = SimpleNamespace(start_live=lambda *_: None)
+    run._phase = lambda name, detail="", watch=None: told.append((name, detail))  # noqa: ARG005
+    run._drain = lambda _: None
+    run._ending = SimpleNamespace(
+        heal=lambda injected: injected(), each=lambda *_: None, keep_logs=lambda _: None
+    )
+    return run
+
+
+def test_a_broker_that_goes_away_ends_a_run_and_not_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: Told = []
+    limits = a_run(monkeypatch, told)._phases(None, None)
+    assert ("healed", "") in told
+    assert any(name == "aborted" and "the broker is gone" in detail for name, detail in told)
+    assert [limit.name for limit in limits] == ["phases without progress"]
+
+
+def test_a_broker_that_refuses_before_any_client_is_an_error_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    run = a_run(monkeypatch, [])
+    run._verification.start_live = fails(ConnectionRefusedError(111, "refused"))
+    with pytest.raises(ConnectionRefusedError):
+        run._phases(None, None)
