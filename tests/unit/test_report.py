@@ -23,10 +23,11 @@ from harness.history import history_files
 from harness.ledger import fold
 from harness.report import evidence, index, page, readalong, results
 from harness.report.compare import differences
+from harness.report.figure import figure
 from harness.report.github import GitHub
 from harness.report.junit import JUnit
 from harness.report.recorder import Recorder
-from harness.report.series import PIECES, read_events, series_of, thinned
+from harness.report.series import PIECES, Bar, Series, read_events, series_of, thinned
 from harness.store import RunDirectory
 from tests.unit.test_store import make_run
 
@@ -186,6 +187,14 @@ def test_the_report_of_an_hour_is_no_larger_than_a_page_may_be(tmp_path: Path) -
     curves = [len(re.findall("[LHM]", path)) for path in re.findall(r'class="curve c\d" d="([^"]+)"', text)]
     assert curves
     assert max(curves) <= 2 * PIECES
+
+
+def test_of_thousands_of_injections_the_figure_says_what_it_leaves_out() -> None:
+    bars = [Bar(f"kill kafka-{at % 3}", at, at + 1, at + 2) for at in range(5000)]
+    drawn = figure(Series(seconds=5002.0, bars=bars))
+    assert len(drawn) < page.MOST_BYTES / 2
+    assert "and 4200 more injections" in drawn
+    assert "more injections" not in figure(Series(seconds=5002.0, bars=bars[:800]))
 
 
 def test_a_diagram_that_does_not_fit_is_linked(tmp_path: Path) -> None:
