@@ -5,6 +5,8 @@ Imports of clients and of anything heavy stand inside the commands: `eos --help`
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from pathlib import Path
 
@@ -21,7 +23,7 @@ Exit codes (the worst wins):
   0    valid, or done
   1    an anomaly was found: exactly-once was broken
   2    unknown: nothing was compared, a fault did not bite, a wait ran out
-  3    a limit was breached (recovery time, availability)
+  3    a limit was breached (recovery time)
   4    wrong usage, or a bad scenario file
   5    refused: it could do harm or mislead
   70   a bug of this tool
@@ -171,10 +173,10 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
 
     docs/hazards.md says how to free such a partition. Exit code 1 where there are some.
     """
-    from harness.wire.hanging import admin_at, hanging, told
+    from harness.wire.hanging import admin_at, hanging, told, topics_of
 
     admin = admin_at(bootstrap)
-    wanted = topics or sorted({p.topic for p in admin.metadata(None).partitions})
+    wanted = topics_of(admin, topics)
     found = hanging(admin, wanted)
     for one in found:
         click.echo(told(one))
@@ -231,7 +233,9 @@ for command in (*cli_runs.COMMANDS, *cli_reports.COMMANDS):
 def main() -> None:
     """Run the command line, and turn every error into a message, a hint and an exit code."""
     try:
-        cli(standalone_mode=False)
+        # Not click's own main: it takes an EOFError for Ctrl-C, and a broken pipe for exit code 1.
+        with cli.make_context("eos", sys.argv[1:]) as context:
+            cli.invoke(context)
     except click.exceptions.Exit as end:
         sys.exit(end.exit_code)
     except click.ClickException as error:
@@ -243,13 +247,46 @@ def main() -> None:
     except HarnessError as error:
         report(f"error: {error.message}\n\nhint: {error.hint}")
         sys.exit(error.exit_code)
-    except (ConnectionError, TimeoutError, EOFError) as error:
-        report(f"error: a node did not answer: {error}\n\nhint: `eos status` shows what ails the cluster")
-        sys.exit(ExitCode.UNKNOWN)
-    except Exception:  # noqa: BLE001  # the last line of defence: nothing else may set exit code 70
-        import traceback
+    except Exception as error:  # noqa: BLE001  # the last line of defence: nothing else may set exit code 70
+        sys.exit(_unforeseen(error))
 
-        traceback.print_exc()
-        report("\nerror: this is a bug of the harness")
-        report("\nhint: report the lines above; `eos heal` puts the cluster back")
-        sys.exit(ExitCode.BUG)
+
+def _unforeseen(error: Exception) -> ExitCode:
+    """Tell a node that is silent, and a reader of our output that went away, from a bug of ours."""
+    if isinstance(error, BrokenPipeError) and _nobody_reads():
+        return ExitCode.UNKNOWN
+    if silence := _silence(error):
+        report(f"error: {silence}: {error}\n\nhint: `eos status` shows what ails the cluster")
+        return ExitCode.UNKNOWN
+    import traceback
+
+    traceback.print_exception(error)
+    report("\nerror: this is a bug of the harness")
+    report("\nhint: report the lines above; `eos heal` puts the cluster back")
+    return ExitCode.BUG
+
+
+def _silence(error: Exception) -> str:
+    """How a broker that is away, refuses, or is named wrongly looks from here; empty if it is not that."""
+    import socket
+    import ssl
+
+    from harness.wire.protocol import KafkaAnswerError
+
+    if isinstance(error, KafkaAnswerError):
+        return "a broker answered with an error"
+    network = (ConnectionError, TimeoutError, EOFError, socket.gaierror, ssl.SSLError)
+    unreachable = isinstance(error, OSError) and error.errno in (errno.ENETUNREACH, errno.EHOSTUNREACH)
+    return "a node did not answer" if unreachable or isinstance(error, network) else ""
+
+
+def _nobody_reads() -> bool:
+    """Whether the pipe that broke is our own output; what is left of it goes nowhere then."""
+    import select
+
+    look = select.poll()
+    look.register(sys.stdout, select.POLLOUT)
+    if not any(seen & (select.POLLERR | select.POLLHUP) for _, seen in look.poll(0)):
+        return False
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return True

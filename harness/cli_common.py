@@ -52,13 +52,23 @@ def write_report(directory: Path) -> Path:
     return write(directory)
 
 
+def keep_result(directory: Path, runs: Path) -> None:
+    """Add the line of a run that was judged to the results of its folder, and write its report."""
+    from harness.report import results
+
+    results.append(runs / results.NAME, results.result_of(directory))
+    write_report(directory)
+
+
 def again(
     scenario: str, seed: int, changes: Mapping[str, str], duration: float | None, more: Sequence[str] = ()
 ) -> str:
     """The command that has the same plan again, as a person types it."""
+    from harness.units import exact
+
     words = ["eos", "run", scenario, "--seed", str(seed)]
     words += [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
-    words += ["--duration", f"{duration:g}s"] if duration is not None else []
+    words += ["--duration", f"{exact(duration)}s"] if duration is not None else []
     return shlex.join([*words, *more])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from harness.cli_common import report, write_report
+from harness.cli_common import keep_result, report
 from harness.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -69,7 +69,6 @@ def run_live(
     """Run on a live cluster, or say what that would do; return the exit code."""
     from harness.live.preflight import Consent
     from harness.live.session import dry_run, execute, open_session
-    from harness.report import results
 
     assert live.file is not None
     consent = Consent(live.understood, live.moves_foreign)
@@ -79,8 +78,7 @@ def run_live(
         click.echo("\n".join([*lines, *(f"refused: {reason}" for reason in refused)]))
         return ExitCode.REFUSED if refused else ExitCode.VALID
     outcome = execute(session, scenario, plan, runs, listeners=listeners, report=report)
-    write_report(outcome.directory)
-    results.append(runs / results.NAME, results.result_of(outcome.directory))
+    keep_result(outcome.directory, runs)
     return outcome.exit_code
 
 

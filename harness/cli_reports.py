@@ -1,13 +1,26 @@
-"""The commands that begin with runs which are over: report, compare, index, results, late, shrink."""
+"""The commands that begin with runs which are over: check, report, diagram, compare, results, shrink."""
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import click
 
 from harness.cli_common import backend_option, in_seconds, state_of, state_option, write_report
 from harness.cli_common import report as say
+from harness.errors import ExitCode
+
+
+@click.command(epilog="Example:  eos check runs/demo/latest")
+@click.argument("directory", type=click.Path(path_type=Path))
+def check(directory: Path) -> None:
+    """Judge a run again from its directory: no cluster, no Java, the same bytes."""
+    from harness.checker.run import check_run, describe
+
+    code, judgement = check_run(directory)
+    click.echo(describe(judgement), nl=False)
+    sys.exit(code)
 
 
 @click.command(epilog="Example:  eos report runs/demo/latest")
@@ -63,9 +76,41 @@ def late(directories: tuple[Path, ...]) -> None:
         for one in broken:
             click.echo(f"  {one.text}")
         found += broken
+    if not transactions:
+        say("nothing was judged: these runs have no transactions that were read back")
+        sys.exit(ExitCode.UNKNOWN)
     hits = sum(one.late for one in found)
     click.echo(f"by a late EndTxn: {in_a_thousand(hits, transactions)}")
     click.echo(f"of another kind: {in_a_thousand(len(found) - hits, transactions)}")
+
+
+@click.command(epilog="Example:  eos diagram runs/mine/latest --transactional-id orders-1.ab12cd34")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option("--transactional-id", help="Draw this transactional id alone.")
+@click.option("--from", "first", type=float, default=0.0, help="Seconds after the first frame.")
+@click.option("--to", "last", type=float, default=1e6, help="Seconds after the first frame.")
+@click.option("--most", type=click.IntRange(1), default=120, show_default=True, help="How many steps.")
+@click.option("--everything", is_flag=True, help="Also metadata, fetches and what else is left out.")
+def diagram(directory: Path, transactional_id: str | None, first: float, last: float, most: int, *,
+            everything: bool) -> None:  # fmt: skip
+    """Draw what passed between clients and brokers in a run that used the wire tap, as Mermaid and SVG."""
+    from harness.tap.diagram import write
+    from harness.tap.steps import Wanted
+
+    wanted = Wanted(window=(first, last), transactional_id=transactional_id, most=most, everything=everything)
+    drawn, files = write(directory, wanted)
+    say(drawn.text)
+    for path in files:
+        click.echo(path)
+
+
+@click.command(epilog="Example:  eos flow runs/idempotent-flow/latest > docs/idempotent-flow.md")
+@click.argument("directory", type=click.Path(path_type=Path))
+def flow(directory: Path) -> None:
+    """Print the document of a flow's run: the table beside the textbook, the evidence, the diagram."""
+    from harness.flows.document import document
+
+    click.echo(document(directory), nl=False)
 
 
 @click.command(epilog="Example:  eos shrink runs/everything/latest --budget 15m")
@@ -97,4 +142,4 @@ def shrink(
             lifecycle.down(state)
 
 
-COMMANDS = (report, compare, index, results, late, shrink)
+COMMANDS = (check, report, compare, index, results, late, diagram, flow, shrink)

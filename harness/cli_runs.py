@@ -1,7 +1,8 @@
-"""The commands about runs: list, plan, run, check, demo."""
+"""The commands that lead to a run: list, plan, run, verify, demo."""
 
 from __future__ import annotations
 
+import os
 import random
 import sys
 from pathlib import Path
@@ -9,13 +10,25 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from harness.cli_common import again, backend_option, in_seconds, report, state_of, state_option, write_report
+from harness.cli_common import (
+    again,
+    backend_option,
+    in_seconds,
+    keep_result,
+    report,
+    state_of,
+    state_option,
+)
 from harness.cli_live import Live, live_options, run_live
-from harness.errors import UsageError
+from harness.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from harness.events import Listener
     from harness.run import Outcome
+
+RUNS: Final = Path("runs")
 
 
 def _overrides(values: tuple[str, ...]) -> dict[str, str]:
@@ -86,7 +99,7 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: fl
 @scenario_options
 @backend_option
 @click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
-@click.option("--runs", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
+@click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True,
               help="Where the run's directory is made.")  # fmt: skip
 @click.option("--tries", type=click.IntRange(1), help="How often a flow that makes tries makes each of them.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML into this file.")
@@ -102,6 +115,7 @@ def run(
     With --cluster on one that is not ours: whatever speaks against it is told, and refused with exit code 5.
     """
     where = Where(backend, keep, runs, state_path, junit)
+    where.check()
     changed = _overrides(changes) | ({"flow.tries": str(tries)} if tries else {})
     live = Live(cluster_file, understood, moves_foreign, dry_run)
     live.check()
@@ -120,17 +134,6 @@ def run(
     sys.exit(outcome.exit_code)
 
 
-@click.command(epilog="Example:  eos check runs/demo/latest")
-@click.argument("directory", type=click.Path(path_type=Path))
-def check(directory: Path) -> None:
-    """Judge a run again from its directory: no cluster, no Java, the same bytes."""
-    from harness.checker.run import check_run, describe
-
-    code, judgement = check_run(directory)
-    click.echo(describe(judgement), nl=False)
-    sys.exit(code)
-
-
 SHOWN: Final = ("everything", "without-idempotence")
 """What the demo runs: one that must hold, and a planted fault that must be found."""
 
@@ -144,9 +147,14 @@ def demo(backend: str, *, keep: bool) -> None:
     from harness.provision.paths import checkout_dir
 
     state = state_of(checkout_dir() / ".eos-demo")
-    where = Where(backend, True, Path("runs"), state.path)
+    where = Where(backend, True, RUNS, state.path)
+    where.check()
+    shown: list[Outcome] = []
     try:
-        shown = [execute(name, _seed(None), {}, None, where) for name in SHOWN]
+        for name in SHOWN:
+            shown.append(execute(name, _seed(None), {}, None, where))
+            if shown[-1].interrupted:
+                break
     finally:
         if not keep and lifecycle.down(state):
             report("removed the demo's cluster (--keep leaves it up)")
@@ -160,37 +168,17 @@ def demo(backend: str, *, keep: bool) -> None:
     report(f"               eos check {shown[0].directory}   the verdict again, offline, with its evidence")
     report(f"               less {shown[0].directory}/history/*.jsonl   what every client was told")
     report("               eos list   other scenarios;   eos up   a cluster to try things on")
-    # The planted fault that was found is what was wanted: only a surprise is a failure.
-    sys.exit(max((outcome.exit_code for outcome in shown if not outcome.expected), default=0))
+    sys.exit(surprise_of(shown))
 
 
-@click.command(epilog="Example:  eos diagram runs/mine/latest --transactional-id orders-1.ab12cd34")
-@click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--transactional-id", help="Draw this transactional id alone.")
-@click.option("--from", "first", type=float, default=0.0, help="Seconds after the first frame.")
-@click.option("--to", "last", type=float, default=1e6, help="Seconds after the first frame.")
-@click.option("--most", type=click.IntRange(1), default=120, show_default=True, help="How many steps.")
-@click.option("--everything", is_flag=True, help="Also metadata, fetches and what else is left out.")
-def diagram(directory: Path, transactional_id: str | None, first: float, last: float, most: int, *,
-            everything: bool) -> None:  # fmt: skip
-    """Draw what passed between clients and brokers in a run that used the wire tap, as Mermaid and SVG."""
-    from harness.tap.diagram import write
-    from harness.tap.steps import Wanted
+def surprise_of(shown: Sequence[Outcome]) -> int:
+    """The exit code of a demo: 0 if every run ended as it was expected to.
 
-    wanted = Wanted(window=(first, last), transactional_id=transactional_id, most=most, everything=everything)
-    drawn, files = write(directory, wanted)
-    report(drawn.text)
-    for path in files:
-        click.echo(path)
-
-
-@click.command(epilog="Example:  eos flow runs/idempotent-flow/latest > docs/idempotent-flow.md")
-@click.argument("directory", type=click.Path(path_type=Path))
-def flow(directory: Path) -> None:
-    """Print the document of a flow's run: the table beside the textbook, the evidence, the diagram."""
-    from harness.flows.document import document
-
-    click.echo(document(directory), nl=False)
+    The planted fault that was found is what was wanted; that it was not found is no success, though its run
+    is valid then.
+    """
+    surprises = [one for one in shown if one.interrupted or not one.expected]
+    return max((max(one.exit_code, ExitCode.ANOMALY) for one in surprises), default=ExitCode.VALID)
 
 
 @click.command(
@@ -231,6 +219,25 @@ class Where(NamedTuple):
     state: Path | None
     junit: Path | None = None
 
+    def check(self) -> None:
+        """Refuse now what could not be written when the cluster is up."""
+        runs = self.runs.absolute()
+        there = next(path for path in (runs, *runs.parents) if path.exists())
+        if not there.is_dir() or not os.access(there, os.W_OK):
+            problem = "may not be written to" if there.is_dir() else "is a file"
+            raise UsageError(f"--runs {self.runs}: {there} {problem}", "name a folder; it is made if need be")
+        if self.junit and (self.junit.is_dir() or not self.junit.parent.is_dir()):
+            raise UsageError(
+                f"--junit {self.junit} cannot be written", "name a file in a folder that is there"
+            )
+
+    def words(self) -> list[str]:
+        """What was typed of it, for who wants to have the same again."""
+        words = ["--backend", self.backend] if self.backend != "auto" else []
+        words += ["--runs", str(self.runs)] if self.runs != RUNS else []
+        words += ["--state", str(self.state)] if self.state else []
+        return words + (["--keep"] if self.keep else [])
+
     def listeners(self) -> list[Listener]:
         """Who is told of what happens in the run."""
         from harness.report.console import Console
@@ -246,7 +253,6 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
     """Bring a cluster up if none is, run the scenario on it, and take down what was started for it."""
     from harness.cluster import lifecycle
     from harness.plan import draw
-    from harness.report import results
     from harness.report.recorder import Recorder
     from harness.run import make_run
     from harness.scenario import find, load
@@ -259,12 +265,11 @@ def execute(name: str, seed: int, changes: dict[str, str], duration: float | Non
         for entry in loaded.fault:
             cluster.require(entry.capability)
         run = make_run(cluster, loaded, drawn, where.runs, where.listeners())
-        run.again = again(name, drawn.seed, changes, duration)
+        run.again = again(name, drawn.seed, changes, duration, where.words())
         with Recorder(run.directory.path) as recorder:
             run.listen(recorder)
             outcome = run.execute()
-        write_report(outcome.directory)
-        results.append(where.runs / results.NAME, results.result_of(outcome.directory))
+        keep_result(outcome.directory, where.runs)
         return outcome
     finally:
         if started and not where.keep:
@@ -282,7 +287,7 @@ def _execute_live(
     loaded = load(find(name), changes)
     drawn = draw(loaded, seed, duration)
     state = State(where.state) if where.state else None
-    said = again(name, drawn.seed, changes, duration, live.words())
+    said = again(name, drawn.seed, changes, duration, [*live.words(), *where.words()])
     return run_live(
         live, loaded, drawn, where.runs, state, keep=where.keep, listeners=where.listeners, again=said
     )
@@ -292,4 +297,4 @@ def _seed(seed: int | None) -> int:
     return random.SystemRandom().randrange(1_000_000) if seed is None else seed
 
 
-COMMANDS = (list_, plan, run, check, verify, demo, diagram, flow)
+COMMANDS = (list_, plan, run, verify, demo)

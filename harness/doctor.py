@@ -71,11 +71,11 @@ def _java() -> Finding:
 
 
 def _docker(backend: str) -> Finding:
-    from harness.wire.docker import engine_problem, engine_version
+    from harness.wire.docker import compose_version, engine_problem, engine_version
 
     problem = engine_problem()
     if problem is None:
-        return Finding("green", f"Docker engine {engine_version()} with the compose plugin")
+        return Finding("green", f"Docker engine {engine_version()}, compose plugin {compose_version()}")
     hint = "start the engine; on a Debian-like machine of your own, as root: scripts/install-docker.sh"
     if backend == "compose":
         return Finding("red", problem, hint)
@@ -181,7 +181,10 @@ def _cluster(state: State) -> list[Finding]:
     except HarnessError as error:
         return [Finding("red", error.message, error.hint)]
     if record is None:
-        return [_ports(state)]
+        lost = lifecycle.leftovers(state)
+        what = f"left of a cluster whose record is lost: {', '.join(lost[:3])}"
+        found = [Finding("red", what, f"eos down --force --state {state.path}")] if lost else []
+        return [*found, _ports(state)]
     if not record.whole:
         return [Finding("amber", f"a start in {state.path} was cut short", "eos down")]
     findings = [Finding("green", f"a cluster is up in {state.path} ({record.backend})")]

@@ -7,18 +7,20 @@ that still breaks is taken, and the search begins again from there.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
+from threading import TIMEOUT_MAX, Timer
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from harness.cluster.cluster import Cluster
 from harness.cluster.targets import Target
-from harness.errors import UsageError
+from harness.errors import ExitCode, HarnessError, UsageError
 from harness.faults.heal import heal
 from harness.plan import Plan, Step, draw
 from harness.run import make_run
@@ -196,7 +198,11 @@ def _parts(faults: list[FaultEntry]) -> Iterator[list[FaultEntry]]:
 class Tries:
     """Runs of candidates on one cluster, each told in a line."""
 
-    def __init__(self, cluster: Cluster, failed: Failed, report: Report, tries: int) -> None:
+    def __init__(
+        self, cluster: Cluster, failed: Failed, report: Report, tries: int,
+        end: float = math.inf,
+    ) -> None:  # fmt: skip
+        self._end = end
         self._cluster = cluster
         self._failed = failed
         self._report = report
@@ -206,20 +212,29 @@ class Tries:
     def breaks(self, scenario: Scenario) -> bool:
         """Whether any of a few runs has one of the anomalies that are searched for."""
         for tried in range(1, self._tries + 1):
-            if hit := self.once(scenario):
+            left = self._end - time.monotonic()
+            if left <= 0:
+                break
+            if hit := self.once(scenario, left):
                 # At once, so that a search that is interrupted has not been for nothing.
                 self.write(scenario, [hit, *(frozenset[str]() for _ in range(tried - 1))])
                 return True
         return False
 
-    def once(self, scenario: Scenario) -> frozenset[str]:
-        """Run it, and say which of them it has."""
+    def once(self, scenario: Scenario, limit: float = math.inf) -> frozenset[str]:
+        """Run it, and say which of them it has; beyond the limit it is ended, and judged as it is."""
         started = time.monotonic()
         self.runs += 1
         heal(self._cluster, self._report)
         plan = draw(scenario, self._failed.seed + self.runs)
-        outcome = make_run(self._cluster, scenario, plan, self._failed.directory / "shrink", []).execute()
-        if outcome.interrupted:
+        run = make_run(self._cluster, scenario, plan, self._failed.directory / "shrink", [])
+        timer = Timer(min(limit, TIMEOUT_MAX), run.stop, ["the budget is used up"])
+        timer.start()
+        try:
+            outcome = run.execute()
+        finally:
+            timer.cancel()
+        if outcome.exit_code is ExitCode.INTERRUPTED:
             raise KeyboardInterrupt  # the run took it for itself, and the search was meant
         names = sorted(set(outcome.judgement.names()))
         said = " ".join([str(outcome.judgement.verdict), *names])
@@ -245,15 +260,24 @@ class Tries:
 
 def shrink(cluster: Cluster, failed: Failed, limits: Limits, report: Report) -> Path:
     """Search less that breaks as a run did; the file with what was found, in the run's directory."""
-    end = time.monotonic() + limits.budget
     anomalies = ", ".join(sorted(failed.anomalies))
     report(f"{size_of(failed.scenario)} broke with {anomalies}; searching for less")
-    tries = Tries(cluster, failed, report, limits.tries)
+    for entry in failed.scenario.fault:
+        cluster.require(entry.capability)
+    end = time.monotonic() + limits.budget
+    tries = Tries(cluster, failed, report, limits.tries, end)
     found = search(failed.scenario, tries.breaks, lambda: time.monotonic() > end)
     report(f"{size_of(found)} after {tries.runs} runs; {limits.repeats} more of it")
     hits = [tries.once(found) for _ in range(limits.repeats)]
-    report(f"broke in {sum(map(bool, hits))} of {limits.repeats} runs")
-    return tries.write(found, hits)
+    broke = sum(map(bool, hits))
+    report(f"broke in {broke} of {limits.repeats} runs")
+    file = tries.write(found, hits)
+    if not broke:
+        raise HarnessError(
+            f"{file} did not break again in any of {limits.repeats} runs: it shows nothing",
+            "timing is not replayed: search again with more --tries and --repeats",
+        )
+    return file
 
 
 def size_of(scenario: Scenario) -> str:

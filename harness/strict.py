@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -15,6 +15,18 @@ from harness.errors import UsageError
 from harness.units import Duration, Rate, Size, Span
 
 T = TypeVar("T", bound=msgspec.Struct)
+
+
+def text_in(path: Path) -> str:
+    """The text of a file, or why there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8: {error}", "save the file as UTF-8") from error
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", "name a file that you may read"
+        ) from error
 
 
 def parse(path: Path, text: str) -> dict[str, Any]:
@@ -92,8 +104,13 @@ class StrictFile:
 
 def nearest(found: str, allowed: list[str], intro: str) -> str:
     """A hint: what was probably meant, and what is allowed."""
-    near = difflib.get_close_matches(found, allowed, 1)
-    return (f"did you mean {near[0]}? " if near else "") + f"{intro} {', '.join(allowed) or 'none'}"
+    return f"{meant(found, allowed)} {intro} {', '.join(allowed) or 'none'}".lstrip()
+
+
+def meant(found: str, there: Iterable[str]) -> str:
+    """What was probably meant, empty if nothing is alike."""
+    near = difflib.get_close_matches(found, there, 1)
+    return f"did you mean {near[0]}?" if near else ""
 
 
 def _decode_unit(kind: type, value: object) -> object:

@@ -8,6 +8,11 @@ _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.
 _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "KiB": 1024, "MiB": 1024**2, "GB": 1000**3, "GiB": 1024**3}
 
 
+def exact(number: float) -> str:
+    """All digits of a number down to a millionth, and no exponent: what is written can be read again."""
+    return f"{number:.6f}".rstrip("0").rstrip(".")
+
+
 class Duration(float):
     """A time in seconds, written with its unit."""
 
@@ -19,7 +24,7 @@ class Duration(float):
         return cls(_number(text, _SECONDS, cls.allowed))
 
     def __str__(self) -> str:
-        return f"{self * 1000:g}ms" if self < 1 else f"{float(self):g}s"
+        return f"{exact(self * 1000)}ms" if self < 1 else f"{exact(self)}s"
 
 
 class Size(int):

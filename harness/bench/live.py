@@ -19,9 +19,10 @@ import time
 import uuid
 from collections.abc import Sequence
 from threading import Thread
-from typing import Final
+from typing import Final, NamedTuple
 
 from harness.bench.written import PARTITIONS, RUN, TXN, Plan, Writer
+from harness.errors import HarnessError
 from harness.observation import Window
 from harness.spark.ends import freeze_ends
 from harness.spark.job import Job
@@ -30,6 +31,13 @@ from harness.waits import wait_until
 
 FIRST: Final = 2
 """Transactions before the measured ones: the job starts its session and its first batch on them."""
+
+
+class Look(NamedTuple):
+    """By how many seconds the job was behind, so many seconds after the first record."""
+
+    at: float
+    behind: float
 
 
 class Steady(Thread):
@@ -41,9 +49,23 @@ class Steady(Thread):
         self.rate = rate
         self.written = 0
         self.took = 0.0
+        self.failed: BaseException | None = None
 
     def run(self) -> None:
-        """Write all but the first transactions; one that is late is written at once."""
+        """Write all but the first transactions; what goes wrong is for who waits for the end."""
+        try:
+            self._write()
+        except BaseException as error:  # noqa: BLE001  # another thread's: `end` raises it
+            self.failed = error
+
+    def end(self) -> None:
+        """Wait for the end; raise what went wrong."""
+        self.join()
+        if self.failed is not None:
+            raise self.failed
+
+    def _write(self) -> None:
+        """One that is late is written at once."""
         start = time.perf_counter()
         for txn in range(FIRST, len(self.writer.plan.aborted)):
             due = start + (txn - FIRST) * TXN / self.rate
@@ -53,23 +75,36 @@ class Steady(Thread):
         self.took = time.perf_counter() - start
 
 
-def watch(live: LiveVerification, writing: Steady) -> list[float]:
-    """Print a line a second while records are written; return by how many seconds the job was behind."""
-    behind: list[float] = []
+def watch(live: LiveVerification, writing: Steady) -> list[Look]:
+    """Print a line a second while records are written; return by how many seconds the job was behind when."""
+    looks: list[Look] = []
     start = time.perf_counter()
     while writing.is_alive():
         writing.join(1.0)
         said = live.progress()
         if said is None or said.lag is None:
             continue
-        behind.append(said.lag.behind_stable / writing.rate)
+        looks.append(Look(time.perf_counter() - start, said.lag.behind_stable / writing.rate))
         print(
-            f"{time.perf_counter() - start:5.1f} s  {writing.written:>11,} written  "
-            f"{said.lag.behind_stable:>9,} behind ({behind[-1]:.2f} s)  {said.lag.unstable:>7,} not stable  "
+            f"{looks[-1].at:5.1f} s  {writing.written:>11,} written  "
+            f"{said.lag.behind_stable:>9,} behind ({looks[-1].behind:.2f} s)  "
+            f"{said.lag.unstable:>7,} not stable  "
             f"last batch {said.rows:,} records, {said.rows_per_s / 1e6:.2f} M rows/s",
             flush=True,
         )
-    return behind
+    writing.end()
+    return looks
+
+
+def halves(looks: Sequence[Look], warm_up: float) -> tuple[list[float], list[float]]:
+    """How far the job was behind in the first and in the second half of the seconds that count."""
+    behind = [look.behind for look in looks if look.at >= warm_up]
+    half = len(behind) // 2
+    if not half:
+        raise HarnessError(
+            f"{len(behind)} looks after {warm_up:g} s of warm-up say nothing", "give it more --seconds"
+        )
+    return behind[:half], behind[half:]
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -100,18 +135,18 @@ def main(arguments: Sequence[str]) -> int:
 def measure(live: LiveVerification, writing: Steady, warm_up: int) -> int:
     """Write, watch, see the job through, and tell."""
     writing.start()
-    behind = watch(live, writing)[warm_up:]
+    first, second = halves(watch(live, writing), warm_up)
     start = time.perf_counter()
     found = live.finish(freeze_ends(live.job.bootstrap, [writing.writer.plan.topic]).windows)
     ended = time.perf_counter() - start
-    half = len(behind) // 2
-    before, after = (statistics.median(part) for part in (behind[:half], behind[half:]))
+    before, after = statistics.median(first), statistics.median(second)
     kept = after <= before + 1
     committed = writing.writer.plan.aborted.count(False) * TXN
     assert found.meta.records == committed, f"{found.meta.records} records were read of {committed}"
     print(
         f"{writing.written / writing.took:,.0f} records/s written of {writing.rate:,}",
-        f"behind: {before:.2f} s in the first half, {after:.2f} s in the second, {max(behind):.2f} s at most",
+        f"behind: {before:.2f} s in the first half, {after:.2f} s in the second, "
+        f"{max(*first, *second):.2f} s at most",
         f"all {committed:,} committed records accounted for {ended:.1f} s after the last one",
         "the job kept up" if kept else "the job did NOT keep up",
         sep="\n",

@@ -80,17 +80,27 @@ def down(state: State, *, force: bool = False) -> bool:
 
 def _sweep(state: State) -> bool:
     """Remove whatever carries the mark of this directory, on each back end that can be reached."""
-    from harness.wire.docker import engine_problem
-
-    found = False
-    backends: list[BackendName] = ["process", "compose"] if engine_problem() is None else ["process"]
-    for backend in backends:
-        record = ClusterRecord(
-            name=cluster_name(state.path), backend=backend, profile="quick", cluster_id="", port_base=0
-        )
-        found |= bool(make_backend(state, record).leftovers())
+    found = bool(leftovers(state))
+    for record in _by_name(state):
         _destroy(state, record)
     return found
+
+
+def leftovers(state: State) -> list[str]:
+    """What carries the mark of this directory, whatever its record says, on each back end that answers."""
+    return [what for record in _by_name(state) for what in make_backend(state, record).leftovers()]
+
+
+def _by_name(state: State) -> list[ClusterRecord]:
+    """Records of what the directory's name may stand for, one for each back end that can be reached."""
+    from harness.wire.docker import engine_problem
+
+    backends: list[BackendName] = ["process", "compose"] if engine_problem() is None else ["process"]
+    name = cluster_name(state.path)
+    return [
+        ClusterRecord(name=name, backend=backend, profile="quick", cluster_id="", port_base=0)
+        for backend in backends
+    ]
 
 
 def make_backend(state: State, record: ClusterRecord) -> Backend:

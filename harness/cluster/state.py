@@ -2,7 +2,7 @@
 
 <state>/cluster.json   what was started, written before anything is started
 <state>/lock           held by the command that changes the cluster
-<state>/intents.jsonl  injections that must be healed (harness.faults.intents)
+<state>/intents/       injections that must be healed (harness.faults.intents)
 <state>/nodes/<name>/  a node's configuration, data, log, pid and exit code (process back end)
 """
 

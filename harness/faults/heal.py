@@ -23,13 +23,14 @@ Report = Callable[[str], None]
 _SOON_S, LIMIT_S = 30.0, 60.0
 
 
-def heal(cluster: Cluster, report: Report) -> int:
+def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> int:
     """Undo every intent that nobody healed, then whatever else ails the cluster; return how much was done.
 
     Twice is harmless. On a cluster of our own what no intent tells of (a toxic added by hand, a node killed
-    by the system) is healed as well: after it the cluster is as `eos up` left it, or this raises.
+    by the system) is healed as well: after it the cluster is as `eos up` left it, or this raises. A run that
+    heals itself spares its clients: they have yet to finish.
     """
-    done = _end_clients(cluster, report)
+    done = 0 if spare_clients else _end_clients(cluster, report)
     if cluster.owned:
         done += _start_toxiproxy(cluster, report)
     intents = unhealed(cluster.state)

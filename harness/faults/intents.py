@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.cluster.live.made import NOTES
 from harness.cluster.state import State
 from harness.history import Fault, HistoryWriter, history_files
 
@@ -36,6 +37,12 @@ def journal_in(state: State, path: Path, run: str) -> Iterator[HistoryWriter]:
 def unhealed(state: State) -> list[Fault]:
     """The intents that nobody has healed, oldest first."""
     return fold(state.intents)
+
+
+def owed(folder: Path) -> bool:
+    """Whether the states of clusters that are not ours, a folder each, note something to be undone."""
+    states = [State(path) for path in folder.glob("*") if path.is_dir()]
+    return any(unhealed(state) or any((state.path / note).exists() for note in NOTES) for state in states)
 
 
 def fold(folder: Path) -> list[Fault]:

@@ -11,6 +11,7 @@ WIDTH: Final = 960
 _LEFT, _RIGHT = 170, 20
 _LANE, _PANEL, _GAP = 20, 90, 26
 _NICE = (1, 2, 5)
+_MOST_BARS: Final = 800  # of a run of hours the first are drawn, and the rest are counted
 
 
 class _Figure:
@@ -49,7 +50,7 @@ def figure(series: Series) -> str:
 def _lanes(drawn: _Figure) -> None:
     """One lane a fault and target; the lighter part of a bar is the time until it had bitten."""
     lanes: dict[str, list[str]] = {}
-    for bar in drawn.series.bars:
+    for bar in drawn.series.bars[:_MOST_BARS]:
         end = drawn.series.seconds if bar.healed is None else bar.healed
         parts = [_bar(drawn, "fault soft", bar.begin, end), _bar(drawn, "fault", bar.bitten, end)]
         lanes.setdefault(bar.name, []).extend(parts)
@@ -59,6 +60,9 @@ def _lanes(drawn: _Figure) -> None:
     for name, bars in lanes.items():
         drawn.text(_LEFT - 8, drawn.y + 10, _shortened(name), "label")
         drawn.parts += [bar.replace("{y}", f"{drawn.y:.1f}") for bar in bars]
+        drawn.y += _LANE
+    if (left := len(drawn.series.bars) - _MOST_BARS) > 0:
+        drawn.text(_LEFT + 4, drawn.y + 10, f"and {left} more injections, in events.jsonl", "note")
         drawn.y += _LANE
     drawn.y += _GAP / 2
 

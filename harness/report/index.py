@@ -38,15 +38,20 @@ def write(runs: Path) -> Path:
 
 
 def _row(runs: Path, directory: Path) -> str:
-    run = RunDirectory.open(directory)
-    info = run.read("run.json", RunInfo)
-    cells = [info.started.replace("T", " "), info.scenario, str(info.seed)]
-    if (directory / "summary.json").exists():
-        summary = run.read("summary.json", Summary)
-        cells += [summary.verdict, ", ".join(summary.anomalies), str(summary.records)]
-    else:
-        cells += ["not judged", "", ""]
+    try:
+        cells = _cells(RunDirectory.open(directory))
+    except UsageError as error:  # the other runs are worth an index all the same
+        cells = [directory.name, directory.parent.name, "", "cannot be read", error.message, ""]
     place = directory.relative_to(runs)
     target = place / REPORT if (directory / REPORT).exists() else place
     link = f'<a href="{escape(str(target))}">{escape(target.name)}</a>'
     return "<tr>" + "".join(f"<td>{escape(cell)}" for cell in cells) + f"<td>{link}</tr>"
+
+
+def _cells(run: RunDirectory) -> list[str]:
+    info = run.read("run.json", RunInfo)
+    cells = [info.started.replace("T", " "), info.scenario, str(info.seed)]
+    if not (run.path / "summary.json").exists():
+        return [*cells, "not judged", "", ""]
+    summary = run.read("summary.json", Summary)
+    return [*cells, summary.verdict, ", ".join(summary.anomalies), str(summary.records)]

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from harness.checker.model import Anomaly, Example
 from harness.checker.verdict import Judgement
 from harness.events import Event, NoBite
 from harness.events import Verdict as VerdictEvent
-from harness.history import HistoryFile, history_files
+from harness.history import history_files
 from harness.ledger import fold
+from harness.report import evidence, readalong
 from harness.report.figure import figure
 from harness.report.series import injections, read_events, series_of
 from harness.report.words import flat
@@ -22,9 +22,12 @@ from harness.store import RunDirectory, RunInfo, Summary, write_atomic
 
 NAME: Final = "report.html"
 _TEMPLATE: Final = Path(__file__).with_name("page.html")
-_LINES_SHOWN: Final = 4  # history lines of one example
-_LINE_LENGTH: Final = 400
+MOST_BYTES: Final = 400_000
+"""A page that is larger is no longer looked at, sent and kept without a thought."""
+_DIAGRAM: Final = "<!-- diagram -->"
 _DIAGRAM_BYTES: Final = 150_000
+_FAULTS_SHOWN: Final = 200
+_CELL_LENGTH: Final = 300
 
 
 def write(path: Path) -> Path:
@@ -49,13 +52,14 @@ def write(path: Path) -> Path:
             f"{summary.records} records read back by {', '.join(summary.witnesses) or 'nobody'}; "
             f"{summary.operations} operations in {len(histories)} histories"
         ),
-        anomalies=_anomalies(run, judgement),
+        anomalies=evidence.section(run, judgement),
         figure=figure(series_of(events, fold(histories))),
         faults=_faults(events),
         compared=_compared(judgement),
-        diagram=_logs(run.path) + _diagram(run.path),
+        logs=_logs(run.path) + _section("How Spark read along", readalong.rows_of(run.path)),
         environment=_table([(name, flat(value)) for name, value in info.environment.items() if value]),
     )
+    text = text.replace(_DIAGRAM, _diagram(run.path, MOST_BYTES - len(text.encode())))
     write_atomic(run.path / NAME, text.encode())
     return run.path / NAME
 
@@ -71,48 +75,6 @@ def _expected(header: dict[str, Any], summary: Summary) -> str:
     )
 
 
-def _anomalies(run: RunDirectory, judgement: Judgement) -> str:
-    """Every anomaly with its examples, the worst first; each with the history lines that prove it."""
-    found = sorted(
-        (anomaly for result in judgement.results for anomaly in result.anomalies),
-        key=lambda anomaly: -anomaly.count,
-    )
-    reasons = [reason for result in judgement.results for reason in result.reasons]
-    parts = [f"<p>{escape(reason)}</p>" for reason in reasons]
-    parts += [_anomaly(run, anomaly) for anomaly in found]
-    return f"<section><h2>What is wrong, or not known</h2>{''.join(parts)}</section>" if parts else ""
-
-
-def _anomaly(run: RunDirectory, anomaly: Anomaly) -> str:
-    head = f"<h3><code>{escape(anomaly.name)}</code>: {anomaly.count} {escape(anomaly.unit)}</h3>"
-    shown = "".join(_example(run, example) for example in anomaly.examples)
-    return f"{head}<p class='note'>the worst examples:</p>{shown}"
-
-
-def _example(run: RunDirectory, example: Example) -> str:
-    offsets = [f"{o.topic}-{o.partition} offsets {o.first}-{o.last}" for o in example.offsets]
-    where = escape(", ".join(offsets)) + (f" (seen by {escape(example.witness)})" if example.witness else "")
-    proof = "\n".join(
-        f"history/{line.client}.jsonl:{line.line}\n  {_line(run, line.client, line.line)}"
-        for line in example.lines[:_LINES_SHOWN]
-    )
-    return (
-        f"<details open><summary>{escape(example.what)}</summary><p class='note'>{where}</p>"
-        f"<pre>{escape(proof)}</pre></details>"
-    )
-
-
-def _line(run: RunDirectory, client: str, number: int) -> str:
-    history = HistoryFile(run.histories / f"{client}.jsonl")
-    if not history.path.exists():
-        return "(the history is not there)"
-    for block in history.blocks():
-        lines = block.data.splitlines()
-        if block.first_line <= number < block.first_line + len(lines):
-            return lines[number - block.first_line].decode(errors="replace")[:_LINE_LENGTH]
-    return "(no such line)"
-
-
 def _faults(events: list[Event]) -> str:
     rows: list[tuple[str, ...]] = []
     for event, healed in injections(events):
@@ -121,10 +83,14 @@ def _faults(events: list[Event]) -> str:
             continue
         at = f"{event.at:.1f}-{healed.at:.1f} s" if healed else f"{event.at:.1f} s"
         after = f"{healed.took_s:.1f} s" if healed else "never"
-        rows.append((at, event.fault, ", ".join(event.names), flat(event.bite), after))
+        bite = flat(event.bite)[:_CELL_LENGTH]
+        rows.append((at, event.fault, ", ".join(event.names), bite, after))
     if not rows:
         return "<p class='note'>none was injected</p>"
-    return _table(rows, head=("when", "fault", "target", "bite, as measured", "healthy after"))
+    left = len(rows) - _FAULTS_SHOWN
+    more = f"<p class='note'>and {left} more, in events.jsonl</p>" if left > 0 else ""
+    head = ("when", "fault", "target", "bite, as measured", "healthy after")
+    return _table(rows[:_FAULTS_SHOWN], head=head) + more
 
 
 def _compared(judgement: Judgement) -> str:
@@ -147,15 +113,21 @@ def _logs(path: Path) -> str:
         return ""
     found = json.loads(told.read_text())
     rows = [("shown", line) for line in found["shown"]] + [("not shown", line) for line in found["not_shown"]]
-    return f"<section><h2>Logs of the brokers</h2><div class='scroll'>{_table(rows)}</div></section>"
+    return _section("Logs of the brokers", rows)
 
 
-def _diagram(path: Path) -> str:
+def _section(title: str, rows: Sequence[tuple[str, str]]) -> str:
+    """A table under its title; nothing if it has no rows."""
+    return f"<section><h2>{title}</h2><div class='scroll'>{_table(rows)}</div></section>" if rows else ""
+
+
+def _diagram(path: Path, room: int) -> str:
     drawing = path / "diagram.svg"
     if not drawing.exists():
         return ""
-    if drawing.stat().st_size > _DIAGRAM_BYTES:
-        return "<section><h2>Sequence</h2><p class='note'>see diagram.svg beside this file</p></section>"
+    if drawing.stat().st_size > min(_DIAGRAM_BYTES, room):
+        link = '<a href="diagram.svg">diagram.svg</a>'
+        return f"<section><h2>Sequence</h2><p class='note'>see {link} beside this file</p></section>"
     text = drawing.read_text()
     body = text[text.index("<svg") :]
     return f"<section><h2>Sequence</h2><div class='scroll steps'>{body}</div></section>"

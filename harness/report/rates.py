@@ -26,6 +26,8 @@ def bounds(hits: int, of: int) -> tuple[float, float]:
 
 def in_a_thousand(hits: int, of: int) -> str:
     """A share with its bounds, for what is rare."""
+    if not of:
+        return "0 of 0: nothing that it could have happened to"
     low, high = bounds(hits, of)
     return (
         f"{hits} of {of:,}: {1000 * hits / of:.3g} in a thousand "

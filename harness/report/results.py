@@ -58,7 +58,9 @@ def result_of(directory: Path) -> Result:
     return Result(
         run=info.run, scenario=info.scenario, seed=info.seed, started=info.started,
         backend=str(info.environment.get("backend", "?")), verdict=summary.verdict,
-        expected=ending is not None and ending.expected, exit_code=summary.exit_code,
+        expected=ending is not None and ending.expected,
+        # A run that was stopped has another than its verdict's.
+        exit_code=ending.exit_code if ending else summary.exit_code,
         anomalies=summary.anomalies, records=summary.records,
         recovery_s=recovery.measured if recovery else None,
         faults=[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -17,6 +18,9 @@ from harness.observation import Ints
 _EVENTS: Final = Started | Phase | Injected | NoBite | Healed | Progress | VerdictEvent
 _OUTCOMES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNOWN}
 _PERCENTILES: Final = {"half": 50, "95 %": 95, "slowest": 100}
+
+PIECES: Final = 300
+"""Of the time axis: a page is hardly twice as many pixels wide."""
 
 Line = list[tuple[float, float]]
 """Points of a curve: seconds since the run began, and a value."""
@@ -78,7 +82,25 @@ def series_of(events: list[Event], ledger: Ledger) -> Series:
     began = next((event.mono for event in events if isinstance(event, Started)), 0)
     if began:
         _from_ledger(series, ledger, began)
+    for curves in (series.records, series.latency):
+        curves.update({name: thinned(line, series.seconds) for name, line in curves.items()})
+    series.lag, series.isr = thinned(series.lag, series.seconds), thinned(series.isr, series.seconds)
     return series
+
+
+def thinned(line: Line, seconds: float) -> Line:
+    """A curve of so few points as a page can show: of each piece of time the lowest and the highest one."""
+    if len(line) <= 2 * PIECES:
+        return line
+    pieces: dict[int, Line] = defaultdict(list)
+    for point in line:
+        pieces[int(point[0] / seconds * PIECES)].append(point)
+    kept = [{min(piece, key=_value), max(piece, key=_value)} for piece in pieces.values()]
+    return sorted(point for ends in kept for point in ends)
+
+
+def _value(point: tuple[float, float]) -> float:
+    return point[1]
 
 
 def injections(events: list[Event]) -> list[tuple[Injected | NoBite, Healed | None]]:

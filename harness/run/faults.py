@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from harness.cluster.cluster import Cluster
-from harness.errors import HarnessError
+from harness.errors import HarnessError, HealError
 from harness.events import Event, Healed, Injected, NoBite
 from harness.faults.catalogue import CLIENT_FAULTS
 from harness.faults.client import EndedClient
@@ -53,9 +53,15 @@ class Faults:
         self.heal_all()
 
     def heal_all(self) -> None:
-        """Heal what is still injected, the newest first."""
-        while self._live:
-            self._heal(self._live[-1][0])
+        """Heal what is still injected, the newest first; one that will not heal keeps no other from it."""
+        failed = []
+        for injection, _ in reversed(self._live.copy()):
+            try:
+                self._heal(injection)
+            except HarnessError as error:
+                failed.append(error.message)
+        if failed:
+            raise HealError("; ".join(failed), "`eos heal` tries again")
 
     def _inject(self, step: Step) -> Injection | None:
         started = time.monotonic()
@@ -81,8 +87,9 @@ class Faults:
     def _heal(self, injection: Injection) -> None:
         started = time.monotonic()
         index = next(i for i, (one, _) in enumerate(self._live) if one is injection)
-        _, client = self._live.pop(index)
         injection.heal()
+        # Only now: what would not heal is still injected, and whoever heals next must find it.
+        _, client = self._live.pop(index)
         if client is not None and isinstance(injection.fault, EndedClient):
             self._fleet.replace(client)
         self._watch.active = [self._name(one) for one, _ in self._live]

@@ -11,13 +11,14 @@ import msgspec
 from harness.checker.verdict import Judgement, Limit
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import Listener as Door
-from harness.errors import HarnessError, UsageError
+from harness.errors import HarnessError
 from harness.events import Listener
 from harness.flows import document
 from harness.flows.frame import Flow, Stage, flow_of
 from harness.history import HistoryWriter
 from harness.narrative import FILE, FlowStep
 from harness.plan import Plan
+from harness.run.ending import FAILURES, said
 from harness.run.run import Outcome, Run, _Interrupted
 from harness.run.verify import expectation
 from harness.scenario import Scenario
@@ -75,15 +76,12 @@ class FlowRun(Run):
         except _Interrupted:
             self._phase("interrupted", "healing, then judging what there is")
         except _ENDED as error:
-            said = error.message if isinstance(error, HarnessError) else str(error)
-            self._phase("aborted", f"{said}: healing, then judging what there is")
+            self._phase("aborted", f"{said(error)}: healing, then judging what there is")
         except BaseException:
             self._clear(stage)
-            self._verification.stop_live()
             raise
         self._clear(stage)
-        self._sample(observer)
-        self._keep_logs([])
+        self._ending.each(lambda: self._sample(observer), lambda: self._ending.keep_logs([]))
         return limits
 
     def _told(self, step: FlowStep) -> None:
@@ -96,8 +94,8 @@ class FlowRun(Run):
 
     def _clear(self, stage: Stage) -> None:
         """End the producers, and leave nothing injected."""
-        stage.close()
-        self._heal(stage.heal)
+        self._ending.each(stage.close)
+        self._ending.heal(stage.heal)
 
     def _sample(self, observer: HistoryWriter) -> None:
         topic, group = self._part.topic, self._part.group
@@ -116,16 +114,16 @@ class FlowRun(Run):
     def _verify(self, limits: list[Limit]) -> Outcome:
         """Judge, then make the diagram and the document, which has the verdict in it."""
         outcome = super()._verify(limits)
-        ensure_tap(self._cluster).stop_log()
         path = self.directory.path
         try:
+            ensure_tap(self._cluster).stop_log()
             logsteps.collect(
                 self._cluster, path, topics=[], transactional_ids=self._ids, since=self._since,
                 marked=[self._part.topic, logsteps.OFFSETS_TOPIC] if self._part.group else [],
             )  # fmt: skip
             diagram.write(path, Wanted(clients=frozenset(self._flow.DRAWN), most=MOST_DRAWN))
-        except UsageError as error:  # a flow that was interrupted before its first frame has no diagram
-            self._phase("diagram", error.message)
+        except FAILURES as error:  # such as a flow that was interrupted before its first frame
+            self._phase("diagram", said(error))
         self.directory.write(document.NAME, document.document(path))
         return outcome
 

@@ -7,12 +7,10 @@ Safety is judged over everything that happened; that progress resumes, only afte
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,10 +24,10 @@ from harness.cluster.targets import Target
 from harness.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError
 from harness.events import Event, Listener, Phase, Started, redacted
 from harness.events import Verdict as VerdictEvent
-from harness.faults.heal import heal
 from harness.faults.intents import journal_in
 from harness.history import HistoryWriter
 from harness.plan import Plan
+from harness.run.ending import FAILURES, Ending, interruptible, said
 from harness.run.environment import environment
 from harness.run.faults import Faults
 from harness.run.fleet import Fleet
@@ -38,11 +36,9 @@ from harness.run.tapping import Tapping
 from harness.run.verify import Verification, expectation
 from harness.run.watch import Watch
 from harness.scenario import Scenario
-from harness.secret import redact
 from harness.store import RunDirectory, RunInfo
 from harness.units import plain
 from harness.waits import wait_until
-from harness.workload.process import ClientProcess
 
 # Beyond the longest transaction: the coordinator's look every second, and the markers.
 DRAIN_EXTRA_S = 30.0
@@ -93,6 +89,7 @@ class Run:
         self.directory.write("plan.json", msgspec.to_builtins(self._plan, enc_hook=plain))
         self._info = info
         self._verification = Verification(cluster, self._scenario, self.directory, self.run)
+        self._ending = Ending(cluster, self.directory, self._phase)
 
     @property
     def scenario(self) -> Scenario:
@@ -114,18 +111,22 @@ class Run:
         self._tell(Started(scenario=info.scenario, run=info.run, seed=info.seed,
                            directory=str(self.directory.path), environment=info.environment,
                            mono=round(self._began * 1e9)))  # fmt: skip
-        with self._cluster.locked(f"run {self._scenario.name}"), self._interruptible():
+        with self._cluster.locked(f"run {self._scenario.name}"), interruptible(self._stop):
             self._phase("doctor", "is the cluster healthy")
             if ailments := self._cluster.lasting_ailments():
                 raise RefusedError(f"the cluster is not healthy: {'; '.join(ailments[:3])}", "eos heal")
             journal_path = self.directory.histories / "faults.jsonl"
-            with (
-                journal_in(self._cluster.state, journal_path, self.run) as journal,
-                HistoryWriter(self.directory.histories / "observer.jsonl", run=self.run, client="observer",
-                              role="observer") as observer,
-            ):  # fmt: skip
-                limits = self._phases(journal, observer)
-            return self._verify(limits)
+            try:
+                with (
+                    journal_in(self._cluster.state, journal_path, self.run) as journal,
+                    HistoryWriter(self.directory.histories / "observer.jsonl", run=self.run,
+                                  client="observer", role="observer") as observer,
+                ):  # fmt: skip
+                    limits = self._phases(journal, observer)
+                return self._verify(limits)
+            finally:
+                # Also after a second Ctrl-C while the topics are read back: nothing of ours goes on.
+                self._verification.stop_live()
 
     def _phases(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
         fleet = Fleet(
@@ -163,19 +164,30 @@ class Run:
         except _Interrupted:
             why = f"{self._stopped_because}: " if self._stopped_because else ""
             self._phase("interrupted", f"{why}healing, then judging what there is", watch)
-        except HarnessError as error:
-            self._phase("aborted", f"{error.message}: healing, then judging what there is", watch)
+        except FAILURES as error:
+            if not fleet.clients and not isinstance(error, HarnessError):
+                raise  # nobody has sent anything: there is nothing to heal and nothing to judge
+            self._phase("aborted", f"{said(error)}: healing, then judging what there is", watch)
         except BaseException:
             # A bug of ours, or a second Ctrl-C: nothing is judged, and nothing may stay behind.
-            self._heal(faults.heal_all)
+            self._ending.heal(faults.heal_all)
             fleet.kill()
-            self._verification.stop_live()
             watch.stop()
             raise
-        self._heal(faults.heal_all)
+        self._ending.heal(faults.heal_all)
         self._phase("drain", "clients finish what is in flight", watch)
-        self._drain(fleet, watch)
-        tapping.stop(fleet)
+        try:
+            self._ending.each(
+                lambda: self._drain(fleet),
+                fleet.kill,
+                lambda: watch.stop(last_look=True),
+                lambda: self._ending.keep_logs(fleet.clients),
+                lambda: tapping.stop(fleet),
+            )
+        except BaseException:
+            fleet.kill()
+            watch.stop()
+            raise
         self._phase("drain", watch.cost.told(), watch)
         return [*limits, *self._progress_limits(watch)]
 
@@ -183,14 +195,6 @@ class Run:
     def _capabilities(self) -> frozenset[Capability]:
         """What the faults of the plan need."""
         return frozenset(step.entry.capability for step in [*self._plan.throughout, *self._plan.steps])
-
-    def _heal(self, injected: Callable[[], None]) -> None:
-        """Heal what is injected; what will not heal that way is healed from what can be seen."""
-        try:
-            injected()
-        except HarnessError as error:
-            self._phase("heal", f"{error.message}: healing everything that can be seen")
-            heal(self._cluster, lambda line: self._phase("heal", line))
 
     def _recover(self, wait_resumed: Callable[[float], None]) -> list[Limit]:
         """How long it takes until the cluster is healthy and, within the limit, work has resumed."""
@@ -209,7 +213,7 @@ class Run:
         idle = [p for p in ("steady", "faults") if not watch.acknowledged_in.get(p)]
         return [Limit(name="phases without progress", measured=len(idle), limit=0, unit="phases")]
 
-    def _drain(self, fleet: Fleet, watch: Watch) -> None:
+    def _drain(self, fleet: Fleet) -> None:
         for client in fleet.stop():
             self._phase("drain", f"client {client.spec.client} ended with {client.exit_code()}")
         fleet.kill()
@@ -220,8 +224,6 @@ class Run:
         except WaitTimeoutError as error:
             # A stuck last stable offset is a finding, which the samples prove, and not an error of the run.
             self._phase("drain", error.message)
-        watch.stop(last_look=True)
-        self._keep_logs(fleet.clients)
 
     def _all_stable(self, fleet: Fleet) -> bool:
         return all(
@@ -232,7 +234,9 @@ class Run:
 
     def _verify(self, limits: list[Limit]) -> Outcome:
         self._phase("verify")
-        code, judgement = self._verification.judge(limits, lambda text: self._phase("verify", text))
+        code, judgement = self._verification.judge(
+            limits, lambda text: self._phase("verify", text), self._stop.is_set
+        )
         interrupted = self._stop.is_set()
         expected = self._as_expected(judgement)
         if interrupted:
@@ -249,15 +253,6 @@ class Run:
         header = self._scenario.scenario
         return str(judgement.verdict) == header.expect and set(header.anomalies) <= set(judgement.names())
 
-    def _keep_logs(self, clients: list[ClientProcess]) -> None:
-        """The logs of clients and nodes, beside the histories."""
-        logs = self.directory.path / "logs"
-        logs.mkdir(exist_ok=True)
-        for client in clients:
-            (logs / f"{client.spec.client}.log").write_text(redact(client.log()))
-        for name, node in self._cluster.nodes.items():
-            (logs / f"{name}.log").write_text(redact(node.log(2000)))
-
     def _phase(self, name: str, detail: str = "", watch: Watch | None = None) -> None:
         if watch is not None:
             watch.enter(name)
@@ -273,25 +268,6 @@ class Run:
         with self._lock:
             for listener in self._listeners:
                 listener(event)
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        """Ctrl-C and SIGTERM end the run in order; a second one says what is left and gives up."""
-
-        def on_signal(*_: object) -> None:
-            if self._stop.is_set():
-                raise KeyboardInterrupt
-            self._stop.set()
-
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {what: signal.signal(what, on_signal) for what in (signal.SIGINT, signal.SIGTERM)}
-        try:
-            yield
-        finally:
-            for what, handler in before.items():
-                signal.signal(what, handler)
 
 
 class _Interrupted(Exception):  # noqa: N818  # not an error: the way out of a phase

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from confluent_kafka import KafkaException
 
 from harness import observation
 from harness.checker.model import Expect, Pipeline
@@ -15,9 +17,10 @@ from harness.checker.run import check_run
 from harness.checker.verdict import Judgement, Limit
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import Listener
-from harness.errors import ExitCode, HarnessError
+from harness.errors import ExitCode, HarnessError, RefusedError
 from harness.observation import Window
 from harness.scenario import Scenario
+from harness.secret import redact
 from harness.store import RunDirectory
 from harness.waits import wait_until
 from harness.wire import processes
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from harness.spark.live import LiveVerification
 
 READ_LIMIT_S = 300.0
+_NO_ACCOUNT = (HarnessError, KafkaException, OSError, EOFError)
 
 
 def expectation(scenario: Scenario) -> Expect:
@@ -61,6 +65,7 @@ class Verification:
         self._directory = directory
         self._run = run
         self._topics = scenario.written_topics
+        self._hurry: Callable[[], bool] = lambda: False
         self.live: LiveVerification | None = None
 
     def start_live(self, folder: Path, tell: Callable[[str], None]) -> None:
@@ -83,19 +88,30 @@ class Verification:
         if self.live is not None:
             self.live.kill()
 
-    def judge(self, limits: list[Limit], tell: Callable[[str], None]) -> tuple[ExitCode, Judgement]:
-        """Observe, store, check; what can be redone offline with `eos check`."""
+    def judge(
+        self, limits: list[Limit], tell: Callable[[str], None], hurry: Callable[[], bool] = lambda: False
+    ) -> tuple[ExitCode, Judgement]:
+        """Observe, store, check; what can be redone offline with `eos check`.
+
+        Once the user is in a `hurry`, nobody waits long for Spark.
+        """
+        self._hurry = hurry
         for witness in self._scenario.verify.witnesses:
             tell(f"reading {', '.join(self._topics)} back ({witness})")
-            try:
-                _WITNESSES[witness](self, self._topics)
-            except HarnessError as error:
-                # The others are heard all the same; that one is missing makes the verdict unknown.
-                tell(f"{witness} leaves no account: {error}")
-        self._consumed()
-        self._aggregates()
+            self._hear(witness, partial(_WITNESSES[witness], self, self._topics), tell)
+        self._hear("the group", self._consumed, tell)
+        self._hear("the changelog", self._aggregates, tell)
         self._directory.write("limits.json", limits)
         return check_run(self._directory.path)
+
+    def _hear(self, name: str, witness: Callable[[], None], tell: Callable[[str], None]) -> None:
+        """Let a witness read; without its account the verdict is unknown, and the others are heard."""
+        try:
+            witness()
+        except RefusedError:
+            raise  # an interlock: it says what must not be done, and not that a witness is silent
+        except _NO_ACCOUNT as error:
+            tell(f"{name} leaves no account: {error}")
 
     def _freeze(self, topics: list[str]) -> list[Window]:
         return freeze(self._bootstrap, topics, self._security)
@@ -134,13 +150,13 @@ class Verification:
         if self.live is None:
             return  # the run ended before Spark was started: that this witness is missing is told by coverage
         try:
-            seen = self.live.finish(self._freeze(topics))
+            seen = self.live.finish(self._freeze(topics), hurry=self._hurry)
         finally:
             logs = self._directory.path / "logs"
             logs.mkdir(exist_ok=True)
             for file in map(self.live.folder.joinpath, ("driver.log", "progress.jsonl")):
                 if file.exists():
-                    shutil.copy(file, logs / f"spark-{file.name}")
+                    (logs / f"spark-{file.name}").write_text(redact(file.read_text(errors="replace")))
         observation.save(seen, self._directory.observations / "spark")
 
     def _batches(self, led_by: Mapping[Place, tuple[str, int]], window: Window) -> list[Batch]:

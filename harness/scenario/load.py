@@ -29,12 +29,12 @@ from harness.scenario.model import (
     Workload,
 )
 from harness.scenario.parameters import in_units_of, make_fault, missing_parameter, parameters_of
-from harness.strict import StrictFile, nearest, parse
+from harness.strict import StrictFile, nearest, parse, text_in
 
 
 def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
     """Read a scenario with what `--set` changes, or say what is wrong with it and where."""
-    text = path.read_text()
+    text = text_in(path)
     data = parse(path, text)
     for key, value in (overrides or {}).items():
         _override(data, key, value)
@@ -82,7 +82,8 @@ class _Loader:
         self._fail = self._file.fail
 
     def scenario(self, data: dict[str, Any]) -> Scenario:
-        for index, entry in enumerate(data.get("fault", [])):
+        faults = data.get("fault")
+        for index, entry in enumerate(faults if isinstance(faults, list) else []):
             if isinstance(entry, dict):
                 self._split_parameters(entry, index)
         scenario = self._file.convert(data, Scenario)

@@ -28,7 +28,10 @@ MOST_IN_VAIN: Final = 3
 """A driver that ends by itself so often in a row without a batch would do so for ever."""
 
 FINISH_LIMIT_S: Final = 600.0
+HURRIED_LIMIT_S: Final = 30.0
+"""So long the last pass may still take for a user who has asked for the end."""
 STOP_LIMIT_S: Final = 20.0
+_TAIL: Final = 4096
 
 
 class Lag(NamedTuple):
@@ -104,7 +107,7 @@ class LiveVerification:
         self._in_vain = self._in_vain + 1 if by_itself and committed == self._committed else 0
         self._committed = committed
         if self._in_vain == MOST_IN_VAIN:
-            said = (self.folder / "driver.log").read_text(errors="replace").strip().rpartition("\n")[2]
+            said = last_line(self.folder / "driver.log")
             self.given_up = f"the Spark driver ended {MOST_IN_VAIN} times ({code}) and read nothing: {said}"
             self._report(self.given_up)
             return
@@ -152,15 +155,24 @@ class LiveVerification:
         except KafkaException:
             return None  # the brokers are away: what the run does to them is not the progress line's affair
 
-    def finish(self, windows: Iterable[Window], limit: float = FINISH_LIMIT_S) -> Observation:
-        """Tell the job where to end, see it through, and return its account."""
+    def finish(
+        self, windows: Iterable[Window], limit: float = FINISH_LIMIT_S,
+        hurry: Callable[[], bool] = lambda: False,
+    ) -> Observation:  # fmt: skip
+        """Tell the job where to end, see it through, and return its account; in a `hurry` not for long."""
         self.segments.freeze(list(windows))
         hint = f"look at {self.folder}/driver.log"
+        hurried = 0.0
 
         def over() -> bool:
+            nonlocal hurried
             self.watch()
             if self.given_up:
                 raise HarnessError(self.given_up, hint)
+            if not self.done() and hurry():
+                hurried = hurried or time.monotonic()
+                if time.monotonic() - hurried > HURRIED_LIMIT_S:
+                    raise WaitTimeoutError("interrupted before Spark had read to the frozen ends", hint)
             return self.done()
 
         try:
@@ -185,6 +197,13 @@ def _lag(last: dict[str, Any], now: Sequence[Window]) -> Lag:
     """Return how far the last batch's ends are behind what can be read, and what cannot be read yet."""
     behind = sum(w.lso - last["ends"].get(w.topic, {}).get(str(w.partition), w.start) for w in now)
     return Lag(max(0, behind), sum(w.hw - w.lso for w in now))
+
+
+def last_line(path: Path) -> str:
+    """The last line of a log, however long the log is."""
+    with path.open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
+        return file.read().decode(errors="replace").strip().rpartition("\n")[2]
 
 
 def run_batch(job: Job, limit: float = FINISH_LIMIT_S) -> Observation:

@@ -67,6 +67,14 @@ def engine_version() -> str:
         client.close()
 
 
+def compose_version() -> str:
+    """The version of the compose plugin, as it says it; ? where it says nothing."""
+    said = subprocess.run(
+        ["docker", "compose", "version", "--short"], capture_output=True, text=True, timeout=30, check=False
+    )
+    return said.stdout.strip() or "?"
+
+
 class Engine:
     """The engine of the environment or of the Docker context, and one cluster's things in it."""
 

@@ -7,15 +7,19 @@ where (ListTransactions, DescribeTransactions), and the answers are joined.
 
 from __future__ import annotations
 
+import socket
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
+from harness.errors import UsageError
+from harness.strict import meant
 from harness.wire.admin import Admin
 from harness.wire.protocol import KafkaAnswerError, RawConnection, error_name
 from harness.wire.rawproduce import Place
 
 _LIMIT_S: Final = 10.0
+_LAST_PORT: Final = 65_535
 UNDER_WAY: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
 """States in which a coordinator will still write markers to the partitions that it names."""
 
@@ -147,10 +151,25 @@ def admin_at(bootstrap: str) -> Admin:
     """The brokers of any cluster that is reached without TLS and SASL."""
     from kafka.protocol.metadata import MetadataRequest
 
-    host, _, port = bootstrap.split(",", maxsplit=1)[0].rpartition(":")
-    with RawConnection(host, int(port), _LIMIT_S) as connection:
-        answer = connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False, version=9))
+    first = bootstrap.split(",", maxsplit=1)[0].strip()
+    host, _, port = first.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > _LAST_PORT:
+        raise UsageError(f"{first!r} is no address of a broker", "write host:port, such as localhost:9092")
+    try:
+        with RawConnection(host, int(port), _LIMIT_S) as connection:
+            answer = connection.call(MetadataRequest(topics=[], allow_auto_topic_creation=False, version=9))
+    except socket.gaierror as error:
+        raise UsageError(f"the host of {first} is not known: {error.strerror}", "correct its name") from error
     return Admin({b.node_id: (b.host, b.port) for b in answer.brokers}, timeout=_LIMIT_S)
+
+
+def topics_of(admin: Admin, named: Sequence[str]) -> list[str]:
+    """The topics that were named, or all that there are; an error for one that there is not."""
+    there = sorted({partition.topic for partition in admin.metadata(None).partitions})
+    for name in named:
+        if name not in there:
+            raise UsageError(f"there is no topic {name!r}", meant(name, there) or "name one that there is")
+    return list(named) or there
 
 
 def told(one: Held) -> str:

@@ -24,10 +24,12 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
+from harness.errors import UsageError
 from harness.history import clock_id
 from harness.observation import AGGREGATE, EXAMPLES, Findings, Meta, Observation, Spot, Window
 from harness.observing import Records, observe
 from harness.record import HEADER, Identity, NotARecordError, decode
+from harness.strict import meant
 from harness.totals import totals_in
 from harness.waits import wait_until
 from harness.wire.security import PLAINTEXT, Security
@@ -124,6 +126,10 @@ def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT
     admin = AdminClient({"bootstrap.servers": bootstrap, **security.client()})
     wanted = set(topics)
     metadata = admin.list_topics(timeout=REQUEST_LIMIT_S)
+    for name in sorted(wanted - metadata.topics.keys()):
+        raise UsageError(
+            f"there is no topic {name!r}", meant(name, metadata.topics) or "name one that there is"
+        )
     places = [
         TopicPartition(name, p) for name in sorted(wanted) for p in sorted(metadata.topics[name].partitions)
     ]

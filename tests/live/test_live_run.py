@@ -115,7 +115,8 @@ def test_link_faults_pass_a_toxiproxy_that_is_started_for_the_run(
     # What the run says to type again is what was typed.
     again = [event["replay"] for event in told(user) if event["event"] == "verdict"]
     scenario, file, typed = user.folder / "short.toml", user.folder / "live.toml", user.cluster.cluster_id
-    assert again[0].startswith(f"eos run {scenario} --seed 1 --cluster {file} --i-understand {typed}   (")
+    typed_again = f"--seed 1 --cluster {file} --i-understand {typed} --runs {user.folder / 'runs'}"
+    assert again[0].startswith(f"eos run {scenario} {typed_again}   (")
     assert f"again: {again[0]}" in user.told[-1]
     # Nobody has allowed to read more than metadata: the report says what it cannot show.
     found = json.loads((user.latest() / "logs.json").read_text())

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
+import ssl
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import click
 import pytest
 
 from harness import cli as command_line
+from harness import cli_runs
 from harness.cli import cli, main
+from harness.cli_runs import RUNS, Where, surprise_of
+from harness.cluster import lifecycle
 from harness.errors import (
     CapabilityError,
     ExitCode,
@@ -21,6 +30,7 @@ from harness.errors import (
     UsageError,
     WaitTimeoutError,
 )
+from harness.wire.protocol import KafkaAnswerError
 
 EOS = Path(sys.executable).with_name("eos")
 HEAVY = (
@@ -105,6 +115,13 @@ def test_help_imports_nothing_heavy() -> None:
         (HealError("m", "h"), 2),
         (click.BadParameter("m"), 4),
         (click.FileError("f"), 4),
+        (EOFError("the peer closed"), 2),
+        (socket.gaierror(-2, "Name or service not known"), 2),
+        (ssl.SSLError(1, "wrong version number"), 2),
+        (OSError(errno.EHOSTUNREACH, "No route to host"), 2),
+        (KafkaAnswerError("topic orders", 3), 2),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), 2),
+        (FileNotFoundError(errno.ENOENT, "our own file"), 70),
         (KeyboardInterrupt(), 130),
         (click.Abort(), 130),
         (KeyError("x"), 70),
@@ -178,6 +195,109 @@ def test_a_reader_that_goes_away_is_no_bug(tmp_path: Path) -> None:
     )  # fmt: skip
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith("Usage: eos")
+
+
+@pytest.mark.parametrize("argument", ["list", "--help"])
+def test_a_reader_that_goes_away_has_found_no_anomaly(argument: str) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    command = [sys.executable, "-c", "from harness.cli import main; main()", argument]
+    done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60, check=False)
+    os.close(write)
+    assert done.returncode == ExitCode.UNKNOWN
+    assert done.stderr == b""
+
+
+def unknown(*_: object, **__: object) -> None:
+    raise socket.gaierror(-2, "Name or service not known")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["run", "demo", "--junit", "nowhere/junit.xml"], "--junit nowhere/junit.xml cannot be written"),
+        (["run", "demo", "--junit", "."], "cannot be written"),
+        (["run", "demo", "--runs", "file/below/it"], "file is a file"),
+        (["hanging", "--bootstrap", "localhost"], "'localhost' is no address of a broker"),
+        (["hanging", "--bootstrap", "localhost:kafka"], "is no address of a broker"),
+        (["hanging", "--bootstrap", "no-such-host.invalid:9092"], "the host of no-such-host.invalid:9092"),
+    ],
+)
+def test_wrong_arguments_are_refused_before_anything_is_started(
+    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    monkeypatch.setattr(sys, "argv", ["eos", *arguments])
+    monkeypatch.setattr(lifecycle, "up", lambda *_: pytest.fail("a cluster was started"))
+    monkeypatch.setattr(socket, "getaddrinfo", unknown)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    told = capsys.readouterr().err
+    assert (ended.value.code, said in told, "hint: " in told) == (ExitCode.USAGE, True, True), told
+
+
+def test_what_was_typed_stands_in_the_line_that_does_it_again(tmp_path: Path) -> None:
+    from harness.cli_common import again
+
+    where = Where("process", True, tmp_path / "runs", tmp_path / "state")
+    said = again("demo", 7, {}, 1234567.0, where.words())
+    assert said == (
+        f"eos run demo --seed 7 --duration 1234567s --backend process --runs {tmp_path}/runs "
+        f"--state {tmp_path}/state --keep"
+    )
+    assert again("demo", 7, {}, 0.25, Where("auto", False, RUNS, None).words()) == (
+        "eos run demo --seed 7 --duration 0.25s"
+    )
+
+
+def outcome(code: int, *, expected: bool, interrupted: bool = False) -> Any:
+    judgement = SimpleNamespace(names=list, verdict="valid")
+    return SimpleNamespace(
+        scenario="s", exit_code=ExitCode(code), expected=expected, interrupted=interrupted,
+        judgement=judgement, directory="d",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("shown", "code"),
+    [
+        ([outcome(0, expected=True), outcome(1, expected=True)], 0),
+        ([outcome(0, expected=True), outcome(0, expected=False)], 1),
+        ([outcome(2, expected=False), outcome(1, expected=True)], 2),
+        ([outcome(130, expected=True, interrupted=True)], 130),
+    ],
+    ids=["as expected", "the planted fault was not found", "unknown", "interrupted"],
+)
+def test_a_demo_without_a_surprise_is_a_success(shown: list[Any], code: int) -> None:
+    assert surprise_of(shown) == code
+
+
+def test_a_demo_that_is_interrupted_runs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    started: list[str] = []
+
+    def execute(name: str, *_: object) -> Any:
+        started.append(name)
+        return outcome(130, expected=True, interrupted=True)
+
+    monkeypatch.setattr(cli_runs, "execute", execute)
+    monkeypatch.setattr(lifecycle, "down", lambda *_: True)
+    assert CliRunner().invoke(cli, ["demo"]).exit_code == ExitCode.INTERRUPTED
+    assert started == ["everything"]
+
+
+def test_late_of_runs_without_transactions_claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from click.testing import CliRunner
+
+    from harness.tap import late
+
+    monkeypatch.setattr(late, "broken_of", lambda _: ([], 0))
+    done = CliRunner().invoke(cli, ["late", "runs/mine/latest"])
+    assert done.exit_code == ExitCode.UNKNOWN
+    assert "nothing was judged" in done.output
 
 
 def test_a_run_says_how_it_is_done_again(tmp_path: Path) -> None:

@@ -40,6 +40,8 @@ def _a_machine_where_all_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(doctor, "find_java", lambda: Java(Path("/java"), 17, "17"))
     monkeypatch.setattr(wire_docker, "engine_problem", lambda: None)
     monkeypatch.setattr(wire_docker, "engine_version", lambda: "29.0")
+    monkeypatch.setattr(wire_docker, "compose_version", lambda: "2.40")
+    monkeypatch.setattr(lifecycle, "leftovers", lambda _: [])
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(doctor, "_available_memory_gb", lambda: 8.0)
     monkeypatch.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=20e9))
@@ -68,7 +70,7 @@ def test_all_is_well(state: State) -> None:
     for what in (
         "Python",
         "Java 17",
-        "Docker engine 29.0",
+        "Docker engine 29.0, compose plugin 2.40",
         "2 cores",
         "memory",
         "GB free at",
@@ -141,6 +143,13 @@ def test_a_start_that_was_cut_short_is_amber(state: State) -> None:
     state.save(msgspec.structs.replace(UP, whole=False))
     found = finding(examine(state, "auto"), "was cut short")
     assert (found.grade, found.hint) == ("amber", "eos down")
+
+
+def test_a_cluster_whose_record_is_lost_is_red(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lifecycle, "leftovers", lambda _: [f"process {pid}: java" for pid in range(9)])
+    found = finding(examine(state, "auto"), "whose record is lost")
+    assert (found.grade, found.what.count("java")) == ("red", 3)
+    assert found.hint == f"eos down --force --state {state.path}"
 
 
 def test_a_damaged_record_is_red_and_the_rest_is_still_told(state: State) -> None:

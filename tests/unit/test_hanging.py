@@ -8,8 +8,9 @@ from typing import Any, cast
 
 import pytest
 
+from harness.errors import UsageError
 from harness.wire.admin import Admin, Metadata, PartitionInfo
-from harness.wire.hanging import hanging, held, told
+from harness.wire.hanging import hanging, held, told, topics_of
 
 LED, LEADERLESS = ("t", 0), ("t", 1)
 COORDINATOR = 2
@@ -92,3 +93,12 @@ def test_one_that_ends_between_the_two_questions_does_not_hang() -> None:
     admin = brokers([[8, 9], [9]], {8: ("CompleteCommit", []), 9: ("Ongoing", [LED])})
     assert [one.open.producer_id for one in held(admin, ["t"])] == [9]
     assert hanging(brokers([[8], []], {8: ("CompleteCommit", [])}), ["t"]) == []
+
+
+def test_a_topic_that_there_is_not_is_wrong_usage() -> None:
+    admin = brokers([[]])
+    assert topics_of(admin, ()) == ["t"]
+    assert topics_of(admin, ["t"]) == ["t"]
+    with pytest.raises(UsageError, match="there is no topic 'tt'") as refused:
+        topics_of(admin, ["tt"])
+    assert refused.value.hint == "did you mean t?"

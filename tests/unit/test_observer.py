@@ -5,9 +5,11 @@ from __future__ import annotations
 from concurrent.futures import Future
 from types import SimpleNamespace
 
+import pytest
 from confluent_kafka import IsolationLevel, TopicPartition
 from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
 
+from harness.errors import UsageError
 from harness.wire import observer
 
 
@@ -23,3 +25,12 @@ def test_an_end_that_the_client_library_does_not_tell_is_asked_for_again() -> No
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     found = observer._offsets(Untold(), [place], latest, IsolationLevel.READ_COMMITTED)  # type: ignore[arg-type]
     assert (found, answers) == ({("t", 0): 7}, [])
+
+
+def test_a_topic_that_there_is_not_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = SimpleNamespace(topics={"orders": SimpleNamespace(partitions={})})
+    admin = SimpleNamespace(list_topics=lambda **_: there)
+    monkeypatch.setattr(observer, "AdminClient", lambda _: admin)
+    with pytest.raises(UsageError, match="there is no topic 'oders'") as refused:
+        observer.freeze("b:1", ["oders"])
+    assert refused.value.hint == "did you mean orders?"

@@ -33,5 +33,9 @@ def test_what_cannot_have_been_counted_is_an_error(hits: int, of: int) -> None:
         bounds(hits, of)
 
 
+def test_of_nothing_there_is_no_share() -> None:
+    assert in_a_thousand(0, 0) == "0 of 0: nothing that it could have happened to"
+
+
 def test_a_rare_thing_is_told_in_a_thousand() -> None:
     assert in_a_thousand(1, 4200) == "1 of 4,200: 0.238 in a thousand (0.00603 to 1.33, 95% sure)"

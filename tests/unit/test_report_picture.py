@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing stands out at the side, on a phone or on a desktop, light or dark."""
+"""The report in a real browser: nothing stands out at the side, on a phone or on a desktop."""
 
 from __future__ import annotations
 

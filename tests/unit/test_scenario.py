@@ -133,6 +133,21 @@ def test_a_mistake_says_where_it_is_and_what_to_do(
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("table", ["fault", "workload", "scenario", "plan"])
+def test_a_number_in_the_place_of_a_table_is_no_bug(tmp_path: Path, table: str) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_text(GOOD)
+    with pytest.raises(UsageError, match=rf"mine\.toml:\d+: {table}: .*got `int`"):
+        load(path, {table: "5"})
+
+
+def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    path.write_bytes(GOOD.encode().replace(b"an example", "größer".encode("latin-1")))
+    with pytest.raises(UsageError, match=r"mine\.toml: not UTF-8"):
+        load(path)
+
+
 def test_the_good_file_is_good(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD)

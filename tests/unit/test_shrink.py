@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import msgspec
 import pytest
 
-from harness.errors import UsageError
+from harness import shrink as shrinking
+from harness.errors import CapabilityError, ExitCode, HarnessError, UsageError
 from harness.plan import draw
 from harness.run.scope import Names, scoped, scoped_plan
 from harness.scenario import Scenario, find, load, shipped
 from harness.scenario.write import text_of
-from harness.shrink import failed_run, search, smaller
+from harness.shrink import NAME, Failed, Limits, Tries, failed_run, search, shrink, smaller
 from harness.store import RunDirectory
 from harness.units import Duration, plain
 from tests.unit.test_store import make_run
@@ -122,3 +127,85 @@ def test_what_cannot_be_shrunk_is_refused(tmp_path: Path, name: str, verdict: st
     run = run_of(tmp_path, load(find(name)), verdict)
     with pytest.raises(UsageError, match=said):
         failed_run(run.path)
+
+
+class Candidate:
+    """A run that takes so long, or until it is stopped, and finds these anomalies."""
+
+    def __init__(self, seconds: float, names: list[str]) -> None:
+        self.seconds, self.names = seconds, names
+        self.why, self.stopped = "", threading.Event()
+
+    def stop(self, why: str) -> None:
+        self.why = why
+        self.stopped.set()
+
+    def execute(self) -> Any:
+        self.stopped.wait(self.seconds)
+        judgement = SimpleNamespace(names=lambda: self.names, verdict="invalid" if self.names else "valid")
+        code = ExitCode.REFUSED if self.why else ExitCode.VALID
+        return SimpleNamespace(judgement=judgement, exit_code=code, interrupted=bool(self.why))
+
+
+@pytest.fixture
+def failed(tmp_path: Path) -> Failed:
+    return Failed(tmp_path, load(find("everything")), 7, frozenset({"lost"}))
+
+
+def candidates(monkeypatch: pytest.MonkeyPatch, made: Callable[[], Candidate]) -> list[Candidate]:
+    runs: list[Candidate] = []
+
+    def make(*_: object) -> Candidate:
+        runs.append(made())
+        return runs[-1]
+
+    monkeypatch.setattr(shrinking, "make_run", make)
+    monkeypatch.setattr(shrinking, "heal", lambda *_: 0)
+    return runs
+
+
+def allowed(_: object) -> None:
+    """Every capability is there."""
+
+
+def test_what_never_breaks_again_is_said_and_is_no_success(
+    failed: Failed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    candidates(monkeypatch, lambda: Candidate(0, []))
+    cluster: Any = SimpleNamespace(require=allowed)
+    with pytest.raises(HarnessError, match="did not break again in any of 3 runs") as ended:
+        shrink(cluster, failed, Limits(0.0, 2, 3), lambda _: None)
+    assert ended.value.exit_code is ExitCode.UNKNOWN
+    assert "broke in 0 of 3 runs" in (failed.directory / NAME).read_text()
+
+
+def test_what_breaks_again_is_a_file(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates(monkeypatch, lambda: Candidate(0, ["lost"]))
+    cluster: Any = SimpleNamespace(require=allowed)
+    assert shrink(cluster, failed, Limits(0.0, 2, 3), lambda _: None) == failed.directory / NAME
+
+
+def test_a_scenario_that_this_back_end_cannot_do_is_refused_before_any_run(
+    failed: Failed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = candidates(monkeypatch, lambda: Candidate(0, ["lost"]))
+
+    def refuse(_: object) -> None:
+        raise CapabilityError("no partitions here", "use compose")
+
+    cluster: Any = SimpleNamespace(require=refuse)
+    with pytest.raises(CapabilityError):
+        shrink(cluster, failed, Limits(60, 2, 3), lambda _: None)
+    assert runs == []
+
+
+def test_the_budget_ends_a_candidate_and_is_no_interrupt(
+    failed: Failed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = candidates(monkeypatch, lambda: Candidate(60, []))
+    cluster: Any = None
+    began = time.monotonic()
+    tries = Tries(cluster, failed, lambda _: None, 5, end=began + 0.2)
+    assert not tries.breaks(failed.scenario)
+    assert time.monotonic() - began < 30
+    assert [run.why for run in runs] == ["the budget is used up"]

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import HarnessError
+from harness.errors import HarnessError, WaitTimeoutError
+from harness.spark import live as live_module
 from harness.spark.job import Job
-from harness.spark.live import MOST_IN_VAIN, LiveVerification
+from harness.spark.live import MOST_IN_VAIN, LiveVerification, last_line
 from harness.waits import wait_until
 
 
@@ -42,3 +43,24 @@ def test_a_driver_that_is_killed_is_started_again_however_often(tmp_path: Path) 
     assert live.pid is not None
     assert live.given_up == ""
     live.kill()
+
+
+def test_who_is_in_a_hurry_does_not_wait_for_the_last_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Job(kind="stream", bootstrap="127.0.0.1:1", windows=[], folder=str(tmp_path), run="abcd1234")
+    live = LiveVerification(job, lambda _: None)
+    monkeypatch.setattr(live, "watch", lambda: None)
+    monkeypatch.setattr(live_module, "HURRIED_LIMIT_S", 0.1)
+    asked = iter([False, False])
+
+    with pytest.raises(WaitTimeoutError, match="interrupted before"):
+        live.finish([], limit=60, hurry=lambda: next(asked, True))
+
+
+def test_the_last_line_of_a_long_log_is_read_from_its_end(tmp_path: Path) -> None:
+    log = tmp_path / "driver.log"
+    log.write_text("noise\n" * 100_000 + "the reason\n\n")
+    assert last_line(log) == "the reason"
+    log.write_text("")
+    assert last_line(log) == ""

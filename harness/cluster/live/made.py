@@ -15,6 +15,10 @@ from harness.wire.roles import delete_group
 TOPIC_S: Final = 30.0
 GROUP_S: Final = 60.0
 """A group has members until the session of the last one that was killed is over."""
+TOPICS: Final = "created"
+GROUPS: Final = "groups"
+NOTES: Final = (TOPICS, GROUPS)
+"""Files of the state directory: while one is there, something of ours is on somebody else's cluster."""
 # COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NON_EMPTY_GROUP.
 _NOT_YET: Final = (14, 15, 16, 68)
 
@@ -28,8 +32,8 @@ class Made:
 
     def __init__(self, folder: Path, cluster: Topics) -> None:
         self._cluster = cluster
-        self._topics = folder / "created"
-        self._groups = folder / "groups"
+        self._topics = folder / TOPICS
+        self._groups = folder / GROUPS
 
     def note_topic(self, name: str) -> None:
         """Note a topic that is about to be made."""
