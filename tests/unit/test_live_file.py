@@ -7,11 +7,9 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from threading import Event
 
 import pytest
 
-from harness import secret
 from harness.cluster.live.file import CLIENT_FAULTS, LINK_FAULTS, NODE_FAULTS, LiveFile
 from harness.cluster.live.load import load_live
 from harness.errors import UsageError
@@ -238,10 +236,6 @@ def test_a_key_that_cannot_be_read_or_converted_says_so(
 def test_a_key_without_a_password_is_redacted_by_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(secret, "_known", set())
-    monkeypatch.setattr(secret, "_wary", Event())
-    monkeypatch.setattr(sys, "stdout", sys.stdout)
-    monkeypatch.setattr(sys, "stderr", sys.stderr)
     monkeypatch.setenv("EOS_TLS_KEY", "")
     key = tmp_path / "me.key"
     key.write_text("-----BEGIN PRIVATE of a kind that no pattern knows\n")

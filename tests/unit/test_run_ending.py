@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,14 +25,6 @@ from harness.scenario import find, load
 from tests.unit.test_store import make_run
 
 Told = list[tuple[str, str]]
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_secret() -> Iterator[None]:
-    known = set(secret._known)
-    yield
-    secret._known.clear()
-    secret._known.update(known)
 
 
 class Injected:
@@ -118,7 +110,7 @@ def test_a_healing_that_fails_twice_is_told_and_ends_nothing(
 
 
 def test_a_log_that_cannot_be_had_is_told_and_the_others_are_kept_without_secrets(tmp_path: Path) -> None:
-    secret._known.add("s3cr3t")
+    secret.remember("s3cr3t")
     gone = SimpleNamespace(log=fails(HarnessError("no such container", "h")))
     told: Told = []
     ends = an_ending(tmp_path, told, {"kafka-1": gone, "kafka-2": SimpleNamespace(log=lambda _: "a s3cr3t")})
@@ -184,7 +176,7 @@ def test_an_interlock_is_no_silent_witness(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_the_live_job_is_told_of_the_hurry_and_its_log_is_kept_without_secrets(tmp_path: Path) -> None:
-    secret._known.add("s3cr3t")
+    secret.remember("s3cr3t")
     verified, _ = verification(tmp_path, witness=HarnessError("m", "h"))
     folder = tmp_path / "spark"
     folder.mkdir()
