@@ -16,6 +16,7 @@ class Bite(NamedTuple):
 
     fault: str
     measured: dict[str, Any]
+    wall: int
 
 
 def lines(run: Path, kind: type[Kind]) -> Iterator[Kind]:
@@ -28,4 +29,4 @@ def bites(run: Path) -> list[Bite]:
     """The injections of a run that bit, in order."""
     stages = list(lines(run, Fault))
     names = {line.id: line.fault or "" for line in stages if line.stage == "intent"}
-    return [Bite(names[line.id], line.measured) for line in stages if line.stage == "bite"]
+    return [Bite(names[line.id], line.measured, line.wall) for line in stages if line.stage == "bite"]

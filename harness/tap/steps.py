@@ -39,6 +39,8 @@ class Step:
     mark: Mark = ""
     lost: bool = False
     retry_of: Step | None = None
+    unheard: bool = False
+    """It was answered, and the answer never came."""
     number: int = 0
 
 
@@ -203,6 +205,7 @@ class _Teller:
             step.mark = "refused"
         if frame.fate in (*_KEPT, "lost", "cut"):
             step.mark, step.target, step.lost = "fault", TAP, frame.fate in ("lost", "cut")
+            asked.unheard = step.lost
             self._kept[frame.conn, frame.n] = replace(step, target=client)
             step.text += f" ({'its client was cut off' if frame.fate == 'cut' else frame.fate})"
         elif not facts.refusals:

@@ -110,6 +110,21 @@ def resend_last_batches(cluster: Cluster, bench: Bench) -> list[tuple[Written, i
     return found
 
 
+RECOVERY = {
+    "Recovering unflushed segment": "looked through its log",
+    "Wrote producer snapshot": "wrote a snapshot",
+    "Loading producer state from snapshot file": "read a snapshot",
+}
+
+
+def recovery(cluster: Cluster, place: tuple[str, int]) -> list[str]:
+    """What broker 1 said of its snapshots of a partition, and of looking through its log, in order."""
+    about = [
+        line for line in cluster.node(1).log(5000).splitlines() if f"partition={place[0]}-{place[1]}" in line
+    ]
+    return [said for line in about for phrase, said in RECOVERY.items() if phrase in line]
+
+
 # One replica only: the broker that comes back leads again, and knows what its own disk tells it.
 
 
@@ -136,9 +151,14 @@ def test_a_leader_that_comes_back_knows_what_its_log_tells(
     wait_until(lambda: cluster.partition(*raw.place).leader == 1, 30, "broker 1 to lead again")
     known = remembered(cluster.admin, 1, raw.place)
     start = freeze(cluster.bootstrap("DIRECT"), [raw.place[0]])[0].start
+    said = recovery(cluster, raw.place)
     again, following = raw.send(pid, 0, 4, 2), raw.send(pid, 0, 6, 2)
     evidence(ended=restart.bite, emptied=emptied, log_start=start, known=known, again=again, next=following,
-             log=[b[:5] for b in raw.log()])  # fmt: skip
+             said=said, log=[b[:5] for b in raw.log()])  # fmt: skip
+    assert ("looked through its log" in said) is hard
+    if not hard:
+        assert "wrote a snapshot" in said
+        assert ("read a snapshot" in said) is not emptied
     # A kill may bring deleted records back: where the log begins is written down once a minute only.
     assert start in ((0, 6) if emptied and hard else (6,) if emptied else (0,))
     if start < 6:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from pathlib import Path
 from typing import NamedTuple
@@ -23,9 +24,15 @@ from spark_jobs import stream
 from spark_jobs.scan import Wanted
 from spark_jobs.segments import Segments
 from spark_jobs.source import Source
+from tests.rig import said_of
 from tests.spark.planting import SEQS, WANTED, counts, make, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
+
+
+# Of what the verdict says: producer, lane and sequences; transaction, producer, and how many can be read.
+READ = re.compile(r"producer (\d+) lane (\d+) [^;]*?(?:cannot be read: |read )([\d-]+)(?:$|;)")
+TORN = re.compile(r"transaction (\d+) of producer (\d+) \(\w+\): (\d+) of its")
 
 
 class Planted(NamedTuple):
@@ -90,6 +97,27 @@ def test_batch_finds_all_and_agrees_with_itself(spark: SparkSession, flawed: Pla
     assert counts(found.judgement) == WANTED
     assert found.spark_findings == WANTED
     assert found.disagreements == []
+    read = {
+        name: [READ.search(said) for said in said_of(found.judgement, name)]
+        for name in ("lost", "aborted_read")
+    }
+    assert {name: {one.groups() for one in ones if one} for name, ones in read.items()} == {
+        "lost": {("3", "0", "0"), ("4", "1", "599"), ("5", "0", "250-260")},
+        "aborted_read": {("8", "0", "142")},
+    }
+    torn = [TORN.match(said) for said in said_of(found.judgement, "torn_transaction")]
+    assert {one.groups() for one in torn if one} == {
+        ("0", "3", "199"),
+        ("5", "4", "199"),
+        ("2", "5", "189"),
+        ("1", "8", "1"),
+        ("2", "9", "100"),
+    }
+    assert "producer 910 lane 0, which no client declared" in "".join(said_of(found.judgement, "phantom"))
+    shares = {(one.producer, one.partition, one.fate): (one.owed, one.read) for one in found.shares}
+    assert shares[5, 0, "committed"] == (400, 389)
+    assert shares[8, 0, "aborted"] == (100, 1)
+    assert sum(owed - read for (_, _, fate), (owed, read) in shares.items() if fate == "committed") == 13
     meta = found.observations[0].meta
     duplicate, elsewhere, *_ = flawed.topics
     assert spots(meta.repeats.examples) == {(duplicate, 0, 1, 0, SEQS - 1), (elsewhere, 1, 2, 0, 10)}
