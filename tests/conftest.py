@@ -1,6 +1,7 @@
 """What this project's own sessions add to harness.testing: soak, the order of the parts, their times.
 
-pytest --soak    also the long repeats and properties
+pytest --soak              also the long repeats and properties
+pytest --soak --repeats 5  what depends on timing five times instead of twenty
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ pytest_plugins = ["tests.tapped"]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("eos").addoption("--soak", action="store_true", help="also run what is marked soak")
+    group = parser.getgroup("eos")
+    group.addoption("--soak", action="store_true", help="also run what is marked soak")
+    group.addoption("--repeats", type=int, default=20, help="of what depends on timing, in a soak (20)")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -23,7 +23,6 @@ _numbers = itertools.count(1)
 Evidence = Callable[..., None]
 Frames = Callable[[], list[lines.Line]]
 
-REPEATS = 20
 RESULTS = "soak.jsonl"
 
 
@@ -31,7 +30,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """What depends on timing is repeated in a soak; an outcome that comes once in twenty is an outcome."""
     if metafunc.definition.get_closest_marker("timing") and metafunc.config.getoption("soak"):
         metafunc.fixturenames.append("repeat")
-        metafunc.parametrize("repeat", range(1, REPEATS + 1))
+        metafunc.parametrize("repeat", range(1, metafunc.config.getoption("repeats") + 1))
 
 
 @pytest.fixture(autouse=True)
