@@ -63,6 +63,7 @@ SETTINGS = (
     Setting("num.io.threads", "4", "broker", "two cores serve six nodes and the clients"),
     Setting("num.network.threads", "2", "both", "two cores serve six nodes and the clients"),
     Setting("background.threads", "2", "both", "two cores serve six nodes and the clients"),
+    Setting("log.segment.bytes", "67108864", "broker", "after SIGKILL a broker reads its last segments again before it serves: with 1 GB (the default) most of a minute after half an hour under load"),
     Setting("log.cleaner.dedupe.buffer.size", "2097152", "broker", "128 MB a broker is for large compacted topics"),
 )  # fmt: skip
 

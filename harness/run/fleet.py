@@ -97,15 +97,15 @@ class Fleet:
         return (client for client in self.live() if client.exit_code() is not None)
 
     def totals(self) -> Totals:
-        """The sum over all clients."""
-        totals = Totals()
+        """The sum over all clients; what a client that is gone was sending is on the way no more."""
+        totals, live = Totals(), self.live()
         for client in self.clients:
             progress = client.progress()
             totals.acknowledged += progress.acknowledged
             totals.committed += progress.committed
             totals.aborted += progress.aborted
             totals.unknown += progress.unknown
-            totals.in_flight += progress.in_flight
+            totals.in_flight += progress.in_flight if client in live else 0
         return totals
 
     def choose(self, pattern: str, seed: int) -> ClientProcess:

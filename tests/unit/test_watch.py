@@ -6,10 +6,12 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 from harness.run.cost import Cost
-from harness.run.fleet import Totals
+from harness.run.fleet import Fleet, Totals
 from harness.run.watch import Watch
 from harness.wire.processes import memory_of
 
@@ -22,6 +24,18 @@ class Done:
 
     def totals(self) -> Totals:
         return Totals(acknowledged=self.acknowledged)
+
+
+def test_what_a_client_that_is_gone_was_sending_is_on_the_way_no_more() -> None:
+    def client(name: str) -> Any:
+        progress = SimpleNamespace(acknowledged=9, committed=1, aborted=0, unknown=0, in_flight=5)
+        return SimpleNamespace(spec=SimpleNamespace(client=name), progress=lambda: progress)
+
+    fleet: Any = Fleet(cast(Any, None), cast(Any, None), "r", 1, Path(), Path())
+    fleet.clients = [client("p-1"), client("p-1~1")]
+    fleet._replaced = {"p-1"}
+
+    assert fleet.totals() == Totals(acknowledged=18, committed=2, in_flight=5)
 
 
 def test_a_phase_that_is_shorter_than_a_look_has_what_was_done_in_it() -> None:
