@@ -87,6 +87,8 @@ CONSUMER: Final = (
     Setting("auto.offset.reset", "earliest", "a group without a position has processed nothing"),
     Setting("fetch.wait.max.ms", 100, "half a second by default: a poll would come back that late"),
     Setting("fetch.error.backoff.ms", 100, "a moved leader is asked soon"),
+    Setting("queued.min.messages", 10_000, "100,000 a partition by default: what is behind holds that much"),
+    Setting("queued.max.messages.kbytes", 4096, "64 MB a partition by default, and more to keep it in"),
     Setting("check.crcs", True, "damage on the way is an error and not a record"),
     Setting("max.poll.interval.ms", int(POLL_LIMIT_S * 1000), "M: five minutes by default"),
 )
