@@ -11,6 +11,7 @@ import pytest
 from harness.cluster.cluster import Cluster
 from harness.workload.process import ClientProcess
 from harness.workload.spec import IdempotentSpec
+from tests.rig import Rig
 
 _numbers = itertools.count(1)
 
@@ -44,3 +45,11 @@ def start_client(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Calla
     yield start
     for client in started:
         client.kill()
+
+
+@pytest.fixture
+def rig(cluster: Cluster, tmp_path: Path) -> Iterator[Rig]:
+    """Clients of all kinds on topics of their own, ended afterwards."""
+    rig = Rig(cluster, tmp_path)
+    yield rig
+    rig.end()

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
@@ -17,13 +16,6 @@ from tests.rig import Rig, text
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-def rig(cluster: Cluster, tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(cluster, tmp_path)
-    yield rig
-    rig.end()
 
 
 @pytest.mark.needs("partition")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from harness.checker.model import Expect, Pipeline
@@ -16,13 +13,6 @@ from harness.workload.spec import IdempotentSpec, ReaderSpec
 from tests.rig import Rig, operations, text
 
 pytestmark = pytest.mark.cluster
-
-
-@pytest.fixture
-def rig(cluster: Cluster, tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(cluster, tmp_path)
-    yield rig
-    rig.end()
 
 
 def permitted(judged: Judgement) -> set[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import re
 import shutil
 from html.parser import HTMLParser
@@ -13,21 +12,17 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harness.checker.model import ANOMALIES, Anomaly, Example, HistoryRef, Result
-from harness.checker.model import Verdict as Found
 from harness.checker.run import check_run
-from harness.checker.verdict import Judgement
 from harness.errors import UsageError
 from harness.events import Event, Healed, Injected, NoBite, Phase, Progress, Started, Verdict
 from harness.history import history_files
 from harness.ledger import fold
-from harness.report import evidence, index, page, readalong, results
+from harness.report import index, page, results
 from harness.report.compare import differences
-from harness.report.figure import figure
 from harness.report.github import GitHub
 from harness.report.junit import JUnit
 from harness.report.recorder import Recorder
-from harness.report.series import PIECES, Bar, Series, read_events, series_of, thinned
+from harness.report.series import read_events, series_of
 from harness.store import RunDirectory
 from tests.unit.test_store import make_run
 
@@ -95,152 +90,6 @@ def test_the_report_is_one_file_with_the_verdict_first_and_the_evidence_in_it(tm
     assert "it is &lt;not&gt; slower" in text
     assert "137" in text
     assert len(text) < 400_000
-
-
-def found(name: str, count: int, unit: str, lines: list[HistoryRef]) -> Result:
-    anomaly = Anomaly(name=name, count=count, unit=unit, examples=[Example(what=name, lines=lines)])
-    return Result(
-        property="p", verdict=Found.INVALID, compared=1, unit=unit, anomalies=[anomaly]
-    )  # fmt: skip
-
-
-def shown(run: RunDirectory, *results: Result) -> str:
-    judgement = Judgement(verdict=Found.INVALID, exit_code=1, operations=1, results=list(results))
-    return evidence.section(run, judgement)
-
-
-def test_what_is_gone_comes_before_what_is_late_however_often(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    text = shown(
-        run,
-        found("stalled", 900, "operations", []),
-        found("duplicate", 7, "records", []),
-        found("torn_transaction", 3, "transactions", []),
-        found("duplicate", 40, "offsets", []),
-        found("lost", 1, "records", []),
-    )
-    heads = re.findall(r'<h3 id="([^"]+)"><code>(\w+)</code>: (\d+)', text)
-    assert [(name, int(count)) for _, name, count in heads] == [
-        ("lost", 1), ("torn_transaction", 3), ("duplicate", 40), ("duplicate", 7), ("stalled", 900),
-    ]  # fmt: skip
-    assert re.findall(r'href="#([^"]+)"', text) == [anchor for anchor, _, _ in heads]
-    assert len({anchor for anchor, _, _ in heads}) == len(heads)
-    assert set(evidence.WORST_FIRST) == set(ANOMALIES)
-
-
-def test_an_example_leads_to_its_history_lines_and_to_the_frames_of_the_operation(tmp_path: Path) -> None:
-    run = make_run(tmp_path)
-    lines = [json.loads(line) for line in (run.histories / "p-1.jsonl").read_text().splitlines()]
-    asked = next(number for number, line in enumerate(lines, 1) if line["type"] == "invoke")
-    begun, ended = (line["mono"] for line in lines if line.get("op") == 0)
-    frames = [
-        {"type": "open", "mono": 0},
-        {"type": "frame", "mono": begun - 1, "client_id": "p-1", "api": "Metadata", "side": "request"},
-        {"type": "frame", "mono": begun, "client_id": "p-1", "api": "Produce", "side": "request"},
-        {"type": "frame", "mono": begun, "client_id": "p-2", "api": "Fetch", "side": "request"},
-        {"type": "frame", "mono": ended, "client_id": "p-1", "api": "Produce", "side": "response"},
-    ]
-    log = run.path / "frames.jsonl"
-    log.write_text("".join(f"{json.dumps(frame)}\n" for frame in frames) + '{"torn')
-
-    text = shown(run, found("lost", 1, "records", [HistoryRef("p-1", asked), HistoryRef("gone", 3)]))
-
-    assert f'<a href="history/p-1.jsonl">history/p-1.jsonl:{asked}</a>' in text
-    assert re.findall(r'<a href="frames.jsonl">(.*?)</a>', text) == [
-        "frames.jsonl:3 Produce request",
-        "frames.jsonl:5 Produce response",
-    ]
-    assert "history/gone.jsonl:3\n  (the history is not there)" in text, "no link to a file that is not there"
-
-
-def test_the_report_of_an_hour_is_no_larger_than_a_page_may_be(tmp_path: Path) -> None:
-    seconds, started = 3600, 10**12
-    run = make_run(tmp_path, shown=9)
-    first = json.loads((run.histories / "p-1.jsonl").read_text().splitlines()[0]) | {"client": "p-2"}
-    history = [first, {"type": "producer", "producer": 2, "lanes": [["t", 1]], "mono": started, "wall": 1}]
-    for second in range(seconds):
-        for part in range(3):
-            op, at = 3 * second + part, started + second * 10**9
-            ids = {"f": "send", "op": op, "wall": 1}
-            history.append({"type": "invoke", "producer": 2, "sent": [[0, op, op]], "mono": at, **ids})
-            took = (op * 7919) % 10**9
-            history.append({"type": "ok", "acked": [[0, op, op, op]], "mono": at + took, **ids})
-    (run.histories / "p-2.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in history))
-    check_run(run.path)
-    (run.path / "diagram.svg").write_text(f"<svg>{'x' * 140_000}</svg>")
-    progress = {"phase": "faults", "rate": 9.0, "committed": 0, "aborted": 0, "unknown": 0, "in_flight": 0}
-    with Recorder(run.path) as recorder:
-        recorder(Started(scenario="demo", run="r", seed=7, directory="", environment={}, mono=started))
-        for at in range(seconds):
-            recorder(Progress(at=at, acknowledged=at, active=[], lso_lag=at * 7919 % 997,
-                              isr=2 + at % 2, **progress))  # type: ignore[arg-type]  # fmt: skip
-            if at % 7 == 0:
-                names = [f"kafka-{at % 3 + 1}"]
-                bite = {"exit_code": 137, "moved_to": "kafka-2", "detail": "x" * 120}
-                recorder(Injected(at=at, fault="kill", names=names, bite=bite, took_s=0.5))
-                recorder(Healed(at=at + 3, fault="kill", names=names, health={}, took_s=1.0))
-
-    text = page.write(run.path).read_text()
-
-    assert len(text.encode()) < page.MOST_BYTES
-    assert "more, in events.jsonl" in text
-    curves = [len(re.findall("[LHM]", path)) for path in re.findall(r'class="curve c\d" d="([^"]+)"', text)]
-    assert curves
-    assert max(curves) <= 2 * PIECES
-
-
-def test_of_thousands_of_injections_the_figure_says_what_it_leaves_out() -> None:
-    bars = [Bar(f"kill kafka-{at % 3}", at, at + 1, at + 2) for at in range(5000)]
-    drawn = figure(Series(seconds=5002.0, bars=bars))
-    assert len(drawn) < page.MOST_BYTES / 2
-    assert "and 4200 more injections" in drawn
-    assert "more injections" not in figure(Series(seconds=5002.0, bars=bars[:800]))
-
-
-def test_a_diagram_that_does_not_fit_is_linked(tmp_path: Path) -> None:
-    run = judged(tmp_path)
-    (run.path / "diagram.svg").write_text(f"<svg>{'x' * 200_000}</svg>")
-    assert '<a href="diagram.svg">' in page.write(run.path).read_text()
-    (run.path / "diagram.svg").write_text("<svg>drawn</svg>")
-    assert "<svg>drawn</svg>" in page.write(run.path).read_text()
-
-
-def test_a_thinned_curve_keeps_what_stands_out() -> None:
-    line = [(float(at), 1.0) for at in range(36_000)]
-    line[20_000], line[30_000] = (20_000.0, 99.0), (30_000.0, 0.0)
-    few = thinned(line, 36_000.0)
-    assert len(few) <= 2 * PIECES
-    assert {(20_000.0, 99.0), (30_000.0, 0.0)} <= set(few)
-    assert few == sorted(few)
-    assert thinned(line[: 2 * PIECES], 36_000.0) == line[: 2 * PIECES]
-
-
-def test_how_spark_read_along_is_told(tmp_path: Path) -> None:
-    run = judged(tmp_path)
-    assert "Spark read along" not in page.write(run.path).read_text()
-    said = [
-        ("start", 0, {"batch": -1}),
-        ("batch", 2, {"rows": 100}),
-        ("restart", 3, {"error": "all <brokers> away"}),
-        ("batch", 43, {"rows": 50}),
-        ("start", 44, {"batch": 1}),
-        ("last_pass", 45, {"records": 7}),
-    ]
-    lines = [json.dumps({"what": what, "wall": at * 10**9, "mono": 0} | more) for what, at, more in said]
-    (run.path / "logs").mkdir()
-    (run.path / readalong.FILE).write_text("\n".join(lines) + '\n{"what": "ba')
-
-    assert readalong.rows_of(run.path) == [
-        ("batches", "2, 150 rows"),
-        ("last pass", "7 offsets"),
-        ("begun anew", "2 times from its checkpoint"),
-        ("because", "all <brokers> away (1 times)"),
-        ("because", "the driver was started again (1 times)"),
-        ("longest silence", "40.0 s, 3.0 s after its start"),
-    ]
-    text = page.write(run.path).read_text()
-    assert "How Spark read along" in text
-    assert "all &lt;brokers&gt; away" in text
 
 
 def test_the_report_of_a_run_that_was_never_judged_is_refused_with_a_hint(tmp_path: Path) -> None:
