@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +16,7 @@ from pyspark.sql import SparkSession
 from harness.checker.model import Evidence, Expect
 from harness.checker.verdict import Judgement, judge
 from harness.cluster.cluster import Cluster
+from harness.errors import ExitCode
 from harness.history import history_files
 from harness.ledger import fold
 from harness.observation import Observation, Spot
@@ -158,6 +161,19 @@ def test_without_a_ledger(spark: SparkSession, flawed: Planted, clean: Planted) 
     assert one.anomalies == 5
     (two,) = observe_alone(spark, source, freeze_ends(clean.bootstrap, clean.topics).windows, [])
     assert (two.anomalies, two.foreign.count) == (0, 0)
+
+
+@pytest.mark.soak  # a session of its own
+def test_the_command_says_what_the_records_alone_tell(flawed: Planted) -> None:
+    eos = Path(sys.executable).with_name("eos")
+    topics = [word for topic in flawed.topics for word in ("--topic", topic)]
+    done = subprocess.run(
+        [eos, "verify", "--bootstrap", flawed.bootstrap, *topics],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == ExitCode.ANOMALY, done.stderr
+    assert f"run {flawed.run}: " in done.stdout
+    assert "records meant to be aborted: 1" in done.stdout
 
 
 def test_an_open_transaction_is_named_and_not_waited_for(cluster: Cluster) -> None:
