@@ -28,8 +28,11 @@ SHORTEST: Final = 4
 _KEY = r"(?i:password|passwd|secret|token)"
 _PATTERNS: Final = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL),
-    # The value of a key that is named like one; where a secret stands may be told.
-    re.compile(rf'(?P<kept>{_KEY}\\?["\']?\s*[:=]\s*\\?["\']?)(?!env:|file:|\[redacted)[^\s"\'\\,;)}}\]]+'),
+    # The value of a key that is named like one; where a secret stands may be told, and what is wrong with it.
+    re.compile(
+        rf'(?P<kept>{_KEY}\\?["\']?\s*[:=]\s*\\?["\']?)'
+        r'(?!env:|file:|\[redacted|a secret )[^\s"\'\\,;)}\]]+'
+    ),
 )
 _known: set[str] = set()
 _wary: Final = Event()

@@ -71,8 +71,11 @@ def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario:
 
     assert ran.verdict == "valid", ran.judgement
     again = [step for step in drawn.story.steps if step.mark == "retry"]
-    retried = {step.text.split()[0] for step in again if step.retry_of and step.retry_of.unheard}
-    assert retried >= {"Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
+    retried = {step.text.split()[0] for step in again}
+    unheard = {step.text.split()[0] for step in again if step.retry_of and step.retry_of.unheard}
+    assert unheard >= {"Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
+    # The client library may ask for more partitions at once the second time: then it is another request.
+    assert retried >= unheard | {"AddPartitionsToTxn"}
     told_by_logs = {step.text.split()[0] for step in drawn.story.steps if step.mark == "log"}
     assert told_by_logs >= {"copy", "marker"}
 

@@ -115,7 +115,8 @@ def test_link_faults_pass_a_toxiproxy_that_is_started_for_the_run(
     # What the run says to type again is what was typed.
     again = [event["replay"] for event in told(user) if event["event"] == "verdict"]
     scenario, file, typed = user.folder / "short.toml", user.folder / "live.toml", user.cluster.cluster_id
-    typed_again = f"--seed 1 --cluster {file} --i-understand {typed} --runs {user.folder / 'runs'}"
+    where = f"--runs {user.folder / 'runs'} --state {user.folder / 'state'}"
+    typed_again = f"--seed 1 --cluster {file} --i-understand {typed} {where}"
     assert again[0].startswith(f"eos run {scenario} {typed_again}   (")
     assert f"again: {again[0]}" in user.told[-1]
     # Nobody has allowed to read more than metadata: the report says what it cannot show.
@@ -207,7 +208,7 @@ def test_the_users_own_commands_hit_brokers_after_a_consent_of_its_own(
         )
         assert {(node, kind), (node, undo)} <= set(verbs)
     assert all(user.cluster.serves(number) for number in user.cluster.ports)
-    assert "--move-foreign   (" in done.stdout + done.stderr
+    assert f"--move-foreign --runs {user.folder / 'runs'}" in done.stdout + done.stderr
     evidence(
         verbs=verbs, healed=healed, bites=bites,
         lists=[line for line in refused.stderr.splitlines() if "foreign" in line],
