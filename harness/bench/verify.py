@@ -53,7 +53,7 @@ def ways(
     spark: SparkSession, bootstrap: str, windows: list[Window], ledger: Ledger
 ) -> dict[str, Callable[[], int]]:
     """Return what is measured by name: each reads the topic once and returns how many records it saw."""
-    from harness.spark.verify import WITH_LEDGER, own_findings
+    from harness.spark.verify import WITH_LEDGER, frames_of, own_findings
     from spark_jobs import batch
     from spark_jobs.batch import collect
     from spark_jobs.scan import Wanted, scan_words
@@ -76,7 +76,7 @@ def ways(
         judgement = judge(Evidence(ledger, [observed.observation], Expect(properties=list(WITH_LEDGER))))
         assert judgement.exit_code == 0, judgement.encode().decode()
         if twice:
-            assert own_findings(spark, ledger, observed) == {}
+            assert own_findings(frames_of(spark, ledger, observed)) == {}
         return observed.observation.meta.records
 
     with_ledger = {

@@ -7,7 +7,7 @@ much: sequences are dense from 0, each is there once and in order, and none was 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
@@ -158,8 +158,10 @@ def with_ledger(spark: SparkSession, source: Source, found: Verified, ledger: Le
         consumed = consumed_by(spark, source, runs[0], expect.pipeline)
         found.observations.append(consumed.observation)
     found.judgement = judge(Evidence(ledger, found.observations, expect))
-    found.spark_findings = own_findings(spark, ledger, observed)
-    found.shares = own_shares(spark, ledger, observed)
+    # One set of frames: what the findings have joined and kept, the shares find there.
+    frames = frames_of(spark, ledger, observed)
+    found.spark_findings = own_findings(frames)
+    found.shares = own_shares(frames, found.windows)
     if consumed is not None and expect.pipeline is not None:
         found.spark_findings |= own_pipeline_findings(spark, observed, consumed, expect.pipeline)
     found.disagreements = disagreements(found.spark_findings, found.judgement)
@@ -183,20 +185,19 @@ def consumed_by(spark: SparkSession, source: Source, run: str, pipeline: Pipelin
     return batch.main_with_rows(spark, source, windows, Wanted(run, with_runs=True), meta)
 
 
-def own_findings(spark: SparkSession, ledger: Ledger, observed: Observed) -> dict[str, int]:
+def own_findings(frames: Frames) -> dict[str, int]:
     """Return what Spark finds by joining the ledger's words with the observed ones, by name."""
     from spark_jobs.findings import findings
 
-    found = findings(_frames(spark, ledger, observed)).collect()
+    found = findings(frames).collect()
     return {one["name"]: one["count"] for one in found if not one["permitted"]}
 
 
-def own_shares(spark: SparkSession, ledger: Ledger, observed: Observed) -> list[Share]:
+def own_shares(frames: Frames, windows: Sequence[Window]) -> list[Share]:
     """Return what Spark counts of each producer's records in each partition, fate by fate."""
     from spark_jobs.findings import counts
 
-    windows = observed.observation.meta.windows
-    found = counts(_frames(spark, ledger, observed)).where("window >= 0").collect()
+    found = counts(frames).where("window >= 0").collect()
     return sorted(
         Share(
             one["producer"], windows[one["window"]].topic, windows[one["window"]].partition,
@@ -206,7 +207,8 @@ def own_shares(spark: SparkSession, ledger: Ledger, observed: Observed) -> list[
     )  # fmt: skip
 
 
-def _frames(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames:
+def frames_of(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames:
+    """Return what was observed, beside what the ledger says of lanes and intervals."""
     from spark_jobs.expected import frame_of, intervals_table, lanes_table
     from spark_jobs.findings import Frames
 
