@@ -38,7 +38,9 @@ class NeverReturnedError(KafkaException):
 def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception] = KafkaException) -> None:
     """Make a call that knows no limit, or may not keep the one it is given, and leave it when that is over.
 
-    Whatever object it was made on must not be used again: it still holds the call.
+    Whatever object it was made on must not be used again: it still holds the call. It lives no longer than
+    that: an exception that is kept among its own frames would keep the call's object too, unpolled, until
+    somebody collects garbage, and a client that makes little of it never does.
     """
     raised: list[Exception] = []
 
@@ -46,7 +48,7 @@ def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception]
         try:
             call()
         except handed_on as exception:
-            raised.append(exception)
+            raised.append(exception.with_traceback(None))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -54,7 +56,7 @@ def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception]
     if thread.is_alive():
         raise NeverReturnedError(limit)
     if raised:
-        raise raised[0]
+        raise raised.pop()
 
 
 class Stop:

@@ -54,6 +54,10 @@ class Outputs(Protocol):
         """Wait, and let the client library call back."""
         ...
 
+    def idle(self) -> None:
+        """Take what the client library says while nothing is open: untaken, it piles up in memory."""
+        ...
+
     def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:
         """Hand over the positions behind the inputs."""
         ...
@@ -89,6 +93,10 @@ class Apart:
 
     def settle(self) -> None:
         """There is nothing that could be undecided."""
+
+    def idle(self) -> None:
+        """Take what the client library says."""
+        self.serve(0.0)
 
     def begin(self) -> None:
         """Forget the positions of the last batch."""
@@ -165,6 +173,7 @@ class PipelineClient:
         try:
             gathered = self._gather(size, COMMIT if commits else ABORT)
             if not gathered and not self._source.disturbed:
+                self._outputs.idle()
                 return
             ended = self._end(commits=commits) if gathered else Ended.ABORTED
         except BrokenTransactionError as broken:

@@ -89,6 +89,7 @@ CONSUMER: Final = (
     Setting("fetch.error.backoff.ms", 100, "a moved leader is asked soon"),
     Setting("queued.min.messages", 10_000, "100,000 a partition by default: what is behind holds that much"),
     Setting("queued.max.messages.kbytes", 4096, "64 MB a partition by default, and more to keep it in"),
+    Setting("fetch.queue.backoff.ms", 10, "1 s by default: a queue that was full would run empty meanwhile"),
     Setting("check.crcs", True, "damage on the way is an error and not a record"),
     Setting("max.poll.interval.ms", int(POLL_LIMIT_S * 1000), "M: five minutes by default"),
 )

@@ -51,6 +51,7 @@ class Transactor:
         self._life = ProducerLife(spec, self._id, history, progress, stop)
         self.settle = self._life.settle
         self.serve = self._life.serve
+        self.idle = self._life.serve_quietly
         self.close = self._life.close
         self.let_go = self._life.let_go
         self._lanes = Lanes(len(self._places))

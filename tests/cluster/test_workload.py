@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from harness.cluster.cluster import Cluster
 from harness.faults import Fault, Jitter, Kill, LoseResponse, Sever, Zombie, inject
 from harness.history import Close, HistoryFile, Info, Ok
 from harness.waits import wait_until
+from harness.wire.processes import memory_of
 from harness.workload.spec import IdempotentSpec, ReaderSpec
 from tests.rig import Rig, operations, text
 
@@ -50,6 +52,17 @@ def test_all_clients_together_are_valid_through_faults(rig: Rig, cluster: Cluste
     assert idempotent.progress().acknowledged == idempotent.progress().sent
     assert reader.progress().read > 0
     assert sum(worker.progress().committed for worker in workers) > 0
+
+
+def test_what_an_idle_worker_is_told_does_not_pile_up(rig: Rig) -> None:
+    # Some 10 KB of statistics every 2 ms: 5 MB a second, if nobody takes them.
+    worker = rig.pipeline(rig.topic("source"), rig.topic("sink"), settings={"statistics.interval.ms": 2})
+    wait_until(lambda: "assigned" in worker.log(), 30, "the worker to get its partitions", every=0.1)
+    time.sleep(1.0)
+    before = memory_of(worker.pid, children=True)
+    time.sleep(5.0)
+    assert (memory_of(worker.pid, children=True) - before) >> 20 < 8
+    assert worker.stop() == 0
 
 
 @pytest.mark.parametrize("discipline", ["reinit", "naive"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import threading
 from pathlib import Path
@@ -136,6 +137,32 @@ def test_a_call_that_never_returns_is_left() -> None:
     with pytest.raises(KafkaException, match="no"):
         bounded(fails, 5)
     bounded(lambda: None, 5)
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["within its limit", "after it"])
+def test_what_a_failed_call_was_made_on_is_gone_with_the_call(late: bool) -> None:
+    go_on, ended = threading.Event(), threading.Event()
+
+    class Library:
+        def fail(self) -> None:
+            go_on.wait()
+            raise KafkaException(KafkaError(KafkaError._STATE, "no"))
+
+        def __del__(self) -> None:
+            ended.set()
+
+    if not late:
+        go_on.set()
+    gc.disable()
+    try:
+        with pytest.raises(KafkaException) as raised:
+            bounded(Library().fail, 0.05 if late else 5)
+        assert isinstance(raised.value, NeverReturnedError) == late
+        del raised
+        go_on.set()
+        assert ended.wait(5)
+    finally:
+        gc.enable()
 
 
 def test_an_error_keeps_its_flags() -> None:
