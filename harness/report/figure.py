@@ -78,23 +78,25 @@ def _panel(
 ) -> None:  # fmt: skip
     """One small chart: its curves, its highest value, the name of each curve in its own style."""
     found = {name: curves[name] for name in order if curves.get(name)}
-    drawn.text(_LEFT - 8, drawn.y + 12, title, "label")
     if not found:
+        drawn.text(_LEFT - 8, drawn.y + 12, title, "label")
         drawn.text(_LEFT + 4, drawn.y + 12, "not recorded", "note")
         drawn.y += _GAP
         return
-    top = _nice(max(value for line in found.values() for _, value in line))
+    most = max(value for line in found.values() for _, value in line)
+    top = most or 1.0 if steps else _nice(most)  # what is counted has no number between
     base = drawn.y + height
+    drawn.text(_LEFT - 8, drawn.y + height / 2 + 4, title, "label")
     drawn.rule(_LEFT, base, WIDTH - _RIGHT, base, "axis")
     drawn.rule(_LEFT, drawn.y, WIDTH - _RIGHT, drawn.y, "grid")
-    drawn.text(_LEFT - 8, drawn.y + 26, f"{top:g}", "label")
+    drawn.text(_LEFT - 8, drawn.y + 8, f"{top:g}", "label")
     drawn.text(_LEFT - 8, base, "0", "label")
     for number, (name, line) in enumerate(found.items()):
         points = [(drawn.x(at), base - height * value / top) for at, value in line]
         drawn.parts.append(f'<path class="curve c{number}" d="{_path(points, steps=steps)}"/>')
         x = WIDTH - _RIGHT - 84 * (len(found) - number)
-        drawn.rule(x, drawn.y + 8, x + 16, drawn.y + 8, f"curve c{number}")
-        drawn.text(x + 20, drawn.y + 12, name, "note")
+        drawn.rule(x, drawn.y - 8, x + 16, drawn.y - 8, f"curve c{number}")
+        drawn.text(x + 20, drawn.y - 4, name, "note")
     drawn.y = base + _GAP
 
 

@@ -24,13 +24,14 @@ addEventListener("load", () => {
 </script>"""
 
 
-def title_of(page_file: Path, width: int) -> str:
+def title_of(page_file: Path, width: int, *settings: str) -> str:
     """Load a page in a window of this width, and return what stands in its title afterwards."""
     found = browser()
     assert found is not None, "collected only where there is one"
     command = [
         found, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--dump-dom",
-        f"--user-data-dir={page_file.parent / 'profile'}", f"--window-size={width},1200", str(page_file),
+        f"--user-data-dir={page_file.parent / 'profile'}", f"--window-size={width},1200",
+        *settings, str(page_file),
     ]  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True, timeout=60)
     match = re.search(r"<title>(.*?)</title>", done.stdout.decode(), re.DOTALL)
@@ -52,3 +53,21 @@ def test_the_report_fits_its_window(tmp_path: Path, shown: int, width: int) -> N
     assert client == width
     assert scroll <= client, f"{scroll - client} pixels stand out"
     assert wide == []
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("scheme", ["dark", "light"])
+def test_the_report_is_as_dark_as_its_readers_desktop(tmp_path: Path, scheme: str) -> None:
+    report = page.write(judged(tmp_path, shown=9).path)
+    told = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    probed = tmp_path / "probed.html"
+    script = f"<script>addEventListener('load', () => document.title = JSON.stringify({told}))</script>"
+    probed.write_text(report.read_text().replace("</title>", f"</title>{script}", 1))
+
+    setting = f"--blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}"
+    paper, ink = (
+        sum(int(part) for part in re.findall(r"\d+", colour))
+        for colour in json.loads(title_of(probed, 1200, setting))
+    )
+
+    assert (ink > 600 and paper < 100) if scheme == "dark" else (ink < 100 and paper > 600)
