@@ -15,10 +15,11 @@ from typing import Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from harness.history import HistoryWriter
-from harness.workload.client import CannotGoOnError, Log, Stop, error_of, kafka_error, note
+from harness.workload.client import CannotGoOnError, Log, Stop, bounded, error_of, kafka_error, note
 from harness.workload.progress import Progress
 from harness.workload.settings import (
     ATTEMPT_LIMIT_S,
+    GRACE_S,
     INIT_LIMIT_S,
     QUICKEST_RETRY_S,
     STATISTICS_LIMIT_S,
@@ -116,7 +117,7 @@ class ProducerLife:
     def _init(self) -> KafkaError | None:
         limit = self._stop.limit(ATTEMPT_LIMIT_S)
         op = self._history.invoke("init", producer=self._spec.number, limit_ms=int(limit * 1000))
-        return self.attempt(op, partial(self.live.init_transactions, limit))
+        return self.attempt(op, partial(self.live.init_transactions, limit), limit)
 
     @property
     def live(self) -> Producer:
@@ -125,11 +126,14 @@ class ProducerLife:
         return self._producer
 
     def attempt(
-        self, op: int, call: Callable[[], object], acked: Callable[[], Any] = tuple
+        self, op: int, call: Callable[[], object], limit: float, acked: Callable[[], Any] = tuple
     ) -> KafkaError | None:
-        """Make one call of the transactional interface and write down what came of it."""
+        """Make one call of the transactional interface and write down what came of it.
+
+        librdkafka forgets the limit of a call once the coordinator that it waits for has left the metadata.
+        """
         try:
-            call()
+            bounded(call, limit + GRACE_S)
         except KafkaException as exception:
             error = kafka_error(exception)
             self._history.info(op, error_of(error))

@@ -15,11 +15,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from harness.history import HistoryWriter, Position
 from harness.workload import fence
-from harness.workload.client import CannotGoOnError, Stop, bounded, kafka_error
+from harness.workload.client import CannotGoOnError, Stop, kafka_error
 from harness.workload.lanes import Lanes
 from harness.workload.life import FENCED, BrokenTransactionError, ProducerLife
 from harness.workload.progress import Progress
-from harness.workload.settings import ATTEMPT_LIMIT_S, END_LIMIT_S, GRACE_S
+from harness.workload.settings import ATTEMPT_LIMIT_S, END_LIMIT_S
 from harness.workload.spec import PipelineSpec, TransactionalSpec
 
 
@@ -84,7 +84,7 @@ class Transactor:
         self._commit_asked = False
         self._began, self._began_ms = time.monotonic(), time.time_ns() // 1_000_000
         op = self._history.invoke("begin", producer=self._spec.number, txn=self.txn)
-        error = self._life.attempt(op, self._life.live.begin_transaction)
+        error = self._life.attempt(op, self._life.live.begin_transaction, ATTEMPT_LIMIT_S)
         if error is not None:
             raise BrokenTransactionError(error)
 
@@ -142,9 +142,8 @@ class Transactor:
                 offsets=offsets,
                 limit_ms=int(limit * 1000),
             )
-            # librdkafka forgets this call's limit once the group's coordinator has left the metadata.
             call = partial(self._life.live.send_offsets_to_transaction, places, metadata, limit)
-            error = self._life.attempt(op, partial(bounded, call, limit + GRACE_S))
+            error = self._life.attempt(op, call, limit)
             del call  # or it would keep the producer, should there have to be another
             if error is None:
                 return
@@ -197,7 +196,7 @@ class Transactor:
                 f, producer=self._spec.number, txn=self.txn, sent=sent, limit_ms=int(limit * 1000)
             )
             started = time.monotonic()
-            error = self._life.attempt(op, partial(call, limit), acked=self._lanes.acked)
+            error = self._life.attempt(op, partial(call, limit), limit, acked=self._lanes.acked)
             if error is None:
                 self._life.judge_end(time.monotonic() - started)
                 return Ended.COMMITTED if f == "commit" else Ended.ABORTED
