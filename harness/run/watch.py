@@ -108,7 +108,8 @@ class Watch:
                 unknown=totals.unknown,
                 in_flight=totals.in_flight,
                 active=list(self.active),
-                lso_lag=None if bounds is None else max((w.hw - w.lso for w in bounds), default=0),
+                # Asked for one after the other: records that came between them are no lag.
+                lso_lag=None if bounds is None else max((max(0, w.hw - w.lso) for w in bounds), default=0),
                 spark=self._spark(bounds),
                 isr=self._fewest_in_sync(),
             )
