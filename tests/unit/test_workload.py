@@ -333,6 +333,24 @@ def test_behind_a_fatal_error_stands_the_real_one(history: HistoryWriter) -> Non
     assert life.cause(other) is other
 
 
+def test_a_call_that_the_library_forgets_is_left_undecided(
+    tmp_path: Path, history: HistoryWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("harness.workload.life.GRACE_S", 0.05)
+    life = ProducerLife(SPECS[1], "x", history, Progress(), Stop(60))  # type: ignore[arg-type]
+    for_ever = threading.Event()
+    op = history.invoke("commit", producer=1, txn=1)
+
+    error = life.attempt(op, for_ever.wait, limit=0.05)
+
+    for_ever.set()
+    assert error is not None
+    assert (error.code(), error.retriable()) == (KafkaError._TIMED_OUT, False)
+    [said] = [line for _, line in HistoryFile(tmp_path / "c-1.jsonl").read() if isinstance(line, Info)]
+    assert said.error is not None
+    assert (said.op, said.error.name) == (op, "_TIMED_OUT")
+
+
 def test_progress_is_written_and_read(tmp_path: Path) -> None:
     client = ClientProcess(SPECS[0], tmp_path)
     assert client.progress() == Progress()
