@@ -30,6 +30,8 @@ ANSWER_MS = 150
 """So late are all answers: a worker waits between its positions and its commit, and can be caught there."""
 WORK_S = 0.3
 """And so long between its outputs and its positions."""
+RATE = 40
+"""Records a second: about what such a worker takes, so that little is left to catch up with."""
 TIMEOUT_MS = 3_000
 FEW, MANY = 3, 20
 
@@ -51,16 +53,17 @@ def test_workers_are_killed_between_produce_and_commit(
 ) -> None:
     rng = random.Random(SEED)
     source, sink, group = bench.topic("source"), bench.topic("sink"), f"{bench.name}-g"
-    writer = bench.transactional(source, abort_share=0.0, rate=200)
+    writer = bench.transactional(source, abort_share=0.0, rate=RATE)
     deaths: list[Death] = []
     with inject(cluster, Jitter(latency_ms=ANSWER_MS), "all") as slow:
         worker = started(bench, source, sink, f"{bench.name}-p0")
         while not enough(deaths, wanted) and len(deaths) < wanted + MANY:
             bench.committed(worker)
-            # First of all what blocks the longest: pending positions, and a successor with another id.
+            # First of all what blocks the longest: pending positions, and a successor with another id. They
+            # are pending from when their first request is answered.
             drawn = any(death.pending for death in deaths)
-            step = rng.choice(BETWEEN) if drawn else "send_offsets"
-            die_at(cluster, worker, step, rng.uniform(0, WORK_S))
+            step, earliest = (rng.choice(BETWEEN), 0.0) if drawn else ("send_offsets", ANSWER_MS / 1000)
+            die_at(cluster, worker, step, rng.uniform(earliest, WORK_S))
             killed = time.monotonic()
             pending = blocked(cluster, source, group)
             same = rng.random() < 0.5 if drawn else False
