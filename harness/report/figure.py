@@ -84,7 +84,7 @@ def _panel(
         drawn.y += _GAP
         return
     most = max(value for line in found.values() for _, value in line)
-    top = most or 1.0 if steps else _nice(most)  # what is counted has no number between
+    top = (most or 1.0) if steps else _nice(most)  # what is counted has no number between
     base = drawn.y + height
     drawn.text(_LEFT - 8, drawn.y + height / 2 + 4, title, "label")
     drawn.rule(_LEFT, base, WIDTH - _RIGHT, base, "axis")

@@ -109,7 +109,7 @@ class Watch:
                 in_flight=totals.in_flight,
                 active=list(self.active),
                 # Asked for one after the other: records that came between them are no lag.
-                lso_lag=None if bounds is None else max((max(0, w.hw - w.lso) for w in bounds), default=0),
+                lso_lag=None if bounds is None else max([0, *(w.hw - w.lso for w in bounds)]),
                 spark=self._spark(bounds),
                 isr=self._fewest_in_sync(),
             )

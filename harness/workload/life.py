@@ -117,7 +117,7 @@ class ProducerLife:
     def _init(self) -> KafkaError | None:
         limit = self._stop.limit(ATTEMPT_LIMIT_S)
         op = self._history.invoke("init", producer=self._spec.number, limit_ms=int(limit * 1000))
-        return self.attempt(op, partial(self.live.init_transactions, limit), limit)
+        return self.attempt_within(limit, op, self.live.init_transactions)
 
     @property
     def live(self) -> Producer:
@@ -125,15 +125,21 @@ class ProducerLife:
         assert self._producer is not None
         return self._producer
 
-    def attempt(
-        self, op: int, call: Callable[[], object], limit: float, acked: Callable[[], Any] = tuple
+    def attempt_within(
+        self, limit: float, op: int, call: Callable[[float], object], acked: Callable[[], Any] = tuple
     ) -> KafkaError | None:
-        """Make one call of the transactional interface and write down what came of it.
+        """Make one call that asks brokers, and leave it when its limit is over.
 
         librdkafka forgets the limit of a call once the coordinator that it waits for has left the metadata.
         """
+        return self.attempt(op, partial(bounded, partial(call, limit), limit + GRACE_S), acked)
+
+    def attempt(
+        self, op: int, call: Callable[[], object], acked: Callable[[], Any] = tuple
+    ) -> KafkaError | None:
+        """Make one call of the transactional interface and write down what came of it."""
         try:
-            bounded(call, limit + GRACE_S)
+            call()
         except KafkaException as exception:
             error = kafka_error(exception)
             self._history.info(op, error_of(error))

@@ -84,7 +84,7 @@ class Transactor:
         self._commit_asked = False
         self._began, self._began_ms = time.monotonic(), time.time_ns() // 1_000_000
         op = self._history.invoke("begin", producer=self._spec.number, txn=self.txn)
-        error = self._life.attempt(op, self._life.live.begin_transaction, ATTEMPT_LIMIT_S)
+        error = self._life.attempt(op, self._life.live.begin_transaction)
         if error is not None:
             raise BrokenTransactionError(error)
 
@@ -142,9 +142,9 @@ class Transactor:
                 offsets=offsets,
                 limit_ms=int(limit * 1000),
             )
-            call = partial(self._life.live.send_offsets_to_transaction, places, metadata, limit)
-            error = self._life.attempt(op, call, limit)
-            del call  # or it would keep the producer, should there have to be another
+            error = self._life.attempt_within(
+                limit, op, partial(self._life.live.send_offsets_to_transaction, places, metadata)
+            )
             if error is None:
                 return
             if not error.retriable() or time.monotonic() > deadline:
@@ -196,7 +196,7 @@ class Transactor:
                 f, producer=self._spec.number, txn=self.txn, sent=sent, limit_ms=int(limit * 1000)
             )
             started = time.monotonic()
-            error = self._life.attempt(op, partial(call, limit), limit, acked=self._lanes.acked)
+            error = self._life.attempt_within(limit, op, call, self._lanes.acked)
             if error is None:
                 self._life.judge_end(time.monotonic() - started)
                 return Ended.COMMITTED if f == "commit" else Ended.ABORTED

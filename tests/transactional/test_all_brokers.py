@@ -68,7 +68,11 @@ def test_all_brokers_are_killed_in_transactions(
         decided = opened(bench, topic, {0: 3, 1: 2}, transactional_id=names["decided"])
         opened(bench, topic, {0: 4}, transactional_id=names["left"], transaction_timeout_ms=TIMEOUT_MS)
         waits = opened(
-            bench, topic, {1: 5}, transactional_id=names["waiting"], transaction_timeout_ms=120_000
+            bench,
+            topic,
+            {1: 5},
+            transactional_id=names["waiting"],
+            transaction_timeout_ms=int(LIMIT_S * 1000),
         )
         pid = bench.known(names["decided"]).producer_id
         # Its leader is gone and not yet missed: the marker for partition 0 has nobody to go to.

@@ -7,6 +7,7 @@ import json
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,8 +25,11 @@ addEventListener("load", () => {
 </script>"""
 
 
-def title_of(page_file: Path, width: int, *settings: str) -> str:
-    """Load a page in a window of this width, and return what stands in its title afterwards."""
+def probed(report: Path, probe: str, width: int, *settings: str) -> Any:
+    """Load a copy of a report in a window of this width, and return what a script in it makes its title."""
+    page_file = report.with_name("probed.html")
+    page_file.write_text(report.read_text().replace("</title>", f"</title>{probe}", 1))
+    assert "<script" in page_file.read_text(), "the probe is in the copy, and only there"
     found = browser()
     assert found is not None, "collected only where there is one"
     command = [
@@ -35,7 +39,7 @@ def title_of(page_file: Path, width: int, *settings: str) -> str:
     ]  # fmt: skip
     done = subprocess.run(command, check=True, capture_output=True, timeout=60)
     match = re.search(r"<title>(.*?)</title>", done.stdout.decode(), re.DOTALL)
-    return html.unescape(match[1]) if match else ""
+    return json.loads(html.unescape(match[1]) if match else "")
 
 
 @pytest.mark.browser
@@ -44,11 +48,8 @@ def title_of(page_file: Path, width: int, *settings: str) -> str:
 def test_the_report_fits_its_window(tmp_path: Path, shown: int, width: int) -> None:
     """500 is as narrow as a headless window gets."""
     report = page.write(judged(tmp_path, shown=shown).path)
-    probed = tmp_path / "probed.html"
-    probed.write_text(report.read_text().replace("</title>", f"</title>{PROBE}", 1))
-    assert "<script" in probed.read_text(), "the probe is in the copy, and only there"
 
-    client, scroll, wide = json.loads(title_of(probed, width))
+    client, scroll, wide = probed(report, PROBE, width)
 
     assert client == width
     assert scroll <= client, f"{scroll - client} pixels stand out"
@@ -60,14 +61,11 @@ def test_the_report_fits_its_window(tmp_path: Path, shown: int, width: int) -> N
 def test_the_report_is_as_dark_as_its_readers_desktop(tmp_path: Path, scheme: str) -> None:
     report = page.write(judged(tmp_path, shown=9).path)
     told = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
-    probed = tmp_path / "probed.html"
     script = f"<script>addEventListener('load', () => document.title = JSON.stringify({told}))</script>"
-    probed.write_text(report.read_text().replace("</title>", f"</title>{script}", 1))
-
     setting = f"--blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}"
     paper, ink = (
         sum(int(part) for part in re.findall(r"\d+", colour))
-        for colour in json.loads(title_of(probed, 1200, setting))
+        for colour in probed(report, script, 1200, setting)
     )
 
     assert (ink > 600 and paper < 100) if scheme == "dark" else (ink < 100 and paper > 600)

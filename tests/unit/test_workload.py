@@ -1,4 +1,4 @@
-"""The parts of the clients that need no cluster: specs, limits, sequences, what statistics tell."""
+"""The parts of the clients that need no cluster: specs, limits, sequences, progress."""
 
 from __future__ import annotations
 
@@ -13,14 +13,12 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from harness.errors import UsageError
-from harness.history import HistoryFile, HistoryWriter, Info, Ok
+from harness.history import HistoryFile, Info
 from harness.record import Identity, encode
 from harness.workload import settings as table
 from harness.workload.client import NeverReturnedError, Pace, Stop, bounded, error_of
-from harness.workload.fence import Known, Ours
 from harness.workload.idempotent import Burst
 from harness.workload.lanes import Lanes
-from harness.workload.life import ProducerLife
 from harness.workload.process import ClientProcess
 from harness.workload.progress import Progress, ProgressFile, load_progress
 from harness.workload.reading import Given, identify, runs
@@ -32,7 +30,6 @@ from harness.workload.spec import (
     TransactionalSpec,
     load_spec,
 )
-from harness.workload.watch import IdentityWatch, RequestWatch
 
 COMMON: dict[str, Any] = {
     "run": "abcd1234", "client": "c-1", "number": 3, "bootstrap": "b:1", "history": "h.jsonl", "seconds": 1.0,
@@ -43,11 +40,6 @@ SPECS: list[ClientSpec] = [
     PipelineSpec(**COMMON, source="s", group="g", sink="t", partitions=2, transactional_id="x"),
     ReaderSpec(**COMMON, topics=["t"]),
 ]
-
-
-@pytest.fixture
-def history(tmp_path: Path) -> HistoryWriter:
-    return HistoryWriter(tmp_path / "c-1.jsonl", run="abcd1234", client="c-1", role="test")
 
 
 class Told:
@@ -223,132 +215,6 @@ def test_runs_are_dense_in_offset_and_sequence() -> None:
     got = [record(10, 5), record(11, 6), record(13, 7), stranger, record(15, 0, producer=2)]
     assert runs(got) == [("t", 0, 10, 1, 0, 5, 2), ("t", 0, 13, 1, 0, 7, 1), ("t", 0, 15, 2, 0, 0, 1)]
     assert identify(encode(Identity("abcd1234", 1, 0, 5)), "other123") is None
-
-
-def report(**brokers: dict[str, Any]) -> str:
-    return msgspec.json.encode(
-        {"brokers": brokers, "eos": {"producer_id": 7, "producer_epoch": 1}, "ts": 1}
-    ).decode()
-
-
-@pytest.fixture
-def watch(history: HistoryWriter) -> RequestWatch:
-    return RequestWatch(IdentityWatch(3, history))
-
-
-def test_an_end_that_was_sent_twice_is_doubted(watch: RequestWatch) -> None:
-    watch.ask("EndTxn")
-    watch.on_statistics(report(TxnCoordinator={"req": {"EndTxn": 1}}))
-    assert (watch.doubt, watch.resent_ends) == ("", 0)
-
-    watch.on_statistics(report(TxnCoordinator={"req": {"EndTxn": 3}}))
-
-    assert watch.resent_ends == 2
-    assert "EndTxn was sent 3 times for 1 calls" in watch.doubt
-
-
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ({"TxnCoordinator": {"req": {}}}, {"TxnCoordinator": {"disconnects": 1}}),
-        ({"a": {"req": {"TxnOffsetCommit": 1}}}, {"a": {"req": {"TxnOffsetCommit": 2}}}),
-        ({"a": {"req": {"TxnOffsetCommit": 1}}}, {"a": {"req": {}}}),
-    ],
-    ids=["its connection broke", "offsets were sent twice", "counters went back"],
-)
-def test_other_signs_of_a_second_copy_are_doubted(
-    watch: RequestWatch, before: dict[str, Any], after: dict[str, Any]
-) -> None:
-    watch.ask("TxnOffsetCommit")
-    watch.on_statistics(report(**before))
-    assert watch.doubt == ""
-    watch.on_statistics(report(**after))
-    assert watch.doubt
-
-
-def test_an_error_of_the_coordinator_is_doubted_and_of_another_broker_is_not(watch: RequestWatch) -> None:
-    watch.on_error(KafkaError(KafkaError._TRANSPORT, "127.0.0.1:9/1: Disconnected"))
-    assert watch.doubt == ""
-    watch.on_error(KafkaError(KafkaError._TRANSPORT, "TxnCoordinator: 127.0.0.1:9: Disconnected"))
-    assert watch.doubt
-
-
-def test_statistics_that_never_come_leave_a_doubt(watch: RequestWatch) -> None:
-    watch.fresh(lambda _: None, lambda _: False)
-    assert watch.doubt
-
-
-def test_records_that_waited_for_the_partitions_hide_no_retry(history: HistoryWriter) -> None:
-    identity = IdentityWatch(3, history)
-    partitions = {"-1": {"msgs": 50, "txmsgs": 0}, "0": {"msgs": 100, "txmsgs": 105}}
-    identity.on_statistics(msgspec.json.encode({"topics": {"t": {"partitions": partitions}}}).decode())
-    assert identity.resent == 5
-
-
-def test_identities_are_written_once(history: HistoryWriter, watch: RequestWatch, tmp_path: Path) -> None:
-    watch.on_statistics(report())
-    watch.on_statistics(report())
-    history.close()
-
-    lines = [line for _, line in HistoryFile(tmp_path / "c-1.jsonl").read() if isinstance(line, Ok)]
-    assert [(line.f, line.pid, line.epoch) for line in lines] == [("identity", 7, 1)]
-
-
-OURS = Ours((7, 3), 1_000_000, 20_000, 25.0)
-
-
-@pytest.mark.parametrize(
-    ("ours", "known", "is_timeout"),
-    [
-        (OURS, Known("CompleteAbort", 7, 4, 1_000_100), True),
-        (OURS._replace(age_s=5.0), Known("CompleteAbort", 7, 4, 1_000_100), False),
-        (OURS._replace(identity=None), Known("CompleteAbort", 7, 4, 1_000_100), False),
-        (OURS, Known("Empty", 7, 5, -1), False),
-        (OURS, Known("Ongoing", 7, 4, 1_000_100), False),
-        (OURS, Known("CompleteAbort", 7, 4, 1_030_000), False),
-        (OURS, Known("CompleteAbort", 8, 0, 1_000_100), False),
-    ],
-)
-def test_a_time_out_is_told_from_a_successor(
-    ours: Ours, known: Known, is_timeout: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from harness.workload import fence
-
-    monkeypatch.setattr(fence, "ask", lambda *_: known)
-    assert fence.timed_out("b:1", "x", ours) is is_timeout
-
-
-def test_behind_a_fatal_error_stands_the_real_one(history: HistoryWriter) -> None:
-    life = ProducerLife(SPECS[1], "x", history, Progress(), Stop(60))  # type: ignore[arg-type]
-    fatal = KafkaError(KafkaError._FATAL, "Local: Fatal error", True)
-    fenced = KafkaError(KafkaError._FENCED, "an old epoch", True)
-
-    class Fenced:
-        def poll(self, _: float) -> None:
-            raise KafkaException(fenced)
-
-    life._producer = Fenced()  # type: ignore[assignment]
-    assert life.cause(fatal).code() == KafkaError._FENCED
-    other = KafkaError(KafkaError._TIMED_OUT, "late")
-    assert life.cause(other) is other
-
-
-def test_a_call_that_the_library_forgets_is_left_undecided(
-    tmp_path: Path, history: HistoryWriter, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("harness.workload.life.GRACE_S", 0.05)
-    life = ProducerLife(SPECS[1], "x", history, Progress(), Stop(60))  # type: ignore[arg-type]
-    for_ever = threading.Event()
-    op = history.invoke("commit", producer=1, txn=1)
-
-    error = life.attempt(op, for_ever.wait, limit=0.05)
-
-    for_ever.set()
-    assert error is not None
-    assert (error.code(), error.retriable()) == (KafkaError._TIMED_OUT, False)
-    [said] = [line for _, line in HistoryFile(tmp_path / "c-1.jsonl").read() if isinstance(line, Info)]
-    assert said.error is not None
-    assert (said.op, said.error.name) == (op, "_TIMED_OUT")
 
 
 def test_progress_is_written_and_read(tmp_path: Path) -> None:
