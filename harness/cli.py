@@ -41,8 +41,13 @@ def cli() -> None:
 
 @cli.command(epilog="Example:  eos up --backend process")
 @backend_option
-@click.option("--profile", type=click.Choice(["quick", "load"]), default="quick", show_default=True,
-              help="JVMs that start fast, or JVMs for benchmarks and long runs.")  # fmt: skip
+@click.option(
+    "--profile",
+    type=click.Choice(["quick", "load"]),
+    default="quick",
+    show_default=True,
+    help="JVMs that start fast, or JVMs for benchmarks and long runs.",
+)
 @state_option
 def up(backend: str, profile: str, state_path: Path | None) -> None:
     """Start the cluster and wait until transactions are possible; at once if it is up."""
@@ -190,21 +195,41 @@ def bench() -> None:
 
 
 @bench.command(epilog="Example:  eos bench producers --part transactions --rounds 5")
-@click.option("--records", type=click.IntRange(1), default=10_000, show_default=True,
-              help="Each run sends at least so many.")  # fmt: skip
-@click.option("--seconds", type=click.FloatRange(0), default=2.0, show_default=True,
-              help="Each run lasts at least so long: short ones measure the machine's moods.")  # fmt: skip
+@click.option(
+    "--records",
+    type=click.IntRange(1),
+    default=10_000,
+    show_default=True,
+    help="Each run sends at least so many.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    default=2.0,
+    show_default=True,
+    help="Each run lasts at least so long: short ones measure the machine's moods.",
+)
 @click.option("--rounds", type=click.IntRange(1), default=5, show_default=True, help="In turns.")
-@click.option("--part", "parts", multiple=True,
-              type=click.Choice(["settings", "transactions", "latency", "bookkeeping"]),
-              help="Measure this alone; may be given again.  [default: all]")  # fmt: skip
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(["settings", "transactions", "latency", "bookkeeping"]),
+    help="Measure this alone; may be given again.  [default: all]",
+)
 @backend_option
 @click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
 @state_option
 def producers(
-    records: int, seconds: float, rounds: int, parts: tuple[str, ...], backend: str, *, keep: bool,
+    records: int,
+    seconds: float,
+    rounds: int,
+    parts: tuple[str, ...],
+    backend: str,
+    *,
+    keep: bool,
     state_path: Path | None,
-) -> None:  # fmt: skip
+) -> None:
     """Compare what exactly-once is made of, as ratios of neighbours within one run.
 
     settings: acks=1, acks=all, idempotence; the bytes a batch. transactions: of 10 to 10,000 records with the

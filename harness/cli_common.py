@@ -22,17 +22,23 @@ def report(line: str) -> None:
 def state_option(function: click.decorators.FC) -> click.decorators.FC:
     """Add --state, the directory that stands for one cluster."""
     return click.option(
-        "--state", "state_path", type=click.Path(path_type=Path), envvar="EOS_STATE",
+        "--state",
+        "state_path",
+        type=click.Path(path_type=Path),
+        envvar="EOS_STATE",
         help="The directory that stands for the cluster: another one, another cluster.  [default: .eos]",
-    )(function)  # fmt: skip
+    )(function)
 
 
 def backend_option(function: click.decorators.FC) -> click.decorators.FC:
     """Add --backend."""
     return click.option(
-        "--backend", type=click.Choice(["auto", "compose", "process"]), default="auto", show_default=True,
+        "--backend",
+        type=click.Choice(["auto", "compose", "process"]),
+        default="auto",
+        show_default=True,
         help="Containers, plain processes, or containers where a Docker engine answers.",
-    )(function)  # fmt: skip
+    )(function)
 
 
 def state_of(path: Path | None) -> State:

@@ -42,30 +42,52 @@ class Live(NamedTuple):
 _HINT = "name the cluster's file: --cluster live.toml (docs/live.md)"
 
 file_option = click.option(
-    "--cluster", "cluster_file", type=click.Path(path_type=Path), metavar="FILE",
+    "--cluster",
+    "cluster_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
     help="A cluster that is not ours, by its file (docs/live.md).",
-)  # fmt: skip
+)
 
 
 def live_options(function: click.decorators.FC) -> click.decorators.FC:
     """Add --cluster and what the user has to agree to."""
     for option in (
-        click.option("--dry-run", is_flag=True,
-                     help="With --cluster: print all that would be done, and the rights it needs."),
-        click.option("--move-foreign", "moves_foreign", is_flag=True,
-                     help="With --cluster: agree that faults of nodes move leaders of others."),
-        click.option("--i-understand", "understood", default="", metavar="CLUSTER_ID",
-                     help="With --cluster: the id of the cluster, typed in full."),
+        click.option(
+            "--dry-run",
+            is_flag=True,
+            help="With --cluster: print all that would be done, and the rights it needs.",
+        ),
+        click.option(
+            "--move-foreign",
+            "moves_foreign",
+            is_flag=True,
+            help="With --cluster: agree that faults of nodes move leaders of others.",
+        ),
+        click.option(
+            "--i-understand",
+            "understood",
+            default="",
+            metavar="CLUSTER_ID",
+            help="With --cluster: the id of the cluster, typed in full.",
+        ),
         file_option,
-    ):  # fmt: skip
+    ):
         function = option(function)
     return function
 
 
 def run_live(
-    live: Live, scenario: Scenario, plan: Plan, runs: Path, state: State | None, *, keep: bool,
-    listeners: Callable[[], list[Listener]], again: str,
-) -> int:  # fmt: skip
+    live: Live,
+    scenario: Scenario,
+    plan: Plan,
+    runs: Path,
+    state: State | None,
+    *,
+    keep: bool,
+    listeners: Callable[[], list[Listener]],
+    again: str,
+) -> int:
     """Run on a live cluster, or say what that would do; return the exit code."""
     from harness.live.preflight import Consent
     from harness.live.session import dry_run, execute, open_session

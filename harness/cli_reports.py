@@ -91,8 +91,9 @@ def late(directories: tuple[Path, ...]) -> None:
 @click.option("--to", "last", type=float, default=1e6, help="Seconds after the first frame.")
 @click.option("--most", type=click.IntRange(1), default=120, show_default=True, help="How many steps.")
 @click.option("--everything", is_flag=True, help="Also metadata, fetches and what else is left out.")
-def diagram(directory: Path, transactional_id: str | None, first: float, last: float, most: int, *,
-            everything: bool) -> None:  # fmt: skip
+def diagram(
+    directory: Path, transactional_id: str | None, first: float, last: float, most: int, *, everything: bool
+) -> None:
     """Draw what passed between clients and brokers in a run that used the wire tap, as Mermaid and SVG."""
     from harness.tap.diagram import write
     from harness.tap.steps import Wanted
@@ -115,12 +116,27 @@ def flow(directory: Path) -> None:
 
 @click.command(epilog="Example:  eos shrink runs/everything/latest --budget 15m")
 @click.argument("directory", type=click.Path(path_type=Path))
-@click.option("--budget", default="10m", show_default=True, callback=in_seconds,
-              help="How long to search; repeats come after it.")  # fmt: skip
-@click.option("--tries", type=click.IntRange(1), default=2, show_default=True,
-              help="Runs of a candidate before it is given up: timing is not replayed.")  # fmt: skip
-@click.option("--repeats", type=click.IntRange(1), default=3, show_default=True,
-              help="Runs of the result, to say how often it breaks.")  # fmt: skip
+@click.option(
+    "--budget",
+    default="10m",
+    show_default=True,
+    callback=in_seconds,
+    help="How long to search; repeats come after it.",
+)
+@click.option(
+    "--tries",
+    type=click.IntRange(1),
+    default=2,
+    show_default=True,
+    help="Runs of a candidate before it is given up: timing is not replayed.",
+)
+@click.option(
+    "--repeats",
+    type=click.IntRange(1),
+    default=3,
+    show_default=True,
+    help="Runs of the result, to say how often it breaks.",
+)
 @backend_option
 @state_option
 def shrink(

@@ -10,15 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from harness.cli_common import (
-    again,
-    backend_option,
-    in_seconds,
-    keep_result,
-    report,
-    state_of,
-    state_option,
-)
+from harness.cli_common import again, backend_option, in_seconds, keep_result, report, state_of, state_option
 from harness.cli_live import Live, live_options, run_live
 from harness.errors import ExitCode, UsageError
 
@@ -45,11 +37,14 @@ def scenario_options(function: click.decorators.FC) -> click.decorators.FC:
     for option in (
         click.option("--duration", callback=in_seconds, help="How long faults are injected, such as 60s."),
         click.option(
-            "--set", "changes", multiple=True, metavar="KEY=VALUE",
+            "--set",
+            "changes",
+            multiple=True,
+            metavar="KEY=VALUE",
             help="Change a key of the scenario, such as workload.0.rate=500.",
         ),
         click.option("--seed", type=click.IntRange(0), help="Draw this plan again; else one is drawn."),
-    ):  # fmt: skip
+    ):
         function = option(function)
     return function
 
@@ -99,17 +94,34 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: fl
 @scenario_options
 @backend_option
 @click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
-@click.option("--runs", type=click.Path(path_type=Path), default=RUNS, show_default=True,
-              help="Where the run's directory is made.")  # fmt: skip
+@click.option(
+    "--runs",
+    type=click.Path(path_type=Path),
+    default=RUNS,
+    show_default=True,
+    help="Where the run's directory is made.",
+)
 @click.option("--tries", type=click.IntRange(1), help="How often a flow that makes tries makes each of them.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML into this file.")
 @live_options
 @state_option
 def run(
-    scenario: str, seed: int | None, changes: tuple[str, ...], duration: float | None,
-    backend: str, *, keep: bool, runs: Path, junit: Path | None, state_path: Path | None, tries: int | None,
-    cluster_file: Path | None, understood: str, moves_foreign: bool, dry_run: bool,
-) -> None:  # fmt: skip
+    scenario: str,
+    seed: int | None,
+    changes: tuple[str, ...],
+    duration: float | None,
+    backend: str,
+    *,
+    keep: bool,
+    runs: Path,
+    junit: Path | None,
+    state_path: Path | None,
+    tries: int | None,
+    cluster_file: Path | None,
+    understood: str,
+    moves_foreign: bool,
+    dry_run: bool,
+) -> None:
     """Run a scenario on a cluster, started if none is up; the exit code is the verdict.
 
     With --cluster on one that is not ours: whatever speaks against it is told, and refused with exit code 5.
@@ -120,16 +132,7 @@ def run(
     live = Live(cluster_file, understood, moves_foreign, dry_run)
     live.check()
     if live.file is not None:
-        sys.exit(
-            _execute_live(
-                live,
-                scenario,
-                where,
-                seed=_seed(seed),
-                changes=changed,
-                duration=duration,
-            )
-        )
+        sys.exit(_execute_live(live, scenario, where, seed=_seed(seed), changes=changed, duration=duration))
     outcome = execute(scenario, _seed(seed), changed, duration, where)
     sys.exit(outcome.exit_code)
 
@@ -202,10 +205,13 @@ def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master:
 
     run = RunDirectory.open(ledger) if ledger else None
     found = verify_topics(
-        bootstrap, topics, master=master or DEFAULT_MASTER, report=report,
+        bootstrap,
+        topics,
+        master=master or DEFAULT_MASTER,
+        report=report,
         history=run.histories if run else None,
         expect=run.read("expect.json", Expect, Expect()) if run else None,
-    )  # fmt: skip
+    )
     click.echo("\n".join(tell(found)))
     sys.exit(exit_code_of(found))
 

@@ -133,9 +133,15 @@ def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: t
     here_too = (before.topic, before.partition) == (window.topic, window.partition)
     detail = f"part {part}, first made at {before.topic}-{before.partition} offset {other}"
     return Spot(
-        topic=window.topic, partition=window.partition, offset=offset, producer=producer, lane=lane, seq=seq,
-        other_offset=other if here_too else -1, detail=detail,
-    )  # fmt: skip
+        topic=window.topic,
+        partition=window.partition,
+        offset=offset,
+        producer=producer,
+        lane=lane,
+        seq=seq,
+        other_offset=other if here_too else -1,
+        detail=detail,
+    )
 
 
 @dataclass
@@ -157,9 +163,11 @@ def save(observation: Observation, directory: Path) -> None:
     """Write an observation; meta.json comes last, so that its presence says that the rest is whole."""
     directory.mkdir(parents=True, exist_ok=True)
     rows = {
-        "words": observation.words, "origins": observation.origins, "runs": observation.runs,
+        "words": observation.words,
+        "origins": observation.origins,
+        "runs": observation.runs,
         "aggregates": observation.aggregates,
-    }  # fmt: skip
+    }
     for name, table in rows.items():
         if table is not None:
             (directory / f"{name}.jsonl").write_bytes(_encode_rows(table))

@@ -69,12 +69,7 @@ def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = T
     _late(meta, columns, first)
     outputs = {name: column[columns["o_producer"] >= 0] for name, column in columns.items()}
     _twice(meta, outputs)
-    return Observation(
-        meta,
-        _words(columns),
-        _origins(outputs),
-        _runs(columns) if with_runs else None,
-    )
+    return Observation(meta, _words(columns), _origins(outputs), _runs(columns) if with_runs else None)
 
 
 def _same_as_before(columns: dict[str, Ints], *names: str) -> np.ndarray[Any, np.dtype[np.bool_]]:

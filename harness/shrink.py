@@ -199,9 +199,8 @@ class Tries:
     """Runs of candidates on one cluster, each told in a line."""
 
     def __init__(
-        self, cluster: Cluster, failed: Failed, report: Report, tries: int,
-        end: float = math.inf,
-    ) -> None:  # fmt: skip
+        self, cluster: Cluster, failed: Failed, report: Report, tries: int, end: float = math.inf
+    ) -> None:
         self._end = end
         self._cluster = cluster
         self._failed = failed
@@ -250,9 +249,11 @@ class Tries:
             f"What is left of {name}, seed {self._failed.seed}: it broke in {len(broke)} of {len(hits)} runs."
         )
         header = Header(
-            name=f"{name}{SUFFIX}", shows=shows, expect="invalid",
+            name=f"{name}{SUFFIX}",
+            shows=shows,
+            expect="invalid",
             anomalies=sorted(always or self._failed.anomalies),
-        )  # fmt: skip
+        )
         file = self._failed.directory / NAME
         write_atomic(file, text_of(msgspec.structs.replace(scenario, scenario=header)).encode())
         return file

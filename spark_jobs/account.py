@@ -220,11 +220,12 @@ class Account:
         places = [self.meta.windows[window - self.first_window] for window in columns["window"].tolist()]
         self.meta.twice.examples = [
             second_output(
-                (places[i], int(columns["lo"][i])), (places[j], int(columns["lo"][j])),
+                (places[i], int(columns["lo"][i])),
+                (places[j], int(columns["lo"][j])),
                 tuple(int(columns[name][i]) for name in ("producer", "lane", "word", "part")),
             )
             for i, j in zip(again, first, strict=True)
-        ]  # fmt: skip
+        ]
 
     def _name_late(self, late: pa.Table) -> None:
         columns = columns_of(late, (*_LANE, "word", "lo", "n", "b0", "hi"))

@@ -54,11 +54,7 @@ def main(
 
 
 def main_with_rows(
-    spark: SparkSession,
-    source: Source,
-    windows: Sequence[Window],
-    wanted: Wanted,
-    meta: Meta | None = None,
+    spark: SparkSession, source: Source, windows: Sequence[Window], wanted: Wanted, meta: Meta | None = None
 ) -> Observed:
     """Observe frozen ranges and keep the rows, for findings that are drawn from them."""
     rows = collect(read_ranges(spark, source, windows), scan_words(wanted))

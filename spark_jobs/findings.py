@@ -81,9 +81,18 @@ def seen_words(frames: Frames, observed: DataFrame) -> DataFrame:
     both = (f.coalesce(f.col(f"b{q}"), f.lit(0)).bitwiseAND(f.col(f"m{q}")) for q in range(4))
     visible = reduce(lambda a, b: a + b, (f.bit_count(one).cast("bigint") for one in both))
     return seen.select(
-        "case", "window", "producer", "grp", "txn", "fate", "covered", "no_loss", "length",
-        popcount("m").alias("owed"), visible.alias("visible"),
-    )  # fmt: skip
+        "case",
+        "window",
+        "producer",
+        "grp",
+        "txn",
+        "fate",
+        "covered",
+        "no_loss",
+        "length",
+        popcount("m").alias("owed"),
+        visible.alias("visible"),
+    )
 
 
 def popcount(prefix: str = "b") -> Column:
@@ -166,9 +175,7 @@ def torn(seen: DataFrame) -> DataFrame:
         seen.where("txn >= 0")
         .groupBy("case", "grp")
         .agg(
-            f.sum("length").alias("size"),
-            f.sum("visible").alias("visible"),
-            f.min("covered").alias("judged"),
+            f.sum("length").alias("size"), f.sum("visible").alias("visible"), f.min("covered").alias("judged")
         )
     )
     in_part = (f.col("visible") > 0) & (f.col("visible") < f.col("size")) & (f.col("size") < OPEN_END // 2)

@@ -84,10 +84,14 @@ class OneBroker:
     def as_alice(self) -> dict[str, Any]:
         """What a client needs to come in as alice."""
         return {
-            "bootstrap.servers": self.checked, "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN", "sasl.username": "alice", "sasl.password": "alice-secret",
-            "message.timeout.ms": 5000, "log_level": 0,
-        }  # fmt: skip
+            "bootstrap.servers": self.checked,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "PLAIN",
+            "sasl.username": "alice",
+            "sasl.password": "alice-secret",
+            "message.timeout.ms": 5000,
+            "log_level": 0,
+        }
 
     def written(self, topic: str) -> int:
         """Where a topic ends."""
@@ -112,8 +116,9 @@ def one_broker(folder: Path, **settings: str) -> Iterator[OneBroker]:
     with (folder / "log").open("wb") as log:
         node = subprocess.Popen(
             runtime.command("kafka.Kafka", str(folder / "server.properties"), options=options),
-            stdout=log, stderr=log,
-        )  # fmt: skip
+            stdout=log,
+            stderr=log,
+        )
     try:
         wait_until(
             lambda: answers(HOST, doors["open"]), 60, "the broker of its own", hint=f"see {folder / 'log'}"

@@ -47,9 +47,13 @@ class Rig:
         number = len(self.clients) + 1
         name = f"{self.name}-c{number}"
         common: dict[str, Any] = {
-            "run": RUN, "client": name, "number": number, "bootstrap": self.cluster.bootstrap(),
-            "history": str(self.folder / "history" / f"{name}.jsonl"), "seconds": 120.0,
-        }  # fmt: skip
+            "run": RUN,
+            "client": name,
+            "number": number,
+            "bootstrap": self.cluster.bootstrap(),
+            "history": str(self.folder / "history" / f"{name}.jsonl"),
+            "seconds": 120.0,
+        }
         client = ClientProcess(kind(**(common | fields)), self.folder / name)
         self.clients.append(client)
         client.start()
@@ -57,18 +61,28 @@ class Rig:
 
     def transactional(self, topic: str, **fields: object) -> ClientProcess:
         given: dict[str, object] = {
-            "topic": topic, "partitions": 3, "transactional_id": f"{self.name}-x", "rate": 400,
-            "records": (10, 50), "abort_share": 0.2, "seed": 7,
-        }  # fmt: skip
+            "topic": topic,
+            "partitions": 3,
+            "transactional_id": f"{self.name}-x",
+            "rate": 400,
+            "records": (10, 50),
+            "abort_share": 0.2,
+            "seed": 7,
+        }
         return self.start(TransactionalSpec, **(given | fields))
 
     def pipeline(self, source: str, sink: str, **fields: object) -> ClientProcess:
         number = len(self.clients) + 1
         given: dict[str, object] = {
-            "source": source, "group": f"{self.name}-g", "sink": sink, "partitions": 3,
-            "transactional_id": f"{self.name}-p{number}", "records": (10, 50), "abort_share": 0.2,
+            "source": source,
+            "group": f"{self.name}-g",
+            "sink": sink,
+            "partitions": 3,
+            "transactional_id": f"{self.name}-p{number}",
+            "records": (10, 50),
+            "abort_share": 0.2,
             "seed": number,
-        }  # fmt: skip
+        }
         return self.start(PipelineSpec, **(given | fields))
 
     def committed(self, client: ClientProcess, more_than: int = 0, limit: float = 60) -> None:

@@ -76,9 +76,15 @@ def _produce(producer: Producer, topic: str, value: bytes, lane: int) -> None:
 def harness_idempotent(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
     """Send the records as the idempotent client does."""
     spec = IdempotentSpec(
-        run=RUN, client="bench", number=1, bootstrap=bootstrap, history="", seconds=LIMIT_S,
-        topic=topic, partitions=PARTITIONS,
-    )  # fmt: skip
+        run=RUN,
+        client="bench",
+        number=1,
+        bootstrap=bootstrap,
+        history="",
+        seconds=LIMIT_S,
+        topic=topic,
+        partitions=PARTITIONS,
+    )
     with HistoryWriter(folder / "i.jsonl", run=RUN, client="bench", role="bench") as history:
         producer = BurstProducer(spec, topic, history, Progress(), idempotence=True)
         producer._producer.list_topics(topic, LIMIT_S)
@@ -105,9 +111,10 @@ def harness_idempotent(bootstrap: str, topic: str, length: Length, folder: Path)
 def bare_transactional(bootstrap: str, topic: str, length: Length) -> Cost:
     """Send the records in transactions of one hundred."""
     config: dict[str, Any] = {
-        **transaction_settings(f"{topic}-bare", 20_000, {}), "bootstrap.servers": bootstrap,
+        **transaction_settings(f"{topic}-bare", 20_000, {}),
+        "bootstrap.servers": bootstrap,
         "error_cb": lambda _: None,
-    }  # fmt: skip
+    }
     producer = Producer(config)
     producer.init_transactions(LIMIT_S)
 
@@ -128,9 +135,16 @@ def bare_transactional(bootstrap: str, topic: str, length: Length) -> Cost:
 def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
     """Send the records as the transactional client does."""
     spec = TransactionalSpec(
-        run=RUN, client="bench", number=2, bootstrap=bootstrap, history="", seconds=LIMIT_S,
-        topic=topic, partitions=PARTITIONS, transactional_id=f"{topic}-harness",
-    )  # fmt: skip
+        run=RUN,
+        client="bench",
+        number=2,
+        bootstrap=bootstrap,
+        history="",
+        seconds=LIMIT_S,
+        topic=topic,
+        partitions=PARTITIONS,
+        transactional_id=f"{topic}-harness",
+    )
     with HistoryWriter(folder / "t.jsonl", run=RUN, client="bench", role="bench") as history:
         transactor = Transactor(spec, history, Progress(), Stop(10 * LIMIT_S))
         transactor.settle()

@@ -143,10 +143,12 @@ class _Reader(threading.Thread):
         # Otherwise the library's own defaults: what is measured is what an application meets.
         self._consumer = Consumer(
             {
-                "bootstrap.servers": bootstrap, "group.id": f"{topic}-{isolation}",
-                "isolation.level": isolation, "enable.auto.commit": False,
+                "bootstrap.servers": bootstrap,
+                "group.id": f"{topic}-{isolation}",
+                "isolation.level": isolation,
+                "enable.auto.commit": False,
             }
-        )  # fmt: skip
+        )
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def run(self) -> None:

@@ -25,11 +25,14 @@ def scan(bootstrap: str, windows: Sequence[Window], done: Any) -> None:
 
     consumer = Consumer(
         {
-            "bootstrap.servers": bootstrap, "group.id": "bench", "enable.auto.commit": False,
-            "isolation.level": "read_committed", "enable.partition.eof": True,
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
             "fetch.message.max.bytes": 8 << 20,
         }
-    )  # fmt: skip
+    )
     consumer.assign([TopicPartition(w.topic, w.partition, w.start) for w in windows])
     left, count, deadline = len(windows), 0, time.monotonic() + _LIMIT_S
     while left and time.monotonic() < deadline:
@@ -84,13 +87,28 @@ def consumer_performance(
         config.write_text("isolation.level=read_committed\nmax.poll.records=10000\n")
         done = subprocess.run(
             [
-                str(find_java().executable), "-Xmx1g", "-XX:+UseParallelGC", "-cp", ":".join(map(str, jars)),
-                "org.apache.kafka.tools.ConsumerPerformance", "--bootstrap-server", bootstrap,
-                "--topic", topic, "--num-records", str(records), "--timeout", "30000",
-                "--command-config", str(config),
+                str(find_java().executable),
+                "-Xmx1g",
+                "-XX:+UseParallelGC",
+                "-cp",
+                ":".join(map(str, jars)),
+                "org.apache.kafka.tools.ConsumerPerformance",
+                "--bootstrap-server",
+                bootstrap,
+                "--topic",
+                topic,
+                "--num-records",
+                str(records),
+                "--timeout",
+                "30000",
+                "--command-config",
+                str(config),
             ],
-            capture_output=True, text=True, timeout=_LIMIT_S, check=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=True,
+        )
     names, values = (line.split(", ") for line in done.stdout.splitlines() if "," in line)
     said = dict(zip(names, values, strict=True))
     return int(said["data.consumed.in.nMsg"]), float(said["fetch.nMsg.sec"])

@@ -97,9 +97,11 @@ def _compare(
 
 def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
     config: dict[str, Any] = {
-        **settings(PRODUCER, **changes), "bootstrap.servers": cluster.bootstrap(Listener.DIRECT),
-        **IN_FLIGHT, **kind.settings,
-    }  # fmt: skip
+        **settings(PRODUCER, **changes),
+        "bootstrap.servers": cluster.bootstrap(Listener.DIRECT),
+        **IN_FLIGHT,
+        **kind.settings,
+    }
     return Producer(config)
 
 
@@ -141,9 +143,11 @@ def _replicated(cluster: Cluster, topic: str) -> None:
 def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, records: int) -> Cost:
     """One transaction after the other, each over all partitions, until the last one is committed."""
     config: dict[str, Any] = {
-        **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}), **IN_FLIGHT,
-        "bootstrap.servers": cluster.bootstrap(Listener.DIRECT), "statistics.interval.ms": 1000,
-    }  # fmt: skip
+        **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}),
+        **IN_FLIGHT,
+        "bootstrap.servers": cluster.bootstrap(Listener.DIRECT),
+        "statistics.interval.ms": 1000,
+    }
     producer = Producer(config)
     producer.init_transactions(LIMIT_S)
     value, produce = b"x" * size, producer.produce

@@ -159,8 +159,9 @@ def main(arguments: Sequence[str]) -> int:
             f"scanned in {one['scan s']:.1f} s, all in {one['all s']:.1f} s",
             f"{'':>12} for a thousand million: {giga['to the driver']:.2f} GB to the driver, "
             f"{giga['shuffled']:.2f} GB shuffled",
-            sep="\n", flush=True,
-        )  # fmt: skip
+            sep="\n",
+            flush=True,
+        )
     print(json.dumps(told))
     spark.stop()
     return 0

@@ -63,9 +63,13 @@ class Row:
     def plain(self) -> dict[str, Any]:
         """The same for a machine."""
         return {
-            "what": self.what, "unit": self.unit, "values": [round(value, 3) for value in self.values],
-            "median": round(statistics.median(self.values), 3), "target": self.target, "held": self.held,
-        }  # fmt: skip
+            "what": self.what,
+            "unit": self.unit,
+            "values": [round(value, 3) for value in self.values],
+            "median": round(statistics.median(self.values), 3),
+            "target": self.target,
+            "held": self.held,
+        }
 
 
 class Rows:

@@ -105,10 +105,13 @@ def _producer(servers: str, linger_ms: int) -> Any:
 
     return Producer(
         {
-            "bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": linger_ms,
-            "queue.buffering.max.messages": 1_000_000, "client.id": _TOPIC,
+            "bootstrap.servers": servers,
+            "enable.idempotence": True,
+            "linger.ms": linger_ms,
+            "queue.buffering.max.messages": 1_000_000,
+            "client.id": _TOPIC,
         }
-    )  # fmt: skip
+    )
 
 
 def _throughput(servers: str, records: int) -> float:

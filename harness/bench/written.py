@@ -78,11 +78,14 @@ class Writer:
         self._lanes = [LaneEncoder(RUN, 1, lane) for lane in range(len(plan.lanes))]
         self._producer = Producer(
             {
-                "bootstrap.servers": bootstrap, "transactional.id": f"bench-{uuid.uuid4().hex[:8]}",
-                "linger.ms": 20, "batch.num.messages": 10_000, "compression.type": "lz4",
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"bench-{uuid.uuid4().hex[:8]}",
+                "linger.ms": 20,
+                "batch.num.messages": 10_000,
+                "compression.type": "lz4",
                 "queue.buffering.max.messages": 500_000,
             }
-        )  # fmt: skip
+        )
         self._producer.init_transactions(60)
 
     def transaction(self, txn: int) -> None:

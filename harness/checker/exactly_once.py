@@ -12,15 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.checker.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
-from harness.checker.seen import (
-    Seen,
-    contract_of_lanes,
-    group_lines,
-    group_name,
-    lane_name,
-    ranges,
-    seen_by,
-)
+from harness.checker.seen import Seen, contract_of_lanes, group_lines, group_name, lane_name, ranges, seen_by
 from harness.ledger import COMMITTED, LANE_SHIFT, NEVER
 from harness.ledger.model import Bools
 from harness.observation import EXAMPLES, WORD_SEQS, Ints

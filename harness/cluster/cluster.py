@@ -136,9 +136,12 @@ class Cluster(Topics):
         """What a second run would need to be the same on."""
         record = self.record
         return {
-            "kafka": KAFKA_VERSION, "backend": record.backend, "profile": record.profile,
-            "cluster_id": record.cluster_id, "images": record.images,
-        }  # fmt: skip
+            "kafka": KAFKA_VERSION,
+            "backend": record.backend,
+            "profile": record.profile,
+            "cluster_id": record.cluster_id,
+            "images": record.images,
+        }
 
     # Roles, resolved when they are asked for
 

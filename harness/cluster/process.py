@@ -104,8 +104,10 @@ class ProcessNode:
             processes.send(pid, self._mark, signal.SIGCONT)
         wait_until(
             lambda: self.status().condition is Condition.EXITED and self.status().exit_code is not None,
-            limit, f"{self.name} to end after {what.name}", every=0.01,
-        )  # fmt: skip
+            limit,
+            f"{self.name} to end after {what.name}",
+            every=0.01,
+        )
 
 
 class ProcessBackend:
@@ -172,9 +174,15 @@ class ProcessBackend:
         if role == "proxy":
             server = ensure_toxiproxy(lambda _: None).server
             return [
-                str(server), "-host", HOST, "-port", str(self._ports.toxiproxy_api),
-                "-config", str(folder / "proxies.json"), "-proxy-metrics",
-            ]  # fmt: skip
+                str(server),
+                "-host",
+                HOST,
+                "-port",
+                str(self._ports.toxiproxy_api),
+                "-config",
+                str(folder / "proxies.json"),
+                "-proxy-metrics",
+            ]
         runtime: KafkaRuntime = ensure_kafka(lambda _: None)
         options = [*heap_options(role, self._record.profile), *jvm_options(self._record.profile)]
         return runtime.command("kafka.Kafka", str(folder / "server.properties"), options=options)

@@ -28,44 +28,155 @@ class Setting:
 SETTINGS = (
     # What the guarantee rests on.
     Setting("default.replication.factor", "3", "both", "one replica on each broker"),
-    Setting("min.insync.replicas", "2", "both", "an acknowledged write survives one broker; controllers too, for they elect by it"),
-    Setting("unclean.leader.election.enable", "false", "both", "a replica that may lack acknowledged records never leads"),
-    Setting("offsets.topic.replication.factor", "3", "broker", "group offsets are half of consume-transform-produce"),
-    Setting("transaction.state.log.replication.factor", "3", "broker", "the decision of a transaction is a record there"),
+    Setting(
+        "min.insync.replicas",
+        "2",
+        "both",
+        "an acknowledged write survives one broker; controllers too, for they elect by it",
+    ),
+    Setting(
+        "unclean.leader.election.enable",
+        "false",
+        "both",
+        "a replica that may lack acknowledged records never leads",
+    ),
+    Setting(
+        "offsets.topic.replication.factor",
+        "3",
+        "broker",
+        "group offsets are half of consume-transform-produce",
+    ),
+    Setting(
+        "transaction.state.log.replication.factor",
+        "3",
+        "broker",
+        "the decision of a transaction is a record there",
+    ),
     Setting("transaction.state.log.min.isr", "2", "broker", "a decision survives one broker"),
     Setting("share.coordinator.state.topic.replication.factor", "3", "broker", "the same for share groups"),
     Setting("share.coordinator.state.topic.min.isr", "2", "broker", "the same for share groups"),
     # What keeps a test's picture still.
-    Setting("auto.create.topics.enable", "false", "broker", "a topic of a mistyped name is an error, not a topic"),
-    Setting("auto.leader.rebalance.enable", "false", "both", "leaders move because a test moved them, never by themselves"),
-    Setting("group.initial.rebalance.delay.ms", "0", "broker", "a first member waits 3 s for others by default"),
+    Setting(
+        "auto.create.topics.enable", "false", "broker", "a topic of a mistyped name is an error, not a topic"
+    ),
+    Setting(
+        "auto.leader.rebalance.enable",
+        "false",
+        "both",
+        "leaders move because a test moved them, never by themselves",
+    ),
+    Setting(
+        "group.initial.rebalance.delay.ms", "0", "broker", "a first member waits 3 s for others by default"
+    ),
     # Short times: a fault and its recovery in seconds, with room for two busy cores.
-    Setting("broker.session.timeout.ms", str(SESSION_TIMEOUT_MS), "both", "a dead broker is fenced after this; 9 s by default. Held under 8 busy loops on 2 cores"),
+    Setting(
+        "broker.session.timeout.ms",
+        str(SESSION_TIMEOUT_MS),
+        "both",
+        "a dead broker is fenced after this; 9 s by default. Held under 8 busy loops on 2 cores",
+    ),
     Setting("broker.heartbeat.interval.ms", "500", "both", "six heartbeats in a session"),
-    Setting("controller.quorum.election.timeout.ms", "500", "both", "a lost controller is noticed in half a second; 1 s by default"),
-    Setting("controller.quorum.election.backoff.max.ms", "300", "both", "two candidates try again soon; 1 s by default"),
-    Setting("controller.quorum.fetch.timeout.ms", "1000", "both", "a voter that cannot fetch stands for election; 2 s by default"),
-    Setting("controller.quorum.request.timeout.ms", "1000", "both", "a voter that does not answer is passed over; 2 s by default"),
-    Setting("socket.connection.setup.timeout.ms", "1000", "both", "a dead container's address answers nothing: by default a broker dials a dead controller for 10 s while its heartbeats wait"),
+    Setting(
+        "controller.quorum.election.timeout.ms",
+        "500",
+        "both",
+        "a lost controller is noticed in half a second; 1 s by default",
+    ),
+    Setting(
+        "controller.quorum.election.backoff.max.ms",
+        "300",
+        "both",
+        "two candidates try again soon; 1 s by default",
+    ),
+    Setting(
+        "controller.quorum.fetch.timeout.ms",
+        "1000",
+        "both",
+        "a voter that cannot fetch stands for election; 2 s by default",
+    ),
+    Setting(
+        "controller.quorum.request.timeout.ms",
+        "1000",
+        "both",
+        "a voter that does not answer is passed over; 2 s by default",
+    ),
+    Setting(
+        "socket.connection.setup.timeout.ms",
+        "1000",
+        "both",
+        "a dead container's address answers nothing: by default a broker dials a dead controller for 10 s while its heartbeats wait",
+    ),
     Setting("socket.connection.setup.timeout.max.ms", "1000", "both", "the same for the next try"),
-    Setting("controller.socket.timeout.ms", "2000", "broker", "a frozen controller is given up for its successor; 30 s by default"),
-    Setting("replica.lag.time.max.ms", "5000", "broker", "a paused follower leaves the ISR soon after its session; 30 s by default, read-only at run time"),
-    Setting("transaction.abort.timed.out.transaction.cleanup.interval.ms", "1000", "broker", "a timed-out transaction is aborted within a second; 10 s by default"),
-    Setting("producer.id.expiration.check.interval.ms", "1000", "broker", "a lowered expiration acts at once; else nothing expires for 10 minutes"),
-    Setting("group.min.session.timeout.ms", "1000", "broker", "a dead classic member is noticed as fast as its client asks"),
-    Setting("group.consumer.min.session.timeout.ms", "1000", "broker", "bounds the next from below; 45 s by default, read-only at run time"),
-    Setting("group.consumer.session.timeout.ms", "6000", "broker", "a dead member of the consumer protocol; 45 s by default"),
-    Setting("group.consumer.min.heartbeat.interval.ms", "500", "broker", "bounds the next from below; 5 s by default, read-only at run time"),
+    Setting(
+        "controller.socket.timeout.ms",
+        "2000",
+        "broker",
+        "a frozen controller is given up for its successor; 30 s by default",
+    ),
+    Setting(
+        "replica.lag.time.max.ms",
+        "5000",
+        "broker",
+        "a paused follower leaves the ISR soon after its session; 30 s by default, read-only at run time",
+    ),
+    Setting(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+        "1000",
+        "broker",
+        "a timed-out transaction is aborted within a second; 10 s by default",
+    ),
+    Setting(
+        "producer.id.expiration.check.interval.ms",
+        "1000",
+        "broker",
+        "a lowered expiration acts at once; else nothing expires for 10 minutes",
+    ),
+    Setting(
+        "group.min.session.timeout.ms",
+        "1000",
+        "broker",
+        "a dead classic member is noticed as fast as its client asks",
+    ),
+    Setting(
+        "group.consumer.min.session.timeout.ms",
+        "1000",
+        "broker",
+        "bounds the next from below; 45 s by default, read-only at run time",
+    ),
+    Setting(
+        "group.consumer.session.timeout.ms",
+        "6000",
+        "broker",
+        "a dead member of the consumer protocol; 45 s by default",
+    ),
+    Setting(
+        "group.consumer.min.heartbeat.interval.ms",
+        "500",
+        "broker",
+        "bounds the next from below; 5 s by default, read-only at run time",
+    ),
     Setting("group.consumer.heartbeat.interval.ms", "1000", "broker", "six heartbeats in a session"),
     # A small machine: 8 network or 8 disk threads a node are for large ones.
-    Setting("offsets.topic.num.partitions", "12", "broker", "each broker coordinates four twelfths of the groups; the default 50 take most of a second of the start"),
+    Setting(
+        "offsets.topic.num.partitions",
+        "12",
+        "broker",
+        "each broker coordinates four twelfths of the groups; the default 50 take most of a second of the start",
+    ),
     Setting("transaction.state.log.num.partitions", "12", "broker", "the same for transactional ids"),
     Setting("num.io.threads", "4", "broker", "two cores serve six nodes and the clients"),
     Setting("num.network.threads", "2", "both", "two cores serve six nodes and the clients"),
     Setting("background.threads", "2", "both", "two cores serve six nodes and the clients"),
-    Setting("log.segment.bytes", "67108864", "broker", "after SIGKILL a broker reads its last segments again before it serves: with 1 GB (the default) most of a minute after half an hour under load"),
-    Setting("log.cleaner.dedupe.buffer.size", "2097152", "broker", "128 MB a broker is for large compacted topics"),
-)  # fmt: skip
+    Setting(
+        "log.segment.bytes",
+        "67108864",
+        "broker",
+        "after SIGKILL a broker reads its last segments again before it serves: with 1 GB (the default) most of a minute after half an hour under load",
+    ),
+    Setting(
+        "log.cleaner.dedupe.buffer.size", "2097152", "broker", "128 MB a broker is for large compacted topics"
+    ),
+)
 
 
 def settings_for(role: Literal["broker", "controller"]) -> dict[str, str]:

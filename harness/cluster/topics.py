@@ -67,8 +67,9 @@ class Topics(ABC):
         for broker in self.broker_ids:
             wait_until(
                 lambda b=broker: len(self.admin.metadata([name], broker=b).partitions) == len(wanted),  # type: ignore[misc]
-                LIMIT_S, f"broker {broker} to know topic {name}",
-            )  # fmt: skip
+                LIMIT_S,
+                f"broker {broker} to know topic {name}",
+            )
         self._wait_led(name)
 
     def _stands(self, name: str) -> bool:
@@ -113,9 +114,10 @@ class Topics(ABC):
             lambda: self.admin.elect_preferred(topic, partition), f"an election for {topic}-{partition}"
         )
         wait_until(
-            lambda: self.partition(topic, partition).leader == broker, LIMIT_S,
+            lambda: self.partition(topic, partition).leader == broker,
+            LIMIT_S,
             f"broker {broker} to lead {topic}-{partition}",
-        )  # fmt: skip
+        )
         self._wait_led(topic)
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:

@@ -97,9 +97,12 @@ class Injection:
         mark = f"{self.fault.name}-{time.time_ns():x}"
         self._steps = self.fault.undo_steps(self.names, mark)
         self._ident = journal.fault_intent(
-            self.fault.name, self.target.text, self.names,
-            params=_parameters(self.fault), undo={"steps": [dict(step) for step in self._steps]},
-        )  # fmt: skip
+            self.fault.name,
+            self.target.text,
+            self.names,
+            params=_parameters(self.fault),
+            undo={"steps": [dict(step) for step in self._steps]},
+        )
         try:
             started = time.monotonic()
             self.fault.apply(self.cluster, self.names, self._memory, mark)
@@ -157,8 +160,9 @@ class Injection:
         try:
             holder = wait_until(
                 lambda: name if (name := self.cluster.name_of(role())) not in self.names else "",
-                ROLE_MOVES_LIMIT_S, f"{self.target.text} to be another node than {self.names[0]}",
-            )  # fmt: skip
+                ROLE_MOVES_LIMIT_S,
+                f"{self.target.text} to be another node than {self.names[0]}",
+            )
         except WaitTimeoutError as error:
             raise NoBiteError(
                 error.message, "is there a replica that can take over? see `eos status`"

@@ -35,15 +35,31 @@ class Actor(Closing):
     """An idempotent producer of one topic whose every partition is a lane."""
 
     def __init__(
-        self, *, run: str, name: str, number: int, bootstrap: str, topic: str, partitions: int,
-        histories: Path, settings: dict[str, Value] | None = None, idempotence: bool = True, payload: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        run: str,
+        name: str,
+        number: int,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        histories: Path,
+        settings: dict[str, Value] | None = None,
+        idempotence: bool = True,
+        payload: int = 0,
+    ) -> None:
         spec = IdempotentSpec(
-            run=run, client=name, number=number, bootstrap=bootstrap,
-            history=str(histories / f"{name}.jsonl"), seconds=CALL_LIMIT_S,
-            topic=topic, partitions=partitions, idempotence=idempotence,
+            run=run,
+            client=name,
+            number=number,
+            bootstrap=bootstrap,
+            history=str(histories / f"{name}.jsonl"),
+            seconds=CALL_LIMIT_S,
+            topic=topic,
+            partitions=partitions,
+            idempotence=idempotence,
             settings=SETTINGS | (settings or {}),
-        )  # fmt: skip
+        )
         self.name = name
         self._history = HistoryWriter(Path(spec.history), run=run, client=name, role=spec.kind)
         self._progress = Progress(kind=spec.kind, client=name)

@@ -140,15 +140,20 @@ class DelayedEnds:
         step.show(
             tries=[
                 {
-                    "name": t.name, "decided": t.decided, "late_answer": t.late_answer, "error": t.error,
-                    "found": sorted(t.anomalies), "seconds": round(t.seconds, 2), "cure_ms": t.cure_ms,
+                    "name": t.name,
+                    "decided": t.decided,
+                    "late_answer": t.late_answer,
+                    "error": t.error,
+                    "found": sorted(t.anomalies),
+                    "seconds": round(t.seconds, 2),
+                    "cure_ms": t.cure_ms,
                 }
                 for t in tries
             ],
             hung=self._hung,
             proof=_proof(tries),
             frames=self._frames({t.name for t in tries[:4]}),
-        )  # fmt: skip
+        )
 
     def _frames(self, names: set[str]) -> list[list[object]]:
         """Client, connection, api, version, what the tap did, the broker's error: of every EndTxn."""

@@ -125,7 +125,12 @@ def producer_ids(log: Iterable[Line], client: str) -> list[tuple[int, int, int]]
     return [
         (x.facts.producer_id, x.facts.epoch, x.broker)
         for x in log
-        if isinstance(x, Frame) and x.api == "InitProducerId" and x.side == "response"
-        and x.client_id == client and x.facts is not None and not x.facts.error
-        and x.facts.producer_id is not None and x.facts.epoch is not None
-    ]  # fmt: skip
+        if isinstance(x, Frame)
+        and x.api == "InitProducerId"
+        and x.side == "response"
+        and x.client_id == client
+        and x.facts is not None
+        and not x.facts.error
+        and x.facts.producer_id is not None
+        and x.facts.epoch is not None
+    ]

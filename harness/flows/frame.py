@@ -91,29 +91,45 @@ class Stage:
     def actor(self, name: str, topic: str | None = None, partitions: int = 1, **settings: Value) -> Actor:
         """A new producer of the flow's topic, or of another."""
         made = Actor(
-            run=self.run, name=name, number=self.number(), bootstrap=self.bootstrap,
-            topic=topic or self.topic, partitions=partitions if topic else self.partitions,
+            run=self.run,
+            name=name,
+            number=self.number(),
+            bootstrap=self.bootstrap,
+            topic=topic or self.topic,
+            partitions=partitions if topic else self.partitions,
             histories=self.histories,
             settings={key.replace("_", "."): value for key, value in settings.items()},
-        )  # fmt: skip
+        )
         return self.keep(made)
 
     def transactional(self, name: str, transactional_id: str, **settings: Value) -> TransactionalActor:
         """A new transactional producer of the flow's topic, that trusts the client library with its ends."""
         made = TransactionalActor(
-            run=self.run, name=name, number=self.number(), bootstrap=self.bootstrap, topic=self.topic,
-            partitions=self.partitions, transactional_id=transactional_id, histories=self.histories,
-            discipline="naive", timeout_s=OPEN_LIMIT_S,
+            run=self.run,
+            name=name,
+            number=self.number(),
+            bootstrap=self.bootstrap,
+            topic=self.topic,
+            partitions=self.partitions,
+            transactional_id=transactional_id,
+            histories=self.histories,
+            discipline="naive",
+            timeout_s=OPEN_LIMIT_S,
             settings={key.replace("_", "."): value for key, value in settings.items()},
-        )  # fmt: skip
+        )
         return self.keep(made)
 
     def reading(self, name: str) -> SourceActor:
         """A new member of the flow's group, that reads its source."""
         made = SourceActor(
-            run=self.run, name=name, number=self.number(), bootstrap=self.bootstrap, source=self.source,
-            group=self.group, histories=self.histories,
-        )  # fmt: skip
+            run=self.run,
+            name=name,
+            number=self.number(),
+            bootstrap=self.bootstrap,
+            source=self.source,
+            group=self.group,
+            histories=self.histories,
+        )
         return self.keep(made)
 
     def number(self) -> int:

@@ -87,13 +87,15 @@ class _Flow:
         mine = [block for block in found if self.pid in block]
         step.prove(
             "a producer is given an id and epoch 0 by a broker (InitProducerId)",
-            f"broker {giver} gave producer id {self.pid}, epoch {self.epoch}", self.epoch == 0,
-        )  # fmt: skip
+            f"broker {giver} gave producer id {self.pid}, epoch {self.epoch}",
+            self.epoch == 0,
+        )
         step.prove(
             f"the id is out of a block of {BLOCK} that the controllers gave to that broker",
             "; ".join(f"block {b.first}-{b.first + BLOCK - 1} was given to broker {b.broker}" for b in mine)
-            or "it lies in no block", [block.broker for block in mine] == [giver],
-        )  # fmt: skip
+            or "it lies in no block",
+            [block.broker for block in mine] == [giver],
+        )
         step.prove(
             "blocks never overlap",
             f"{len(found)} blocks stand in the metadata log, {len(overlapping(found))} pairs overlap",
@@ -135,13 +137,15 @@ class _Flow:
             len(sent) == 2 and answers[:1] and answers[0].fate == "lost",
         )
         step.prove(
-            "the log has it once", f"{len(stored)} batch of sequence {RECORDS} at offset {_offsets(stored)}",
+            "the log has it once",
+            f"{len(stored)} batch of sequence {RECORDS} at offset {_offsets(stored)}",
             len(stored) == 1,
-        )  # fmt: skip
+        )
         step.prove(
-            "the producer is told the offset of that batch", f"told offset {told.offset}, without an error",
+            "the producer is told the offset of that batch",
+            f"told offset {told.offset}, without an error",
             told.error is None and _offsets(stored) == str(told.offset),
-        )  # fmt: skip
+        )
         step.compare(
             "the broker answers the repeat with DUPLICATE_SEQUENCE_NUMBER",
             f"it answers {answers[-1].error or 'NONE'} with offset {answers[-1].offset}"
@@ -249,9 +253,10 @@ class _Flow:
     def _second_producer(self, step: FlowStep) -> FlowStep:
         self.two, pid, epoch, giver = self._started("producer-2")
         step.prove(
-            "another producer has another id", f"broker {giver} gave producer id {pid}, epoch {epoch}",
+            "another producer has another id",
+            f"broker {giver} gave producer id {pid}, epoch {epoch}",
             pid != self.pid and epoch == 0,
-        )  # fmt: skip
+        )
         told = self.two.send(B, RECORDS)
         log = leader_log(self.cluster, self.b)
         step.prove(
@@ -275,9 +280,10 @@ class _Flow:
         )
         others = [b.base_sequence for b in log if b.producer_id == self.second]
         step.prove(
-            "the other producer is not disturbed", f"producer id {self.second} went on: sequences {others}",
+            "the other producer is not disturbed",
+            f"producer id {self.second} went on: sequences {others}",
             others == [0, RECORDS],
-        )  # fmt: skip
+        )
         step.show(log=_rows(log))
         return step
 

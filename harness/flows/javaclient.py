@@ -107,9 +107,15 @@ def _start() -> subprocess.Popen[str]:
     ensure_jars(lambda _: None, "kafka")
     runtime = cached_runtime()
     command = [
-        str(runtime.java), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx160m",
-        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error", "-cp", runtime.class_path, str(PROGRAM),
-    ]  # fmt: skip
+        str(runtime.java),
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        "-Xmx160m",
+        "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+        "-cp",
+        runtime.class_path,
+        str(PROGRAM),
+    ]
     # It reads its commands from us, and ends when we do.
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -166,10 +166,15 @@ class Tries:
         stage = self._stage
         partitions = range(slot * LANES, slot * LANES + LANES)
         return Scripted(
-            run=stage.run, name=name, number=one.number * 2 - 1 + len(one.actors),
-            library=one.case.library, bootstrap=stage.cluster.bootstrap(door), topic=stage.topic,
-            partitions=partitions, histories=stage.directory / "history",
-        )  # fmt: skip
+            run=stage.run,
+            name=name,
+            number=one.number * 2 - 1 + len(one.actors),
+            library=one.case.library,
+            bootstrap=stage.cluster.bootstrap(door),
+            topic=stage.topic,
+            partitions=partitions,
+            histories=stage.directory / "history",
+        )
 
     # The parts of a try
 
@@ -230,8 +235,10 @@ class Tries:
         limit = time.monotonic() + _ARRIVES_S
         wait_until(
             lambda: len(self._decided(one)) >= 2 * len(first) or time.monotonic() > limit,
-            _ARRIVES_S + 1, "the late EndTxn to arrive", every=0.2,
-        )  # fmt: skip
+            _ARRIVES_S + 1,
+            "the late EndTxn to arrive",
+            every=0.2,
+        )
 
     def _finish(self, one: Try) -> None:
         """Whoever reads meanwhile; then the rest of B, and its end."""

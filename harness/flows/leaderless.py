@@ -15,9 +15,15 @@ _SUFFIXES: Final = ("", *"abcdefghijklmnopqrst")
 
 
 def surviving_client(
-    stage: Stage, name: str, number: int, lost: Sequence[int], lanes: Sequence[int], *,
-    library: str = "confluent-kafka", timeout_ms: int = TIMEOUT_MS,
-) -> Scripted:  # fmt: skip
+    stage: Stage,
+    name: str,
+    number: int,
+    lost: Sequence[int],
+    lanes: Sequence[int],
+    *,
+    library: str = "confluent-kafka",
+    timeout_ms: int = TIMEOUT_MS,
+) -> Scripted:
     """A producer whose coordinator is none of the brokers `lost`: its name is chosen so."""
     found = next(
         f"{name}{suffix}"
@@ -25,10 +31,16 @@ def surviving_client(
         if stage.cluster.txn_coordinator(f"{name}{suffix}.{stage.run}") not in lost
     )
     client = Scripted(
-        run=stage.run, name=found, number=number, library=library,
-        bootstrap=stage.cluster.bootstrap("TAPPED"), topic=stage.topic, partitions=lanes,
-        histories=stage.directory / "history", timeout_ms=timeout_ms,
-    )  # fmt: skip
+        run=stage.run,
+        name=found,
+        number=number,
+        library=library,
+        bootstrap=stage.cluster.bootstrap("TAPPED"),
+        topic=stage.topic,
+        partitions=lanes,
+        histories=stage.directory / "history",
+        timeout_ms=timeout_ms,
+    )
     stage.transactional_ids.append(client.transactional_id)
     return client
 
@@ -44,5 +56,6 @@ def wait_leaderless(cluster: Cluster, place: tuple[str, int], survivors: Sequenc
     for broker in survivors:
         wait_until(
             lambda b=broker: known(b),  # type: ignore[misc]
-            30, f"broker {broker} to know that {topic}-{partition} has no leader",
-        )  # fmt: skip
+            30,
+            f"broker {broker} to know that {topic}-{partition} has no leader",
+        )

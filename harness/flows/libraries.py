@@ -63,11 +63,14 @@ class ConfluentClient:
 
         self._producer: Any = Producer(
             {
-                "bootstrap.servers": named.bootstrap, "transactional.id": named.transactional_id,
-                "client.id": named.client_id, "transaction.timeout.ms": named.timeout_ms, "log_level": 2,
+                "bootstrap.servers": named.bootstrap,
+                "transactional.id": named.transactional_id,
+                "client.id": named.client_id,
+                "transaction.timeout.ms": named.timeout_ms,
+                "log_level": 2,
                 "error_cb": self._on_error,
             }
-        )  # fmt: skip
+        )
         self._fatal: Any = None
 
     def init(self) -> None:
@@ -176,9 +179,12 @@ class KafkaPythonClient:
 
         named = self._named
         self._producer = KafkaProducer(
-            bootstrap_servers=named.bootstrap.split(","), transactional_id=named.transactional_id,
-            client_id=named.client_id, transaction_timeout_ms=named.timeout_ms, proxy_url=self._sockets,
-        )  # fmt: skip
+            bootstrap_servers=named.bootstrap.split(","),
+            transactional_id=named.transactional_id,
+            client_id=named.client_id,
+            transaction_timeout_ms=named.timeout_ms,
+            proxy_url=self._sockets,
+        )
         self._producer.init_transactions()
 
     def _within(self, call: Callable[[], object]) -> None:

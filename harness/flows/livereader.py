@@ -34,10 +34,13 @@ class LiveReader:
         """Read the partition from its beginning, and note what it gives of the producer; how much that is."""
         consumer = Consumer(
             {
-                "bootstrap.servers": self._bootstrap, "group.id": ALONE, "enable.auto.commit": False,
-                "isolation.level": "read_committed", "enable.partition.eof": True,
+                "bootstrap.servers": self._bootstrap,
+                "group.id": ALONE,
+                "enable.auto.commit": False,
+                "isolation.level": "read_committed",
+                "enable.partition.eof": True,
             }
-        )  # fmt: skip
+        )
         try:
             consumer.assign([TopicPartition(*self._place, 0)])
             op = self._history.invoke("poll")

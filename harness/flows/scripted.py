@@ -26,9 +26,18 @@ class Scripted(Closing):
     """One client: its transactions are numbered on when it takes a new producer of the library."""
 
     def __init__(
-        self, *, run: str, name: str, number: int, library: str, bootstrap: str, topic: str,
-        partitions: Sequence[int], histories: Path, timeout_ms: int = TIMEOUT_MS,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        run: str,
+        name: str,
+        number: int,
+        library: str,
+        bootstrap: str,
+        topic: str,
+        partitions: Sequence[int],
+        histories: Path,
+        timeout_ms: int = TIMEOUT_MS,
+    ) -> None:
         self.name = name
         self.number = number
         self.transactional_id = f"{name}.{run}"

@@ -142,8 +142,9 @@ class _Flow:
             written = [self._written(one, found) for one in mine]
             step.prove(
                 "the marker is written where there was a leader, and skipped where there was none",
-                f"{library}: {sum(w == (1, 1) for w in written)} of {len(mine)}", set(written) == {(1, 1)},
-            )  # fmt: skip
+                f"{library}: {sum(w == (1, 1) for w in written)} of {len(mine)}",
+                set(written) == {(1, 1)},
+            )
             end = ends[mine[0].lost]
             step.prove(
                 "the last stable offset stays behind",
@@ -199,10 +200,11 @@ class _Flow:
                 f"{library}: {len(good)} of {len(mine)}"
                 + (
                     f"; epoch {first.open.epoch} of the partition, {first.last.epoch} of the coordinator"
-                    if first and first.last else ""
+                    if first and first.last
+                    else ""
                 ),
                 len(good) == len(mine),
-            )  # fmt: skip
+            )
         step.show(hanging=[[*h.open, *(h.last or ())[:5]] for h in self.seen.values()])
         return step
 
@@ -213,10 +215,13 @@ class _Flow:
                 open_ = self.seen[one.client.transactional_id].open
                 answers.append(
                     write_marker(
-                        self.cluster.admin, DIES, open_, commit=True,
+                        self.cluster.admin,
+                        DIES,
+                        open_,
+                        commit=True,
                         coordinator_epoch=open_.coordinator_epoch,
                     )
-                )  # fmt: skip
+                )
             left = self._hanging().keys() & {one.client.transactional_id for one in mine}
             step.prove(
                 "a commit marker with the epochs that DescribeProducers says ends it there",
@@ -249,8 +254,9 @@ class _Flow:
             seen = [self._read(one) for one in mine]
             step.prove(
                 "what was freed by the marker that was decided can be read",
-                f"{library}: {seen.count(2 * RECORDS)} of {len(mine)}", seen == [2 * RECORDS] * len(mine),
-            )  # fmt: skip
+                f"{library}: {seen.count(2 * RECORDS)} of {len(mine)}",
+                seen == [2 * RECORDS] * len(mine),
+            )
         return step
 
     def _abort(self, some: Sequence[_One], lane: int) -> list[str]:
@@ -271,8 +277,9 @@ class _Flow:
         ident = one.client.transactional_id
         wait_until(
             lambda: list(decisions(self.cluster, ident, self.since))[-1].what == "CompleteAbort",
-            30, f"the coordinator to be done with {one.client.name}",
-        )  # fmt: skip
+            30,
+            f"the coordinator to be done with {one.client.name}",
+        )
 
     def _read(self, one: _One) -> int:
         """How many of its records a read_committed reader is given of the partition that had no leader."""

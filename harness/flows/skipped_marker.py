@@ -141,14 +141,16 @@ class _Flow:
         for client in clients:
             decided = wait_until(lambda c=client: self._complete(c), 30, "the coordinator to be done")  # type: ignore[misc]
             found = [
-                m.partition for m in markers(self.cluster, self.stage.topic, self.since)
+                m.partition
+                for m in markers(self.cluster, self.stage.topic, self.since)
                 if m.producer_id == decided[-1][1] and m.what == "commit"
-            ]  # fmt: skip
+            ]
             noted = " ".join(what for what, _ in groupby(what for what, _ in decided))
             step.prove(
                 "the coordinator is done with it: its log says complete",
-                f"{client.name}: {noted}", decided[-1][0] == "CompleteCommit",
-            )  # fmt: skip
+                f"{client.name}: {noted}",
+                decided[-1][0] == "CompleteCommit",
+            )
             step.prove(
                 "the marker is written where there was a leader, and skipped where there was none",
                 f"{client.name}: {found.count(LIVES)} commit marker on partition {LIVES}, "
@@ -189,8 +191,9 @@ class _Flow:
         for partition, seen in stood.items():
             step.prove(
                 "a read_committed reader waits there until somebody frees the partition",
-                f"partition {partition}: it stood at {sorted(seen)} for {watched:.0f} s", len(seen) == 1,
-            )  # fmt: skip
+                f"partition {partition}: it stood at {sorted(seen)} for {watched:.0f} s",
+                len(seen) == 1,
+            )
         self._reads(step, self.freed, ONE, RECORDS, "what was committed before can be read, the rest cannot")
         self._reads(step, self.double, TWO, 0, "nothing of the acknowledged transaction can be read there")
         return step
@@ -221,9 +224,10 @@ class _Flow:
                 f"{client.name}: open on partition {one.open.partition} from offset {one.open.first_offset} "
                 f"on, last written to {one.open.age_s:.0f} s ago; coordinator {one.last.coordinator}: "
                 f"{one.last.state}"
-                if one and one.last else f"{client.name} was not found",
+                if one and one.last
+                else f"{client.name} was not found",
                 one and one.last and one.open.partition == partition and one.last.state == "CompleteCommit",
-            )  # fmt: skip
+            )
         step.show(hanging=[[*one.open, one.last.state if one.last else ""] for one in self.seen.values()])
         return step
 
@@ -241,15 +245,16 @@ class _Flow:
         answer = write_marker(self.cluster.admin, 3, one, commit=True, coordinator_epoch=-1)
         step.prove(
             "a marker with the coordinator epoch that tools take by default is refused",
-            f"WriteTxnMarkers with coordinator epoch -1: {answer}", answer != "NONE",
-        )  # fmt: skip
+            f"WriteTxnMarkers with coordinator epoch -1: {answer}",
+            answer != "NONE",
+        )
         return step
 
     def _freed(self, step: FlowStep) -> FlowStep:
         one = self.seen[self.freed.name].open
         answer = write_marker(
             self.cluster.admin, 3, one, commit=True, coordinator_epoch=one.coordinator_epoch
-        )  # fmt: skip
+        )
         end = self._end(ONE)
         step.prove(
             "the marker that was decided, with the coordinator epoch of DescribeProducers, frees it",
@@ -259,9 +264,10 @@ class _Flow:
         )
         self._reads(step, self.freed, ONE, 2 * RECORDS, "its records can be read")
         step.prove(
-            "the others hang on", ", ".join(sorted(self._hanging())),
+            "the others hang on",
+            ", ".join(sorted(self._hanging())),
             set(self._hanging()) == {self.wrong.name, self.again.name, self.double.name},
-        )  # fmt: skip
+        )
         return step
 
     def _aborted(self, step: FlowStep) -> FlowStep:
@@ -269,7 +275,7 @@ class _Flow:
         one = self.seen[self.wrong.name].open
         answer = write_marker(
             self.cluster.admin, 3, one, commit=False, coordinator_epoch=one.coordinator_epoch
-        )  # fmt: skip
+        )
         step.prove(
             "it ends the transaction there",
             f"WriteTxnMarkers abort: {answer}; hanging are now {', '.join(sorted(self._hanging()))}",

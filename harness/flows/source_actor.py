@@ -22,14 +22,30 @@ class SourceActor(Closing):
     """The consuming half of an application; its outputs are a transactional producer's."""
 
     def __init__(
-        self, *, run: str, name: str, number: int, bootstrap: str, source: str, group: str, histories: Path,
+        self,
+        *,
+        run: str,
+        name: str,
+        number: int,
+        bootstrap: str,
+        source: str,
+        group: str,
+        histories: Path,
         protocol: Protocol = "classic",
-    ) -> None:  # fmt: skip
+    ) -> None:
         spec = PipelineSpec(
-            run=run, client=name, number=number, bootstrap=bootstrap, seconds=LIFE_S,
-            history=str(histories / f"{name}.jsonl"), source=source, group=group, sink="", partitions=1,
+            run=run,
+            client=name,
+            number=number,
+            bootstrap=bootstrap,
+            seconds=LIFE_S,
+            history=str(histories / f"{name}.jsonl"),
+            source=source,
+            group=group,
+            sink="",
+            partitions=1,
             protocol=protocol,
-        )  # fmt: skip
+        )
         self.name = name
         self.group = group
         self._history = HistoryWriter(Path(spec.history), run=run, client=name, role=spec.kind)

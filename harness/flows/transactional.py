@@ -86,7 +86,7 @@ def _gets_an_id(scene: Scene, step: FlowStep) -> FlowStep:
         "__transaction_state has 50 partitions, each with 3 replicas",
         f"{home.partitions} partitions, {home.replicas} replicas: 50 and 3 are the defaults",
         (home.partitions, home.replicas) == (50, 3),
-    )  # fmt: skip
+    )
     given = [x for x in scene.exchanges("InitProducerId") if x.answer and not x.answer.error]
     facts = given[-1].answer if given else None
     scene.pid, scene.epoch = (facts.producer_id or -1, facts.epoch or 0) if facts else (-1, -1)
@@ -98,9 +98,10 @@ def _gets_an_id(scene: Scene, step: FlowStep) -> FlowStep:
     noted = scene.states()
     last = noted[-1] if noted else None
     step.prove(
-        "the transaction log says Empty", f"{last.what}, epoch {last.epoch}" if last else "it says nothing",
+        "the transaction log says Empty",
+        f"{last.what}, epoch {last.epoch}" if last else "it says nothing",
         last and (last.what, last.producer_id, last.epoch) == ("Empty", scene.pid, scene.epoch),
-    )  # fmt: skip
+    )
     step.show(states=seen.rows(noted), requests=[x.text for x in [*found, *given]])
     return step
 
@@ -146,8 +147,9 @@ def _registers(scene: Scene, step: FlowStep, inputs: list[Given]) -> FlowStep:
     )
     step.compare(
         "with transaction version 2 the partition's leader adds it, and the client asks for nothing",
-        f"librdkafka asks with AddPartitionsToTxn {added[0].version if added else '?'}", not added,
-    )  # fmt: skip
+        f"librdkafka asks with AddPartitionsToTxn {added[0].version if added else '?'}",
+        not added,
+    )
     step.show(states=seen.rows(scene.states()[known:]), requests=[x.text for x in [*added, *produced]])
     return step
 
@@ -191,8 +193,9 @@ def _adds_offsets(scene: Scene, step: FlowStep, inputs: list[Given]) -> FlowStep
     )
     step.prove(
         "AddOffsetsToTxn goes to the transaction coordinator",
-        f"to broker {brokers.get('AddOffsetsToTxn')}", brokers.get("AddOffsetsToTxn") == TXN_COORDINATOR,
-    )  # fmt: skip
+        f"to broker {brokers.get('AddOffsetsToTxn')}",
+        brokers.get("AddOffsetsToTxn") == TXN_COORDINATOR,
+    )
     step.compare(
         "TxnOffsetCommit goes to the transaction coordinator too",
         f"to broker {brokers.get('TxnOffsetCommit')}, the group coordinator",

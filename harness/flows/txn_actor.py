@@ -33,16 +33,35 @@ class TransactionalActor(Closing):
     """
 
     def __init__(
-        self, *, run: str, name: str, number: int, bootstrap: str, topic: str, partitions: int,
-        transactional_id: str, histories: Path, timeout_s: float = TRANSACTION_LIMIT_S,
-        discipline: Discipline = "reinit", settings: dict[str, Value] | None = None, payload: int = 0,
-    ) -> None:  # fmt: skip
+        self,
+        *,
+        run: str,
+        name: str,
+        number: int,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        transactional_id: str,
+        histories: Path,
+        timeout_s: float = TRANSACTION_LIMIT_S,
+        discipline: Discipline = "reinit",
+        settings: dict[str, Value] | None = None,
+        payload: int = 0,
+    ) -> None:
         spec = TransactionalSpec(
-            run=run, client=name, number=number, bootstrap=bootstrap,
-            history=str(histories / f"{name}.jsonl"), seconds=LIFE_S, topic=topic, partitions=partitions,
-            transactional_id=transactional_id, transaction_timeout_ms=int(timeout_s * 1000),
-            end_discipline=discipline, settings=SETTINGS | (settings or {}),
-        )  # fmt: skip
+            run=run,
+            client=name,
+            number=number,
+            bootstrap=bootstrap,
+            history=str(histories / f"{name}.jsonl"),
+            seconds=LIFE_S,
+            topic=topic,
+            partitions=partitions,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=int(timeout_s * 1000),
+            end_discipline=discipline,
+            settings=SETTINGS | (settings or {}),
+        )
         self.name = name
         self.number = number
         self.transactional_id = transactional_id

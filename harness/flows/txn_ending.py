@@ -8,15 +8,7 @@ from harness.flows import txn_evidence as seen
 from harness.flows.source_actor import positions_behind
 from harness.flows.txn_actor import TransactionalActor
 from harness.flows.txn_evidence import listed
-from harness.flows.txn_scene import (
-    INPUTS,
-    READERS,
-    SUCCESSOR,
-    TRANSACTIONAL_ID,
-    A,
-    B,
-    Scene,
-)
+from harness.flows.txn_scene import INPUTS, READERS, SUCCESSOR, TRANSACTIONAL_ID, A, B, Scene
 from harness.narrative import FlowStep
 from harness.record import ABORT, COMMIT
 from harness.waits import wait_until
@@ -33,9 +25,10 @@ def two_phases(scene: Scene, step: FlowStep) -> FlowStep:
     epochs = [_phases(scene, step, "commit")]
     first = scene.position(stable=True)
     step.prove(
-        "with the commit the position is visible", f"the group stands at {first.offset}",
+        "with the commit the position is visible",
+        f"the group stands at {first.offset}",
         first == (INPUTS, "NONE"),
-    )  # fmt: skip
+    )
     scene.look("committed")
     inputs = scene.source.take(INPUTS)
     _process(scene, scene.app, inputs, ABORT)
@@ -43,14 +36,16 @@ def two_phases(scene: Scene, step: FlowStep) -> FlowStep:
     epochs.append(_phases(scene, step, "abort"))
     again = scene.position(stable=True)
     step.prove(
-        "an abort drops the position: the group is where it was", f"the group stands at {again.offset}",
+        "an abort drops the position: the group is where it was",
+        f"the group stands at {again.offset}",
         again == first,
-    )  # fmt: skip
+    )
     scene.look("aborted")
     step.compare(
         "with transaction version 2 the epoch grows with each transaction",
-        f"epochs {listed(epochs)}: librdkafka ends them with EndTxn 1", len(set(epochs)) == 2,
-    )  # fmt: skip
+        f"epochs {listed(epochs)}: librdkafka ends them with EndTxn 1",
+        len(set(epochs)) == 2,
+    )
     return step
 
 
@@ -89,18 +84,22 @@ def _phases(scene: Scene, step: FlowStep, how: Literal["commit", "abort"]) -> in
         on_offsets = [m.what.upper() for m in marks if (m.topic, m.partition) == scene.offsets]
         step.compare(
             "on abort the offsets partition gets a COMMIT marker",
-            f"it gets {listed(on_offsets)}", on_offsets == ["COMMIT"],
-        )  # fmt: skip
+            f"it gets {listed(on_offsets)}",
+            on_offsets == ["COMMIT"],
+        )
     ended = scene.exchanges("EndTxn")[-1]
     start, last = noted[0].wall, max((m.wall for m in marks), default=0)
     times = {
-        "the client's answer": ended.answered_wall, "the last marker": last, noted[-1].what: noted[-1].wall
-    }  # fmt: skip
+        "the client's answer": ended.answered_wall,
+        "the last marker": last,
+        noted[-1].what: noted[-1].wall,
+    }
     after = ", ".join(f"{what} {(at - start) / 1e6:+.1f} ms" for what, at in times.items())
     step.compare(
         f"{how}: the client is answered when all markers are written",
-        f"{noted[0].what} at 0 ms, {after} (logs know milliseconds)", ended.answered_wall >= last + 1_000_000,
-    )  # fmt: skip
+        f"{noted[0].what} at 0 ms, {after} (logs know milliseconds)",
+        ended.answered_wall >= last + 1_000_000,
+    )
     step.show(**{how: {"states": seen.rows(noted), "markers": seen.rows(marks), "request": ended.text}})
     return marks[0].epoch if marks else -1
 
@@ -153,8 +152,9 @@ def _fetched(scene: Scene, step: FlowStep) -> None:
     step.compare(
         "records behind the last stable offset are handed out, and the reader keeps them back",
         f"{len(beyond)} of {sum(len(a.batches) for a in answers)} batches that it was sent lay behind it: "
-        "the broker stops there", beyond,
-    )  # fmt: skip
+        "the broker stops there",
+        beyond,
+    )
     listed = {(p.partition, *entry) for a in answers for p in a.partitions for entry in p.aborted}
     sent = [b for a in answers if any(p.aborted for p in a.partitions) for b in a.batches]
     aborted = [
@@ -196,8 +196,9 @@ def fenced(scene: Scene, step: FlowStep) -> FlowStep:
     pid, epoch = (facts.producer_id, facts.epoch or 0) if facts else (-1, -1)
     step.prove(
         "the second producer has the same id and a higher epoch",
-        f"producer id {pid}, epoch {epoch} after {scene.epoch}", pid == scene.pid and epoch > scene.epoch,
-    )  # fmt: skip
+        f"producer id {pid}, epoch {epoch} after {scene.epoch}",
+        pid == scene.pid and epoch > scene.epoch,
+    )
     noted = scene.states()[known:]
     step.prove(
         "its init ends what the first one left open",
@@ -246,7 +247,8 @@ def _refused(scene: Scene, step: FlowStep, inputs: list[Given]) -> None:
     )
     refused = [code for code in codes.values() if code in FENCED]
     step.prove(
-        "every request of its epoch is refused", f"{len(refused)} of {len(codes)} kinds were",
+        "every request of its epoch is refused",
+        f"{len(refused)} of {len(codes)} kinds were",
         len(refused) == len(codes),
-    )  # fmt: skip
+    )
     step.show(refused=[x.text for x in answers], raw=codes, error=told.str() if told else "")

@@ -60,10 +60,15 @@ def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> 
         answer = answers.get((frame.conn, frame.n))
         found.append(
             Exchange(
-                frame.api, frame.version, frame.broker, frame.facts or Facts(),
-                (answer.facts or Facts()) if answer else None, frame.mono, answer.wall if answer else -1,
+                frame.api,
+                frame.version,
+                frame.broker,
+                frame.facts or Facts(),
+                (answer.facts or Facts()) if answer else None,
+                frame.mono,
+                answer.wall if answer else -1,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -142,9 +147,12 @@ def read_all(
 ) -> list[tuple[int, int]]:
     """Partition and offset of every record that a new reader is given until its partitions end."""
     config: dict[str, Any] = settings(CONSUMER) | {
-        "bootstrap.servers": bootstrap, "client.id": client, "group.id": client,
-        "isolation.level": isolation, "enable.partition.eof": True,
-    }  # fmt: skip
+        "bootstrap.servers": bootstrap,
+        "client.id": client,
+        "group.id": client,
+        "isolation.level": isolation,
+        "enable.partition.eof": True,
+    }
     consumer = Consumer(config)
     left, found = set(range(partitions)), []
     deadline = time.monotonic() + READ_LIMIT_S

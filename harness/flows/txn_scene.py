@@ -66,8 +66,9 @@ class Scene:
         """The states that came after so many known ones, once the last is this."""
         return wait_until(
             lambda: found if (found := self.states()[known:]) and found[-1].what == name else [],
-            STATE_LIMIT_S, f"{TRANSACTIONAL_ID} to be {name}",
-        )  # fmt: skip
+            STATE_LIMIT_S,
+            f"{TRANSACTIONAL_ID} to be {name}",
+        )
 
     def position(self, *, stable: bool) -> Committed:
         """The group's position in the source, as its coordinator tells it."""

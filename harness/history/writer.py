@@ -188,11 +188,7 @@ class HistoryWriter:
         self._complete(Info, op, fields)
 
     def sample(
-        self,
-        bounds: Iterable[Bounds] = (),
-        *,
-        group: str | None = None,
-        positions: Iterable[Position] = (),
+        self, bounds: Iterable[Bounds] = (), *, group: str | None = None, positions: Iterable[Position] = ()
     ) -> None:
         """Write what the brokers said of their partitions, or of a group's committed positions."""
         self._write(Sample(bounds=list(bounds), group=group, positions=list(positions), **_now()))

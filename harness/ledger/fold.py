@@ -13,16 +13,7 @@ from typing import NamedTuple, cast
 import numpy as np
 
 from harness.history import HistoryFile, Producer
-from harness.ledger.model import (
-    ABORTED,
-    COMMITTED,
-    NEVER,
-    OPEN_END,
-    UNKNOWN,
-    Bools,
-    Ledger,
-    Ownership,
-)
+from harness.ledger.model import ABORTED, COMMITTED, NEVER, OPEN_END, UNKNOWN, Bools, Ledger, Ownership
 from harness.ledger.scan import ABANDON, COMMIT, INFO, NO_ANSWER, OK, SEND, Scan
 from harness.ledger.together import scans
 from harness.observation import Ints

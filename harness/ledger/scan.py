@@ -194,13 +194,7 @@ class _Columns:
 
     def answered(self, answers: Sequence[_Loose], kinds: Ints, lines: Ints) -> None:
         self._add(
-            "done",
-            [
-                _column([x.op for x in answers]),
-                kinds,
-                _column([x.mono for x in answers]),
-                lines,
-            ],
+            "done", [_column([x.op for x in answers]), kinds, _column([x.mono for x in answers]), lines]
         )
         for x, line in zip(answers, lines.tolist(), strict=True):
             if x.acked:

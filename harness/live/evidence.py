@@ -123,11 +123,16 @@ class LogEvidence:
             return [asdict(position) for position in positions(added, self._names[log])]
         return [
             {
-                "offset": entry.offset, "at_ms": entry.at_ms, "transactional_id": ident, "state": noted.state,
-                "producer_id": noted.producer_id, "epoch": noted.epoch, "places": noted.places,
+                "offset": entry.offset,
+                "at_ms": entry.at_ms,
+                "transactional_id": ident,
+                "state": noted.state,
+                "producer_id": noted.producer_id,
+                "epoch": noted.epoch,
+                "places": noted.places,
             }
             for entry, ident, noted in states(added, self._names[log])
-        ]  # fmt: skip
+        ]
 
 
 def _said(error: Exception) -> str:

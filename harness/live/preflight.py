@@ -23,8 +23,13 @@ from harness.wire.roles import coordinated_groups, coordinated_transactions
 
 _CONTROLLERS: Final = ("controllers", "active_controller")
 # What belongs to the file of the cluster, and would lead out of the prefix if a scenario could set it.
-_NOT_TO_SET: Final = ("transactional.id", "group.id", "group.instance.id", "bootstrap.servers",
-                      "metadata.broker.list")  # fmt: skip
+_NOT_TO_SET: Final = (
+    "transactional.id",
+    "group.id",
+    "group.instance.id",
+    "bootstrap.servers",
+    "metadata.broker.list",
+)
 _SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl")
 _MOST_TOLD: Final = 3
 

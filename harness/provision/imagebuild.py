@@ -117,8 +117,15 @@ def build_base(client: DockerClient, recipe: Recipe, more: str = "") -> None:
             "no image registry answers, and mmdebstrap, which builds images from packages, is missing",
             "apt-get install -y mmdebstrap, or let the Docker engine reach a registry",
         )
-    command = [tool, "--quiet", "--variant=essential", f"--include={_PACKAGES}{more}",
-               *(f"--dpkgopt=path-exclude={path}" for path in _LEAVE_OUT), _SUITE, "-"]  # fmt: skip
+    command = [
+        tool,
+        "--quiet",
+        "--variant=essential",
+        f"--include={_PACKAGES}{more}",
+        *(f"--dpkgopt=path-exclude={path}" for path in _LEAVE_OUT),
+        _SUITE,
+        "-",
+    ]
     with tempfile.TemporaryFile(dir=cache_dir()) as archive, tempfile.TemporaryFile("w+") as complaints:
         done = subprocess.run(command, stdout=archive, stderr=complaints, timeout=900, check=False)
         if done.returncode != 0:

@@ -136,10 +136,19 @@ def _resolve(jars: list[Jar], scratch: Path) -> Path:
     )
     target = scratch / "jars"
     command = [
-        str(find_java().executable), "-XX:TieredStopAtLevel=1", "-jar", str(_ivy_jar()),
-        "-settings", str(scratch / "settings.xml"), "-ivy", str(scratch / "ivy.xml"),
-        "-types", "jar", "-retrieve", str(target / "[organisation]--[artifact]-[revision].[ext]"),
-    ]  # fmt: skip
+        str(find_java().executable),
+        "-XX:TieredStopAtLevel=1",
+        "-jar",
+        str(_ivy_jar()),
+        "-settings",
+        str(scratch / "settings.xml"),
+        "-ivy",
+        str(scratch / "ivy.xml"),
+        "-types",
+        "jar",
+        "-retrieve",
+        str(target / "[organisation]--[artifact]-[revision].[ext]"),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode != 0:
         unresolved = [line.strip() for line in done.stdout.splitlines() if "not found" in line]

@@ -58,9 +58,17 @@ class KafkaRuntime:
         """The command line that runs `main` with the class-data archive."""
         shared = [f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         return [
-            str(self.java), *options, *shared, "-XX:-UsePerfData", "-Djava.awt.headless=true",
-            *_LOG_OPTIONS, "-cp", self.class_path, main, *arguments,
-        ]  # fmt: skip
+            str(self.java),
+            *options,
+            *shared,
+            "-XX:-UsePerfData",
+            "-Djava.awt.headless=true",
+            *_LOG_OPTIONS,
+            "-cp",
+            self.class_path,
+            main,
+            *arguments,
+        ]
 
     def format(self, data: Path, cluster_id: str, node_id: int) -> None:
         """Make `data` a formatted directory of this node, as `kafka-storage format` would."""
@@ -142,9 +150,11 @@ def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
     log = scratch / "log"
     with log.open("wb") as output:
         node = subprocess.Popen(
-            [*base, dump, *tail, "kafka.Kafka", str(properties)], stdout=output, stderr=output,
+            [*base, dump, *tail, "kafka.Kafka", str(properties)],
+            stdout=output,
+            stderr=output,
             start_new_session=True,
-        )  # fmt: skip
+        )
     try:
         wait_until(lambda: answers("127.0.0.1", broker), 60, "the training node to answer", hint=f"see {log}")
         training_workload(broker)

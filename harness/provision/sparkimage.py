@@ -103,9 +103,11 @@ def _copy_packages(target: Path) -> None:
     for name in PACKAGES:
         if (site / name).exists():
             shutil.copytree(
-                site / name, target / name, copy_function=_link,
+                site / name,
+                target / name,
+                copy_function=_link,
                 ignore=shutil.ignore_patterns("__pycache__", "tests", "include", "*.pyi", "examples"),
-            )  # fmt: skip
+            )
 
 
 def _link(source: str, target: str) -> str:

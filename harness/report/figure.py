@@ -73,9 +73,14 @@ def _bar(drawn: _Figure, kind: str, begin: float, end: float) -> str:
 
 
 def _panel(
-    drawn: _Figure, title: str, curves: dict[str, Line], order: tuple[str, ...], *,
-    height: float = _PANEL, steps: bool = False,
-) -> None:  # fmt: skip
+    drawn: _Figure,
+    title: str,
+    curves: dict[str, Line],
+    order: tuple[str, ...],
+    *,
+    height: float = _PANEL,
+    steps: bool = False,
+) -> None:
     """One small chart: its curves, its highest value, the name of each curve in its own style."""
     found = {name: curves[name] for name in order if curves.get(name)}
     if not found:

@@ -56,20 +56,30 @@ def result_of(directory: Path) -> Result:
     ending = next((event for event in events if isinstance(event, VerdictEvent)), None)
     recovery = summary.limits.get(RECOVERY)
     return Result(
-        run=info.run, scenario=info.scenario, seed=info.seed, started=info.started,
-        backend=str(info.environment.get("backend", "?")), verdict=summary.verdict,
+        run=info.run,
+        scenario=info.scenario,
+        seed=info.seed,
+        started=info.started,
+        backend=str(info.environment.get("backend", "?")),
+        verdict=summary.verdict,
         expected=ending is not None and ending.expected,
         # A run that was stopped has another than its verdict's.
         exit_code=ending.exit_code if ending else summary.exit_code,
-        anomalies=summary.anomalies, records=summary.records,
+        anomalies=summary.anomalies,
+        records=summary.records,
         recovery_s=recovery.measured if recovery else None,
         faults=[
-            FaultResult(fault=event.fault, bit=False) if isinstance(event, NoBite)
-            else FaultResult(fault=event.fault, names=list(event.names), bit=True,
-                             healthy_after_s=healed.took_s if healed else None)
+            FaultResult(fault=event.fault, bit=False)
+            if isinstance(event, NoBite)
+            else FaultResult(
+                fault=event.fault,
+                names=list(event.names),
+                bit=True,
+                healthy_after_s=healed.took_s if healed else None,
+            )
             for event, healed in injections(events)
         ],
-    )  # fmt: skip
+    )
 
 
 def append(file: Path, result: Result) -> None:

@@ -25,8 +25,10 @@ class Cost:
 
     def look(self, others: Mapping[str, Sequence[int]]) -> None:
         """Note the memory of this process and, of every other kind, of the largest one and its children."""
-        largest = {kind: max((memory_of(pid, children=True) for pid in pids), default=0)
-                   for kind, pids in others.items()}  # fmt: skip
+        largest = {
+            kind: max((memory_of(pid, children=True) for pid in pids), default=0)
+            for kind, pids in others.items()
+        }
         for kind, found in {"the run itself": memory_of(os.getpid()), **largest}.items():
             if found:
                 self._looks.setdefault(kind, []).append(found)

@@ -20,14 +20,7 @@ from harness.scenario import Scenario, Workload
 from harness.waits import wait_until
 from harness.wire.processes import ProcessState
 from harness.workload.process import ClientProcess
-from harness.workload.spec import (
-    ALONE,
-    BaseSpec,
-    IdempotentSpec,
-    PipelineSpec,
-    ReaderSpec,
-    TransactionalSpec,
-)
+from harness.workload.spec import ALONE, BaseSpec, IdempotentSpec, PipelineSpec, ReaderSpec, TransactionalSpec
 
 FIRST_PROGRESS_LIMIT_S = 60.0
 
@@ -88,9 +81,11 @@ class Fleet:
 
         wait_until(
             lambda: enough() or (self._check_alive() and not behind()),
-            limit, "every client to make progress", every=0.2,
+            limit,
+            "every client to make progress",
+            every=0.2,
             hint=f"look at the clients' logs in {self.folder}",
-        )  # fmt: skip
+        )
 
     def ended(self) -> Iterator[ClientProcess]:
         """The live clients that have ended though nobody asked them to."""
@@ -126,10 +121,14 @@ class Fleet:
         base = crashed.spec.client.split("~")[0]
         count = sum(name.split("~")[0] == base for name in self._replaced)
         number = max(client.spec.number for client in self.clients) + 1
-        self._start(msgspec.structs.replace(
-            crashed.spec, client=f"{base}~{count}", number=number,
-            history=str(self.histories / f"{base}~{count}.jsonl"),
-        ))  # fmt: skip
+        self._start(
+            msgspec.structs.replace(
+                crashed.spec,
+                client=f"{base}~{count}",
+                number=number,
+                history=str(self.histories / f"{base}~{count}.jsonl"),
+            )
+        )
 
     def stop(self) -> list[ClientProcess]:
         """Let every client finish what it has in flight, all at once; return those that could not."""
@@ -198,27 +197,50 @@ def _done(client: ClientProcess) -> int:
 
 def _idempotent(w: Workload, common: dict[str, Any], _id: str, _seed: int) -> BaseSpec:
     return IdempotentSpec(
-        **common, topic=w.topic, partitions=w.partitions, rate=w.rate, burst=w.burst, payload=int(w.payload),
+        **common,
+        topic=w.topic,
+        partitions=w.partitions,
+        rate=w.rate,
+        burst=w.burst,
+        payload=int(w.payload),
         idempotence=w.idempotence,
-    )  # fmt: skip
+    )
 
 
 def _transactional(w: Workload, common: dict[str, Any], transactional_id: str, seed: int) -> BaseSpec:
     return TransactionalSpec(
-        **common, topic=w.topic, partitions=w.partitions, rate=w.rate, payload=int(w.payload),
-        transactional_id=transactional_id, transaction_timeout_ms=round(w.transaction_timeout * 1000),
-        records=w.transaction, abort_share=w.abort_share, end_discipline=w.end_discipline, seed=seed,
-    )  # fmt: skip
+        **common,
+        topic=w.topic,
+        partitions=w.partitions,
+        rate=w.rate,
+        payload=int(w.payload),
+        transactional_id=transactional_id,
+        transaction_timeout_ms=round(w.transaction_timeout * 1000),
+        records=w.transaction,
+        abort_share=w.abort_share,
+        end_discipline=w.end_discipline,
+        seed=seed,
+    )
 
 
 def _pipeline(w: Workload, common: dict[str, Any], transactional_id: str, seed: int) -> BaseSpec:
     return PipelineSpec(
-        **common, source=w.source, group=w.group, sink=w.topic, partitions=w.partitions,
+        **common,
+        source=w.source,
+        group=w.group,
+        sink=w.topic,
+        partitions=w.partitions,
         transactional_id=transactional_id if w.transactions else None,
-        transaction_timeout_ms=round(w.transaction_timeout * 1000), records=w.transaction,
-        abort_share=w.abort_share, group_metadata=w.group_metadata, protocol=w.protocol,
-        end_discipline=w.end_discipline, work=float(w.work), positions=w.positions, seed=seed,
-    )  # fmt: skip
+        transaction_timeout_ms=round(w.transaction_timeout * 1000),
+        records=w.transaction,
+        abort_share=w.abort_share,
+        group_metadata=w.group_metadata,
+        protocol=w.protocol,
+        end_discipline=w.end_discipline,
+        work=float(w.work),
+        positions=w.positions,
+        seed=seed,
+    )
 
 
 def _reader(w: Workload, common: dict[str, Any], _id: str, _seed: int) -> BaseSpec:

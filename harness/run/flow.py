@@ -55,10 +55,17 @@ class FlowRun(Run):
         # A flow that ends early has shown less than it promised here, and cannot be valid.
         self.directory.write("expect.json", expect)
         stage = Stage(
-            self._cluster, self._part.topic, len(self._flow.PLACEMENT), self.run, self.directory.path,
-            journal, self._part.source, self._part.group, self._part.tries,
+            self._cluster,
+            self._part.topic,
+            len(self._flow.PLACEMENT),
+            self.run,
+            self.directory.path,
+            journal,
+            self._part.source,
+            self._part.group,
+            self._part.tries,
             self._part.libraries,
-        )  # fmt: skip
+        )
         self._ids = stage.transactional_ids
         limits: list[Limit] = []
         try:
@@ -118,9 +125,13 @@ class FlowRun(Run):
         try:
             ensure_tap(self._cluster).stop_log()
             logsteps.collect(
-                self._cluster, path, topics=[], transactional_ids=self._ids, since=self._since,
+                self._cluster,
+                path,
+                topics=[],
+                transactional_ids=self._ids,
+                since=self._since,
                 marked=[self._part.topic, logsteps.OFFSETS_TOPIC] if self._part.group else [],
-            )  # fmt: skip
+            )
             diagram.write(path, Wanted(clients=frozenset(self._flow.DRAWN), most=MOST_DRAWN))
         except FAILURES as error:  # such as a flow that was interrupted before its first frame
             self._phase("diagram", said(error))

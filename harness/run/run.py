@@ -108,9 +108,16 @@ class Run:
     def execute(self) -> Outcome:
         """Go through the phases; heal, stop the clients and judge whatever the way out."""
         info = self._info
-        self._tell(Started(scenario=info.scenario, run=info.run, seed=info.seed,
-                           directory=str(self.directory.path), environment=info.environment,
-                           mono=round(self._began * 1e9)))  # fmt: skip
+        self._tell(
+            Started(
+                scenario=info.scenario,
+                run=info.run,
+                seed=info.seed,
+                directory=str(self.directory.path),
+                environment=info.environment,
+                mono=round(self._began * 1e9),
+            )
+        )
         with self._cluster.locked(f"run {self._scenario.name}"), interruptible(self._stop):
             self._phase("doctor", "is the cluster healthy")
             if ailments := self._cluster.lasting_ailments():
@@ -119,9 +126,13 @@ class Run:
             try:
                 with (
                     journal_in(self._cluster.state, journal_path, self.run) as journal,
-                    HistoryWriter(self.directory.histories / "observer.jsonl", run=self.run,
-                                  client="observer", role="observer") as observer,
-                ):  # fmt: skip
+                    HistoryWriter(
+                        self.directory.histories / "observer.jsonl",
+                        run=self.run,
+                        client="observer",
+                        role="observer",
+                    ) as observer,
+                ):
                     limits = self._phases(journal, observer)
                 return self._verify(limits)
             finally:
@@ -130,9 +141,13 @@ class Run:
 
     def _phases(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
         fleet = Fleet(
-            self._cluster, self._scenario, self.run, self._plan.seed, self.directory.histories,
+            self._cluster,
+            self._scenario,
+            self.run,
+            self._plan.seed,
+            self.directory.histories,
             self._cluster.state.path / "clients" / self.run,
-        )  # fmt: skip
+        )
         watch = Watch(self._cluster, fleet, observer, self._tell, self._verification)
         faults = Faults(self._cluster, fleet, journal, watch, self._tell)
         tapping = Tapping(self._cluster, self._scenario, self.directory)
@@ -242,10 +257,16 @@ class Run:
         if interrupted:
             code = ExitCode.REFUSED if self._stopped_because else ExitCode.INTERRUPTED
         path = self.directory.path
-        self._tell(VerdictEvent(
-            verdict=str(judgement.verdict), expected=expected, exit_code=code, text=describe(judgement),
-            directory=str(path), replay=f"{self.again}   (the same plan, not the same timing)",
-        ))  # fmt: skip
+        self._tell(
+            VerdictEvent(
+                verdict=str(judgement.verdict),
+                expected=expected,
+                exit_code=code,
+                text=describe(judgement),
+                directory=str(path),
+                replay=f"{self.again}   (the same plan, not the same timing)",
+            )
+        )
         return Outcome(self._scenario.name, code, judgement, path, interrupted, expected)
 
     def _as_expected(self, judgement: Judgement) -> bool:

@@ -43,9 +43,12 @@ def _flow(flow: FlowPart, names: Names) -> FlowPart:
 
 def _workload(workload: Workload, names: Names) -> Workload:
     return msgspec.structs.replace(
-        workload, topic=names(workload.topic), source=names(workload.source),
-        group=names(workload.group), changelog=names(workload.changelog),
-    )  # fmt: skip
+        workload,
+        topic=names(workload.topic),
+        source=names(workload.source),
+        group=names(workload.group),
+        changelog=names(workload.changelog),
+    )
 
 
 def scoped_entry(entry: FaultEntry, names: Names) -> FaultEntry:

@@ -40,6 +40,9 @@ class Tapping:
         ensure_tap(self._cluster).stop_log()
         ids = {getattr(client.spec, "transactional_id", None) for client in fleet.clients}
         logsteps.collect(
-            self._cluster, self._directory.path, topics=sorted(fleet.topics),
-            transactional_ids=sorted(ident for ident in ids if ident), since=self._since,
-        )  # fmt: skip
+            self._cluster,
+            self._directory.path,
+            topics=sorted(fleet.topics),
+            transactional_ids=sorted(ident for ident in ids if ident),
+            since=self._since,
+        )

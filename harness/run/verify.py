@@ -76,9 +76,14 @@ class Verification:
         from harness.spark.live import LiveVerification
 
         job = Job(
-            kind="stream", bootstrap=self._bootstrap, windows=self._freeze(self._topics), folder=str(folder),
-            security=self._security, run=self._run, options={"groupIdPrefix": f"{self._as_group}-spark"},
-        )  # fmt: skip
+            kind="stream",
+            bootstrap=self._bootstrap,
+            windows=self._freeze(self._topics),
+            folder=str(folder),
+            security=self._security,
+            run=self._run,
+            options={"groupIdPrefix": f"{self._as_group}-spark"},
+        )
         os.environ[processes.SUPERVISED] = "1"  # its driver is found, and ended, like every other client
         self.live = LiveVerification(job, tell)
         self.live.start()
@@ -123,9 +128,16 @@ class Verification:
             return
         ends = group_positions(self._bootstrap, expect.pipeline.group, self._security)
         seen = observe_topics(
-            self._bootstrap, expect.pipeline.inputs, self._run, witness="consumed", limit_s=READ_LIMIT_S,
-            ends=ends, group=expect.pipeline.group, security=self._security, as_group=self._as_group,
-        )  # fmt: skip
+            self._bootstrap,
+            expect.pipeline.inputs,
+            self._run,
+            witness="consumed",
+            limit_s=READ_LIMIT_S,
+            ends=ends,
+            group=expect.pipeline.group,
+            security=self._security,
+            as_group=self._as_group,
+        )
         observation.save(seen, self._directory.observations / "consumed")
 
     def _aggregates(self) -> None:
@@ -134,16 +146,25 @@ class Verification:
         if expect.pipeline is None or not expect.pipeline.changelog:
             return
         seen = observe_totals(
-            self._bootstrap, expect.pipeline.changelog, self._run, limit_s=READ_LIMIT_S,
-            security=self._security, as_group=self._as_group,
-        )  # fmt: skip
+            self._bootstrap,
+            expect.pipeline.changelog,
+            self._run,
+            limit_s=READ_LIMIT_S,
+            security=self._security,
+            as_group=self._as_group,
+        )
         observation.save(seen, self._directory.observations / "aggregates")
 
     def _reader(self, topics: list[str]) -> None:
         seen = observe_topics(
-            self._bootstrap, topics, self._run, witness="reader", limit_s=READ_LIMIT_S,
-            security=self._security, as_group=self._as_group,
-        )  # fmt: skip
+            self._bootstrap,
+            topics,
+            self._run,
+            witness="reader",
+            limit_s=READ_LIMIT_S,
+            security=self._security,
+            as_group=self._as_group,
+        )
         observation.save(seen, self._directory.observations / "reader")
 
     def _spark(self, topics: list[str]) -> None:

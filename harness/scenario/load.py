@@ -69,9 +69,14 @@ def _is_toml(value: str) -> bool:
 
 
 _TABLES: dict[str, type[msgspec.Struct]] = {
-    "scenario": Header, "cluster": ClusterNeeds, "workload": Workload,
-    "plan": PlanRules, "limits": Limits, "verify": Verify, "flow": FlowPart,
-}  # fmt: skip
+    "scenario": Header,
+    "cluster": ClusterNeeds,
+    "workload": Workload,
+    "plan": PlanRules,
+    "limits": Limits,
+    "verify": Verify,
+    "flow": FlowPart,
+}
 
 
 class _Loader:
@@ -183,8 +188,11 @@ class _Loader:
         place = f"fault[{index}]"
         if entry.fault in CLIENT_FAULTS:
             if not re.fullmatch(r"client\([\w*-]+\)", entry.target):
-                raise self._fail(f"{place}.target", f"{entry.target!r} names no client",
-                                 'write target = "client(idempotent-1)" or "client(*)" for any')  # fmt: skip
+                raise self._fail(
+                    f"{place}.target",
+                    f"{entry.target!r} names no client",
+                    'write target = "client(idempotent-1)" or "client(*)" for any',
+                )
         else:
             try:
                 Target.parse(entry.target)

@@ -58,13 +58,34 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
 USED_BY = {
     "idempotent": {"topic", "partitions", "rate", "burst", "payload", "idempotence"},
-    "transactional": {"topic", "partitions", "rate", "payload", "transaction", "abort_share",
-                      "transaction_timeout", "end_discipline"},
-    "pipeline": {"source", "topic", "partitions", "group", "transaction", "abort_share",
-                 "transaction_timeout", "end_discipline", "group_metadata", "transactions", "protocol",
-                 "work", "changelog", "positions"},
+    "transactional": {
+        "topic",
+        "partitions",
+        "rate",
+        "payload",
+        "transaction",
+        "abort_share",
+        "transaction_timeout",
+        "end_discipline",
+    },
+    "pipeline": {
+        "source",
+        "topic",
+        "partitions",
+        "group",
+        "transaction",
+        "abort_share",
+        "transaction_timeout",
+        "end_discipline",
+        "group_metadata",
+        "transactions",
+        "protocol",
+        "work",
+        "changelog",
+        "positions",
+    },
     "reader": {"topic", "isolation", "group"},
-}  # fmt: skip
+}
 USED_BY_ALL = {"kind", "clients", "settings"}
 
 

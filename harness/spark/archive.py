@@ -59,9 +59,12 @@ def _train(path: Path) -> None:
         made = Path(scratch) / "classes.jsa"
         done = subprocess.run(
             [sys.executable, "-m", "harness.spark.training", str(made)],
-            capture_output=True, text=True, timeout=TRAINING_LIMIT_S, check=False,
+            capture_output=True,
+            text=True,
+            timeout=TRAINING_LIMIT_S,
+            check=False,
             env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        )  # fmt: skip
+        )
         if done.returncode != 0 or not made.exists():
             raise RuntimeError(f"training of Spark's class archive failed:\n{done.stderr[-2000:]}")
         made.replace(path)

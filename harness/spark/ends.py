@@ -37,9 +37,12 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
 
     try:
         wait_until(
-            stable, limit, f"every transaction in {', '.join(names)} to end", every=0.2,
+            stable,
+            limit,
+            f"every transaction in {', '.join(names)} to end",
+            every=0.2,
             not_yet=(*NOT_YET_ERRORS, KafkaException),
-        )  # fmt: skip
+        )
     except WaitTimeoutError:
         if not seen:
             raise

@@ -81,8 +81,11 @@ class LiveVerification:
         with (self.folder / "driver.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "harness.spark.job", str(self._path)],
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     def kill(self) -> None:
         """SIGKILL the driver, its JVM and its workers: they share a session of their own."""
@@ -156,9 +159,11 @@ class LiveVerification:
             return None  # the brokers are away: what the run does to them is not the progress line's affair
 
     def finish(
-        self, windows: Iterable[Window], limit: float = FINISH_LIMIT_S,
+        self,
+        windows: Iterable[Window],
+        limit: float = FINISH_LIMIT_S,
         hurry: Callable[[], bool] = lambda: False,
-    ) -> Observation:  # fmt: skip
+    ) -> Observation:
         """Tell the job where to end, see it through, and return its account; in a `hurry` not for long."""
         self.segments.freeze(list(windows))
         hint = f"look at {self.folder}/driver.log"
@@ -213,8 +218,12 @@ def run_batch(job: Job, limit: float = FINISH_LIMIT_S) -> Observation:
     with log.open("ab") as out:
         done = subprocess.run(
             [sys.executable, "-m", "harness.spark.job", str(path)],
-            stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=limit, check=False,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            timeout=limit,
+            check=False,
+        )
     if done.returncode != 0:
         raise HarnessError(f"the Spark job ended with {done.returncode}", f"look at {log}")
     return load(Path(job.folder) / ACCOUNT)

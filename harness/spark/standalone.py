@@ -59,8 +59,10 @@ def standalone(folder: Path, workers: int = 2, memory: str = "768m") -> Iterator
             start(f"worker-{number}", worker, *sizes, "--work-dir", str(folder / f"work-{number}"), address)
         wait_until(
             lambda: log.read_text().count("Registering worker") >= workers,
-            START_LIMIT_S, f"{workers} Spark workers to register", hint=f"look at the logs in {folder}",
-        )  # fmt: skip
+            START_LIMIT_S,
+            f"{workers} Spark workers to register",
+            hint=f"look at the logs in {folder}",
+        )
         yield address
     finally:
         for process in reversed(running):
@@ -80,15 +82,23 @@ def containers(name: str, report: Callable[[str], None]) -> Iterator[str]:
 
     image, port = ensure_spark_image(report), _free_port()
     environment = {
-        **os.environ, "COMPOSE_PROJECT_NAME": name, "EOS_CLUSTER_LABEL": name,
-        "EOS_SPARK_IMAGE": image, "EOS_PORT_SPARK": str(port),
-    }  # fmt: skip
+        **os.environ,
+        "COMPOSE_PROJECT_NAME": name,
+        "EOS_CLUSTER_LABEL": name,
+        "EOS_SPARK_IMAGE": image,
+        "EOS_PORT_SPARK": str(port),
+    }
 
     def compose(*arguments: str) -> str:
         done = subprocess.run(
-            ["docker", "compose", "--profile", "spark", *arguments], cwd=checkout_dir(), env=environment,
-            capture_output=True, text=True, timeout=START_LIMIT_S, check=False,
-        )  # fmt: skip
+            ["docker", "compose", "--profile", "spark", *arguments],
+            cwd=checkout_dir(),
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=START_LIMIT_S,
+            check=False,
+        )
         if done.returncode != 0:
             raise HarnessError(
                 f"docker compose {' '.join(arguments)} failed: {done.stderr[-500:]}", "run `eos doctor`"
@@ -100,8 +110,10 @@ def containers(name: str, report: Callable[[str], None]) -> Iterator[str]:
         compose("up", "--detach", "--wait", "--no-build", *nodes)
         wait_until(
             lambda: compose("logs", "spark-master").count("Registering worker") >= len(nodes) - 1,
-            START_LIMIT_S, "two Spark workers in containers to register", every=1.0,
-        )  # fmt: skip
+            START_LIMIT_S,
+            "two Spark workers in containers to register",
+            every=1.0,
+        )
         yield f"spark://{_HOST}:{port}"
     finally:
         compose("rm", "--force", "--stop", *nodes)

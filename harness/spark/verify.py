@@ -200,11 +200,15 @@ def own_shares(frames: Frames, windows: Sequence[Window]) -> list[Share]:
     found = counts(frames).where("window >= 0").collect()
     return sorted(
         Share(
-            one["producer"], windows[one["window"]].topic, windows[one["window"]].partition,
-            FATE_NAMES[one["fate"]], one["owed"], one["visible"],
+            one["producer"],
+            windows[one["window"]].topic,
+            windows[one["window"]].partition,
+            FATE_NAMES[one["fate"]],
+            one["owed"],
+            one["visible"],
         )
         for one in found
-    )  # fmt: skip
+    )
 
 
 def frames_of(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames:
@@ -281,11 +285,15 @@ def self_evident(run: str, observation: Observation, aborted: int) -> SelfEviden
     missing = top + 1 - distinct
     gaps = [
         LaneReport(
-            run=run, producer=int(lanes[i]) // 10**5, lane=int(lanes[i]) % 10**5,
-            highest=int(top[i]), distinct=int(distinct[i]), missing=int(missing[i]),
+            run=run,
+            producer=int(lanes[i]) // 10**5,
+            lane=int(lanes[i]) % 10**5,
+            highest=int(top[i]),
+            distinct=int(distinct[i]),
+            missing=int(missing[i]),
         )
         for i in np.flatnonzero(missing > 0).tolist()
-    ]  # fmt: skip
+    ]
     return SelfEvident(
         run=run,
         records=meta.records,

@@ -90,11 +90,23 @@ def _after_loss(relay: Relay, flow: Flow, armed: Armed) -> None:
 
 def _touch(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed, did: str) -> Hit:
     touch = Touch(
-        rule=armed.rule.id, verb=armed.rule.verb, did=did, conn=relay.conn, broker=relay.broker,
-        n=exchange.n, bytes=len(frame), detail=exchange.api, **now(),
-    )  # fmt: skip
+        rule=armed.rule.id,
+        verb=armed.rule.verb,
+        did=did,
+        conn=relay.conn,
+        broker=relay.broker,
+        n=exchange.n,
+        bytes=len(frame),
+        detail=exchange.api,
+        **now(),
+    )
     relay.hub.log.put(touch)
     return hit_of(
-        armed, conn=relay.conn, broker=relay.broker, n=exchange.n, client_id=exchange.head.client_id,
-        size=len(frame), did=did,
-    )  # fmt: skip
+        armed,
+        conn=relay.conn,
+        broker=relay.broker,
+        n=exchange.n,
+        client_id=exchange.head.client_id,
+        size=len(frame),
+        did=did,
+    )

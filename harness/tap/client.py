@@ -180,7 +180,10 @@ def _start(cluster: Cluster, folder: Path) -> Tap:
     processes.start_supervised(command, folder)
     tap = Tap(folder)
     wait_until(
-        tap.status, _START_LIMIT_S, "the wire tap to answer",
-        not_yet=(OSError, ValueError), hint=f"look at {folder / 'log'}",
-    )  # fmt: skip
+        tap.status,
+        _START_LIMIT_S,
+        "the wire tap to answer",
+        not_yet=(OSError, ValueError),
+        hint=f"look at {folder / 'log'}",
+    )
     return tap

@@ -65,7 +65,17 @@ async def _ask(hub: Hub, broker: int, frame: bytes) -> bytes:
 def _line(conn: int, exchange: Exchange, frame: bytes, armed: Armed, hit: Hit) -> Frame:
     head = exchange.head
     return Frame(
-        n=exchange.n, conn=conn, broker=hit.broker, side="request", key=head.key, api=exchange.api,
-        version=head.version, correlation=head.correlation, bytes=len(frame),
-        client_id=head.client_id, fate="copy", rule=armed.rule.id, **now(),
-    )  # fmt: skip
+        n=exchange.n,
+        conn=conn,
+        broker=hit.broker,
+        side="request",
+        key=head.key,
+        api=exchange.api,
+        version=head.version,
+        correlation=head.correlation,
+        bytes=len(frame),
+        client_id=head.client_id,
+        fate="copy",
+        rule=armed.rule.id,
+        **now(),
+    )

@@ -70,13 +70,19 @@ def _batches(records: Any, topic: str, partition: int) -> list[Batch]:
             continue
         found.append(
             Batch(
-                topic=topic, partition=partition, count=batch.last_offset_delta + 1,
-                bytes=batch.size_in_bytes, producer_id=batch.producer_id, epoch=batch.producer_epoch,
-                base_sequence=batch.base_sequence, transactional=batch.is_transactional,
-                base_offset=batch.base_offset, marker=_marker(batch),
+                topic=topic,
+                partition=partition,
+                count=batch.last_offset_delta + 1,
+                bytes=batch.size_in_bytes,
+                producer_id=batch.producer_id,
+                epoch=batch.producer_epoch,
+                base_sequence=batch.base_sequence,
+                transactional=batch.is_transactional,
+                base_offset=batch.base_offset,
+                marker=_marker(batch),
                 appended_ms=batch.max_timestamp if batch.is_control_batch else None,
             )
-        )  # fmt: skip
+        )
     return found
 
 
@@ -105,10 +111,13 @@ def _produce_request(message: Any, names: TopicNames) -> Facts:
     first = next((b for b in batches if b.producer_id >= 0), None)
     return _capped(
         Facts(
-            transactional_id=message.transactional_id, acks=message.acks, batches=batches,
-            producer_id=first.producer_id if first else None, epoch=first.epoch if first else None,
+            transactional_id=message.transactional_id,
+            acks=message.acks,
+            batches=batches,
+            producer_id=first.producer_id if first else None,
+            epoch=first.epoch if first else None,
         )
-    )  # fmt: skip
+    )
 
 
 def _produce_response(message: Any, names: TopicNames) -> Facts:
@@ -144,12 +153,15 @@ def _fetch_response(message: Any, names: TopicNames) -> Facts:
         for part in topic.partitions:
             partitions.append(
                 Partition(
-                    topic=name, partition=part.partition_index, error=_error(part),
-                    high_watermark=part.high_watermark, last_stable_offset=part.last_stable_offset,
+                    topic=name,
+                    partition=part.partition_index,
+                    error=_error(part),
+                    high_watermark=part.high_watermark,
+                    last_stable_offset=part.last_stable_offset,
                     log_start=part.log_start_offset,
                     aborted=[(a.producer_id, a.first_offset) for a in part.aborted_transactions or ()],
                 )
-            )  # fmt: skip
+            )
             batches += _batches(part.records, name, part.partition_index)
     return _capped(Facts(error=_error(message), partitions=partitions, batches=batches))
 
@@ -162,14 +174,16 @@ def _metadata_response(message: Any, names: TopicNames) -> Facts:
             brokers=[b.node_id for b in message.brokers],
             partitions=[
                 Partition(
-                    topic=names.of(topic), partition=p.partition_index, leader=p.leader_id,
+                    topic=names.of(topic),
+                    partition=p.partition_index,
+                    leader=p.leader_id,
                     error=_error(p) or _error(topic),
                 )
                 for topic in message.topics
                 for p in topic.partitions
             ],
         )
-    )  # fmt: skip
+    )
 
 
 def _metadata_request(message: Any, names: TopicNames) -> Facts:
@@ -195,10 +209,12 @@ def _find_coordinator_response(message: Any, _: TopicNames) -> Facts:
 def _of_producer(message: Any, _: TopicNames) -> Facts:
     """A request that names its transactional id, producer id and epoch, and maybe a group or an outcome."""
     return Facts(
-        transactional_id=message.transactional_id, producer_id=message.producer_id,
-        epoch=message.producer_epoch, group=getattr(message, "group_id", None),
+        transactional_id=message.transactional_id,
+        producer_id=message.producer_id,
+        epoch=message.producer_epoch,
+        group=getattr(message, "group_id", None),
         committed=getattr(message, "committed", None),
-    )  # fmt: skip
+    )
 
 
 def _producer_response(message: Any, _: TopicNames) -> Facts:
@@ -206,9 +222,10 @@ def _producer_response(message: Any, _: TopicNames) -> Facts:
     ident = getattr(message, "producer_id", None)
     known = ident is not None and ident >= 0
     return Facts(
-        error=_error(message), producer_id=ident if known else None,
+        error=_error(message),
+        producer_id=ident if known else None,
         epoch=message.producer_epoch if known else None,
-    )  # fmt: skip
+    )
 
 
 def _add_partitions_request(message: Any, names: TopicNames) -> Facts:
@@ -221,10 +238,12 @@ def _add_partitions_request(message: Any, names: TopicNames) -> Facts:
         epoch, topics = message.v3_and_below_producer_epoch, message.v3_and_below_topics
     return _capped(
         Facts(
-            transactional_id=ident, producer_id=producer, epoch=epoch,
+            transactional_id=ident,
+            producer_id=producer,
+            epoch=epoch,
             partitions=[Partition(topic=names.of(t), partition=p) for t in topics for p in t.partitions],
         )
-    )  # fmt: skip
+    )
 
 
 def _add_partitions_response(message: Any, names: TopicNames) -> Facts:
@@ -235,14 +254,15 @@ def _add_partitions_response(message: Any, names: TopicNames) -> Facts:
             error=_error(message),
             partitions=[
                 Partition(
-                    topic=names.of(topic), partition=part.partition_index,
+                    topic=names.of(topic),
+                    partition=part.partition_index,
                     error=apis.error_name(part.partition_error_code) if part.partition_error_code else None,
                 )
                 for topic in topics
                 for part in topic.results_by_partition
             ],
         )
-    )  # fmt: skip
+    )
 
 
 def _offset_commit_request(message: Any, names: TopicNames) -> Facts:

@@ -70,10 +70,16 @@ class FrameLog:
         self._since = time.monotonic_ns()
         self.put(
             Open(
-                format=FORMAT, cluster=self._cluster, host=platform.node(), pid=os.getpid(), clock=clock_id(),
-                exchanges_per_s=rate, most_bytes=most, **now(),
+                format=FORMAT,
+                cluster=self._cluster,
+                host=platform.node(),
+                pid=os.getpid(),
+                clock=clock_id(),
+                exchanges_per_s=rate,
+                most_bytes=most,
+                **now(),
             )
-        )  # fmt: skip
+        )
 
     def stop(self, reason: str) -> None:
         """Write what waits, and close the file."""

@@ -195,10 +195,16 @@ class Hub:
         """Log what became of a frame that a rule had hit."""
         self.log.put(
             Touch(
-                rule=armed.rule.id, verb=armed.rule.verb, did=hit.did, conn=hit.conn, broker=hit.broker,
-                n=hit.n, bytes=hit.bytes, **now(),
+                rule=armed.rule.id,
+                verb=armed.rule.verb,
+                did=hit.did,
+                conn=hit.conn,
+                broker=hit.broker,
+                n=hit.n,
+                bytes=hit.bytes,
+                **now(),
             )
-        )  # fmt: skip
+        )
 
     def ended(self, relay: Relay, request: Account, response: Account) -> None:
         """A connection is closed: keep its account."""
@@ -219,11 +225,14 @@ class Hub:
         """Every connection's bytes, the open ones too; of closed ones the last ten thousand."""
         still_open = [
             Accounts(
-                conn=r.conn, broker=r.broker, is_open=True, request=r.request.account(),
+                conn=r.conn,
+                broker=r.broker,
+                is_open=True,
+                request=r.request.account(),
                 response=r.response.account(),
             )
             for r in self.relays.values()
-        ]  # fmt: skip
+        ]
         return [*self._ended, *still_open]
 
     def close(self) -> None:

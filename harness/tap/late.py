@@ -107,14 +107,18 @@ def broken_of(run: Path) -> tuple[list[Broken], int]:
             if span.begun < wall < span.asked - KNOWN_TO_NS
             # No coordinator commits by itself what was only asked to be aborted.
             or (span.begun < wall < over and what == "PrepareCommit" and not span.commit)
-        ]  # fmt: skip
+        ]
         found.append(
             Broken(
-                producer, txn, FATE_NAMES[int(groups.fate[group])],
-                int(visible[group]), int(size[group]), " ".join(early),
+                producer,
+                txn,
+                FATE_NAMES[int(groups.fate[group])],
+                int(visible[group]),
+                int(size[group]),
+                " ".join(early),
                 _overtaken(ends[names[producer]], span),
             )
-        )  # fmt: skip
+        )
     return found, int(judged.sum())
 
 

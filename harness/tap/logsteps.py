@@ -114,10 +114,16 @@ def copies(cluster: Cluster, topic: str, since: int) -> Iterator[LogStep]:
             for offset, batch in led.items():
                 if offset in held and held[offset].crc == batch.crc:
                     yield LogStep(
-                        kind="copy", wall=batch.max_timestamp * 1_000_000, node=info.leader, topic=topic,
-                        partition=info.partition, offset=offset, producer_id=batch.producer_id,
-                        epoch=batch.producer_epoch, what=str(follower),
-                    )  # fmt: skip
+                        kind="copy",
+                        wall=batch.max_timestamp * 1_000_000,
+                        node=info.leader,
+                        topic=topic,
+                        partition=info.partition,
+                        offset=offset,
+                        producer_id=batch.producer_id,
+                        epoch=batch.producer_epoch,
+                        what=str(follower),
+                    )
 
 
 def _first_batches(cluster: Cluster, topic: str, partition: int, since: int, broker: int) -> dict[int, Any]:
@@ -135,11 +141,17 @@ def markers(cluster: Cluster, topic: str, since: int, partition: int | None = No
                 continue
             record = next(iter(batch))
             yield LogStep(
-                kind="marker", wall=batch.max_timestamp * 1_000_000, node=info.leader, topic=topic,
-                partition=info.partition, offset=batch.base_offset, producer_id=batch.producer_id,
-                epoch=batch.producer_epoch, what="commit" if record.commit else "abort",
+                kind="marker",
+                wall=batch.max_timestamp * 1_000_000,
+                node=info.leader,
+                topic=topic,
+                partition=info.partition,
+                offset=batch.base_offset,
+                producer_id=batch.producer_id,
+                epoch=batch.producer_epoch,
+                what="commit" if record.commit else "abort",
                 coordinator_epoch=_MARKER.unpack_from(bytes(record.value))[1],
-            )  # fmt: skip
+            )
 
 
 def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[LogStep]:
@@ -152,11 +164,18 @@ def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[L
                 continue
             noted = decode_state(bytes(record.value))
             yield LogStep(
-                kind="decision", wall=record.timestamp * 1_000_000, node=partition.leader,
-                topic=TRANSACTION_TOPIC, partition=partition.partition, offset=record.offset,
-                producer_id=noted.producer_id, epoch=noted.epoch, transactional_id=transactional_id,
-                what=noted.state, places=list(noted.places),
-            )  # fmt: skip
+                kind="decision",
+                wall=record.timestamp * 1_000_000,
+                node=partition.leader,
+                topic=TRANSACTION_TOPIC,
+                partition=partition.partition,
+                offset=record.offset,
+                producer_id=noted.producer_id,
+                epoch=noted.epoch,
+                transactional_id=transactional_id,
+                what=noted.state,
+                places=list(noted.places),
+            )
 
 
 def id_blocks(cluster: Cluster, since: int) -> Iterator[LogStep]:
@@ -172,9 +191,13 @@ def id_blocks(cluster: Cluster, since: int) -> Iterator[LogStep]:
                 continue
             broker, _, behind = _IDS.unpack_from(value, 3)
             yield LogStep(
-                kind="ids", wall=wall, node=leader, offset=record.offset,
-                producer_id=behind - _BLOCK, what=str(broker),
-            )  # fmt: skip
+                kind="ids",
+                wall=wall,
+                node=leader,
+                offset=record.offset,
+                producer_id=behind - _BLOCK,
+                what=str(broker),
+            )
 
 
 def java_hash(text: str) -> int:
@@ -238,14 +261,25 @@ def _fetch(connection: RawConnection, topic: str, partition: int, offset: int) -
 
     wanted = FetchRequest.FetchTopic
     part = wanted.FetchPartition(
-        partition=partition, current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1,
+        partition=partition,
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        log_start_offset=-1,
         partition_max_bytes=_FETCH_BYTES,
-    )  # fmt: skip
+    )
     request = FetchRequest(
-        replica_id=-1, max_wait_ms=50, min_bytes=1, max_bytes=_FETCH_BYTES, isolation_level=0,
-        session_id=0, session_epoch=-1, topics=[wanted(topic=topic, partitions=[part])],
-        forgotten_topics_data=[], rack_id="", version=11,
-    )  # fmt: skip
+        replica_id=-1,
+        max_wait_ms=50,
+        min_bytes=1,
+        max_bytes=_FETCH_BYTES,
+        isolation_level=0,
+        session_id=0,
+        session_epoch=-1,
+        topics=[wanted(topic=topic, partitions=[part])],
+        forgotten_topics_data=[],
+        rack_id="",
+        version=11,
+    )
     answer = connection.call(request)
     _check(topic, partition, answer.error_code)
     found = answer.responses[0].partitions[0]

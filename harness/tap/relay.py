@@ -133,10 +133,13 @@ class Relay:
             accounts[flow.side] = account
         self.hub.log.put(
             Closed(
-                conn=self.conn, broker=self.broker, request=accounts["request"],
-                response=accounts["response"], **now(),
+                conn=self.conn,
+                broker=self.broker,
+                request=accounts["request"],
+                response=accounts["response"],
+                **now(),
             )
-        )  # fmt: skip
+        )
         self.hub.ended(self, accounts["request"], accounts["response"])
 
     def note(self, what: str, detail: str) -> None:
@@ -237,10 +240,18 @@ class Relay:
     def _line(self, side: Side, exchange: Exchange, frame: bytes, clocks: Clocks) -> Frame:
         head = exchange.head
         return Frame(
-            n=exchange.n, conn=self.conn, broker=self.broker, side=side, key=head.key, api=exchange.api,
-            version=head.version, correlation=head.correlation, bytes=len(frame),
-            client_id=head.client_id, **clocks,
-        )  # fmt: skip
+            n=exchange.n,
+            conn=self.conn,
+            broker=self.broker,
+            side=side,
+            key=head.key,
+            api=exchange.api,
+            version=head.version,
+            correlation=head.correlation,
+            bytes=len(frame),
+            client_id=head.client_id,
+            **clocks,
+        )
 
     def _log(self, line: Frame, frame: bytes, fate: str | None, armed: Armed | None) -> None:
         line.fate, line.rule = fate, armed.rule.id if armed else None

@@ -154,6 +154,6 @@ def hit_of(armed: Armed, *, conn: int, broker: int, n: int, client_id: str, size
     """Note in the rule that it hit a frame."""
     hit = Hit(
         conn=conn, broker=broker, n=n, client_id=client_id, bytes=size, mono=time.monotonic_ns(), did=did
-    )  # fmt: skip
+    )
     armed.hits.append(hit)
     return hit

@@ -150,11 +150,15 @@ class Server:
     def _status(self) -> Status:
         hub = self.hub
         return Status(
-            pid=os.getpid(), listens=self.listens, rules=list(hub.book.armed.values()), stats=hub.stats,
+            pid=os.getpid(),
+            listens=self.listens,
+            rules=list(hub.book.armed.values()),
+            stats=hub.stats,
             upstreams={b: port for b, (_, port) in hub.upstreams.items()},
-            open_connections=len(hub.relays), keeps=len(hub.kept),
+            open_connections=len(hub.relays),
+            keeps=len(hub.kept),
             log=str(hub.log.path) if hub.log.path else None,
-        )  # fmt: skip
+        )
 
 
 async def serve(folder: Path, cluster: str, listens: dict[int, int], upstreams: dict[int, int]) -> None:

@@ -158,9 +158,11 @@ class _Teller:
         present = {name for step in shown for name in (step.source, step.target)}
         names = sorted(present, key=_place)
         return Story(
-            {name: self._roles.get(name, []) for name in names}, shown, len(self._steps) - len(shown),
+            {name: self._roles.get(name, []) for name in names},
+            shown,
+            len(self._steps) - len(shown),
             self._not_logged,
-        )  # fmt: skip
+        )
 
     def _shows(self, frame: Frame) -> bool:
         if self._wanted.transactional_id and frame.client_id not in self._clients:
@@ -277,9 +279,16 @@ def _signature(frame: Frame, facts: Facts) -> object:
     batches = tuple((b.topic, b.partition, b.producer_id, b.epoch, b.base_sequence) for b in facts.batches)
     places = tuple((p.topic, p.partition, p.offset) for p in facts.partitions)
     return (
-        frame.client_id, frame.api, facts.transactional_id, facts.producer_id, facts.epoch, facts.committed,
-        facts.group, batches, places,
-    )  # fmt: skip
+        frame.client_id,
+        frame.api,
+        facts.transactional_id,
+        facts.producer_id,
+        facts.epoch,
+        facts.committed,
+        facts.group,
+        batches,
+        places,
+    )
 
 
 def _role_of(api: str) -> str:

@@ -117,11 +117,15 @@ class Admin:
             _check(f"metadata of topic {topic.name}", topic.error_code)
             partitions += [
                 PartitionInfo(
-                    topic.name, p.partition_index, p.leader_id, p.leader_epoch,
-                    tuple(p.replica_nodes), tuple(p.isr_nodes),
+                    topic.name,
+                    p.partition_index,
+                    p.leader_id,
+                    p.leader_epoch,
+                    tuple(p.replica_nodes),
+                    tuple(p.isr_nodes),
                 )
                 for p in topic.partitions
-            ]  # fmt: skip
+            ]
         partitions.sort(key=lambda p: (p.topic, p.partition))
         addresses = {b.node_id: (str(b.host), int(b.port)) for b in answer.brokers}
         return Metadata(answer.cluster_id, frozenset(addresses), tuple(partitions), addresses)
@@ -149,9 +153,12 @@ class Admin:
         from kafka.protocol.producer import InitProducerIdRequest
 
         request = InitProducerIdRequest(
-            transactional_id=transactional_id, transaction_timeout_ms=10_000,
-            producer_id=-1, producer_epoch=-1, version=4,
-        )  # fmt: skip
+            transactional_id=transactional_id,
+            transaction_timeout_ms=10_000,
+            producer_id=-1,
+            producer_epoch=-1,
+            version=4,
+        )
         answer = self.call(self.coordinator("transaction", transactional_id), request)
         _check(f"init_producer_id of {transactional_id}", answer.error_code)
         return int(answer.producer_id), int(answer.producer_epoch)
@@ -193,9 +200,13 @@ class Admin:
         return Quorum(state.leader_id, state.leader_epoch, state.high_watermark, ends, behind)
 
     def create_topic(
-        self, name: str, placement: Sequence[Sequence[int]], settings: Mapping[str, str] | None = None,
-        *, only_ask: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        name: str,
+        placement: Sequence[Sequence[int]],
+        settings: Mapping[str, str] | None = None,
+        *,
+        only_ask: bool = False,
+    ) -> None:
         """Create a topic with its i-th partition on `placement[i]`, leader first; or ask if it could be."""
         from kafka.protocol.admin import CreateTopicsRequest
 
@@ -203,7 +214,9 @@ class Admin:
         request = CreateTopicsRequest(
             topics=[
                 topic(
-                    name=name, num_partitions=-1, replication_factor=-1,
+                    name=name,
+                    num_partitions=-1,
+                    replication_factor=-1,
                     assignments=[
                         topic.CreatableReplicaAssignment(partition_index=i, broker_ids=list(replicas))
                         for i, replicas in enumerate(placement)
@@ -213,8 +226,10 @@ class Admin:
                     ],
                 )
             ],
-            timeout_ms=int(self._timeout * 1000), validate_only=only_ask, version=5,
-        )  # fmt: skip
+            timeout_ms=int(self._timeout * 1000),
+            validate_only=only_ask,
+            version=5,
+        )
         _check(f"creation of topic {name}", self.call_any(request).topics[0].error_code)
 
     def delete_topics(self, names: Iterable[str]) -> None:
@@ -277,7 +292,8 @@ class Admin:
 
         wanted = ListOffsetsRequest.ListOffsetsTopic
         request = ListOffsetsRequest(
-            replica_id=-1, isolation_level=int(isolation == "read_committed"),
+            replica_id=-1,
+            isolation_level=int(isolation == "read_committed"),
             topics=[
                 wanted(
                     name=topic,
@@ -287,7 +303,7 @@ class Admin:
                 )
             ],
             version=5,
-        )  # fmt: skip
+        )
         found = {}
         for entry in self.call(leader, request).topics[0].partitions:
             _check(f"end of {topic}-{entry.partition_index}", entry.error_code)

@@ -32,8 +32,9 @@ def change_settings(admin: Admin, broker: int, settings: Mapping[str, str | None
     ]
     request = IncrementalAlterConfigsRequest(
         resources=[resource(resource_type=_BROKER, resource_name=str(broker), configs=changes)],
-        validate_only=False, version=1,
-    )  # fmt: skip
+        validate_only=False,
+        version=1,
+    )
     for answer in admin.call(broker, request).responses:
         _check(f"settings of broker {broker}", answer.error_code)
 
@@ -44,11 +45,11 @@ def setting(admin: Admin, broker: int, name: str) -> str:
 
     resource = DescribeConfigsRequest.DescribeConfigsResource
     request = DescribeConfigsRequest(
-        resources=[
-            resource(resource_type=_BROKER, resource_name=str(broker), configuration_keys=[name])
-        ],
-        include_synonyms=False, include_documentation=False, version=4,
-    )  # fmt: skip
+        resources=[resource(resource_type=_BROKER, resource_name=str(broker), configuration_keys=[name])],
+        include_synonyms=False,
+        include_documentation=False,
+        version=4,
+    )
     answer = admin.call(broker, request).results[0]
     _check(f"settings of broker {broker}", answer.error_code)
     return str(answer.configs[0].value)

@@ -87,10 +87,15 @@ class Added:
 def _entries(batch: Any) -> Iterator[Entry]:
     for record in batch:
         yield Entry(
-            record.offset, record.timestamp, batch.producer_id, batch.producer_epoch,
-            batch.is_transactional, marker_of(record) if batch.is_control_batch else None,
-            bytes(record.key or b""), None if record.value is None else bytes(record.value),
-        )  # fmt: skip
+            record.offset,
+            record.timestamp,
+            batch.producer_id,
+            batch.producer_epoch,
+            batch.is_transactional,
+            marker_of(record) if batch.is_control_batch else None,
+            bytes(record.key or b""),
+            None if record.value is None else bytes(record.value),
+        )
 
 
 def states(found: Iterable[Entry], transactional_ids: Iterable[str]) -> list[tuple[Entry, str, Noted]]:
@@ -128,10 +133,16 @@ def _position(entry: Entry, keys: Mapping[bytes, str]) -> Position | None:
         return None
     topic_ends = size + 2 + int.from_bytes(entry.key[size : size + 2], "big")
     return Position(
-        entry.offset, entry.at_ms, group, entry.key[size + 2 : topic_ends].decode(),
-        int.from_bytes(entry.key[topic_ends : topic_ends + 4], "big"), _POSITION.unpack_from(entry.value)[1],
-        entry.producer_id, entry.epoch, "open" if entry.transactional else "none",
-    )  # fmt: skip
+        entry.offset,
+        entry.at_ms,
+        group,
+        entry.key[size + 2 : topic_ends].decode(),
+        int.from_bytes(entry.key[topic_ends : topic_ends + 4], "big"),
+        _POSITION.unpack_from(entry.value)[1],
+        entry.producer_id,
+        entry.epoch,
+        "open" if entry.transactional else "none",
+    )
 
 
 def _text(name: str) -> bytes:

@@ -111,9 +111,14 @@ class Engine:
 
         try:
             output = self.client.containers.run(
-                image, command, network_mode=f"container:{container.id}", cap_add=["NET_ADMIN"],
-                remove=True, labels=dict([self._label.split("=", 1)]), stderr=True,
-            )  # fmt: skip
+                image,
+                command,
+                network_mode=f"container:{container.id}",
+                cap_add=["NET_ADMIN"],
+                remove=True,
+                labels=dict([self._label.split("=", 1)]),
+                stderr=True,
+            )
         except ContainerError as error:
             said = bytes(error.stderr or b"").decode(errors="replace").strip()  # type: ignore[arg-type]
             raise HarnessError(
@@ -188,9 +193,13 @@ def compose_up(project_folder: Path, env_file: Path) -> None:
 
         def _run_command(self, cmd: str | list[str], context: str | None = None) -> Any:
             done = subprocess.run(
-                cmd, cwd=context or self.context, capture_output=True, timeout=_COMPOSE_LIMIT_S, check=False,
+                cmd,
+                cwd=context or self.context,
+                capture_output=True,
+                timeout=_COMPOSE_LIMIT_S,
+                check=False,
                 env=environment,
-            )  # fmt: skip
+            )
             if done.returncode != 0:
                 said = done.stderr.decode(errors="replace").strip()[-600:]
                 raise HarnessError(f"`docker compose {cmd[-2]} {cmd[-1]}` failed: {said}", "run `eos doctor`")

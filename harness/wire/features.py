@@ -30,8 +30,10 @@ def change(admin: Admin, feature: str, *, now: int, level: int) -> None:
     direction = _UPGRADE if level > now else _SAFE_DOWNGRADE
     request = UpdateFeaturesRequest(
         feature_updates=[update(feature=feature, max_version_level=level, upgrade_type=direction)],
-        timeout_ms=10_000, validate_only=False, version=1,
-    )  # fmt: skip
+        timeout_ms=10_000,
+        validate_only=False,
+        version=1,
+    )
     answer = admin.call_any(request)
     _check(f"{feature} {level}", answer.error_code)
     for result in answer.results or ():

@@ -24,9 +24,11 @@ def committed(admin: Admin, coordinator: int, group: str, place: Place, *, stabl
 
     topic = OffsetFetchRequest.OffsetFetchRequestTopic
     request = OffsetFetchRequest(
-        group_id=group, topics=[topic(name=place[0], partition_indexes=[place[1]])],
-        require_stable=stable, version=7,
-    )  # fmt: skip
+        group_id=group,
+        topics=[topic(name=place[0], partition_indexes=[place[1]])],
+        require_stable=stable,
+        version=7,
+    )
     answer = admin.call(coordinator, request)
     if answer.error_code:
         raise KafkaAnswerError(f"positions of {group}", answer.error_code)

@@ -84,12 +84,17 @@ def open_transactions(admin: Admin, topics: Iterable[str]) -> list[Open]:
         _check(f"producers of {info.topic}-{info.partition}", answer.error_code)
         found += [
             Open(
-                info.topic, info.partition, p.producer_id, p.producer_epoch, p.coordinator_epoch,
-                p.current_txn_start_offset, round(time.time() - p.last_timestamp / 1000, 1),
+                info.topic,
+                info.partition,
+                p.producer_id,
+                p.producer_epoch,
+                p.coordinator_epoch,
+                p.current_txn_start_offset,
+                round(time.time() - p.last_timestamp / 1000, 1),
             )
             for p in answer.active_producers
             if p.current_txn_start_offset >= 0
-        ]  # fmt: skip
+        ]
     return found
 
 
@@ -113,10 +118,14 @@ def described(admin: Admin, producer_ids: Iterable[int]) -> list[Described]:
             places = frozenset((t.topic, p) for t in state.topics for p in t.partitions)
             found.append(
                 Described(
-                    state.transactional_id, broker, state.transaction_state, state.producer_id,
-                    state.producer_epoch, places,
+                    state.transactional_id,
+                    broker,
+                    state.transaction_state,
+                    state.producer_id,
+                    state.producer_epoch,
+                    places,
                 )
-            )  # fmt: skip
+            )
     return found
 
 
@@ -198,15 +207,15 @@ def write_marker(admin: Admin, leader: int, one: Open, *, commit: bool, coordina
     request = WriteTxnMarkersRequest(
         markers=[
             marker(
-                producer_id=one.producer_id, producer_epoch=one.epoch, transaction_result=commit,
-                topics=[
-                    marker.WritableTxnMarkerTopic(name=one.topic, partition_indexes=[one.partition])
-                ],
+                producer_id=one.producer_id,
+                producer_epoch=one.epoch,
+                transaction_result=commit,
+                topics=[marker.WritableTxnMarkerTopic(name=one.topic, partition_indexes=[one.partition])],
                 coordinator_epoch=coordinator_epoch,
             )
         ],
         version=1,
-    )  # fmt: skip
+    )
     return error_name(admin.call(leader, request).markers[0].topics[0].partitions[0].error_code)
 
 

@@ -111,14 +111,25 @@ def observe_topics(
 
 
 def observe_totals(
-    bootstrap: str, changelog: str, run: str,
-    *, limit_s: float = 120.0, security: Security = PLAINTEXT, as_group: str = ALONE,
-) -> Observation:  # fmt: skip
+    bootstrap: str,
+    changelog: str,
+    run: str,
+    *,
+    limit_s: float = 120.0,
+    security: Security = PLAINTEXT,
+    as_group: str = ALONE,
+) -> Observation:
     """Read a changelog to the frozen last stable offset: what each key has come to there."""
     return observe_topics(
-        bootstrap, [changelog], run, witness="aggregates", limit_s=limit_s,
-        security=security, as_group=as_group, totals=True,
-    )  # fmt: skip
+        bootstrap,
+        [changelog],
+        run,
+        witness="aggregates",
+        limit_s=limit_s,
+        security=security,
+        as_group=as_group,
+        totals=True,
+    )
 
 
 def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT) -> list[Window]:

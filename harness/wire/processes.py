@@ -53,9 +53,13 @@ def start_supervised(command: Sequence[str], folder: Path, environment: dict[str
     subprocess.run(
         ["sh", "-c", script, "eos-supervisor", str(folder), *command],
         env=(os.environ if environment is None else environment) | {SUPERVISED: "1"},
-        start_new_session=True, check=True, timeout=30,
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
+        start_new_session=True,
+        check=True,
+        timeout=30,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     from harness.waits import wait_until
 
     wait_until(pid_file.exists, 10, f"{command[0]} to start", hint=f"look at {folder / 'log'}")

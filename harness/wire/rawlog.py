@@ -138,14 +138,25 @@ def fetch_request(place: Place, offset: int, isolation: int) -> Any:
 
     topic = FetchRequest.FetchTopic
     wanted = topic.FetchPartition(
-        partition=place[1], current_leader_epoch=-1, fetch_offset=offset, log_start_offset=-1,
+        partition=place[1],
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        log_start_offset=-1,
         partition_max_bytes=FETCH_BYTES,
-    )  # fmt: skip
+    )
     return FetchRequest(
-        replica_id=-1, max_wait_ms=100, min_bytes=1, max_bytes=FETCH_BYTES, isolation_level=isolation,
-        session_id=0, session_epoch=-1, topics=[topic(topic=place[0], partitions=[wanted])],
-        forgotten_topics_data=[], rack_id="", version=11,
-    )  # fmt: skip
+        replica_id=-1,
+        max_wait_ms=100,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        isolation_level=isolation,
+        session_id=0,
+        session_epoch=-1,
+        topics=[topic(topic=place[0], partitions=[wanted])],
+        forgotten_topics_data=[],
+        rack_id="",
+        version=11,
+    )
 
 
 def fetched(answer: Any, place: Place, offset: int) -> Any:

@@ -35,9 +35,14 @@ def encode_batch(
     from kafka.record.default_records import DefaultRecordBatchBuilder
 
     builder = DefaultRecordBatchBuilder(
-        magic=2, compression_type=0, is_transactional=transactional, producer_id=producer_id,
-        producer_epoch=epoch, base_sequence=base_sequence, batch_size=1 << 20,
-    )  # fmt: skip
+        magic=2,
+        compression_type=0,
+        is_transactional=transactional,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        base_sequence=base_sequence,
+        batch_size=1 << 20,
+    )
     now = int(time.time() * 1000)
     for number, value in enumerate(values):
         if builder.append(number, timestamp=now, key=None, value=value, headers=[]) is None:
@@ -54,15 +59,14 @@ def produce(
 
     topic = ProduceRequest.TopicProduceData
     request: Any = ProduceRequest(
-        transactional_id=transactional_id, acks=acks, timeout_ms=ACKS_TIMEOUT_MS,
+        transactional_id=transactional_id,
+        acks=acks,
+        timeout_ms=ACKS_TIMEOUT_MS,
         topic_data=[
-            topic(
-                name=place[0],
-                partition_data=[topic.PartitionProduceData(index=place[1], records=batch)],
-            )
+            topic(name=place[0], partition_data=[topic.PartitionProduceData(index=place[1], records=batch)])
         ],
         version=9,
-    )  # fmt: skip
+    )
     with RawConnection(*address, TIMEOUT_S) as connection:
         answer = connection.call(request).responses[0].partition_responses[0]
     name = "NONE" if answer.error_code == 0 else for_code(answer.error_code).__name__

@@ -146,8 +146,12 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         try:
             done = subprocess.run(
                 ["openssl", "pkey", "-in", self.key, "-passin", "stdin"],
-                input=f"{password}\n", capture_output=True, text=True, timeout=_OPENSSL_S, check=False,
-            )  # fmt: skip
+                input=f"{password}\n",
+                capture_output=True,
+                text=True,
+                timeout=_OPENSSL_S,
+                check=False,
+            )
         except FileNotFoundError as error:
             raise UsageError(f"{problem}: there is no openssl", "install openssl") from error
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -186,9 +190,10 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
         kind = SaslMechanismPlain if self.mechanism == "PLAIN" else SaslMechanismScram
         login = kind(
-            sasl_mechanism=self.mechanism, sasl_plain_username=self.username,
+            sasl_mechanism=self.mechanism,
+            sasl_plain_username=self.username,
             sasl_plain_password=look_up(self.password),
-        )  # fmt: skip
+        )
         answer = connection.call(SaslHandshakeRequest(mechanism=self.mechanism, version=1))
         _refused_if(answer.error_code, f"{self.mechanism} of {self.username}")
         while not login.is_done():

@@ -89,18 +89,25 @@ class Toxiproxy:
             raise ToxiproxyError(f"proxy {proxy} did not take {upstream} as its upstream", _LOOK)
 
     def add_toxic(
-        self, proxy: str, name: str, kind: str, stream: Stream, attributes: Mapping[str, int],
-        *, toxicity: float = 1.0,
-    ) -> None:  # fmt: skip
+        self,
+        proxy: str,
+        name: str,
+        kind: str,
+        stream: Stream,
+        attributes: Mapping[str, int],
+        *,
+        toxicity: float = 1.0,
+    ) -> None:
         """Add a toxic for every connection, or for a share of them, and read it back.
 
         A misspelt attribute is taken as zero.
         """
         wanted = dict(attributes)
         self._call(
-            "POST", f"/proxies/{proxy}/toxics",
+            "POST",
+            f"/proxies/{proxy}/toxics",
             {"name": name, "type": kind, "stream": stream, "toxicity": toxicity, "attributes": wanted},
-        )  # fmt: skip
+        )
         found = next((t for t in self.proxy(proxy).toxics if t.name == name), None)
         if found is None or any(found.attributes.get(k) != v for k, v in wanted.items()):
             raise ToxiproxyError(f"toxic {name} of {proxy} was asked for with {wanted}, found {found}", _LOOK)

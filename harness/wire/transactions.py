@@ -71,9 +71,12 @@ def _init_request(transactional_id: str, timeout_ms: int, producer_id: int, epoc
     from kafka.protocol.producer import InitProducerIdRequest
 
     return InitProducerIdRequest(
-        transactional_id=transactional_id, transaction_timeout_ms=timeout_ms, producer_id=producer_id,
-        producer_epoch=epoch, version=4,
-    )  # fmt: skip
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        version=4,
+    )
 
 
 def _initialised(answer: Any) -> Initialised:
@@ -89,11 +92,12 @@ def add_partitions(admin: Admin, who: Identity, places: Iterable[Place]) -> int:
         topics.setdefault(topic, []).append(partition)
     added = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     request = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=who.transactional_id, v3_and_below_producer_id=who.producer_id,
+        v3_and_below_transactional_id=who.transactional_id,
+        v3_and_below_producer_id=who.producer_id,
         v3_and_below_producer_epoch=who.epoch,
         v3_and_below_topics=[added(name=name, partitions=numbers) for name, numbers in topics.items()],
         version=0,
-    )  # fmt: skip
+    )
     answer = _coordinator(admin, who, request)
     codes = [
         p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition
@@ -106,9 +110,12 @@ def add_offsets(admin: Admin, who: Identity, group: str) -> int:
     from kafka.protocol.producer import AddOffsetsToTxnRequest
 
     request = AddOffsetsToTxnRequest(
-        transactional_id=who.transactional_id, producer_id=who.producer_id, producer_epoch=who.epoch,
-        group_id=group, version=0,
-    )  # fmt: skip
+        transactional_id=who.transactional_id,
+        producer_id=who.producer_id,
+        producer_epoch=who.epoch,
+        group_id=group,
+        version=0,
+    )
     return int(_coordinator(admin, who, request).error_code)
 
 
@@ -121,15 +128,21 @@ def commit_offsets(
     topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
     place = topic.TxnOffsetCommitRequestPartition
     request = TxnOffsetCommitRequest(
-        transactional_id=who.transactional_id, group_id=group, producer_id=who.producer_id,
-        producer_epoch=who.epoch, generation_id=member.generation, member_id=member.member_id,
+        transactional_id=who.transactional_id,
+        group_id=group,
+        producer_id=who.producer_id,
+        producer_epoch=who.epoch,
+        generation_id=member.generation,
+        member_id=member.member_id,
         group_instance_id=None,
         topics=[
             topic(
                 name=name,
                 partitions=[
                     place(
-                        partition_index=number, committed_offset=offset, committed_leader_epoch=-1,
+                        partition_index=number,
+                        committed_offset=offset,
+                        committed_leader_epoch=-1,
                         committed_metadata=None,
                     )
                 ],
@@ -137,7 +150,7 @@ def commit_offsets(
             for (name, number), offset in positions.items()
         ],
         version=3,
-    )  # fmt: skip
+    )
     answer = admin.call(admin.coordinator("group", group), request)
     return next((int(p.error_code) for t in answer.topics for p in t.partitions if p.error_code), 0)
 
@@ -147,9 +160,12 @@ def end(admin: Admin, who: Identity, *, commit: bool) -> int:
     from kafka.protocol.producer import EndTxnRequest
 
     request = EndTxnRequest(
-        transactional_id=who.transactional_id, producer_id=who.producer_id, producer_epoch=who.epoch,
-        committed=commit, version=1,
-    )  # fmt: skip
+        transactional_id=who.transactional_id,
+        producer_id=who.producer_id,
+        producer_epoch=who.epoch,
+        committed=commit,
+        version=1,
+    )
     return int(_coordinator(admin, who, request).error_code)
 
 

@@ -6,9 +6,15 @@ import struct
 from typing import Final, NamedTuple
 
 STATES: Final = (
-    "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort", "Dead",
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
     "PrepareEpochFence",
-)  # fmt: skip
+)
 # What it begins with, in every version: version, producer id, epoch, time limit, state.
 _HEAD = struct.Struct(">hqhib")
 _FLEXIBLE = 1

@@ -16,13 +16,7 @@ from harness.workload.idempotent import IdempotentClient
 from harness.workload.pipeline import PipelineClient
 from harness.workload.progress import Progress, ProgressFile
 from harness.workload.reader import ReaderClient
-from harness.workload.spec import (
-    ClientSpec,
-    IdempotentSpec,
-    PipelineSpec,
-    TransactionalSpec,
-    load_spec,
-)
+from harness.workload.spec import ClientSpec, IdempotentSpec, PipelineSpec, TransactionalSpec, load_spec
 from harness.workload.transactional import TransactionalClient
 
 

@@ -14,14 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from confluent_kafka import (
-    Consumer,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
 
 from harness.history import HistoryWriter
@@ -78,10 +71,14 @@ class Changelog:
         self._read: dict[int, _Reading] = {}
         self._admin = AdminClient({**settings(COMMON), **spec.servers()})
         self._config: dict[str, Any] = {
-            **settings(CONSUMER), **spec.servers(),
-            "group.id": spec.alone, "isolation.level": "read_committed",
-            "auto.offset.reset": "error", "enable.partition.eof": True, "error_cb": self._log.error,
-        }  # fmt: skip
+            **settings(CONSUMER),
+            **spec.servers(),
+            "group.id": spec.alone,
+            "isolation.level": "read_committed",
+            "auto.offset.reset": "error",
+            "enable.partition.eof": True,
+            "error_cb": self._log.error,
+        }
 
     def restore(self, partitions: Iterable[int]) -> bool:
         """Rebuild the state of partitions that have none; False if that could not be done now."""
@@ -140,9 +137,10 @@ class Changelog:
         places = {p: TopicPartition(self._spec.changelog, p) for p in partitions}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
         asked = self._admin.list_offsets(
-            dict.fromkeys(places.values(), latest), isolation_level=_UNCOMMITTED,
+            dict.fromkeys(places.values(), latest),
+            isolation_level=_UNCOMMITTED,
             request_timeout=REQUEST_LIMIT_S,
-        )  # fmt: skip
+        )
         return {p: int(asked[at].result(REQUEST_LIMIT_S + GRACE_S).offset) for p, at in places.items()}
 
     def _read_on(self, ends: dict[int, int], limit: float) -> list[int]:

@@ -98,9 +98,14 @@ class BurstProducer:
     """A producer without transactions, and its open bursts."""
 
     def __init__(
-        self, spec: IdempotentSpec | PipelineSpec, topic: str, history: HistoryWriter, progress: Progress,
-        *, idempotence: bool,
-    ) -> None:  # fmt: skip
+        self,
+        spec: IdempotentSpec | PipelineSpec,
+        topic: str,
+        history: HistoryWriter,
+        progress: Progress,
+        *,
+        idempotence: bool,
+    ) -> None:
         self._spec = spec
         self._topic = topic
         self._history = history

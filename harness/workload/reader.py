@@ -37,11 +37,7 @@ class ReaderClient:
         # A reader processes nothing: where its successor goes on may be noted by itself.
         config |= {"isolation.level": spec.isolation, "enable.auto.commit": spec.group is not None}
         config |= spec.settings
-        config |= {
-            **spec.servers(),
-            "group.id": spec.group or spec.alone,
-            "error_cb": self._log.error,
-        }
+        config |= {**spec.servers(), "group.id": spec.group or spec.alone, "error_cb": self._log.error}
         self._consumer = Consumer(config)
 
     def run(self) -> None:

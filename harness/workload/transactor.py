@@ -35,11 +35,7 @@ class Transactor:
     """The transactions of one client, one after the other; `begin`, `send`, then `commit` or `abort`."""
 
     def __init__(
-        self,
-        spec: TransactionalSpec | PipelineSpec,
-        history: HistoryWriter,
-        progress: Progress,
-        stop: Stop,
+        self, spec: TransactionalSpec | PipelineSpec, history: HistoryWriter, progress: Progress, stop: Stop
     ) -> None:
         assert spec.transactional_id is not None
         self._spec = spec
@@ -60,10 +56,7 @@ class Transactor:
         self._commit_asked = False
         self.txn = 0
         history.producer(
-            spec.number,
-            self._places,
-            transactional_id=self._id,
-            timeout_ms=spec.transaction_timeout_ms,
+            spec.number, self._places, transactional_id=self._id, timeout_ms=spec.transaction_timeout_ms
         )
 
     @property
@@ -219,9 +212,11 @@ class Transactor:
         self._life.renew_because = f"of {error.name()}: {error.str()}"
         if error.code() in FENCED:
             ours = fence.Ours(
-                self._life.identity.seen, self._began_ms, self._spec.transaction_timeout_ms,
+                self._life.identity.seen,
+                self._began_ms,
+                self._spec.transaction_timeout_ms,
                 time.monotonic() - self._began,
-            )  # fmt: skip
+            )
             if not fence.timed_out(self._spec.bootstrap, self._id, ours, self._spec.security):
                 self._count(Ended.UNKNOWN if self._commit_asked else Ended.ABORTED)
                 raise CannotGoOnError(f"a successor has the transactional id {self._id}", error)

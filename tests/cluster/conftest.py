@@ -34,9 +34,15 @@ def start_client(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Calla
         number = len(started) + 1
         folder = tmp_path / f"client-{number}"
         spec = {
-            "run": "tests001", "client": f"p{number}", "number": number, "bootstrap": cluster.bootstrap(),
-            "topic": topic, "partitions": 3, "history": str(folder / "history.jsonl"), "seconds": 120.0,
-        }  # fmt: skip
+            "run": "tests001",
+            "client": f"p{number}",
+            "number": number,
+            "bootstrap": cluster.bootstrap(),
+            "topic": topic,
+            "partitions": 3,
+            "history": str(folder / "history.jsonl"),
+            "seconds": 120.0,
+        }
         client = ClientProcess(IdempotentSpec(**(spec | changes)), folder)  # type: ignore[arg-type]
         started.append(client)
         client.start()

@@ -26,8 +26,11 @@ def test_every_part_has_a_line_for_each_of_what_it_compares(
         *(kind.name for kind in producers.KINDS),
         *(f"{records:,} a transaction" for records in producers.TRANSACTIONS),
         *(f"{ms} ms each" for ms in latency.OPEN_MS if ms),
-        "none open", "idempotent: bare", "transactional, 100 a transaction: bare", "bytes in the log",
-    ):  # fmt: skip
+        "none open",
+        "idempotent: bare",
+        "transactional, 100 a transaction: bare",
+        "bytes in the log",
+    ):
         assert any(name in line for line in said), name
 
 

@@ -110,8 +110,10 @@ def test_every_broker_runs_with_the_settings_of_the_table(cluster: Cluster) -> N
     for broker in BROKER_IDS:
         request = DescribeConfigsRequest(
             resources=[resource(resource_type=4, resource_name=str(broker), configuration_keys=None)],
-            include_synonyms=False, include_documentation=False, version=4,
-        )  # fmt: skip
+            include_synonyms=False,
+            include_documentation=False,
+            version=4,
+        )
         answer = cluster.admin.call(broker, request).results[0]
         found = {config.name: config.value for config in answer.configs}
         assert {name: found[name] for name in settings_for("broker")} == settings_for("broker")

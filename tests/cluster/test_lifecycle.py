@@ -216,9 +216,13 @@ def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
     nowhere = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
 
     failed = subprocess.run(
-        [*command, "--state", str(state.path)], capture_output=True, text=True, timeout=120, check=False,
+        [*command, "--state", str(state.path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
         env=nowhere,
-    )  # fmt: skip
+    )
 
     assert failed.returncode == 2
     assert "error: no Docker engine answers" in failed.stderr

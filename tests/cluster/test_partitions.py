@@ -58,8 +58,9 @@ def test_a_broker_cut_from_the_controllers_is_fenced(cluster: Cluster, topic: st
     with inject(cluster, Partition("controllers"), "kafka-1"):
         wait_until(
             lambda: cluster.admin.metadata([topic], broker=2).partitions[0].leader in (2, 3),
-            15, "broker 1 to lose its partition",
-        )  # fmt: skip
+            15,
+            "broker 1 to lose its partition",
+        )
 
 
 def test_clients_can_be_cut_while_brokers_reach_each_other(cluster: Cluster, topic: str) -> None:

@@ -123,8 +123,11 @@ def test_a_run_that_is_ended_early_leaves_nothing_and_can_be_read(
     else:
         healed = subprocess.run(
             [eos, "heal", "--state", str(cluster.state.path)],
-            capture_output=True, text=True, timeout=180, check=False,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
         assert healed.returncode == 0, healed.stderr
     assert left_behind(cluster) == []
     assert unhealed(cluster.state) == []

@@ -62,11 +62,18 @@ def producer(cluster: Cluster, **settings: Any) -> Iterator[Producer]:
     """A producer on the TAPPED listener that recovers quickly, closed when the block ends."""
     made = Producer(
         {
-            "bootstrap.servers": cluster.bootstrap("TAPPED"), "enable.idempotence": True, "linger.ms": 0,
-            "client.id": f"p{next(_names)}", "reconnect.backoff.ms": 20, "reconnect.backoff.max.ms": 100,
-            "retry.backoff.ms": 20, "retry.backoff.max.ms": 100, "log_level": 2,
-        } | settings
-    )  # fmt: skip
+            "bootstrap.servers": cluster.bootstrap("TAPPED"),
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "client.id": f"p{next(_names)}",
+            "reconnect.backoff.ms": 20,
+            "reconnect.backoff.max.ms": 100,
+            "retry.backoff.ms": 20,
+            "retry.backoff.max.ms": 100,
+            "log_level": 2,
+        }
+        | settings
+    )
     yield made
     made.flush(10)
     made.close()
@@ -87,10 +94,13 @@ def read_all(cluster: Cluster, topic: str) -> dict[int, list[bytes]]:
     """Every record of a topic by partition, read over DIRECT to the end."""
     reader = Consumer(
         {
-            "bootstrap.servers": cluster.bootstrap("DIRECT"), "group.id": "unused",
-            "isolation.level": "read_committed", "enable.partition.eof": True, "enable.auto.commit": False,
+            "bootstrap.servers": cluster.bootstrap("DIRECT"),
+            "group.id": "unused",
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "enable.auto.commit": False,
         }
-    )  # fmt: skip
+    )
     found: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     ended: set[int] = set()
     reader.assign([TopicPartition(topic, p, 0) for p in found])

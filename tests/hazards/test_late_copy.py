@@ -28,9 +28,15 @@ def producer(cluster: Cluster, topic: str, tmp_path: Path) -> Scripted:
     """A confluent-kafka producer of one partition, through the wire tap."""
     ensure_tap(cluster)
     made = Scripted(
-        run=RUN, name=f"late-{topic}", number=1, library="confluent-kafka", partitions=[0], topic=topic,
-        bootstrap=cluster.bootstrap("TAPPED"), histories=tmp_path,
-    )  # fmt: skip
+        run=RUN,
+        name=f"late-{topic}",
+        number=1,
+        library="confluent-kafka",
+        partitions=[0],
+        topic=topic,
+        bootstrap=cluster.bootstrap("TAPPED"),
+        histories=tmp_path,
+    )
     made.init()
     return made
 

@@ -78,8 +78,9 @@ def test_a_partition_whose_only_replica_is_up_has_no_leader(
     cluster.node("kafka-3").start()
     wait_until(
         lambda: answers(HOST, cluster.ports.direct(3)) and 3 in cluster.admin.metadata().brokers,
-        30, "broker 3 to be back",
-    )  # fmt: skip
+        30,
+        "broker 3 to be back",
+    )
     back = time.monotonic()
     leaders = set()
 

@@ -31,9 +31,11 @@ def test_chance_finds_it_too(run_scenario: Callable[..., Ran], evidence: Callabl
             break
     late = [one for one in found if one.late]
     evidence(
-        runs=seed, late=in_a_thousand(len(late), transactions), broken=[one.text for one in found],
+        runs=seed,
+        late=in_a_thousand(len(late), transactions),
+        broken=[one.text for one in found],
         other=in_a_thousand(len(found) - len(late), transactions),
-    )  # fmt: skip
+    )
     assert late, f"nothing in {seed} runs is the work of a late EndTxn: {CHANGED}"
 
 

@@ -43,10 +43,16 @@ class Bench:
     ) -> Actor:
         """A producer in this process; the same number means the same records."""
         made = Actor(
-            run=RUN, name=f"a{next(_names)}", number=number, bootstrap=self.cluster.bootstrap(listener),
-            topic=self.topic, partitions=self.partitions, histories=self.histories, idempotence=idempotence,
+            run=RUN,
+            name=f"a{next(_names)}",
+            number=number,
+            bootstrap=self.cluster.bootstrap(listener),
+            topic=self.topic,
+            partitions=self.partitions,
+            histories=self.histories,
+            idempotence=idempotence,
             settings={key.replace("_", "."): value for key, value in settings.items()},
-        )  # fmt: skip
+        )
         self._actors.append(made)
         return made
 
@@ -54,10 +60,16 @@ class Bench:
         """A producer in a process of its own, which can be frozen and killed."""
         name = f"c{next(_names)}"
         spec = IdempotentSpec(
-            run=RUN, client=name, number=number, bootstrap=self.cluster.bootstrap(listener),
-            history=str(self.histories / f"{name}.jsonl"), seconds=120.0, topic=self.topic,
-            partitions=self.partitions, **fields,
-        )  # fmt: skip
+            run=RUN,
+            client=name,
+            number=number,
+            bootstrap=self.cluster.bootstrap(listener),
+            history=str(self.histories / f"{name}.jsonl"),
+            seconds=120.0,
+            topic=self.topic,
+            partitions=self.partitions,
+            **fields,
+        )
         made = ClientProcess(spec, self.folder / name)
         self._clients.append(made)
         made.start()

@@ -32,8 +32,13 @@ def test_a_lost_answer(
 
     asked, log = sent(frames, bench, actor.name), bench.log()
     judged = bench.judge()
-    evidence(asked=[(*s.identity, s.fate) for s in asked], told=told, log=[b[:5] for b in log],
-             verdict=judged.verdict, said=said_of(judged, "duplicate"))  # fmt: skip
+    evidence(
+        asked=[(*s.identity, s.fate) for s in asked],
+        told=told,
+        log=[b[:5] for b in log],
+        verdict=judged.verdict,
+        said=said_of(judged, "duplicate"),
+    )
     assert [s.records for s in asked] == [1, 3, 3]
     if idempotence:
         assert asked[1].identity == asked[2].identity

@@ -44,8 +44,14 @@ def test_a_cut_behind_one_of_five_batches_in_flight(
     after = [s.base_sequence for s in asked if s.conn == conns[1]]
     raw = leader_log(cluster, place)
     judged = bench.judge()
-    evidence(cut_behind=behind, before=before, after=after, told=told, log=[b[:5] for b in raw],
-             verdict=judged.verdict)  # fmt: skip
+    evidence(
+        cut_behind=behind,
+        before=before,
+        after=after,
+        told=told,
+        log=[b[:5] for b in raw],
+        verdict=judged.verdict,
+    )
     # What the broker had got before the cut, unanswered; behind the cut everything again, in order.
     assert before == list(range(1, behind + 1))
     answered = [a.mono for a in answers if a.conn == conns[0] and a.n > asked[0].n]
@@ -60,10 +66,11 @@ def test_more_than_five_in_flight_are_refused_by_the_client(cluster: Cluster, ev
     with pytest.raises(KafkaException) as refused:
         Producer(
             {
-                "bootstrap.servers": cluster.bootstrap(), "enable.idempotence": True,
+                "bootstrap.servers": cluster.bootstrap(),
+                "enable.idempotence": True,
                 "max.in.flight.requests.per.connection": IN_FLIGHT + 1,
             }
-        )  # fmt: skip
+        )
     error = refused.value.args[0]
     evidence(error=error.name(), said=error.str())
     assert error.code() == KafkaError._INVALID_ARG
@@ -136,8 +143,13 @@ def test_a_resent_batch_is_recognised_by_the_follower_that_became_leader(
             asked = sent_batches(frames(), actor.name, (bench.topic, 0))[1:]
             answers = answers_to(frames(), actor.name, (bench.topic, 0))[1:]
             log = bench.log()
-    evidence(leader=(before.leader, after.leader), epochs=(before.leader_epoch, after.leader_epoch),
-             asked=asked, answers=answers, log=[b[:5] for b in log])  # fmt: skip
+    evidence(
+        leader=(before.leader, after.leader),
+        epochs=(before.leader_epoch, after.leader_epoch),
+        asked=asked,
+        answers=answers,
+        log=[b[:5] for b in log],
+    )
     assert after.leader != before.leader
     assert after.leader_epoch > before.leader_epoch
     assert len({s.identity for s in asked}) == 1

@@ -54,8 +54,14 @@ def test_below_the_minimum_of_replicas_nothing_is_acknowledged_and_nothing_ackno
         stands = [b[:5] for b in replica_log(cluster, 1, place)]
     patient.finish()
     judged = bench.judge()
-    evidence(before=before, broker=answers, client=given_up.error and given_up.error.name(), stands=stands,
-             healed=waiting.first_offset, verdict=judged.verdict)  # fmt: skip
+    evidence(
+        before=before,
+        broker=answers,
+        client=given_up.error and given_up.error.name(),
+        stands=stands,
+        healed=waiting.first_offset,
+        verdict=judged.verdict,
+    )
     assert answers[-1] == Written(NOT_ENOUGH_REPLICAS, "NotEnoughReplicasError", -1)
     assert {answer.code for answer in answers} <= {NOT_ENOUGH_REPLICAS, *APPENDED_AND_UNSURE}
     assert given_up.error is not None
@@ -153,8 +159,16 @@ def test_a_leader_that_comes_back_knows_what_its_log_tells(
     start = freeze(cluster.bootstrap("DIRECT"), [raw.place[0]])[0].start
     said = recovery(cluster, raw.place)
     again, following = raw.send(pid, 0, 4, 2), raw.send(pid, 0, 6, 2)
-    evidence(ended=restart.bite, emptied=emptied, log_start=start, known=known, again=again, next=following,
-             said=said, log=[b[:5] for b in raw.log()])  # fmt: skip
+    evidence(
+        ended=restart.bite,
+        emptied=emptied,
+        log_start=start,
+        known=known,
+        again=again,
+        next=following,
+        said=said,
+        log=[b[:5] for b in raw.log()],
+    )
     assert ("looked through its log" in said) is hard
     if not hard:
         assert "wrote a snapshot" in said

@@ -75,10 +75,12 @@ class User:
             "security": self.security(),
             "faults": {"allowed": '["crash_client", "zombie"]'},
             "limits": {
-                "deadline": '"5m"', "bytes_per_second": '"1MB/s"', "storage": '"100MB"',
+                "deadline": '"5m"',
+                "bytes_per_second": '"1MB/s"',
+                "storage": '"100MB"',
                 "abort_file": f'"{self.abort_file}"',
             },
-        }  # fmt: skip
+        }
         for key, value in changes.items():
             table, name = key.split("__")
             keys.setdefault(table, {})[name] = value
@@ -97,13 +99,25 @@ class User:
         """How this user logs in: with a password, or with a certificate."""
         tls = {"ca": f'"{self.cluster.ca}"'}
         if self.login == "certificate":
-            mine = {name: f'"{self.cluster.keys}/chaos.{ending}"' for name, ending in
-                    (("certificate", "pem"), ("key", "key"))}  # fmt: skip
-            return {"protocol": '"SSL"', **tls, **mine, "key_password": '"env:CHAOS_KEY_PASSWORD"',
-                    "principal": f'"User:{SUBJECT}"'}  # fmt: skip
+            mine = {
+                name: f'"{self.cluster.keys}/chaos.{ending}"'
+                for name, ending in (("certificate", "pem"), ("key", "key"))
+            }
+            return {
+                "protocol": '"SSL"',
+                **tls,
+                **mine,
+                "key_password": '"env:CHAOS_KEY_PASSWORD"',
+                "principal": f'"User:{SUBJECT}"',
+            }
         mechanism = {"plain": "PLAIN", "scram": "SCRAM-SHA-512"}[self.login]
-        return {"protocol": '"SASL_SSL"', "mechanism": f'"{mechanism}"', "username": f'"{USER}"',
-                "password": '"env:CHAOS_PASSWORD"', **tls}  # fmt: skip
+        return {
+            "protocol": '"SASL_SSL"',
+            "mechanism": f'"{mechanism}"',
+            "username": f'"{USER}"',
+            "password": '"env:CHAOS_PASSWORD"',
+            **tls,
+        }
 
     def proxies(self, *, host: str = HOST) -> str:
         """A Toxiproxy that the harness has to start."""
@@ -119,10 +133,14 @@ class User:
         """A Toxiproxy that the user has running."""
         (api,) = free_ports(1)
         served = [
-            {"name": f"kafka-{i}", "listen": f"{HOST}:{p['listen']}", "upstream": f"{HOST}:{p['proxied']}",
-             "enabled": True}
+            {
+                "name": f"kafka-{i}",
+                "listen": f"{HOST}:{p['listen']}",
+                "upstream": f"{HOST}:{p['proxied']}",
+                "enabled": True,
+            }
             for i, p in self.cluster.ports.items()
-        ]  # fmt: skip
+        ]
         config = self.folder / "their-proxies.json"
         config.write_text(json.dumps(served))
         server = ensure_toxiproxy(lambda _: None).server
@@ -147,10 +165,14 @@ class User:
 
     def logs(self) -> str:
         """Consent to read what the brokers' own logs tell, and how those of the nodes are read."""
-        return "\n".join([
-            "[evidence]", 'logs = ["__transaction_state", "__consumer_offsets", "nodes"]',
-            "[nodes]", f'log = "tail -n 50 {self.cluster.folder}/node-{{id}}/log"',
-        ])  # fmt: skip
+        return "\n".join(
+            [
+                "[evidence]",
+                'logs = ["__transaction_state", "__consumer_offsets", "nodes"]',
+                "[nodes]",
+                f'log = "tail -n 50 {self.cluster.folder}/node-{{id}}/log"',
+            ]
+        )
 
     def scenario(
         self, *faults: str, duration: str = "4s", witnesses: str = '["reader"]', all_kinds: bool = False
@@ -172,9 +194,13 @@ class User:
 
     def do(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=400, check=False,
+            command,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
             env=self.environment(environment),
-        )  # fmt: skip
+        )
         self.told.append(done.stdout + done.stderr)
         return done
 

@@ -46,13 +46,21 @@ FOREIGN = {"payments": 3, "shipments": 2}
 SUBJECT = "CN=chaos,O=Stand-in"
 """Of the client's certificate: its user, in the words of a broker."""
 DOORS = (
-    "open", "controller", "straight", "proxied", "listen",
-    "mutual_straight", "mutual_proxied", "mutual_listen",
-)  # fmt: skip
+    "open",
+    "controller",
+    "straight",
+    "proxied",
+    "listen",
+    "mutual_straight",
+    "mutual_proxied",
+    "mutual_listen",
+)
 VERBS = {
-    "kill": "kill -9 $(cat pid)", "stop": "kill $(cat pid)", "pause": "kill -STOP $(cat pid)",
+    "kill": "kill -9 $(cat pid)",
+    "stop": "kill $(cat pid)",
+    "pause": "kill -STOP $(cat pid)",
     "resume": "kill -CONT $(cat pid)",
-}  # fmt: skip
+}
 """What scripts of an operator do to a node, beside starting it."""
 PROPERTIES = """process.roles={roles}
 node.id={id}
@@ -160,12 +168,19 @@ class StandIn:
             folder = self.node(number)
             runtime.format(folder / "data", self.cluster_id, number)
             leads = number == 1
-            (folder / "server.properties").write_text(PROPERTIES.format(
-                id=number, roles="broker,controller" if leads else "broker",
-                more=f",CONTROLLER://127.0.0.1:{ports['controller']}" if leads else "",
-                voter=self.ports[1]["controller"], jaas=jaas, keys=self.keys, data=folder / "data",
-                scram=f"{modules}.scram.ScramLoginModule required;", **ports,
-            ))  # fmt: skip
+            (folder / "server.properties").write_text(
+                PROPERTIES.format(
+                    id=number,
+                    roles="broker,controller" if leads else "broker",
+                    more=f",CONTROLLER://127.0.0.1:{ports['controller']}" if leads else "",
+                    voter=self.ports[1]["controller"],
+                    jaas=jaas,
+                    keys=self.keys,
+                    data=folder / "data",
+                    scram=f"{modules}.scram.ScramLoginModule required;",
+                    **ports,
+                )
+            )
             options = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
             command = runtime.command("kafka.Kafka", str(folder / "server.properties"), options=options)
             start = f"{processes.SUPERVISED}=1 setsid {shlex.join(command)} >>log 2>&1 </dev/null &"
@@ -177,15 +192,36 @@ class StandIn:
         self.keys.mkdir()
         new = shlex.split("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 30")
         for arguments in (
-            ["-subj", "/CN=stand-in", "-addext", f"subjectAltName=IP:{HOST},DNS:localhost", "-nodes",
-             "-keyout", "broker.key", "-out", "ca.pem"],
-            ["-subj", "/O=Stand-in/CN=chaos", "-passout", "env:KEY_PASSWORD", "-keyout", "chaos.key",
-             "-out", "chaos.pem"],
-        ):  # fmt: skip
+            [
+                "-subj",
+                "/CN=stand-in",
+                "-addext",
+                f"subjectAltName=IP:{HOST},DNS:localhost",
+                "-nodes",
+                "-keyout",
+                "broker.key",
+                "-out",
+                "ca.pem",
+            ],
+            [
+                "-subj",
+                "/O=Stand-in/CN=chaos",
+                "-passout",
+                "env:KEY_PASSWORD",
+                "-keyout",
+                "chaos.key",
+                "-out",
+                "chaos.pem",
+            ],
+        ):
             subprocess.run(
-                [*new, *arguments], check=True, capture_output=True, timeout=60, cwd=self.keys,
+                [*new, *arguments],
+                check=True,
+                capture_output=True,
+                timeout=60,
+                cwd=self.keys,
                 env={**os.environ, "KEY_PASSWORD": KEY_PASSWORD},
-            )  # fmt: skip
+            )
         both = (self.keys / "broker.key").read_text() + self.ca.read_text()
         (self.keys / "broker.pem").write_text(both)
 
@@ -210,8 +246,9 @@ class StandIn:
             producer.produce("payments", f"payment {i}".encode(), partition=i % 3)
         producer.commit_transaction(60)
         wait_until(lambda: self.admin.coordinator("group", "bookkeeping") > 0, 60, "groups")
-        consumer = Consumer({"bootstrap.servers": self.servers, "group.id": "bookkeeping",
-                             "auto.offset.reset": "earliest"})  # fmt: skip
+        consumer = Consumer(
+            {"bootstrap.servers": self.servers, "group.id": "bookkeeping", "auto.offset.reset": "earliest"}
+        )
         consumer.subscribe(["payments"])
         wait_until(lambda: consumer.poll(1.0), 60, "the payments")
         consumer.commit(asynchronous=False)
@@ -265,8 +302,11 @@ def _rules(command: str) -> Iterator[AclBinding]:
     words = shlex.split(command)
     who = words[words.index("--allow-principal") + 1]
     pattern = ResourcePatternType.PREFIXED if "prefixed" in words else ResourcePatternType.LITERAL
-    kinds = {"--topic": ResourceType.TOPIC, "--group": ResourceType.GROUP,
-             "--transactional-id": ResourceType.TRANSACTIONAL_ID}  # fmt: skip
+    kinds = {
+        "--topic": ResourceType.TOPIC,
+        "--group": ResourceType.GROUP,
+        "--transactional-id": ResourceType.TRANSACTIONAL_ID,
+    }
     kind, name = next((kinds[word], words[i + 1]) for i, word in enumerate(words) if word in kinds)
     for i, word in enumerate(words):
         if word == "--operation":

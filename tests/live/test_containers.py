@@ -22,14 +22,19 @@ pytestmark = [pytest.mark.cluster, pytest.mark.engine, pytest.mark.soak]
 HOST = "127.0.0.1"
 SETTINGS = {
     "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": "OPEN:PLAINTEXT,CONTROLLER:PLAINTEXT",
-    "KAFKA_INTER_BROKER_LISTENER_NAME": "OPEN", "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
-    "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "2", "KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS": "3",
-    "KAFKA_MIN_INSYNC_REPLICAS": "1", "KAFKA_LOG_DIRS": "/var/lib/kafka/data",
-    "KAFKA_BROKER_SESSION_TIMEOUT_MS": "3000", "KAFKA_BROKER_HEARTBEAT_INTERVAL_MS": "500",
-    "KAFKA_REPLICA_LAG_TIME_MAX_MS": "5000", "KAFKA_AUTO_LEADER_REBALANCE_ENABLE": "false",
+    "KAFKA_INTER_BROKER_LISTENER_NAME": "OPEN",
+    "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+    "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "2",
+    "KAFKA_OFFSETS_TOPIC_NUM_PARTITIONS": "3",
+    "KAFKA_MIN_INSYNC_REPLICAS": "1",
+    "KAFKA_LOG_DIRS": "/var/lib/kafka/data",
+    "KAFKA_BROKER_SESSION_TIMEOUT_MS": "3000",
+    "KAFKA_BROKER_HEARTBEAT_INTERVAL_MS": "500",
+    "KAFKA_REPLICA_LAG_TIME_MAX_MS": "5000",
+    "KAFKA_AUTO_LEADER_REBALANCE_ENABLE": "false",
     "KAFKA_HEAP_OPTS": "-Xms64m -Xmx256m",
     "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
-}  # fmt: skip
+}
 SCENARIO = """[scenario]
 name = "short"
 shows = "A producer, while a container is killed, frozen and stopped."
@@ -65,14 +70,22 @@ def containers() -> Iterator[Containers]:
             door = f"OPEN://{HOST}:{ports[number]}"
             leads = f",CONTROLLER://{HOST}:{ports[0]}" if number == 1 else ""
             environment = SETTINGS | {
-                "CLUSTER_ID": cluster_id, "KAFKA_NODE_ID": str(number), "KAFKA_LISTENERS": door + leads,
+                "CLUSTER_ID": cluster_id,
+                "KAFKA_NODE_ID": str(number),
+                "KAFKA_LISTENERS": door + leads,
                 "KAFKA_PROCESS_ROLES": "broker,controller" if leads else "broker",
-                "KAFKA_ADVERTISED_LISTENERS": door, "KAFKA_CONTROLLER_QUORUM_VOTERS": f"1@{HOST}:{ports[0]}",
-            }  # fmt: skip
-            made.append(client.containers.run(
-                ensure_images(lambda _: None).kafka, detach=True, network_mode="host",
-                labels={label: f"broker-{number}"}, environment=environment,
-            ))  # fmt: skip
+                "KAFKA_ADVERTISED_LISTENERS": door,
+                "KAFKA_CONTROLLER_QUORUM_VOTERS": f"1@{HOST}:{ports[0]}",
+            }
+            made.append(
+                client.containers.run(
+                    ensure_images(lambda _: None).kafka,
+                    detach=True,
+                    network_mode="host",
+                    labels={label: f"broker-{number}"},
+                    environment=environment,
+                )
+            )
         admin = Admin({number: (HOST, ports[number]) for number in (1, 2)}, timeout=10)
         wait_until(lambda: len(admin.metadata(()).brokers) == 2, 120, "both brokers")
         yield Containers(cluster_id, [f"{HOST}:{ports[1]}", f"{HOST}:{ports[2]}"], label)

@@ -34,14 +34,23 @@ def refused(user: User, file: Path, scenario: Path | None = None) -> str:
 
 def test_everything_that_speaks_against_a_run_is_told_at_once(user: User) -> None:
     scenario = user.scenario(QUIET)
-    scenario.write_text(scenario.read_text().replace(
-        'topic = "clicks"', 'topic = "clicks"\nsettings = { "transactional.id" = "till-7" }'
-    ))  # fmt: skip
+    scenario.write_text(
+        scenario.read_text().replace(
+            'topic = "clicks"', 'topic = "clicks"\nsettings = { "transactional.id" = "till-7" }'
+        )
+    )
     user.abort_file.touch()
-    told = refused(user, user.file(
-        faults__allowed="[]", limits__bytes_per_second='"10kB/s"', limits__storage='"10kB"',
-        limits__deadline='"5s"', topics__replication="4",
-    ), scenario)  # fmt: skip
+    told = refused(
+        user,
+        user.file(
+            faults__allowed="[]",
+            limits__bytes_per_second='"10kB/s"',
+            limits__storage='"10kB"',
+            limits__deadline='"5s"',
+            topics__replication="4",
+        ),
+        scenario,
+    )
 
     for reason in (
         f"the abort file {user.abort_file} is there",

@@ -51,7 +51,7 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
     assert "env:CHAOS_KEY_PASSWORD" in (user.folder / "live.toml").read_text()
     evidence(
         records=summary["records"], witnesses=summary["witnesses"], created=created, logs=logs_tell(user)
-    )  # fmt: skip
+    )
 
 
 def logs_tell(user: User) -> list[str]:
@@ -210,9 +210,11 @@ def test_the_users_own_commands_hit_brokers_after_a_consent_of_its_own(
     assert all(user.cluster.serves(number) for number in user.cluster.ports)
     assert f"--move-foreign --runs {user.folder / 'runs'}" in done.stdout + done.stderr
     evidence(
-        verbs=verbs, healed=healed, bites=bites,
+        verbs=verbs,
+        healed=healed,
+        bites=bites,
         lists=[line for line in refused.stderr.splitlines() if "foreign" in line],
-    )  # fmt: skip
+    )
 
 
 def test_a_dry_run_tells_everything_and_does_nothing(user: User) -> None:

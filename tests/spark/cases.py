@@ -72,9 +72,13 @@ def generated(count: int) -> Iterator[Case]:
     for seed in range(count):
         rng = random.Random(seed)
         special = {
-            0: Shape(1, 1, 0, 0), 1: Shape(1, 1, 0, 1, 1), 2: Shape(2, 3, 2**32 + 77, 30),
-            3: Shape(4, 1000, 0, 1200, 3), 4: Shape(64, 3, 0, 200), 5: Shape(1, 1, 255, 40, 300),
-        }  # fmt: skip
+            0: Shape(1, 1, 0, 0),
+            1: Shape(1, 1, 0, 1, 1),
+            2: Shape(2, 3, 2**32 + 77, 30),
+            3: Shape(4, 1000, 0, 1200, 3),
+            4: Shape(64, 3, 0, 200),
+            5: Shape(1, 1, 255, 40, 300),
+        }
         shape = special.get(seed) or Shape(
             rng.choice([1, 2, 4]),
             rng.choice([1, 2, 5]),

@@ -94,9 +94,11 @@ class Shape:
 
 def draw_shape(rng: random.Random) -> Shape:
     return Shape(
-        rng.choice([1, 2, 3, 8]), rng.choice([1, 2, 5, 40]), rng.choice([0, 0, 250, 5 * 10**9]),
+        rng.choice([1, 2, 3, 8]),
+        rng.choice([1, 2, 5, 40]),
+        rng.choice([0, 0, 250, 5 * 10**9]),
         rng.choice([0, 1, 5, 100, 600]),
-    )  # fmt: skip
+    )
 
 
 def draw_flaws(rng: random.Random) -> dict[str, float]:
@@ -143,9 +145,14 @@ def _append(
         parts[rng.randrange(len(parts))].append(value)
     if rng.random() < flaws["foreign"]:
         strange = [
-            b"junk", None, value[:30] + b"x" + value[31:], value.replace(RUN.encode(), b"zzzz9999"),
-            value[:46] + b"q" + value[47:], value[:40] + b":" + value[41:], b"",
-        ]  # fmt: skip
+            b"junk",
+            None,
+            value[:30] + b"x" + value[31:],
+            value.replace(RUN.encode(), b"zzzz9999"),
+            value[:46] + b"q" + value[47:],
+            value[:40] + b":" + value[41:],
+            b"",
+        ]
         parts[lane].append(rng.choice(strange))
 
 

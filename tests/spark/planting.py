@@ -103,14 +103,20 @@ def bytes_of_nobody(t: Topic) -> None:
 
 
 KINDS: tuple[Callable[[Topic], None], ...] = (
-    duplicate_of_the_last, record_of_another_partition, missing_first, missing_last, hole_across_words,
-    swap_inside_a_word, swap_across_words, aborted_and_read, half_a_transaction,
-    phantom_producer, bytes_of_nobody,
-)  # fmt: skip
+    duplicate_of_the_last,
+    record_of_another_partition,
+    missing_first,
+    missing_last,
+    hole_across_words,
+    swap_inside_a_word,
+    swap_across_words,
+    aborted_and_read,
+    half_a_transaction,
+    phantom_producer,
+    bytes_of_nobody,
+)
 
-WANTED = {
-    "lost": 13, "duplicate": 1, "phantom": 3, "reordered": 2, "aborted_read": 1, "torn_transaction": 5,
-}  # fmt: skip
+WANTED = {"lost": 13, "duplicate": 1, "phantom": 3, "reordered": 2, "aborted_read": 1, "torn_transaction": 5}
 """The aborted transaction that shows a record, and the committed ones that miss some, are torn as well."""
 
 
@@ -144,9 +150,11 @@ def write(cluster: Cluster, topics: list[Topic], run: str, folder: Path) -> Path
             for one in part:
                 value = one if isinstance(one, bytes) else encode(_identity(topic, run, one))
                 producer.produce(
-                    topic.name, value, partition=partition,
+                    topic.name,
+                    value,
+                    partition=partition,
                     on_delivery=lambda error, _: failed.append(error) if error else None,
-                )  # fmt: skip
+                )
         producer.poll(0)
     assert producer.flush(60) == 0
     assert not failed
@@ -173,10 +181,13 @@ def histories(topics: list[Topic], run: str, folder: Path) -> Path:
         lines: list[dict[str, Any]] = [
             {**opening, "host": "h", "pid": 1, "clock": "clock", **clocks},
             {
-                "type": "producer", "producer": topic.producer, "transactional_id": f"id-{topic.producer}",
-                "lanes": [(topic.name, 0), (topic.name, 1)], **clocks,
+                "type": "producer",
+                "producer": topic.producer,
+                "transactional_id": f"id-{topic.producer}",
+                "lanes": [(topic.name, 0), (topic.name, 1)],
+                **clocks,
             },
-        ]  # fmt: skip
+        ]
         for txn in range(SEQS // STEP):
             end = topic.ends.get(txn, "ok")
             f = "abort" if end == "abort" else "commit"

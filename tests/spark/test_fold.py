@@ -50,7 +50,7 @@ RULES = {
     "the origin's digits": ("!made || digits(layout.origin, layout.originEnd)", "true"),
     "the carry": ("expected[i] = '0';", ""),
     "the last sequence": (f"{_TAIL}false;", f"{_TAIL}true;"),
-}  # fmt: skip
+}
 """Each rule, and the text of the fold that leaves it out."""
 
 
@@ -108,11 +108,14 @@ def outputs() -> Iterator[Log]:
         yield one_window([value[:place] + b":" + value[place + 1 :] for value in steps[:30]])
     yield one_window([steps[9][:70] + b"/" + steps[9][71:], *steps[10:25]])
     for change in (
-        lambda _: Origin(5, 1, 70, 0, 9), lambda i: Origin(5, 1, 70 + i // 2, i % 2, 9),
-        lambda i: Origin(5, 1, 70 - i, 0, 9), lambda i: Origin(5, i // 20, 70 + i, 0, 9),
-        lambda i: Origin(5, 1, 70 + i, 0, 9 + i // 30), lambda i: Origin(5, 1, 70 + i + i // 30, 0, 9),
+        lambda _: Origin(5, 1, 70, 0, 9),
+        lambda i: Origin(5, 1, 70 + i // 2, i % 2, 9),
+        lambda i: Origin(5, 1, 70 - i, 0, 9),
+        lambda i: Origin(5, i // 20, 70 + i, 0, 9),
+        lambda i: Origin(5, 1, 70 + i, 0, 9 + i // 30),
+        lambda i: Origin(5, 1, 70 + i + i // 30, 0, 9),
         lambda i: Origin(5, 1, END - 9 + i if i < 10 else i, 0, 9),
-    ):  # fmt: skip
+    ):
         yield one_window([output(i, change(i)) for i in range(60)])
     # The second stands at the offset of the first's last one, and names another input.
     rows: list[tuple[int, int, Value]] = [(0, i, value) for i, value in enumerate(steps)]
@@ -258,5 +261,7 @@ def test_what_counts_on_is_one_row(spark: SparkSession) -> None:
     wanted = [(5, MOST, values[0]), (5 + MOST, 3, values[MOST]), (8 + MOST, 2, values[MOST + 3])]
     assert [(one["offset"], one["n"], one["value"]) for one in found] == [
         *((offset, n, value and value[:48]) for offset, n, value in wanted),
-        (MOST + 10, 1, None), (MOST + 11, 1, b"x"), (MOST + 12, 1, LANE.batch(9, 1)[0][:48]),
-    ]  # fmt: skip
+        (MOST + 10, 1, None),
+        (MOST + 11, 1, b"x"),
+        (MOST + 12, 1, LANE.batch(9, 1)[0][:48]),
+    ]

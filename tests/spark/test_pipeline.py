@@ -133,9 +133,11 @@ def produce(bootstrap: str, values: list[tuple[str, int, Identity]]) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 20})
     for topic, partition, identity in values:
         producer.produce(
-            topic, encode(identity), partition=partition,
+            topic,
+            encode(identity),
+            partition=partition,
             on_delivery=lambda error, _: failed.append(error) if error else None,
-        )  # fmt: skip
+        )
     assert producer.flush(60) == 0
     assert not failed
 
@@ -161,8 +163,9 @@ def plant(cluster: Cluster, folder: Path, *, flawed: bool) -> Piped:
         cluster.create_topic(topic, 2)
     made = {
         (lane, seq): Identity(run, 7, lane, seq, 1, "c", Origin(1, lane, seq, 0, 7))
-        for lane in (0, 1) for seq in range(MANY)
-    }  # fmt: skip
+        for lane in (0, 1)
+        for seq in range(MANY)
+    }
     more: list[tuple[str, int, Identity]] = []
     if flawed:
         made[0, 256] = made[0, 256]._replace(origin=None)
@@ -201,10 +204,7 @@ def assert_named(found: dict[str, Anomaly], topics: list[str]) -> None:
     more = "input {} of producer 1 lane 0 has one output more: part 0, first made at"
     assert {name: one.count for name, one in found.items()} == WANTED
     assert sorted(proofs(found["processed_twice"])) == [
-        (
-            f"{more.format(255)} {target}-0 offset 255",
-            [(target, 1, MANY, MANY)],
-        ),
+        (f"{more.format(255)} {target}-0 offset 255", [(target, 1, MANY, MANY)]),
         (
             f"{more.format(299)} {target}-0 offset 299",
             [(target, 0, MANY, MANY), (target, 0, MANY - 1, MANY - 1)],
@@ -235,9 +235,12 @@ def test_batch_and_stream_name_what_a_pipeline_did_wrong(
     assert_named(anomalies(found.judgement), planted.topics)
     assert expect.pipeline is not None
     consumed = observe_topics(
-        planted.bootstrap, expect.pipeline.inputs, planted.run,
-        ends=group_positions(planted.bootstrap, expect.pipeline.group), group=expect.pipeline.group,
-    )  # fmt: skip
+        planted.bootstrap,
+        expect.pipeline.inputs,
+        planted.run,
+        ends=group_positions(planted.bootstrap, expect.pipeline.group),
+        group=expect.pipeline.group,
+    )
     seen = of_stream(spark, planted, tmp_path / "stream", 400)
     wanted = Expect(properties=[*WITH_LEDGER, "pipeline"], pipeline=expect.pipeline)
     ledger = fold(history_files(planted.history))

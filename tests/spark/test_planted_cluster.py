@@ -169,8 +169,11 @@ def test_the_command_says_what_the_records_alone_tell(flawed: Planted) -> None:
     topics = [word for topic in flawed.topics for word in ("--topic", topic)]
     done = subprocess.run(
         [eos, "verify", "--bootstrap", flawed.bootstrap, *topics],
-        capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
     assert done.returncode == ExitCode.ANOMALY, done.stderr
     assert f"run {flawed.run}: " in done.stdout
     assert "records meant to be aborted: 1" in done.stdout

@@ -39,9 +39,15 @@ def verification(cluster: Cluster, folder: Path) -> tuple[LiveVerification, Traf
     cluster.create_topic(topic, PARTITIONS)
     bootstrap = cluster.bootstrap("DIRECT")
     job = Job(
-        kind="stream", bootstrap=bootstrap, windows=freeze(bootstrap, [topic]), folder=str(folder), run=run,
-        most_per_batch=8000, trigger_s=0.2, with_runs=True,
-    )  # fmt: skip
+        kind="stream",
+        bootstrap=bootstrap,
+        windows=freeze(bootstrap, [topic]),
+        folder=str(folder),
+        run=run,
+        most_per_batch=8000,
+        trigger_s=0.2,
+        with_runs=True,
+    )
     return LiveVerification(job, lambda line: print(line, file=sys.stderr)), Traffic(
         bootstrap, topic, PARTITIONS, run, 1
     )

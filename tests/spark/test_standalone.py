@@ -35,9 +35,14 @@ def verify_apart(cluster: Cluster, folder: Path, master: str, settings: dict[str
 
     def account(master: str, name: str, settings: dict[str, str]) -> Observation:
         job = Job(
-            kind="batch", bootstrap=bootstrap, windows=windows, folder=str(folder / name), run=run,
-            master=master, settings=settings,
-        )  # fmt: skip
+            kind="batch",
+            bootstrap=bootstrap,
+            windows=windows,
+            folder=str(folder / name),
+            run=run,
+            master=master,
+            settings=settings,
+        )
         found = run_batch(job, 300)
         found.meta.finished = 0
         return found

@@ -35,10 +35,13 @@ class Traffic:
         ]
         self.producer = Producer(
             {
-                "bootstrap.servers": bootstrap, "transactional.id": f"{run}-{seed}", "linger.ms": 5,
-                "queue.buffering.max.messages": 200_000, "compression.type": "lz4",
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"{run}-{seed}",
+                "linger.ms": 5,
+                "queue.buffering.max.messages": 200_000,
+                "compression.type": "lz4",
             }
-        )  # fmt: skip
+        )
         self.producer.init_transactions(30)
 
     def transaction(self, size: int) -> None:

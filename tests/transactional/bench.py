@@ -33,8 +33,11 @@ from tests.rig import RUN, Rig, Spec
 from tests.transactional.told import Apart, Told
 
 NOT_YET = (
-    "COORDINATOR_LOAD_IN_PROGRESS", "CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR", "COORDINATOR_NOT_AVAILABLE"
-)  # fmt: skip
+    "COORDINATOR_LOAD_IN_PROGRESS",
+    "CONCURRENT_TRANSACTIONS",
+    "NOT_COORDINATOR",
+    "COORDINATOR_NOT_AVAILABLE",
+)
 """An init that is answered so is to be asked again: ids, markers, or a coordinator are on the way."""
 UNKNOWN_ID = 105
 _watches = itertools.count(1)
@@ -55,11 +58,17 @@ class Bench(Rig):
         number = next(self._producers)
         name = f"{self.name}-t{number}"
         given: dict[str, Any] = {
-            "run": RUN, "client": name, "number": number, "bootstrap": self.cluster.bootstrap("TAPPED"),
-            "history": str(self.folder / "history" / f"{name}.jsonl"), "seconds": 120.0, "topic": topic,
+            "run": RUN,
+            "client": name,
+            "number": number,
+            "bootstrap": self.cluster.bootstrap("TAPPED"),
+            "history": str(self.folder / "history" / f"{name}.jsonl"),
+            "seconds": 120.0,
+            "topic": topic,
             "partitions": fields.get("partitions") or self._partitions(topic),
-            "transactional_id": transactional_id or self.transactional_id, "transaction_timeout_ms": 20_000,
-        }  # fmt: skip
+            "transactional_id": transactional_id or self.transactional_id,
+            "transaction_timeout_ms": 20_000,
+        }
         if "bootstrap" not in fields:
             self._ids.add(given["transactional_id"])
         return TransactionalSpec(**(given | fields))
@@ -156,10 +165,13 @@ class Bench(Rig):
         found: dict[int, list[bytes]] = {partition: [] for partition in left}
         consumer = Consumer(
             {
-                **settings(CONSUMER), "bootstrap.servers": self.cluster.bootstrap("DIRECT"),
-                "group.id": "eos-reader", "isolation.level": isolation, "enable.partition.eof": True,
+                **settings(CONSUMER),
+                "bootstrap.servers": self.cluster.bootstrap("DIRECT"),
+                "group.id": "eos-reader",
+                "isolation.level": isolation,
+                "enable.partition.eof": True,
             }
-        )  # fmt: skip
+        )
         consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
         deadline = time.monotonic() + 30
         while left and time.monotonic() < deadline:

@@ -23,9 +23,12 @@ pytestmark = pytest.mark.cluster
 
 ONE_KILL = '[{ fault = "kill", target = "leader_of(totals, 0)", at = "1s", lasts = "1s" }]'
 SHORT = {
-    "plan__duration": "6s", "plan__steady": "1s", "workload__1__abort_share": "0.3", "fault": ONE_KILL,
+    "plan__duration": "6s",
+    "plan__steady": "1s",
+    "workload__1__abort_share": "0.3",
+    "fault": ONE_KILL,
     "verify__witnesses": '["reader"]',
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(

@@ -101,9 +101,18 @@ def test_all_brokers_are_killed_in_transactions(
         marks = markers(cluster, [(topic, 0), (topic, 1)], since, pid)
         lap("markers")
     judged, seen = bench.judge(topic), visible(bench, topic)
-    evidence(order=order, at_kill=at_kill, leaders_after_each=led, after_s=lap.seen, ended=ended,
-             waited=waited, finished=finished, aborted=aborted, seen=seen,
-             verdict=judged.verdict)  # fmt: skip
+    evidence(
+        order=order,
+        at_kill=at_kill,
+        leaders_after_each=led,
+        after_s=lap.seen,
+        ended=ended,
+        waited=waited,
+        finished=finished,
+        aborted=aborted,
+        seen=seen,
+        verdict=judged.verdict,
+    )
     assert (ended.said, at_kill) == (OK, ["PrepareCommit"])
     assert (finished, aborted) == (DONE, ["PrepareAbort", "CompleteAbort"])
     assert [m.what for m in marks if m.partition == 0][:1] == ["commit"]

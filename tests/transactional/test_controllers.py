@@ -53,8 +53,15 @@ def test_the_active_controller_is_killed_in_a_transaction(
         after = bench.topic("after")
         following = told.whole({0: 1})
     judged, seen = bench.judge(topic), visible(bench, topic)
-    evidence(killed=kill.bite, ended=ended, new=new, both_took_s=took, active=[active, next_one],
-             made=after, verdict=judged.verdict)  # fmt: skip
+    evidence(
+        killed=kill.bite,
+        ended=ended,
+        new=new,
+        both_took_s=took,
+        active=[active, next_one],
+        made=after,
+        verdict=judged.verdict,
+    )
     assert [ended.said, new.said, following.said] == [OK] * 3
     assert seen == {0: 4, 1: 2, 2: 1}
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
@@ -102,9 +109,20 @@ def test_without_a_quorum_transactions_go_on_and_a_killed_leader_is_not_replaced
     bench.topics += [f"{bench.name}-refused"] if late else []
     following = told.whole({0: 1, 1: 1})
     judged, seen = bench.judge(topic), visible(bench, topic)
-    evidence(paused=pause.names, refused=refused, ended=ended, new=new, leaders_told=sorted(set(looks)),
-             looks=len(looks), new_leader=leader, after_s=took, second=second, made=made, came_late=late,
-             verdict=judged.verdict)  # fmt: skip
+    evidence(
+        paused=pause.names,
+        refused=refused,
+        ended=ended,
+        new=new,
+        leaders_told=sorted(set(looks)),
+        looks=len(looks),
+        new_leader=leader,
+        after_s=took,
+        second=second,
+        made=made,
+        came_late=late,
+        verdict=judged.verdict,
+    )
     assert "it was made" not in refused
     assert [ended.said, new.said, again.said] == [OK] * 3
     assert set(looks) == {1}

@@ -50,8 +50,14 @@ def test_the_coordinator_is_killed(cluster: Cluster, bench: Bench, evidence: Evi
         moved = coordinated(cluster, TRANSACTION_TOPIC, ident)
     marks = markers(cluster, [(topic, 0), (topic, 1)], since, bench.known().producer_id)
     judged, seen = bench.judge(), visible(bench, topic)
-    evidence(killed=kill.bite, ended=ended, following=following, decisions=noted, epochs=epochs(marks),
-             verdict=judged.verdict)  # fmt: skip
+    evidence(
+        killed=kill.bite,
+        ended=ended,
+        following=following,
+        decisions=noted,
+        epochs=epochs(marks),
+        verdict=judged.verdict,
+    )
     assert kill.names == ["kafka-3"]
     assert moved.leader != 3
     assert (ended.said, following.said) == (OK, OK)
@@ -112,9 +118,17 @@ def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
     lap("placed back")
     judged = bench.judge()
     lap("judged")
-    evidence(ended=ended, at_kill=at_kill, epoch_before=home.leader_epoch, after_s=lap.seen,
-             markers=[(m.partition, m.what, m.coordinator_epoch) for m in marks], seen=seen,
-             unfinished=unfinished, finished=finished, verdict=judged.verdict)  # fmt: skip
+    evidence(
+        ended=ended,
+        at_kill=at_kill,
+        epoch_before=home.leader_epoch,
+        after_s=lap.seen,
+        markers=[(m.partition, m.what, m.coordinator_epoch) for m in marks],
+        seen=seen,
+        unfinished=unfinished,
+        finished=finished,
+        verdict=judged.verdict,
+    )
     assert ended.said == following.said == OK
     assert (at_kill, unmarked) == (["PrepareCommit"], [None])
     assert {m.what for m in marks} == {"commit"}
@@ -150,8 +164,14 @@ def test_the_coordinator_is_killed_when_it_cannot_send_its_markers(
         cut.heal()
     following = told.whole({0: 1, 1: 1})
     judged = bench.judge()
-    evidence(ended=ended, at_kill=at_kill, finished=finished, epochs=[home.leader_epoch, *epochs(marks)],
-             seen=seen, verdict=judged.verdict)  # fmt: skip
+    evidence(
+        ended=ended,
+        at_kill=at_kill,
+        finished=finished,
+        epochs=[home.leader_epoch, *epochs(marks)],
+        seen=seen,
+        verdict=judged.verdict,
+    )
     assert ended.said == following.said == OK
     assert (at_kill, before) == (["PrepareCommit"], [])
     assert finished == DONE

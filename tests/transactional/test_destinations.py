@@ -92,9 +92,12 @@ def test_a_frozen_coordinator_comes_back_with_an_abort_that_it_was_sent(
     told = opened(bench, topic, {0: 3})
     known = bench.known()
     abort = EndTxnRequest(
-        transactional_id=ident, producer_id=known.producer_id, producer_epoch=known.epoch, committed=False,
+        transactional_id=ident,
+        producer_id=known.producer_id,
+        producer_epoch=known.epoch,
+        committed=False,
         version=1,
-    )  # fmt: skip
+    )
 
     def ask_the_old_one() -> int:
         with RawConnection(HOST, cluster.ports.direct(3), FROZEN_LIMIT_S) as connection:
@@ -111,8 +114,9 @@ def test_a_frozen_coordinator_comes_back_with_an_abort_that_it_was_sent(
     second = told.commit()
     noted = wait_decisions(cluster, ident, since, DONE * 2)
     judged, seen = bench.judge(), visible(bench, topic)
-    evidence(frozen=pause.bite, abort=refused, ended=ended, second=second, decisions=noted,
-             verdict=judged.verdict)  # fmt: skip
+    evidence(
+        frozen=pause.bite, abort=refused, ended=ended, second=second, decisions=noted, verdict=judged.verdict
+    )
     assert pause.names == ["kafka-3"]
     assert refused != "NONE"
     assert [ended.said, more.said, second.said] == [OK] * 3
@@ -143,8 +147,17 @@ def test_a_partition_below_its_minimum_of_replicas_in_a_transaction(
         lambda: (end := cluster.end_offsets(topic)[0]).last_stable == end.high_watermark, 20, "its markers"
     )
     judged, seen = bench.judge(), visible(bench, topic)
-    evidence(ended=ended, more=more, given_up=given_up, during=during, decisions=waiting, held=held,
-             finished=finished, seen=seen, verdict=judged.verdict)  # fmt: skip
+    evidence(
+        ended=ended,
+        more=more,
+        given_up=given_up,
+        during=during,
+        decisions=waiting,
+        held=held,
+        finished=finished,
+        seen=seen,
+        verdict=judged.verdict,
+    )
     assert ended.said == OK
     assert waiting == ["PrepareCommit"]
     assert (during, held.last_stable) == ({0: 0}, 0)

@@ -137,8 +137,15 @@ def test_an_admin_abort_of_a_live_transaction_loses_what_is_then_committed(
     bench.ended()
     judged = bench.judge()
     visible = len(bench.read(topic)[0])
-    evidence(marker=marked, coordinator=known.state, second=second, committed=committed,
-             visible_of_5=visible, found=judged.names(), said=said_of(judged, "lost"))  # fmt: skip
+    evidence(
+        marker=marked,
+        coordinator=known.state,
+        second=second,
+        committed=committed,
+        visible_of_5=visible,
+        found=judged.names(),
+        said=said_of(judged, "lost"),
+    )
     assert (marked, known.state) == ("NONE", "Ongoing")
     assert (second.said, committed.said) == ("ok", "ok")
     assert visible == 2

@@ -68,9 +68,13 @@ def test_an_idle_id_is_forgotten_and_works_again_as_new(
     assert again.init().said == "ok"
     after = known(forgetful, bench.transactional_id)
     evidence(
-        before=before, forgotten_after_s=round(took, 2), refused=refused, gone_on=gone_on, renewed=renewed,
+        before=before,
+        forgotten_after_s=round(took, 2),
+        refused=refused,
+        gone_on=gone_on,
+        renewed=renewed,
         after=after,
-    )  # fmt: skip
+    )
     assert before is not None
     assert renewed is not None
     assert after is not None

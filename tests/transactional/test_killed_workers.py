@@ -79,8 +79,9 @@ def test_workers_are_killed_between_produce_and_commit(
     assert worker.stop() == 0
     judged = bench.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
     compared = next(r.compared for r in judged.results if r.property == "pipeline")
-    evidence(seed=SEED, slower=slow.bite["slower_ms"], deaths=deaths, compared=compared,
-             verdict=judged.verdict)  # fmt: skip
+    evidence(
+        seed=SEED, slower=slow.bite["slower_ms"], deaths=deaths, compared=compared, verdict=judged.verdict
+    )
     assert enough(deaths, wanted)
     assert compared > 0
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
@@ -93,10 +94,14 @@ def enough(deaths: list[Death], wanted: int) -> bool:
 
 def started(bench: Bench, source: str, sink: str, ident: str) -> ClientProcess:
     return bench.pipeline(
-        source, sink, transactional_id=ident, abort_share=0.0, work=WORK_S,
+        source,
+        sink,
+        transactional_id=ident,
+        abort_share=0.0,
+        work=WORK_S,
         transaction_timeout_ms=TIMEOUT_MS,
         settings={"consumer.session.timeout.ms": 2_000, "consumer.heartbeat.interval.ms": 500},
-    )  # fmt: skip
+    )
 
 
 def die_at(cluster: Cluster, worker: ClientProcess, step: str, later: float) -> None:

@@ -63,9 +63,18 @@ def test_three_replicas_and_no_leader_at_the_end_of_a_transaction(
         for one in hanging
     ]
     judged, after = bench.judge(), visible(bench, topic)
-    evidence(replicas=replicas, ended=ended, decisions=noted, markers=marks, end=end, seen=seen,
-             hanging=[(one.hangs, one.last and one.last.state) for one in hanging], freed=freed, after=after,
-             verdict=judged.verdict)  # fmt: skip
+    evidence(
+        replicas=replicas,
+        ended=ended,
+        decisions=noted,
+        markers=marks,
+        end=end,
+        seen=seen,
+        hanging=[(one.hangs, one.last and one.last.state) for one in hanging],
+        freed=freed,
+        after=after,
+        verdict=judged.verdict,
+    )
     assert replicas.leader < 0
     assert ended.said == OK
     assert noted == DONE

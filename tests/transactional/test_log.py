@@ -79,8 +79,14 @@ def test_a_transaction_across_segments_and_its_index_after_a_kill(
     assert told.commit().said == "ok"
     bench.ended()
     judged = bench.judge()
-    evidence(segments=count, aborted=before[1].aborted, lso=ends, recovered=recovered[:2], bite=killed.bite,
-             verdict=judged.verdict)  # fmt: skip
+    evidence(
+        segments=count,
+        aborted=before[1].aborted,
+        lso=ends,
+        recovered=recovered[:2],
+        bite=killed.bite,
+        verdict=judged.verdict,
+    )
     assert count >= 2 * RECORDS * PAYLOAD // SEGMENT_BYTES
     assert ends.last_stable == 2 * (RECORDS + 1)
     for answer in (*before.values(), after):

@@ -37,10 +37,12 @@ def test_an_effect_outside_kafka_happens_again_after_an_abort(
     database.execute("CREATE TABLE effects (input INTEGER)")
     consumer = Consumer(
         {
-            **settings(CLASSIC), "bootstrap.servers": cluster.bootstrap("DIRECT"), "group.id": group,
+            **settings(CLASSIC),
+            "bootstrap.servers": cluster.bootstrap("DIRECT"),
+            "group.id": group,
             "isolation.level": "read_committed",
         }
-    )  # fmt: skip
+    )
     consumer.subscribe([source])
     told = bench.told(sink)
     assert told.init().said == "ok"
@@ -72,8 +74,14 @@ def test_an_effect_outside_kafka_happens_again_after_an_abort(
     database.close()
     bench.ended()
     judged = bench.judge(source, sink, expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
-    evidence(tries=tries, rows=rows, doubled=len(doubled), explained=doubled == aborted,
-             position=list(positions.values()), verdict=judged.verdict)  # fmt: skip
+    evidence(
+        tries=tries,
+        rows=rows,
+        doubled=len(doubled),
+        explained=doubled == aborted,
+        position=list(positions.values()),
+        verdict=judged.verdict,
+    )
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
     assert doubled
     assert doubled == aborted

@@ -76,10 +76,14 @@ def test_a_pipeline_under_load_stays_exactly_once(
     compared = {result.property: result.compared for result in ran.judgement.results}
     moved = assigned_after(ran, bitten[0].wall)
     evidence(
-        bites=Counter(bite.fault for bite in bitten), shown=[bite.measured for bite in bitten][-1],
-        commits=asked["commit"], new_producers=asked["reinit"], compared=compared,
-        assigned_after=moved, verdict=ran.verdict,
-    )  # fmt: skip
+        bites=Counter(bite.fault for bite in bitten),
+        shown=[bite.measured for bite in bitten][-1],
+        commits=asked["commit"],
+        new_producers=asked["reinit"],
+        compared=compared,
+        assigned_after=moved,
+        verdict=ran.verdict,
+    )
     assert ran.verdict == "valid", text(ran.judgement)
     assert {bite.fault for bite in bitten} == load.bites
     assert moved or "retire_client" not in load.bites

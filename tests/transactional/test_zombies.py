@@ -39,8 +39,10 @@ def test_a_zombie_is_refused_whatever_it_does_next(
     """Three producers freeze in a transaction; each does another thing first when it wakes up."""
     topic, group = bench.topic("t"), f"{bench.name}-g"
     calls: dict[str, list[Any]] = {
-        "Produce": ["send", 0, 2], "TxnOffsetCommit": ["offsets", group, topic, 0, 3], "EndTxn": ["commit"],
-    }  # fmt: skip
+        "Produce": ["send", 0, 2],
+        "TxnOffsetCommit": ["offsets", group, topic, 0, 3],
+        "EndTxn": ["commit"],
+    }
     zombies: dict[str, Apart] = {
         what: bench.apart(topic, f"{bench.name}-{what}", transaction_timeout_ms=TIMEOUT_MS) for what in calls
     }
@@ -158,9 +160,13 @@ def test_whose_offsets_a_group_takes(
     assert bench.judge(sink).names() == []
     stale = {"classic": "ILLEGAL_GENERATION", "consumer": "ok"}[protocol]
     assert said == {
-        "current": "ok", "outdated, partition kept": stale, "outdated, partition moved": "ILLEGAL_GENERATION",
-        "current, partition of the other": "ok", "left": "UNKNOWN_MEMBER_ID", "never a member": "ok",
-    }  # fmt: skip
+        "current": "ok",
+        "outdated, partition kept": stale,
+        "outdated, partition moved": "ILLEGAL_GENERATION",
+        "current, partition of the other": "ok",
+        "left": "UNKNOWN_MEMBER_ID",
+        "never a member": "ok",
+    }
 
 
 def polled(consumer: Consumer) -> list[int]:
@@ -209,9 +215,10 @@ def test_a_frozen_worker_whose_successor_has_another_transactional_id(
 ) -> None:
     """Only the group can refuse it: with its metadata it does, without them inputs are processed twice."""
     kinds: dict[str, dict[str, Any]] = {
-        "classic": {"protocol": "classic"}, "consumer": {"protocol": "consumer"},
+        "classic": {"protocol": "classic"},
+        "consumer": {"protocol": "consumer"},
         "not given": {"protocol": "classic", "group_metadata": False},
-    }  # fmt: skip
+    }
     over: dict[str, Handover] = {}
     with ExitStack() as frozen:
         for kind, fields in kinds.items():

@@ -52,9 +52,11 @@ class Told:
         self.txn = 0
         self.history = HistoryWriter(Path(spec.history), run=spec.run, client=spec.client, role=spec.kind)
         self.history.producer(
-            spec.number, [(spec.topic, p) for p in range(spec.partitions)],
-            transactional_id=spec.transactional_id, timeout_ms=spec.transaction_timeout_ms,
-        )  # fmt: skip
+            spec.number,
+            [(spec.topic, p) for p in range(spec.partitions)],
+            transactional_id=spec.transactional_id,
+            timeout_ms=spec.transaction_timeout_ms,
+        )
         self._lanes = Lanes(spec.partitions)
         self._encoders = [
             LaneEncoder(spec.run, spec.number, lane, b"x" * spec.payload) for lane in range(spec.partitions)
@@ -65,9 +67,11 @@ class Told:
             {
                 **transaction_settings(spec.transactional_id, spec.transaction_timeout_ms, spec.settings),
                 # What the library has to say is in the answers.
-                "bootstrap.servers": spec.bootstrap, "client.id": spec.client, "log_level": 0,
+                "bootstrap.servers": spec.bootstrap,
+                "client.id": spec.client,
+                "log_level": 0,
             }
-        )  # fmt: skip
+        )
 
     def init(self, limit: float = LIMIT_S) -> Answer:
         op = self.history.invoke("init", producer=self.spec.number)
@@ -127,9 +131,12 @@ class Told:
         """Add a group's position; without metadata in the name of a consumer that never subscribed."""
         metadata = self._strangers_metadata(group) if metadata is None else metadata
         op = self.history.invoke(
-            "send_offsets", producer=self.spec.number, txn=self.txn, group=group,
+            "send_offsets",
+            producer=self.spec.number,
+            txn=self.txn,
+            group=group,
             offsets=[(topic, partition, offset)],
-        )  # fmt: skip
+        )
         places = [TopicPartition(topic, partition, offset)]
         return self._call(op, lambda: self.producer.send_offsets_to_transaction(places, metadata, LIMIT_S))
 
@@ -196,8 +203,12 @@ class Apart:
         self._log = (folder / "log").open("w")
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.transactional.told", self.mark],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, bufsize=1,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            bufsize=1,
+        )
         self.pid = self._process.pid
 
     def tell(self, call: str, *arguments: object) -> None:

@@ -96,10 +96,19 @@ def test_the_account_of_a_changelog_can_be_read_back(tmp_path: Path) -> None:
 
 def test_an_end_that_is_not_told_is_not_read_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = PipelineSpec(
-        run="r7k2m9qa", client="w", bootstrap="127.0.0.1:9", history=str(tmp_path / "w.jsonl"), seconds=9.0,
-        source="in", group="g", sink="out", partitions=1, transactional_id="x", changelog="log",
+        run="r7k2m9qa",
+        client="w",
+        bootstrap="127.0.0.1:9",
+        history=str(tmp_path / "w.jsonl"),
+        seconds=9.0,
+        source="in",
+        group="g",
+        sink="out",
+        partitions=1,
+        transactional_id="x",
+        changelog="log",
         changelog_partitions=1,
-    )  # fmt: skip
+    )
     progress = Progress()
     with HistoryWriter(Path(spec.history), run=spec.run, client="w", role="pipeline") as history:
         changelog = Changelog(spec, history, progress, Stop(60))

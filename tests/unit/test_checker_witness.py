@@ -91,7 +91,7 @@ def batch(
         ([batch(0, 1, control=COMMIT), batch(1, 1), batch(2, 1, control=COMMIT)], [1]),
     ],
     ids=["commit", "abort", "behind an open one", "freed", "plain before", "plain behind", "marker only"],
-)  # fmt: skip
+)
 def test_markers_decide_what_read_committed_must_show(log: list[Batch], shown: list[int]) -> None:
     assert [one.base_offset for one in committed_of(log)] == shown
 

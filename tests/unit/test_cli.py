@@ -49,9 +49,13 @@ COMMANDS = sorted(cli.commands)
 
 def eos(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [EOS, *arguments], capture_output=True, text=True, timeout=60, check=False,
+        [EOS, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={"PATH": "/usr/bin:/bin", "EOS_STATE": str(state)},
-    )  # fmt: skip
+    )
 
 
 def ends_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -190,9 +194,13 @@ def test_a_command_that_needs_a_cluster_is_refused_without_one(tmp_path: Path) -
 def test_a_reader_that_goes_away_is_no_bug(tmp_path: Path) -> None:
     command = f"'{EOS}' tool nothing 2>&1 | true; '{EOS}' --help | head -1"
     done = subprocess.run(
-        ["bash", "-c", command], capture_output=True, text=True, timeout=60, check=False,
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
         env={"PATH": "/usr/bin:/bin", "EOS_STATE": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert "Traceback" not in done.stderr
     assert done.stdout.startswith("Usage: eos")
 
@@ -224,9 +232,12 @@ def unknown(*_: object, **__: object) -> None:
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_started(
-    arguments: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     monkeypatch.setattr(sys, "argv", ["eos", *arguments])
@@ -255,9 +266,13 @@ def test_what_was_typed_stands_in_the_line_that_does_it_again(tmp_path: Path) ->
 def outcome(code: int, *, expected: bool, interrupted: bool = False) -> Any:
     judgement = SimpleNamespace(names=list, verdict="valid")
     return SimpleNamespace(
-        scenario="s", exit_code=ExitCode(code), expected=expected, interrupted=interrupted,
-        judgement=judgement, directory="d",
-    )  # fmt: skip
+        scenario="s",
+        exit_code=ExitCode(code),
+        expected=expected,
+        interrupted=interrupted,
+        judgement=judgement,
+        directory="d",
+    )
 
 
 @pytest.mark.parametrize(

@@ -38,9 +38,17 @@ class Terminal(io.StringIO):
 
 def progress(acknowledged: int, active: list[str], at: float = 0.0) -> Progress:
     return Progress(
-        at=at, phase="faults", acknowledged=acknowledged, rate=10.0, committed=1, aborted=2, unknown=0,
-        in_flight=3, active=active, lso_lag=4,
-    )  # fmt: skip
+        at=at,
+        phase="faults",
+        acknowledged=acknowledged,
+        rate=10.0,
+        committed=1,
+        aborted=2,
+        unknown=0,
+        in_flight=3,
+        active=active,
+        lso_lag=4,
+    )
 
 
 @pytest.fixture
@@ -95,6 +103,10 @@ def test_colour_is_for_terminals_that_did_not_say_no(
 
 def verdict() -> Verdict:
     return Verdict(
-        verdict="invalid", expected=False, exit_code=1, text="lost: 1\nINVALID\n", directory="runs/x",
+        verdict="invalid",
+        expected=False,
+        exit_code=1,
+        text="lost: 1\nINVALID\n",
+        directory="runs/x",
         replay="eos run x --seed 1",
-    )  # fmt: skip
+    )

@@ -84,43 +84,94 @@ def test_all_is_well(state: State) -> None:
 Change = Callable[[pytest.MonkeyPatch], None]
 TURNS: dict[str, tuple[str, Change, str, str, str]] = {
     "no java": (
-        "auto", lambda m: m.setattr(doctor, "find_java", never), "red", "it is not there", "install it"),
+        "auto",
+        lambda m: m.setattr(doctor, "find_java", never),
+        "red",
+        "it is not there",
+        "install it",
+    ),
     "no engine": (
-        "auto", lambda m: m.setattr(wire_docker, "engine_problem", lambda: "no Docker engine answers"),
-        "amber", "plain processes will be used", "scripts/install-docker.sh"),
+        "auto",
+        lambda m: m.setattr(wire_docker, "engine_problem", lambda: "no Docker engine answers"),
+        "amber",
+        "plain processes will be used",
+        "scripts/install-docker.sh",
+    ),
     "no engine, and compose was asked for": (
-        "compose", lambda m: m.setattr(wire_docker, "engine_problem", lambda: "no Docker engine answers"),
-        "red", "no Docker engine answers", "scripts/install-docker.sh"),
+        "compose",
+        lambda m: m.setattr(wire_docker, "engine_problem", lambda: "no Docker engine answers"),
+        "red",
+        "no Docker engine answers",
+        "scripts/install-docker.sh",
+    ),
     "one core": ("auto", lambda m: m.setattr(os, "cpu_count", lambda: 1), "amber", "1 core", "core"),
     "no memory": (
-        "auto", lambda m: m.setattr(doctor, "_available_memory_gb", lambda: 2.0),
-        "red", "2.0 GB of memory free, six nodes need 2.5", "end"),
+        "auto",
+        lambda m: m.setattr(doctor, "_available_memory_gb", lambda: 2.0),
+        "red",
+        "2.0 GB of memory free, six nodes need 2.5",
+        "end",
+    ),
     "memory unknown": (
-        "auto", lambda m: m.setattr(doctor, "_available_memory_gb", lambda: None),
-        "amber", "not known here", "six nodes need"),
+        "auto",
+        lambda m: m.setattr(doctor, "_available_memory_gb", lambda: None),
+        "amber",
+        "not known here",
+        "six nodes need",
+    ),
     "no disk": (
-        "auto", lambda m: m.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9)),
-        "red", "1.0 GB free at", "df -h"),
+        "auto",
+        lambda m: m.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9)),
+        "red",
+        "1.0 GB free at",
+        "df -h",
+    ),
     "altered jar": (
-        "auto", lambda m: m.setattr(doctor, "altered_jars", lambda _: [Path("/c/kafka-1.jar")]),
-        "red", "changed since they were fetched: kafka-1.jar", "rm /c/kafka-1.jar"),
+        "auto",
+        lambda m: m.setattr(doctor, "altered_jars", lambda _: [Path("/c/kafka-1.jar")]),
+        "red",
+        "changed since they were fetched: kafka-1.jar",
+        "rm /c/kafka-1.jar",
+    ),
     "no image": (
-        "auto", lambda m: m.setattr(images, "find_images", lambda: {"kafka": None, "toxiproxy": "t"}),
-        "amber", "images of kafka are pulled or built", "eos up"),
+        "auto",
+        lambda m: m.setattr(images, "find_images", lambda: {"kafka": None, "toxiproxy": "t"}),
+        "amber",
+        "images of kafka are pulled or built",
+        "eos up",
+    ),
     "no class data": (
-        "process", lambda m: m.setattr(
-            doctor, "cached_runtime", lambda: SimpleNamespace(archive=Path("/nowhere"))),
-        "amber", "Kafka and Toxiproxy are fetched and built", "eos up"),
+        "process",
+        lambda m: m.setattr(doctor, "cached_runtime", lambda: SimpleNamespace(archive=Path("/nowhere"))),
+        "amber",
+        "Kafka and Toxiproxy are fetched and built",
+        "eos up",
+    ),
     "a clock that is slow": (
-        "auto", lambda m: m.setattr(time, "time", lambda: 1e9), "red", "older than this program", "ntp"),
+        "auto",
+        lambda m: m.setattr(time, "time", lambda: 1e9),
+        "red",
+        "older than this program",
+        "ntp",
+    ),
     "the preferred ports are taken": (
-        "auto", lambda m: (
+        "auto",
+        lambda m: (
             m.setattr(doctor, "port_taken", lambda port: port % 30 == 7),
-            m.setattr(doctor, "owner", lambda port: f"port {port}: process 7 (nginx)"))[0],
-        "amber", "process 7 (nginx)", "nothing to do"),
+            m.setattr(doctor, "owner", lambda port: f"port {port}: process 7 (nginx)"),
+        )[0],
+        "amber",
+        "process 7 (nginx)",
+        "nothing to do",
+    ),
     "no ports at all": (
-        "auto", lambda m: m.setattr(doctor, "choose_ports", never), "red", "it is not there", "ss -ltnp"),
-}  # fmt: skip
+        "auto",
+        lambda m: m.setattr(doctor, "choose_ports", never),
+        "red",
+        "it is not there",
+        "ss -ltnp",
+    ),
+}
 
 
 @pytest.mark.parametrize("case", TURNS)

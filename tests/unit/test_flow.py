@@ -37,8 +37,9 @@ def test_a_flow_with_all_its_evidence_is_valid() -> None:
 
 def test_a_step_whose_evidence_is_missing_is_unknown() -> None:
     assert judged([step(1), step(2, seen=False)]) == (
-        Verdict.UNKNOWN, ["step 2: a producer has an id: nothing"],
-    )  # fmt: skip
+        Verdict.UNKNOWN,
+        ["step 2: a producer has an id: nothing"],
+    )
 
 
 def test_a_step_that_was_not_carried_out_is_unknown() -> None:

@@ -41,17 +41,24 @@ class Brokers:
 
 def producer(ident: int, start: int) -> SimpleNamespace:
     return SimpleNamespace(
-        producer_id=ident, producer_epoch=0, coordinator_epoch=3, current_txn_start_offset=start,
+        producer_id=ident,
+        producer_epoch=0,
+        coordinator_epoch=3,
+        current_txn_start_offset=start,
         last_timestamp=time.time() * 1000,
-    )  # fmt: skip
+    )
 
 
 def state(ident: int, known: tuple[str, list[tuple[str, int]]]) -> SimpleNamespace:
     topics = [SimpleNamespace(topic=topic, partitions=[partition]) for topic, partition in known[1]]
     return SimpleNamespace(
-        error_code=0, transactional_id=f"id-{ident}", transaction_state=known[0], producer_id=ident,
-        producer_epoch=0, topics=topics,
-    )  # fmt: skip
+        error_code=0,
+        transactional_id=f"id-{ident}",
+        transaction_state=known[0],
+        producer_id=ident,
+        producer_epoch=0,
+        topics=topics,
+    )
 
 
 def brokers(

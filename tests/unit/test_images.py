@@ -18,12 +18,14 @@ BUILT = Images(
     ("before", "after"),
     [
         ("", "EOS_KAFKA_IMAGE=eos-harness/kafka:1\nEOS_TOXIPROXY_IMAGE=eos-harness/toxiproxy:1\n"),
-        ("A=1\nEOS_KAFKA_IMAGE=eos-harness/kafka:0\n",
-         "A=1\nEOS_KAFKA_IMAGE=eos-harness/kafka:1\nEOS_TOXIPROXY_IMAGE=eos-harness/toxiproxy:1\n"),
+        (
+            "A=1\nEOS_KAFKA_IMAGE=eos-harness/kafka:0\n",
+            "A=1\nEOS_KAFKA_IMAGE=eos-harness/kafka:1\nEOS_TOXIPROXY_IMAGE=eos-harness/toxiproxy:1\n",
+        ),
         ("EOS_KAFKA_IMAGE=mine:2\n", "EOS_KAFKA_IMAGE=mine:2\nEOS_TOXIPROXY_IMAGE=eos-harness/toxiproxy:1\n"),
     ],
     ids=["none", "ours is replaced", "the user's stays"],
-)  # fmt: skip
+)
 def test_built_images_are_named_beside_what_the_user_wrote(tmp_path: Path, before: str, after: str) -> None:
     file = tmp_path / ".env"
     file.write_text(before)

@@ -16,11 +16,7 @@ BUSY, QUIET, TOXIC = 60.0, 1.0, 55.0
 
 @pytest.mark.parametrize(
     ("rounds", "taken", "asked"),
-    [
-        ([QUIET], QUIET, 1),
-        ([BUSY, BUSY, QUIET], QUIET, 3),
-        ([BUSY, TOXIC, BUSY, TOXIC], TOXIC, 4),
-    ],
+    [([QUIET], QUIET, 1), ([BUSY, BUSY, QUIET], QUIET, 3), ([BUSY, TOXIC, BUSY, TOXIC], TOXIC, 4)],
     ids=["quiet", "busy for a while", "another fault is there"],
 )
 def test_the_baseline_is_the_least_of_a_few_rounds(

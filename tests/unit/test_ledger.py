@@ -65,13 +65,15 @@ def test_the_end_of_a_transaction_decides_all_of_it(history: str, fate: str) -> 
         ("p2 send none a:0-4", ["p2 a 0-4 unknown"]),
         ("p2 send info a:0-4", ["p2 a 0-4 unknown"]),
         ("p2 send info a:0-4 +a:0-4", ["p2 a 0-4 committed"]),
-        ("p2 send info a:0-9 +a:2-4 -a:9", [
-            "p2 a 0-1 unknown", "p2 a 2-4 committed", "p2 a 5-8 unknown", "p2 a 9-9 never sent"]),
+        (
+            "p2 send info a:0-9 +a:2-4 -a:9",
+            ["p2 a 0-1 unknown", "p2 a 2-4 committed", "p2 a 5-8 unknown", "p2 a 9-9 never sent"],
+        ),
         ("p2 send info a:0-9 +a:0-4 +a:0-4", ["p2 a 0-4 committed", "p2 a 5-9 unknown"]),
         ("p2 send info a:0-4 b:0-4 +b:0-4", ["p2 a 0-4 unknown", "p2 b 0-4 committed"]),
         ("p2 send ok a:0-4\n p2 send info a:5-9 -a:5-9", ["p2 a 0-4 committed", "p2 a 5-9 never sent"]),
     ],
-)  # fmt: skip
+)
 def test_delivery_reports_decide_without_transactions(history: str, expected: list[str]) -> None:
     assert fates(history, PLAIN) == expected
 
@@ -80,9 +82,12 @@ def test_what_a_killed_client_may_have_sent_is_aborted_to_the_end() -> None:
     found = fates("p1 commit ok a:0-4\n p1 begin")
 
     assert found == [
-        "p1 a 0-4 committed", "p1 a 5-end aborted",
-        "p1 b 0-end aborted", "p1 i 0-end aborted", "p1 o 0-end aborted",
-    ]  # fmt: skip
+        "p1 a 0-4 committed",
+        "p1 a 5-end aborted",
+        "p1 b 0-end aborted",
+        "p1 i 0-end aborted",
+        "p1 o 0-end aborted",
+    ]
 
 
 def test_a_begun_transaction_that_ended_has_no_tail() -> None:
@@ -96,9 +101,12 @@ def test_an_abandoned_transaction_was_never_asked_to_commit() -> None:
 def test_intervals_are_sorted_by_lane_whatever_the_order_of_files_and_operations() -> None:
     text = "p1 commit ok a:0-4 b:0-2\n p2 send ok a:0-9\n p1 abort ok b:3-4\n p1 commit info a:5-6"
     expected = [
-        "p1 a 0-4 committed", "p1 a 5-6 unknown",
-        "p1 b 0-2 committed", "p1 b 3-4 aborted", "p2 a 0-9 committed",
-    ]  # fmt: skip
+        "p1 a 0-4 committed",
+        "p1 a 5-6 unknown",
+        "p1 b 0-2 committed",
+        "p1 b 3-4 aborted",
+        "p2 a 0-9 committed",
+    ]
 
     assert fates(text, PLAIN) == expected
     assert intervals(fold([history(COMMIT), other_client()])) == intervals(
@@ -112,8 +120,16 @@ def other_client() -> HistoryFile:
 
 
 def history(*lines: dict[str, Any], name: str = "p1") -> HistoryFile:
-    opening = {"type": "open", "format": 1, "run": "r", "client": name, "role": "producer", "host": "h",
-               "pid": 1, "clock": "c"}  # fmt: skip
+    opening = {
+        "type": "open",
+        "format": 1,
+        "run": "r",
+        "client": name,
+        "role": "producer",
+        "host": "h",
+        "pid": 1,
+        "clock": "c",
+    }
     declared = {"type": "producer", "producer": 1, "lanes": [["t", 0]], "transactional_id": "x"}
     clocks = {"mono": 1, "wall": 1}
     text = "".join(json.dumps({**line, **clocks}) + "\n" for line in (opening, declared, *lines))
@@ -130,11 +146,18 @@ COMMIT = {"type": "invoke", "f": "commit", "op": 0, "producer": 1, "txn": 1, "se
         ([{**COMMIT, "sent": [[7, 0, 9]]}], "never declared"),
         ([{**COMMIT, "sent": [[0, 9, 0]]}], "ends before it begins"),
         ([{"type": "ok", "f": "send", "op": 5, "acked": [[0, 0, 0, 7]]}, COMMIT], "sent nothing"),
-        ([COMMIT, {"type": "ok", "f": "commit", "op": 0}, {**COMMIT, "f": "abort", "op": 1, "sent": []},
-          {"type": "ok", "f": "abort", "op": 1}], "both committed and aborted"),
+        (
+            [
+                COMMIT,
+                {"type": "ok", "f": "commit", "op": 0},
+                {**COMMIT, "f": "abort", "op": 1, "sent": []},
+                {"type": "ok", "f": "abort", "op": 1},
+            ],
+            "both committed and aborted",
+        ),
     ],
     ids=["overlap", "undeclared lane", "backwards", "acknowledged nothing", "both"],
-)  # fmt: skip
+)
 def test_a_history_that_contradicts_itself_is_said(lines: list[dict[str, Any]], problem: str) -> None:
     assert problem in " ".join(fold([history(*lines)]).problems)
 

@@ -123,8 +123,9 @@ def test_of_what_was_added_only_what_is_ours_is_kept(fake: tuple[Fake, LogEviden
     evidence.collect(tmp_path)
 
     assert [(line["offset"], line["state"]) for line in read(tmp_path, STATES)] == [
-        (2, "Ongoing"), (4, "PrepareCommit"),
-    ]  # fmt: skip
+        (2, "Ongoing"),
+        (4, "PrepareCommit"),
+    ]
     assert {(line["producer_id"], line["epoch"]) for line in read(tmp_path, STATES)} == {(7, 2)}
     (found,) = read(tmp_path, POSITIONS)
     assert (found["group"], found["topic"], found["of"], found["position"]) == (GROUP, "orders", 2, 8)
@@ -230,15 +231,25 @@ def test_each_position_says_how_its_transaction_ended(fake: tuple[Fake, LogEvide
     cluster, evidence = fake
     evidence.begin()
     cluster.logs[POSITIONS] += [
-        (*position(GROUP, 1), 7), (*position(GROUP, 2), 9), position(GROUP, 3),
-        marker(0, 7), marker(1, 8), (*position(GROUP, 4), 7), marker(1, 9), marker(1, 7),
+        (*position(GROUP, 1), 7),
+        (*position(GROUP, 2), 9),
+        position(GROUP, 3),
+        marker(0, 7),
+        marker(1, 8),
+        (*position(GROUP, 4), 7),
+        marker(1, 9),
+        marker(1, 7),
         (*position(GROUP, 5), 7),
-    ]  # fmt: skip
+    ]
     evidence.collect(tmp_path)
 
     assert {line["position"]: line["transaction"] for line in read(tmp_path, POSITIONS)} == {
-        1: "aborted", 2: "committed", 3: "none", 4: "committed", 5: "open",
-    }  # fmt: skip
+        1: "aborted",
+        2: "committed",
+        3: "none",
+        4: "committed",
+        5: "open",
+    }
     told = json.loads((tmp_path / "logs.json").read_text())
     assert (
         "1 position (aborted), 2 position (committed), 1 position (none), 1 position (open)"

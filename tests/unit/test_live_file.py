@@ -111,8 +111,8 @@ MISTAKES = {
     "number": ('"2GB"', "2000", "limits.storage: 2000 is not", "whole file"),
     "type": ("= 40", '= "40"', "limits.foreign_under_replicated: Expected `int`, got `str`", "whole file"),
     "negative": ("= 40", "= -1", "limits.foreign_under_replicated: -1", "0 or more"),
-    "links-alone": ("[links]\ntoxiproxy = \"start\"\n", "", "[links] and [[proxy]] come together", "proxy"),
-    "toxiproxy": ('"start"', '"yes"', "links.toxiproxy: 'yes' is not \"host:port\" or \"start\"", "such as"),
+    "links-alone": ('[links]\ntoxiproxy = "start"\n', "", "[links] and [[proxy]] come together", "proxy"),
+    "toxiproxy": ('"start"', '"yes"', 'links.toxiproxy: \'yes\' is not "host:port" or "start"', "such as"),
     "no-upstream": ('upstream = "broker-1.example:9094"', 'name = "a"', "needs upstream, not name", "leads"),
     "proxy-key": ("listen =", "listens =", "proxy[0].listens: there is no such key", "did you mean listen?"),
     "both-reaches": ("[nodes]\n", '[nodes]\ndocker_label = "a={id}"\n', "either docker_label", "kill, stop"),
@@ -123,7 +123,7 @@ MISTAKES = {
     "log": ('["__transaction_state"', '["__transactions"', "'__transactions' is no log", "did you mean __t"),
     "no-log": ('log = "ssh {host} tail -n 2000 kafka.log"\n', "", "the log of a node", "or with log"),
     "unreachable": ('"kill", "cr', '"pause", "cr', "nothing says how to pause a node", "resume"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -271,9 +271,12 @@ def test_java_is_given_a_key_that_it_can_read(tmp_path: Path, monkeypatch: pytes
 def test_tls_with_a_certificate_of_the_clients_own() -> None:
     security = Security(protocol="SSL", ca="/ca.pem", certificate="/me.pem", key="/keys/me.key")
     assert security.client() == {
-        "security.protocol": "SSL", "ssl.ca.location": "/ca.pem", "ssl.certificate.location": "/me.pem",
-        "ssl.key.location": "/keys/me.key", "ssl.endpoint.identification.algorithm": "https",
-    }  # fmt: skip
+        "security.protocol": "SSL",
+        "ssl.ca.location": "/ca.pem",
+        "ssl.certificate.location": "/me.pem",
+        "ssl.key.location": "/keys/me.key",
+        "ssl.endpoint.identification.algorithm": "https",
+    }
     spark = security.spark()
     assert spark["kafka.ssl.truststore.location"] == "/ca.pem"
     assert spark["kafka.ssl.keystore.certificate.chain"] == "${dir:/:me.pem}"

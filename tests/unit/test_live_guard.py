@@ -100,9 +100,12 @@ class Watched:
         self.replication = 3
         self.audit = Audit(folder / "audit.jsonl")
         self.limits = SimpleNamespace(
-            abort_file=str(folder / "stop"), deadline=Duration(60), foreign_under_replicated=0,
-            storage=Size(1_000_000), bytes_per_second=Rate(10**9),
-        )  # fmt: skip
+            abort_file=str(folder / "stop"),
+            deadline=Duration(60),
+            foreign_under_replicated=0,
+            storage=Size(1_000_000),
+            bytes_per_second=Rate(10**9),
+        )
         self.file = SimpleNamespace(limits=self.limits)
         self.partitions = [WHOLE]
         self.error: Exception | None = None

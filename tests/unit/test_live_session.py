@@ -138,8 +138,19 @@ class Ran:
     def execute(self) -> Any:
         for listener in self._listeners:
             listener(Phase(name="steady"))
-            listener(Progress(phase="steady", acknowledged=1, rate=1, committed=0, aborted=0, unknown=0,
-                              in_flight=0, active=[], lso_lag=None))  # fmt: skip
+            listener(
+                Progress(
+                    phase="steady",
+                    acknowledged=1,
+                    rate=1,
+                    committed=0,
+                    aborted=0,
+                    unknown=0,
+                    in_flight=0,
+                    active=[],
+                    lso_lag=None,
+                )
+            )
         return SimpleNamespace(interrupted=self._interrupted)
 
 

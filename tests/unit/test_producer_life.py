@@ -19,9 +19,16 @@ from harness.workload.spec import TransactionalSpec
 from harness.workload.watch import IdentityWatch, RequestWatch
 
 SPEC = TransactionalSpec(
-    run="abcd1234", client="c-1", number=3, bootstrap="b:1", history="h.jsonl", seconds=1.0,
-    topic="t", partitions=2, transactional_id="x",
-)  # fmt: skip
+    run="abcd1234",
+    client="c-1",
+    number=3,
+    bootstrap="b:1",
+    history="h.jsonl",
+    seconds=1.0,
+    topic="t",
+    partitions=2,
+    transactional_id="x",
+)
 
 
 @pytest.fixture

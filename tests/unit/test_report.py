@@ -33,16 +33,29 @@ def events_of(run: RunDirectory, *, expected: bool = False) -> list[Event]:
     answered = int(fold(history_files(run.histories)).groups.answered[0])
     progress = {"phase": "faults", "acknowledged": 9, "rate": 9.0, "committed": 0, "aborted": 0, "unknown": 0}
     return [
-        Started(scenario="demo", run="r", seed=7, directory=str(run.path), environment={"kafka": "4.3.1"},
-                mono=answered - 2 * 10**9),
+        Started(
+            scenario="demo",
+            run="r",
+            seed=7,
+            directory=str(run.path),
+            environment={"kafka": "4.3.1"},
+            mono=answered - 2 * 10**9,
+        ),
         Phase(at=0.1, name="faults"),
         Injected(at=1.0, fault="kill", names=["kafka-1"], bite={"exit_code": 137}, took_s=0.5),
         Progress(at=1.5, in_flight=0, active=[], lso_lag=3, isr=2, **progress),  # type: ignore[arg-type]
         Healed(at=3.0, fault="kill", names=["kafka-1"], health={}, took_s=0.25),
         NoBite(at=3.5, fault="jitter", reason="it is <not> slower"),
-        Verdict(at=5.0, verdict="invalid", expected=expected, exit_code=1, text="lost: 1",
-                replay="eos run demo", directory=str(run.path)),
-    ]  # fmt: skip
+        Verdict(
+            at=5.0,
+            verdict="invalid",
+            expected=expected,
+            exit_code=1,
+            text="lost: 1",
+            replay="eos run demo",
+            directory=str(run.path),
+        ),
+    ]
 
 
 def judged(root: Path, shown: int = 9) -> RunDirectory:
@@ -160,8 +173,13 @@ def test_junit_is_whole_after_every_event_and_fails_only_for_what_is_wrong(tmp_p
     for event in events_of(run):
         junit(event)
         root = ElementTree.parse(tmp_path / "junit.xml").getroot()  # our own file
-        failures.append(sorted(case.get("name", "") for case in root.iter("testcase") if len(case) and
-                               case[0].tag in ("failure", "error")))  # fmt: skip
+        failures.append(
+            sorted(
+                case.get("name", "")
+                for case in root.iter("testcase")
+                if len(case) and case[0].tag in ("failure", "error")
+            )
+        )
 
     assert failures[0] == ["verdict"]
     assert failures[2] == ["kill on kafka-1 at 1.0 s", "verdict"]

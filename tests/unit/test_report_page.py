@@ -22,9 +22,7 @@ from tests.unit.test_store import make_run
 
 def found(name: str, count: int, unit: str, lines: list[HistoryRef]) -> Result:
     anomaly = Anomaly(name=name, count=count, unit=unit, examples=[Example(what=name, lines=lines)])
-    return Result(
-        property="p", verdict=Found.INVALID, compared=1, unit=unit, anomalies=[anomaly]
-    )  # fmt: skip
+    return Result(property="p", verdict=Found.INVALID, compared=1, unit=unit, anomalies=[anomaly])
 
 
 def shown(run: RunDirectory, *results: Result) -> str:
@@ -44,8 +42,12 @@ def test_what_is_gone_comes_before_what_is_late_however_often(tmp_path: Path) ->
     )
     heads = re.findall(r'<h3 id="([^"]+)"><code>(\w+)</code>: (\d+)', text)
     assert [(name, int(count)) for _, name, count in heads] == [
-        ("lost", 1), ("torn_transaction", 3), ("duplicate", 40), ("duplicate", 7), ("stalled", 900),
-    ]  # fmt: skip
+        ("lost", 1),
+        ("torn_transaction", 3),
+        ("duplicate", 40),
+        ("duplicate", 7),
+        ("stalled", 900),
+    ]
     assert re.findall(r'href="#([^"]+)"', text) == [anchor for anchor, _, _ in heads]
     assert len({anchor for anchor, _, _ in heads}) == len(heads)
     assert set(evidence.WORST_FIRST) == set(ANOMALIES)
@@ -95,8 +97,11 @@ def test_the_report_of_an_hour_is_no_larger_than_a_page_may_be(tmp_path: Path) -
     with Recorder(run.path) as recorder:
         recorder(Started(scenario="demo", run="r", seed=7, directory="", environment={}, mono=started))
         for at in range(seconds):
-            recorder(Progress(at=at, acknowledged=at, active=[], lso_lag=at * 7919 % 997,
-                              isr=2 + at % 2, **progress))  # type: ignore[arg-type]  # fmt: skip
+            recorder(
+                Progress(
+                    at=at, acknowledged=at, active=[], lso_lag=at * 7919 % 997, isr=2 + at % 2, **progress
+                )
+            )  # type: ignore[arg-type]
             if at % 7 == 0:
                 names = [f"kafka-{at % 3 + 1}"]
                 bite = {"exit_code": 137, "moved_to": "kafka-2", "detail": "x" * 120}

@@ -33,10 +33,17 @@ def probed(report: Path, probe: str, width: int, *settings: str) -> Any:
     found = browser()
     assert found is not None, "collected only where there is one"
     command = [
-        found, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--dump-dom",
-        f"--user-data-dir={page_file.parent / 'profile'}", f"--window-size={width},1200",
-        *settings, str(page_file),
-    ]  # fmt: skip
+        found,
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--hide-scrollbars",
+        "--dump-dom",
+        f"--user-data-dir={page_file.parent / 'profile'}",
+        f"--window-size={width},1200",
+        *settings,
+        str(page_file),
+    ]
     done = subprocess.run(command, check=True, capture_output=True, timeout=60)
     match = re.search(r"<title>(.*?)</title>", done.stdout.decode(), re.DOTALL)
     return json.loads(html.unescape(match[1]) if match else "")

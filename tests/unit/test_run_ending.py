@@ -227,9 +227,11 @@ def test_a_run_that_heals_itself_ends_no_client(
     ended: list[bool] = []
     monkeypatch.setattr(healing, "_end_clients", lambda *_: ended.append(True) or 1)
     cluster: Any = SimpleNamespace(
-        owned=False, state=State(tmp_path), wait_healthy=lambda _: None,
+        owned=False,
+        state=State(tmp_path),
+        wait_healthy=lambda _: None,
         backend=SimpleNamespace(capabilities=frozenset()),
-    )  # fmt: skip
+    )
     assert healing.heal(cluster, lambda _: None, spare_clients=spared) == int(not spared)
     assert ended == ([] if spared else [True])
 

@@ -95,17 +95,25 @@ def test_heap_and_collector_are_explicit_and_fit_the_container(profile: Profile)
 def test_every_variable_that_the_harness_sets_is_one_of_the_compose_file() -> None:
     backend = compose.ComposeBackend.__new__(compose.ComposeBackend)
     backend._record = compose.ClusterRecord(
-        name="n", backend="compose", profile="quick", cluster_id="c", port_base=12_000,
+        name="n",
+        backend="compose",
+        profile="quick",
+        cluster_id="c",
+        port_base=12_000,
         images={"kafka": "k", "toxiproxy": "t", "nettools": "n"},
-    )  # fmt: skip
+    )
     ours = set(backend._variables())
     theirs = set(re.findall(r"\$\{(\w+):-", COMPOSE))
 
     assert ours <= theirs
     # What is left to the user: memory limits, what is logged, and the profile of Spark.
     spark = {
-        "EOS_SPARK_IMAGE", "EOS_SPARK_MEMORY_LIMIT", "EOS_PORT_SPARK", "EOS_SPARK_CORES", "EOS_SPARK_MEMORY"
-    }  # fmt: skip
+        "EOS_SPARK_IMAGE",
+        "EOS_SPARK_MEMORY_LIMIT",
+        "EOS_PORT_SPARK",
+        "EOS_SPARK_CORES",
+        "EOS_SPARK_MEMORY",
+    }
     assert theirs - ours == {"EOS_BROKER_MEMORY", "EOS_CONTROLLER_MEMORY", "EOS_KAFKA_LOGGERS", *spark}
 
 

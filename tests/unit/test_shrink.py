@@ -44,12 +44,14 @@ def faults(scenario: Scenario) -> list[str]:
     ("breaks", "left"),
     [
         (lambda s: "sever" in faults(s), (["sever"], ["transactional"])),
-        (lambda s: {"pause", "kill"} <= set(faults(s)) and "pipeline" in kinds(s),
-         (["kill", "pause"], ["transactional", "pipeline"])),
+        (
+            lambda s: {"pause", "kill"} <= set(faults(s)) and "pipeline" in kinds(s),
+            (["kill", "pause"], ["transactional", "pipeline"]),
+        ),
         (lambda s: "idempotent" in kinds(s), ([], ["idempotent"])),
     ],
     ids=["one fault", "two faults and a pipeline with its source", "a client alone"],
-)  # fmt: skip
+)
 def test_the_search_ends_with_what_is_needed(
     breaks: Callable[[Scenario], bool], left: tuple[list[str], list[str]]
 ) -> None:
@@ -96,11 +98,27 @@ def run_of(root: Path, scenario: Scenario, verdict: str) -> RunDirectory:
     run.write(
         "plan.json", msgspec.to_builtins(scoped_plan(draw(scenario, 7), Names("", mark)), enc_hook=plain)
     )
-    run.write("summary.json", {
-        "format": 1, "run": mark, "scenario": scenario.name, "seed": 7, "started": "", "verdict": verdict,
-        "exit_code": 1, "operations": 1, "records": 1, "witnesses": [], "anomalies": {"lost": 2},
-        "permitted": {}, "properties": {}, "limits": {}, "reasons": [], "notes": [],
-    })  # fmt: skip
+    run.write(
+        "summary.json",
+        {
+            "format": 1,
+            "run": mark,
+            "scenario": scenario.name,
+            "seed": 7,
+            "started": "",
+            "verdict": verdict,
+            "exit_code": 1,
+            "operations": 1,
+            "records": 1,
+            "witnesses": [],
+            "anomalies": {"lost": 2},
+            "permitted": {},
+            "properties": {},
+            "limits": {},
+            "reasons": [],
+            "notes": [],
+        },
+    )
     return run
 
 

@@ -91,7 +91,14 @@ def test_a_run_tells_of_outages_and_new_beginnings(
     restarts: int, silent_s: float, lag: Lag | None, told: str
 ) -> None:
     said = Progress(
-        batch=3, rows=10, rows_per_s=20.0, records=50, duplicates=2, aborted_intent=1,
-        restarts=restarts, silent_s=silent_s, lag=lag,
-    )  # fmt: skip
+        batch=3,
+        rows=10,
+        rows_per_s=20.0,
+        records=50,
+        duplicates=2,
+        aborted_intent=1,
+        restarts=restarts,
+        silent_s=silent_s,
+        lag=lag,
+    )
     assert describe(said) == told

@@ -128,11 +128,13 @@ def test_the_highest_sequence_is_carried_over_batches() -> None:
     highest = Highest()
     ints = lambda *numbers: np.array(numbers, np.int64)  # noqa: E731
     assert [a.tolist() for a in highest.before(ints(1, 2, 1), ints(5, 9, 7), ints(10, 11, 12))] == [
-        [-1, -1, 5], [-1, -1, 10]
-    ]  # fmt: skip
+        [-1, -1, 5],
+        [-1, -1, 10],
+    ]
     assert [a.tolist() for a in highest.before(ints(2, 1, 1), ints(3, 6, 8), ints(20, 21, 22))] == [
-        [9, 7, 7], [11, 12, 12]
-    ]  # fmt: skip
+        [9, 7, 7],
+        [11, 12, 12],
+    ]
 
 
 def test_a_lane_that_goes_on_in_another_partition_is_two_runs() -> None:

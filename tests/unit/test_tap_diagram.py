@@ -23,7 +23,7 @@ from harness.tap.steps import Story, Wanted, tell
 
 OPEN = Open(
     format=1, cluster="c", host="h", pid=1, clock="k", exchanges_per_s=1, most_bytes=1, mono=0, wall=0
-)  # fmt: skip
+)
 
 
 class Log:
@@ -41,10 +41,18 @@ class Log:
         fields: dict[str, Any] = {"client_id": "p1", "conn": 1, "broker": 1} | more
         self.lines.append(
             Frame(
-                n=n, side=side, key=0, api=api, version=1, correlation=n, bytes=1, facts=facts,  # type: ignore[arg-type]
-                **fields, **self.at(),
+                n=n,
+                side=side,
+                key=0,
+                api=api,
+                version=1,
+                correlation=n,
+                bytes=1,
+                facts=facts,  # type: ignore[arg-type]
+                **fields,
+                **self.at(),
             )
-        )  # fmt: skip
+        )
 
     def ask(self, n: int, api: str, asked: Facts, told: Facts, **more: Any) -> None:
         self.frame(n, "request", api, asked, **more)
@@ -280,8 +288,10 @@ def test_mermaid_itself_reads_the_text(tmp_path: Path) -> None:
     assert node
     subprocess.run(
         [npm, "install", "--no-audit", "--no-fund", "--ignore-scripts", "mermaid@11.12.0", "jsdom@26.1.0"],
-        cwd=tmp_path, check=True, timeout=500,
-    )  # fmt: skip
+        cwd=tmp_path,
+        check=True,
+        timeout=500,
+    )
     (tmp_path / "parse.mjs").write_text(PARSE)
     texts = [diagram.mermaid(hostile_story(name)) for name in NAMES]
     subprocess.run(

@@ -52,8 +52,17 @@ def test_every_line_of_a_log_keeps_to_the_schema(tmp_path: Path) -> None:
     for line in read:
         validator.validate(line)
     assert [line["type"] for line in read if line["type"] != "frame"] == [
-        "open", "connection", "touch", "connection", "touch", "note", "note", "note", "closed", "close",
-    ]  # fmt: skip
+        "open",
+        "connection",
+        "touch",
+        "connection",
+        "touch",
+        "note",
+        "note",
+        "note",
+        "closed",
+        "close",
+    ]
     assert read[0]["clock"] == clock_id()
     frames = [(x["n"], x["side"], x.get("fate")) for x in read if x["type"] == "frame"]
     assert frames == [
@@ -98,7 +107,7 @@ def records(*, control: bytes | None = None, **producer: Any) -> bytes:
     fields = {"producer_id": 7, "producer_epoch": 2, "base_sequence": 5} | producer
     builder = DefaultRecordBatchBuilder(
         magic=2, compression_type=0, is_transactional=True, batch_size=10_000, **fields
-    )  # fmt: skip
+    )
     for offset in range(1 if control else 3):
         builder.append(offset, timestamp=1, key=control, value=b"v", headers=[])
     data = builder.build()
@@ -113,13 +122,22 @@ def test_facts_of_a_produce_request_and_its_response() -> None:
     topic = ProduceRequest.TopicProduceData
     part = topic.PartitionProduceData(index=4, records=records())
     request = ProduceRequest(
-        transactional_id="t", acks=-1, timeout_ms=1, version=9,
+        transactional_id="t",
+        acks=-1,
+        timeout_ms=1,
+        version=9,
         topic_data=[topic(name="a", partition_data=[part])],
-    )  # fmt: skip
+    )
     batch = Batch(
-        topic="a", partition=4, count=3, bytes=len(records()), producer_id=7, epoch=2, base_sequence=5,
+        topic="a",
+        partition=4,
+        count=3,
+        bytes=len(records()),
+        producer_id=7,
+        epoch=2,
+        base_sequence=5,
         transactional=True,
-    )  # fmt: skip
+    )
     assert Decoder().request(0, 9, framed(request)) == Facts(
         transactional_id="t", acks=-1, producer_id=7, epoch=2, batches=[batch]
     )
@@ -142,10 +160,15 @@ def test_facts_of_a_fetch_response_name_topics_by_the_ids_that_metadata_told() -
     ident = uuid.uuid4()
     topic = FetchResponse.FetchableTopicResponse
     part = topic.PartitionData(
-        partition_index=1, error_code=0, high_watermark=9, last_stable_offset=8, log_start_offset=0,
+        partition_index=1,
+        error_code=0,
+        high_watermark=9,
+        last_stable_offset=8,
+        log_start_offset=0,
         aborted_transactions=[topic.PartitionData.AbortedTransaction(producer_id=7, first_offset=3)],
-        records=records() + records(control=b"\0\0\0\1"), preferred_read_replica=-1,
-    )  # fmt: skip
+        records=records() + records(control=b"\0\0\0\1"),
+        preferred_read_replica=-1,
+    )
     response = framed(FetchResponse(responses=[topic(topic_id=ident, partitions=[part])], version=13))
     decoder = Decoder()
     assert decoder.response(1, 13, response).partitions[0].topic == f"id:{ident}"
@@ -169,9 +192,12 @@ def test_facts_of_both_shapes_of_add_partitions(version: int) -> None:
     if version == 3:
         topic = Request.AddPartitionsToTxnTopic(name="a", partitions=[0, 2])
         request = Request(
-            v3_and_below_transactional_id="t", v3_and_below_producer_id=7, v3_and_below_producer_epoch=1,
-            v3_and_below_topics=[topic], version=3,
-        )  # fmt: skip
+            v3_and_below_transactional_id="t",
+            v3_and_below_producer_id=7,
+            v3_and_below_producer_epoch=1,
+            v3_and_below_topics=[topic],
+            version=3,
+        )
     else:
         one = Request.AddPartitionsToTxnTransaction
         topic = one.AddPartitionsToTxnTopic(name="a", partitions=[0, 2])
@@ -182,9 +208,11 @@ def test_facts_of_both_shapes_of_add_partitions(version: int) -> None:
             version=4,
         )
     assert Decoder().request(24, version, framed(request)) == Facts(
-        transactional_id="t", producer_id=7, epoch=1,
+        transactional_id="t",
+        producer_id=7,
+        epoch=1,
         partitions=[Partition(topic="a", partition=0), Partition(topic="a", partition=2)],
-    )  # fmt: skip
+    )
 
 
 def test_facts_say_who_coordinates() -> None:
@@ -214,9 +242,20 @@ def test_frames_are_joined_to_the_operation_that_was_open(tmp_path: Path) -> Non
 
     def joined(mono: int, client_id: str = "p1", tid: str | None = None) -> int | None:
         frame = Frame(
-            n=1, conn=1, broker=1, side="request", key=26, api="EndTxn", version=1, correlation=1, bytes=1,
-            client_id=client_id, facts=Facts(transactional_id=tid), mono=mono, wall=0,
-        )  # fmt: skip
+            n=1,
+            conn=1,
+            broker=1,
+            side="request",
+            key=26,
+            api="EndTxn",
+            version=1,
+            correlation=1,
+            bytes=1,
+            client_id=client_id,
+            facts=Facts(transactional_id=tid),
+            mono=mono,
+            wall=0,
+        )
         found = operations.of(frame)
         return found.op if found else None
 
@@ -230,9 +269,16 @@ def test_frames_are_joined_to_the_operation_that_was_open(tmp_path: Path) -> Non
 def test_frames_of_another_clock_are_not_joined(tmp_path: Path) -> None:
     HistoryWriter(tmp_path / "p1.jsonl", run="r", client="p1", role="producer").close()
     opening = Open(
-        format=1, cluster="c", host="h", pid=1, clock="another boot", exchanges_per_s=1, most_bytes=1,
-        mono=0, wall=0,
-    )  # fmt: skip
+        format=1,
+        cluster="c",
+        host="h",
+        pid=1,
+        clock="another boot",
+        exchanges_per_s=1,
+        most_bytes=1,
+        mono=0,
+        wall=0,
+    )
     with pytest.raises(UsageError, match="another boot"):
         Operations(tmp_path, opening)
 

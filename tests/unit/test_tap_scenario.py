@@ -16,18 +16,30 @@ from harness.tap.rules import Rule
 @pytest.mark.parametrize(
     ("name", "parameters", "rule"),
     [
-        ("lose_response_frame", {"api": "Produce", "topic": "a", "partition": 1},
-         {"verb": "lose_response", "topic": "a", "partition": 1}),
-        ("lose_request_frame", {"api": "Produce", "then": "silence"},
-         {"verb": "lose_request", "then": "silence"}),
-        ("hold_frame", {"api": "Produce", "drop_client": True, "until": "EndTxn"},
-         {"verb": "hold", "drop_client": True, "until": "EndTxn"}),
-        ("delay_frame", {"api": "Produce", "delay_ms": 500, "nth": 3},
-         {"verb": "delay", "seconds": 0.5, "nth": 3}),
+        (
+            "lose_response_frame",
+            {"api": "Produce", "topic": "a", "partition": 1},
+            {"verb": "lose_response", "topic": "a", "partition": 1},
+        ),
+        (
+            "lose_request_frame",
+            {"api": "Produce", "then": "silence"},
+            {"verb": "lose_request", "then": "silence"},
+        ),
+        (
+            "hold_frame",
+            {"api": "Produce", "drop_client": True, "until": "EndTxn"},
+            {"verb": "hold", "drop_client": True, "until": "EndTxn"},
+        ),
+        (
+            "delay_frame",
+            {"api": "Produce", "delay_ms": 500, "nth": 3},
+            {"verb": "delay", "seconds": 0.5, "nth": 3},
+        ),
         ("duplicate_frame", {"api": "Produce"}, {"verb": "duplicate", "side": "response"}),
         ("cut_after_frame", {"api": "Produce", "client_id": "c"}, {"verb": "cut_after", "client_id": "c"}),
     ],
-)  # fmt: skip
+)
 def test_a_scenario_makes_the_rule(name: str, parameters: dict[str, Any], rule: dict[str, Any]) -> None:
     entry = FaultEntry(fault=name, target="all", parameters=parameters)
     assert FAULTS[name].name == name

@@ -72,13 +72,34 @@ def test_a_share_is_drawn_by_the_plans_own_numbers(text: str, count: int) -> Non
 @pytest.mark.parametrize(
     "text",
     [
-        "", "kafka-", "kafka-01", "kafka-x", "controller-1", "toxiproxy", "kafka-1()x", "everyone",
-        "one(two)", "kafka-1(x)", "leader_of", "leader_of()", "leader_of(orders)", "leader_of(orders, x)",
-        "leader_of(orders, -1)", "leader_of(orders, 0, 1)", "txn_coordinator", "txn_coordinator()",
-        "txn_coordinator(a, b)", "group_coordinator()", "controllers", "controllers(some)",
-        "controllers(one, all)", "active_controller(1)", "leader_of(orders, 0", "kafka-1 kafka-2",
+        "",
+        "kafka-",
+        "kafka-01",
+        "kafka-x",
+        "controller-1",
+        "toxiproxy",
+        "kafka-1()x",
+        "everyone",
+        "one(two)",
+        "kafka-1(x)",
+        "leader_of",
+        "leader_of()",
+        "leader_of(orders)",
+        "leader_of(orders, x)",
+        "leader_of(orders, -1)",
+        "leader_of(orders, 0, 1)",
+        "txn_coordinator",
+        "txn_coordinator()",
+        "txn_coordinator(a, b)",
+        "group_coordinator()",
+        "controllers",
+        "controllers(some)",
+        "controllers(one, all)",
+        "active_controller(1)",
+        "leader_of(orders, 0",
+        "kafka-1 kafka-2",
     ],
-)  # fmt: skip
+)
 def test_a_mistake_is_told_with_what_is_allowed(text: str) -> None:
     with pytest.raises(UsageError) as raised:
         Target.parse(text)

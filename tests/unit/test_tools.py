@@ -45,10 +45,13 @@ def test_a_tool_that_asks_gets_the_address_first(runs: list[tuple[str, list[str]
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--bootstrap-server", "other:9092", "--list"], ["--bootstrap-server=other:9092"],
-        ["--bootstrap-controller", "other:9093"], ["--help"], ["--version"],
+        ["--bootstrap-server", "other:9092", "--list"],
+        ["--bootstrap-server=other:9092"],
+        ["--bootstrap-controller", "other:9093"],
+        ["--help"],
+        ["--version"],
     ],
-)  # fmt: skip
+)
 def test_nothing_is_added_to_a_tool_that_needs_nothing(
     runs: list[tuple[str, list[str]]], arguments: list[str]
 ) -> None:

@@ -9,9 +9,20 @@ from harness.tap.lines import Frame, Line, Side
 
 def frame(side: Side, n: int, mono: int, *, conn: int = 1, client: str = "app", **facts: str) -> Frame:
     return Frame(
-        mono=mono, wall=mono + 1, n=n, conn=conn, broker=3, side=side, key=26, api="EndTxn", version=1,
-        correlation=n, bytes=10, client_id=client, facts=Facts(**facts),
-    )  # fmt: skip
+        mono=mono,
+        wall=mono + 1,
+        n=n,
+        conn=conn,
+        broker=3,
+        side=side,
+        key=26,
+        api="EndTxn",
+        version=1,
+        correlation=n,
+        bytes=10,
+        client_id=client,
+        facts=Facts(**facts),
+    )
 
 
 LOG: list[Line] = [

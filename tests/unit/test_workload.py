@@ -32,8 +32,13 @@ from harness.workload.spec import (
 )
 
 COMMON: dict[str, Any] = {
-    "run": "abcd1234", "client": "c-1", "number": 3, "bootstrap": "b:1", "history": "h.jsonl", "seconds": 1.0,
-}  # fmt: skip
+    "run": "abcd1234",
+    "client": "c-1",
+    "number": 3,
+    "bootstrap": "b:1",
+    "history": "h.jsonl",
+    "seconds": 1.0,
+}
 SPECS: list[ClientSpec] = [
     IdempotentSpec(**COMMON, topic="t", partitions=2),
     TransactionalSpec(**COMMON, topic="t", partitions=2, transactional_id="x"),

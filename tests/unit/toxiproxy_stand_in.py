@@ -19,9 +19,12 @@ class StandIn:
         self.over = threading.Event()
         for name in ("proxied-1", "tapped-1"):
             self.proxies[name] = {
-                "name": name, "listen": "127.0.0.1:1", "upstream": "127.0.0.1:2",
-                "enabled": True, "toxics": [],
-            }  # fmt: skip
+                "name": name,
+                "listen": "127.0.0.1:1",
+                "upstream": "127.0.0.1:2",
+                "enabled": True,
+                "toxics": [],
+            }
         self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self.server.daemon_threads = True
         self.thread = threading.Thread(target=self.server.serve_forever, kwargs={"poll_interval": 0.01})

@@ -14,10 +14,14 @@ from harness.wire.security import Security
 
 _METADATA: Final = frozenset(
     {
-        "MetadataRequest", "ApiVersionsRequest", "FindCoordinatorRequest", "DescribeQuorumRequest",
-        "ListGroupsRequest", "ListTransactionsRequest",
+        "MetadataRequest",
+        "ApiVersionsRequest",
+        "FindCoordinatorRequest",
+        "DescribeQuorumRequest",
+        "ListGroupsRequest",
+        "ListTransactionsRequest",
     }
-)  # fmt: skip
+)
 # What may be asked for names of ours alone, and which names a request has; the first two read.
 _OURS: Final[dict[str, Callable[[Any], list[str]]]] = {
     "ListOffsetsRequest": lambda request: [topic.name for topic in request.topics],
@@ -33,9 +37,15 @@ class PrefixedAdmin(Admin):
     """Passes requests for metadata, and changes of what carries the prefix; refuses everything else."""
 
     def __init__(
-        self, addresses: Mapping[int, Address], timeout: float, security: Security, prefix: str, audit: Audit,
-        *, readable: frozenset[str] = frozenset(),
-    ) -> None:  # fmt: skip
+        self,
+        addresses: Mapping[int, Address],
+        timeout: float,
+        security: Security,
+        prefix: str,
+        audit: Audit,
+        *,
+        readable: frozenset[str] = frozenset(),
+    ) -> None:
         super().__init__(addresses, timeout, security)
         self._prefix = prefix
         # Topics of everybody that may be read as well, because the cluster's file says so.

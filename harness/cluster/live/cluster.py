@@ -50,9 +50,12 @@ class LiveCluster(Cluster):
         self.longest_s = float(file.limits.deadline)
         self.addresses = dict(sorted(view.addresses.items()))
         self.record = ClusterRecord(
-            name=f"live {file.cluster.id}", backend="live", profile="quick", cluster_id=file.cluster.id,
+            name=f"live {file.cluster.id}",
+            backend="live",
+            profile="quick",
+            cluster_id=file.cluster.id,
             port_base=0,
-        )  # fmt: skip
+        )
         self.backend: Backend = _LiveBackend(self)
         self.made = Made(state.path, self)
         self._held = False
@@ -254,9 +257,12 @@ class LiveCluster(Cluster):
         """What a second run would need to be the same on."""
         features = self.admin.features()
         return {
-            "kafka": f"metadata.version {features.get('metadata.version', 'unknown')}", "backend": "live",
-            "cluster_id": self.record.cluster_id, "brokers": len(self.addresses), "prefix": self.prefix,
-        }  # fmt: skip
+            "kafka": f"metadata.version {features.get('metadata.version', 'unknown')}",
+            "backend": "live",
+            "cluster_id": self.record.cluster_id,
+            "brokers": len(self.addresses),
+            "prefix": self.prefix,
+        }
 
 
 class _LiveBackend:

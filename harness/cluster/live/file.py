@@ -107,10 +107,16 @@ class LiveFile(Part, frozen=True, kw_only=True):
 
 
 TABLES: dict[str, type[msgspec.Struct]] = {
-    "cluster": ClusterPart, "security": Security, "topics": TopicsPart, "faults": FaultsPart,
-    "limits": LimitsPart, "links": LinksPart, "proxy": ProxyPart, "nodes": NodesPart,
+    "cluster": ClusterPart,
+    "security": Security,
+    "topics": TopicsPart,
+    "faults": FaultsPart,
+    "limits": LimitsPart,
+    "links": LinksPart,
+    "proxy": ProxyPart,
+    "nodes": NodesPart,
     "evidence": EvidencePart,
-}  # fmt: skip
+}
 
 
 def address(text: str) -> tuple[str, int]:

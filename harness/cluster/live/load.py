@@ -75,9 +75,10 @@ class _Loader:
         for name in _PASSWORDS:
             if isinstance(table, dict) and name in table and not is_reference(str(table[name])):
                 raise self._fail(
-                    f"security.{name}", "a secret stands in the file (it is not shown here)",
+                    f"security.{name}",
+                    "a secret stands in the file (it is not shown here)",
                     f"say where it stands: {SECRETS}",
-                )  # fmt: skip
+                )
 
     def _cluster(self, found: LiveFile) -> None:
         cluster = found.cluster
@@ -91,9 +92,10 @@ class _Loader:
             r"[A-Za-z0-9][A-Za-z0-9._-]*", cluster.prefix
         ):
             raise self._fail(
-                "cluster.prefix", f"{cluster.prefix!r} is not allowed",
+                "cluster.prefix",
+                f"{cluster.prefix!r} is not allowed",
                 f"{_SHORTEST_PREFIX} or more of letters, digits, ., _ and -, with which nobody else's begin",
-            )  # fmt: skip
+            )
 
     def _numbers(self, found: LiveFile) -> None:
         for key, wrong, allowed in (
@@ -126,9 +128,10 @@ class _Loader:
             if security.sasl != bool(getattr(security, name)):
                 problem = "is missing" if security.sasl else "is not used"
                 raise self._fail(
-                    f"security.{name}", f'it {problem} with protocol = "{security.protocol}"',
+                    f"security.{name}",
+                    f'it {problem} with protocol = "{security.protocol}"',
                     "SASL_PLAINTEXT and SASL_SSL have a username and a password, the others have none",
-                )  # fmt: skip
+                )
         paths = {name: placed(getattr(security, name), self._folder) for name in _PASSWORDS}
         for name in _FILES:
             written = getattr(security, name)
@@ -144,14 +147,16 @@ class _Loader:
         resolved: Security = msgspec.structs.replace(security, **paths)
         if resolved.key and b"ENCRYPTED" in resolved.key_bytes() and not resolved.key_password:
             raise self._fail(
-                "security.key", "it is encrypted, and key_password is missing",
+                "security.key",
+                "it is encrypted, and key_password is missing",
                 f"say where its password stands: {SECRETS}",
-            )  # fmt: skip
+            )
         if resolved.converts_key and shutil.which("openssl") is None:
             raise self._fail(
-                "security.key", "Spark cannot read it as it is, and there is no openssl to convert it",
+                "security.key",
+                "Spark cannot read it as it is, and there is no openssl to convert it",
                 "install openssl, or write the key as PKCS#8 without a password",
-            )  # fmt: skip
+            )
         return resolved
 
     def _links(self, found: LiveFile) -> None:
@@ -175,7 +180,7 @@ class _Loader:
                     f"{place}.{given}",
                     f'with toxiproxy = "{found.links.toxiproxy}" it needs {given}, not {other}',
                     "upstream: where a started proxy leads to; name: what a proxy of yours is called",
-                )  # fmt: skip
+                )
             if started:
                 self._address(f"{place}.upstream", proxy.upstream)
         if len(found.proxies) < len(found.proxy):
@@ -212,8 +217,11 @@ class _Loader:
     def _faults(self, found: LiveFile) -> None:
         for fault in found.faults.allowed:
             if fault not in _ALLOWED:
-                raise self._fail("faults.allowed", f"{fault!r} is not allowed on a live cluster",
-                                 nearest(fault, _ALLOWED, "allowed are"))  # fmt: skip
+                raise self._fail(
+                    "faults.allowed",
+                    f"{fault!r} is not allowed on a live cluster",
+                    nearest(fault, _ALLOWED, "allowed are"),
+                )
             if fault in LINK_FAULTS and found.links is None:
                 raise self._fail("faults.allowed", f"{fault} needs a Toxiproxy", "add [links] and [[proxy]]")
             if fault in NODE_FAULTS and not reaches(found.nodes, fault):

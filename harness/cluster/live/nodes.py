@@ -93,9 +93,14 @@ class CommandNode:
         shown = shlex.join(command)
         try:
             done = subprocess.run(
-                command, capture_output=True, text=True, timeout=COMMAND_LIMIT_S, check=False,
-                stdin=subprocess.DEVNULL, errors="replace",
-            )  # fmt: skip
+                command,
+                capture_output=True,
+                text=True,
+                timeout=COMMAND_LIMIT_S,
+                check=False,
+                stdin=subprocess.DEVNULL,
+                errors="replace",
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise HarnessError(f"`{shown}` could not be run: {error}", hint) from error
         if done.returncode != 0:

@@ -45,8 +45,15 @@ def toxiproxy_node(folder: Path, proxies: list[ProxyPart]) -> ProcessNode:
 
     def command() -> list[str]:
         server = ensure_toxiproxy(lambda _: None).server
-        return [str(server), "-host", "127.0.0.1", "-port", port.read_text(), "-config",
-                str(folder / "proxies.json")]  # fmt: skip
+        return [
+            str(server),
+            "-host",
+            "127.0.0.1",
+            "-port",
+            port.read_text(),
+            "-config",
+            str(folder / "proxies.json"),
+        ]
 
     return ProcessNode("toxiproxy", 0, "proxy", folder, command)
 
