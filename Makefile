@@ -49,31 +49,31 @@ doctor: $(VENV)/.ready ## check this machine and say what to do
 	@$(BIN)/eos doctor --backend $(BACKEND)
 
 bench-startup: $(VENV)/.ready ## measure start, memory and takeover against their targets
-	@$(BIN)/python -m harness.bench.startup --backend $(BACKEND)
+	@$(BIN)/python -m tools.bench.startup --backend $(BACKEND)
 
 bench-checker: $(VENV)/.ready ## measure fold and check against a naive check of the same data
-	@$(BIN)/python -m harness.bench.checker
+	@$(BIN)/python -m tools.bench.checker
 
 bench-tap: $(VENV)/.ready ## measure what the wire tap costs against DIRECT and against Toxiproxy alone
-	@$(BIN)/python -m harness.bench.tap
+	@$(BIN)/python -m tools.bench.tap
 
 bench-verify: $(VENV)/.ready ## measure Spark's verification against a bare count and a plain consumer
-	@$(BIN)/python -m harness.bench.verify --backend $(BACKEND)
+	@$(BIN)/python -m tools.bench.verify --backend $(BACKEND)
 
 bench-scale: $(VENV)/.ready ## measure what travels when 10 and 100 million records are verified
-	@$(BIN)/python -m harness.bench.scale
+	@$(BIN)/python -m tools.bench.scale
 
 bench-producers: $(VENV)/.ready ## measure what idempotence costs a producer, and what the harness's bookkeeping costs
-	@$(BIN)/eos bench producers --backend $(BACKEND)
+	@$(BIN)/python -m tools.bench.producers --backend $(BACKEND)
 
 spark-archive: $(VENV)/.ready ## make the class archive that starts Spark faster, once (a minute)
-	@$(BIN)/python -m harness.spark.archive
+	@$(BIN)/python -m harness.witness.spark.cds_archive
 
 spark-image: $(VENV)/.ready ## build the image of the compose profile `spark` (a master and two workers)
-	@$(BIN)/python -m harness.provision.sparkimage
+	@$(BIN)/python -m harness.provision.spark_image
 
 mutants: $(VENV)/.ready ## weaken every check in turn and see a test go red (part of a soak)
-	@$(BIN)/python -m harness.mutants
+	@$(BIN)/python -m tools.mutants
 
 venv: $(VENV)/.ready ## create .venv with the pinned dependencies (the other targets do it themselves)
 

@@ -1,4 +1,4 @@
-"""What this project's own sessions add to harness.testing: soak, the order of the parts, their times.
+"""What this project's own sessions add to harness.testing.plugin: soak, the order of the parts, their times.
 
 pytest --soak              also the long repeats and properties
 pytest --soak --repeats 5  what depends on timing five times instead of twenty
@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from harness.clients.scripted.java_client import jdk_problem
 from harness.cluster.backend import Capability, capabilities_of
-from harness.flows.javaclient import jdk_problem
-from harness.testing import backend
-from harness.wire.docker import engine_problem
+from harness.provision.docker_engine import engine_problem
+from harness.testing.plugin import backend
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
 # Fast and pure first: a broken fold is told before a cluster is started for it.

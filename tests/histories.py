@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from harness.history import Fault, Line, history_files
+from harness.evidence.history import Fault, Line, history_files
 
 Kind = TypeVar("Kind", bound=Line)
 

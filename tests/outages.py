@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.waits import wait_until
 
 Led = list[tuple[int, tuple[int, ...]]]
 

@@ -7,18 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from harness.checker.model import Evidence, Example, Expect
-from harness.checker.reads import observation_of, reads_of
-from harness.checker.verdict import Judgement, judge
+from harness.base.waits import wait_until
+from harness.clients.client_process import ClientProcess
+from harness.clients.client_spec import BaseSpec, PipelineSpec, TransactionalSpec
 from harness.cluster.cluster import Cluster
-from harness.history import HistoryFile, HistoryWriter, Info, Invoke, Ok, history_files
-from harness.ledger import fold
-from harness.observation import Observation
-from harness.waits import wait_until
-from harness.wire.observer import group_positions, observe_topics, observe_totals
-from harness.wire.rawlog import Batch
-from harness.workload.process import ClientProcess
-from harness.workload.spec import BaseSpec, PipelineSpec, TransactionalSpec
+from harness.evidence.checkers.consumer_reads import observation_of, reads_of
+from harness.evidence.checkers.model import Evidence, Example, Expect
+from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.history import HistoryFile, HistoryWriter, Info, Invoke, Ok, history_files
+from harness.evidence.ledger import fold
+from harness.evidence.observation import Observation
+from harness.witness.plain_consumer import group_positions, observe_topics, observe_totals
+from harness.witness.raw_log import Batch
 
 RUN = "workload"
 _numbers = itertools.count(1)

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.tap import lines
-from harness.tap.client import ensure_tap
-from harness.testing import FAILED, state_of_tests
-from tests.framelog import logged
+from harness.tap import frame_lines
+from harness.tap.tap_client import ensure_tap
+from harness.testing.plugin import FAILED, state_of_tests
+from tests.frame_log_builder import logged
 
 EVIDENCE = pytest.StashKey[Counter[Path]]()
 _numbers = itertools.count(1)
 
 Evidence = Callable[..., None]
-Frames = Callable[[], list[lines.Line]]
+Frames = Callable[[], list[frame_lines.Line]]
 
 RESULTS = "soak.jsonl"
 

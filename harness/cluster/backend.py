@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import Protocol
 
-from harness.cluster.netlinks import NetLinks
+from harness.cluster.network_links import NetLinks
 from harness.cluster.nodes import Node
-from harness.cluster.state import BackendName, ClusterRecord
+from harness.cluster.state_directory import BackendName, ClusterRecord
 
 
 class Capability(StrEnum):

@@ -8,21 +8,21 @@ from contextlib import AbstractContextManager, suppress
 from functools import cached_property
 from typing import Any, Literal
 
+from harness.base.errors import CapabilityError, HarnessError, UsageError, WaitTimeoutError
+from harness.base.waits import wait_until
 from harness.cluster import health
 from harness.cluster.backend import Backend, Capability
-from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, Listener, Ports, node_name
-from harness.cluster.netlinks import NetLinks
+from harness.cluster.broker_settings import KAFKA_VERSION, SESSION_TIMEOUT_MS
+from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, BrokerListener, Ports, node_name
+from harness.cluster.network_links import NetLinks
 from harness.cluster.nodes import Node
-from harness.cluster.proxies import FAULTED_LISTENERS, ClientLink, proxy_name
-from harness.cluster.settings import KAFKA_VERSION, SESSION_TIMEOUT_MS
-from harness.cluster.state import ClusterRecord, State
+from harness.cluster.proxy_names import FAULTED_LISTENERS, ClientLink, proxy_name
+from harness.cluster.state_directory import ClusterRecord, State
 from harness.cluster.topics import Topics
-from harness.errors import CapabilityError, HarnessError, UsageError, WaitTimeoutError
-from harness.waits import wait_until
-from harness.wire.admin import Admin
-from harness.wire.protocol import RawConnection, answers
-from harness.wire.security import PLAINTEXT, Security
-from harness.wire.toxiproxy import Toxiproxy
+from harness.cluster.toxiproxy_client import Toxiproxy
+from harness.kafka.admin import Admin
+from harness.kafka.connection import RawConnection, answers
+from harness.kafka.security import PLAINTEXT, Security
 
 HEALTHY_LIMIT_S = 60.0
 ROLE_LIMIT_S = 30.0
@@ -31,7 +31,7 @@ ROLE_LIMIT_S = 30.0
 class Cluster(Topics):
     """The running cluster of a state directory.
 
-    What is asked of it holds for somebody else's cluster as well (harness.cluster.live): a run does not know
+    An external cluster has the same interface (harness.cluster.external): a run does not need to know
     which of the two it has.
     """
 
@@ -107,9 +107,9 @@ class Cluster(Topics):
         assert self.backend.links is not None
         return self.backend.links
 
-    def bootstrap(self, listener: Listener | str = Listener.PROXIED) -> str:
+    def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
         """The bootstrap servers of a listener."""
-        return self.ports.bootstrap(Listener(listener))
+        return self.ports.bootstrap(BrokerListener(listener))
 
     def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
         """A connection to a broker's unfaulted door."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.cluster.broker_settings import SESSION_TIMEOUT_MS
 from harness.cluster.nodes import Condition
-from harness.cluster.settings import SESSION_TIMEOUT_MS
-from harness.wire.admin import PartitionInfo
+from harness.kafka.admin import PartitionInfo
 
 if TYPE_CHECKING:
     from harness.cluster.cluster import Cluster
@@ -23,7 +23,7 @@ def ailing(partition: PartitionInfo) -> bool:
     return partition.leader < 0 or set(partition.isr) != set(partition.replicas)
 
 
-def told(partition: PartitionInfo) -> str:
+def describe_partition(partition: PartitionInfo) -> str:
     """An ailing partition in words."""
     place = f"{partition.topic}-{partition.partition}"
     return f"{place} has leader {partition.leader}, ISR {list(partition.isr)} of {list(partition.replicas)}"
@@ -53,7 +53,7 @@ def _ailing_metadata(cluster: Cluster) -> list[str]:
         view = cluster.admin.metadata(None, broker=broker)
         if missing := set(cluster.broker_ids) - view.brokers:
             found.append(f"broker {broker} does not see {sorted(missing)}")
-        found += [told(p) for p in view.partitions if ailing(p)][:3]
+        found += [describe_partition(p) for p in view.partitions if ailing(p)][:3]
     quorum = cluster.admin.quorum()
     # A voter is behind for a moment with every record; one that stays behind does not follow.
     if lagging := [voter for voter, ms in quorum.behind_ms.items() if ms > SESSION_TIMEOUT_MS]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from harness.errors import UsageError
-from harness.wire.ports import port_taken
+from harness.base.errors import UsageError
+from harness.base.ports import port_taken
 
 BROKER_IDS = (1, 2, 3)
 CONTROLLER_IDS = (11, 12, 13)
@@ -19,7 +19,7 @@ _FIRST_PORT, _LAST_PORT, _BLOCK = 12_000, 32_000, 30
 _BLOCKS = (_LAST_PORT - _FIRST_PORT) // _BLOCK
 
 
-class Listener(StrEnum):
+class BrokerListener(StrEnum):
     """The doors of a broker; what a client reaches depends on the door that it came in by."""
 
     INTERNAL = "INTERNAL"  # brokers among themselves
@@ -55,31 +55,33 @@ class Ports:
         """Where Toxiproxy's second proxy before a broker listens, while a fault puts two in series."""
         return self.base + 26 + broker
 
-    def toxiproxy(self, listener: Listener, broker: int) -> int:
+    def toxiproxy(self, listener: BrokerListener, broker: int) -> int:
         """Where Toxiproxy listens for this listener of this broker: for clients, or for the wire tap."""
-        return self.proxied(broker) if listener is Listener.PROXIED else self.tap_upstream(broker)
+        return self.proxied(broker) if listener is BrokerListener.PROXIED else self.tap_upstream(broker)
 
     def direct(self, broker: int) -> int:
         """Where the broker itself serves DIRECT."""
         return self.base + 10 + broker
 
-    def inner(self, listener: Listener, broker: int) -> int:
+    def inner(self, listener: BrokerListener, broker: int) -> int:
         """Where a broker process itself binds a listener (containers have addresses of their own)."""
-        if listener is Listener.DIRECT:
+        if listener is BrokerListener.DIRECT:
             return self.direct(broker)
-        offset = {Listener.INTERNAL: 13, Listener.PROXIED: 16, Listener.TAPPED: 19}[listener]
+        offset = {BrokerListener.INTERNAL: 13, BrokerListener.PROXIED: 16, BrokerListener.TAPPED: 19}[
+            listener
+        ]
         return self.base + offset + broker
 
     def controller(self, node_id: int) -> int:
         """Where a controller process listens."""
         return self.base + 23 + node_id - 10
 
-    def bootstrap(self, listener: Listener) -> str:
+    def bootstrap(self, listener: BrokerListener) -> str:
         """The bootstrap servers of a listener, as clients on this host reach it."""
         port = {
-            Listener.PROXIED: self.proxied,
-            Listener.TAPPED: self.tapped,
-            Listener.DIRECT: self.direct,
+            BrokerListener.PROXIED: self.proxied,
+            BrokerListener.TAPPED: self.tapped,
+            BrokerListener.DIRECT: self.direct,
         }.get(listener)
         if port is None:
             raise UsageError(f"{listener} is for brokers only", "use PROXIED, TAPPED or DIRECT")

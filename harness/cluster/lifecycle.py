@@ -11,14 +11,14 @@ from typing import Literal
 
 import msgspec
 
+from harness.base import processes
+from harness.base.errors import HarnessError, RefusedError
 from harness.cluster.backend import Backend
+from harness.cluster.broker_settings import Profile
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import choose_ports, cluster_name
-from harness.cluster.settings import Profile
-from harness.cluster.state import BackendName, ClusterRecord, State
-from harness.errors import HarnessError, RefusedError
-from harness.wire import processes
-from harness.wire.admin import random_cluster_id
+from harness.cluster.state_directory import BackendName, ClusterRecord, State
+from harness.kafka.admin import random_cluster_id
 
 Report = Callable[[str], None]
 
@@ -93,7 +93,7 @@ def leftovers(state: State) -> list[str]:
 
 def _by_name(state: State) -> list[ClusterRecord]:
     """Records of what the directory's name may stand for, one for each back end that can be reached."""
-    from harness.wire.docker import engine_problem
+    from harness.provision.docker_engine import engine_problem
 
     backends: list[BackendName] = ["process", "compose"] if engine_problem() is None else ["process"]
     name = cluster_name(state.path)
@@ -106,17 +106,17 @@ def _by_name(state: State) -> list[ClusterRecord]:
 def make_backend(state: State, record: ClusterRecord) -> Backend:
     """The back end of a record; the one that is not used is not imported."""
     if record.backend == "process":
-        from harness.cluster.process import ProcessBackend
+        from harness.cluster.process_backend import ProcessBackend
 
         return ProcessBackend(state, record)
-    from harness.cluster.compose import ComposeBackend
+    from harness.cluster.compose_backend import ComposeBackend
 
     return ComposeBackend(state, record)
 
 
 def choose_backend(report: Report) -> BackendName:
     """Compose where a Docker engine and the compose plugin answer, else processes, said in one line."""
-    from harness.wire.docker import engine_problem
+    from harness.provision.docker_engine import engine_problem
 
     problem = engine_problem()
     if problem is None:

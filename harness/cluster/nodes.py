@@ -7,7 +7,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Literal, Protocol
 
-from harness.errors import UsageError
+from harness.base.errors import UsageError
 
 Role = Literal["broker", "controller", "proxy"]
 

@@ -17,9 +17,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from harness.base.errors import UsageError
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, node_name
-from harness.errors import UsageError
 
 _SHARES: dict[str, Callable[[int], int]] = {
     "one": lambda _: 1,

@@ -6,10 +6,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from harness.errors import UsageError
-from harness.waits import wait_until
-from harness.wire.admin import Admin, EndOffsets, PartitionInfo
-from harness.wire.protocol import KafkaAnswerError
+from harness.base.errors import UsageError
+from harness.base.waits import wait_until
+from harness.kafka.admin import Admin, EndOffsets, PartitionInfo
+from harness.kafka.connection import KafkaAnswerError
 
 LIMIT_S: Final = 30.0
 _UNKNOWN: Final = 3

@@ -6,17 +6,17 @@ import os
 import time
 from collections.abc import Callable
 
+from harness.base import processes
+from harness.base.errors import HarnessError, HealError, WaitTimeoutError
+from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.nodes import Condition
-from harness.errors import HarnessError, HealError, WaitTimeoutError
+from harness.cluster.toxiproxy_client import ToxiproxyWedgedError
+from harness.evidence.history import Fault
 from harness.faults.intents import open_journal, unhealed
 from harness.faults.undo import cure_toxiproxy, undo
-from harness.history import Fault
-from harness.tap.client import ensure_tap, find_tap, was_wanted
-from harness.waits import wait_until
-from harness.wire import processes
-from harness.wire.toxiproxy import ToxiproxyWedgedError
+from harness.tap.tap_client import ensure_tap, find_tap, was_wanted
 
 Report = Callable[[str], None]
 # A healthy cluster is back within a session or two; one that is cut never is.

@@ -12,14 +12,14 @@ from dataclasses import asdict
 from types import TracebackType
 from typing import Any, ClassVar, Protocol, Self
 
+from harness.base.errors import HarnessError, HealError, NoBiteError, WaitTimeoutError
+from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.targets import Target
-from harness.errors import HarnessError, HealError, NoBiteError, WaitTimeoutError
+from harness.evidence.history import HistoryWriter
 from harness.faults.intents import open_journal
-from harness.faults.undo import Step, undo
-from harness.history import HistoryWriter
-from harness.waits import wait_until
+from harness.faults.undo import UndoStep, undo
 
 ROLE_MOVES_LIMIT_S = 20.0
 # What a measurement raises when the other side does not answer at all.
@@ -38,7 +38,7 @@ class Fault(Protocol):
     capability: ClassVar[Capability]
     moves_roles: ClassVar[bool]
 
-    def undo_steps(self, names: list[str], ident: str) -> list[Step]:
+    def undo_steps(self, names: list[str], ident: str) -> list[UndoStep]:
         """What undoes it, known before it is done."""
         ...
 
@@ -82,7 +82,7 @@ class Injection:
         self._owns_journal = journal is None
         self._memory: Measured = {}
         self._ident: str | None = None
-        self._steps: list[Step] = []
+        self._steps: list[UndoStep] = []
 
     def start(self) -> Self:
         """Inject; without a bite the injection is healed and NoBiteError raised."""

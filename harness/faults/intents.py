@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from harness.cluster.live.made import NOTES
-from harness.cluster.state import State
-from harness.history import Fault, HistoryWriter, history_files
+from harness.cluster.external.created_resources import NOTES
+from harness.cluster.state_directory import State
+from harness.evidence.history import Fault, HistoryWriter, history_files
 
 
 def open_journal(state: State) -> HistoryWriter:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, TypeVar
 
+from harness.base.errors import HealError, NoBiteError
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.errors import HealError, NoBiteError
+from harness.cluster.toxiproxy_client import Stream
 from harness.faults.injection import Measured
-from harness.faults.probe import Link, is_cut, round_trip_ms
-from harness.faults.undo import Step
-from harness.wire.toxiproxy import Stream
+from harness.faults.link_probe import Link, is_cut, round_trip_ms
+from harness.faults.undo import UndoStep
 
 T = TypeVar("T")
 ANSWER_S = 2.0  # a link without an answer for so long is one that something else has hit
@@ -93,7 +93,7 @@ class ToxicFault(LinkFault):
     def attributes(self) -> Mapping[str, int]:
         """The toxic's attributes."""
 
-    def undo_steps(self, names: list[str], ident: str) -> list[Step]:
+    def undo_steps(self, names: list[str], ident: str) -> list[UndoStep]:
         """Remove the toxics."""
         return [{"do": "remove_toxic", "node": name, "toxic": ident} for name in names]
 
@@ -120,7 +120,7 @@ class ToxicFault(LinkFault):
 class ClosedFault(LinkFault):
     """A fault that closes proxies; connections that are open before it must be cut by it."""
 
-    def undo_steps(self, names: list[str], ident: str) -> list[Step]:  # noqa: ARG002
+    def undo_steps(self, names: list[str], ident: str) -> list[UndoStep]:  # noqa: ARG002
         """Open the proxies."""
         return [{"do": "open_proxies", "node": name} for name in names]
 

@@ -10,18 +10,19 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from harness.base import processes
+from harness.base.errors import UsageError
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS
-from harness.errors import UsageError
-from harness.tap.client import ensure_tap
-from harness.waits import wait_until
-from harness.wire import features, processes
-from harness.wire.toxiproxy import ToxiproxyWedgedError
+from harness.cluster.toxiproxy_client import ToxiproxyWedgedError
+from harness.kafka import features
+from harness.tap.tap_client import ensure_tap
 
-Step = Mapping[str, Any]
+UndoStep = Mapping[str, Any]
 
 
-def undo(cluster: Cluster, steps: list[Step]) -> None:
+def undo(cluster: Cluster, steps: list[UndoStep]) -> None:
     """Carry out the steps in order."""
     for step in steps:
         arguments = dict(step)

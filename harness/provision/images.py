@@ -16,8 +16,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.errors import HarnessError
-from harness.provision.imagebuild import CONTENT_LABEL, Recipe, build, recipes
+from harness.base.errors import HarnessError
+from harness.provision.image_build import CONTENT_LABEL, Recipe, build, recipes
 from harness.provision.paths import cache_lock, checkout_dir
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 from xml.sax.saxutils import quoteattr
 
-from harness.errors import HarnessError
+from harness.base.errors import HarnessError
 from harness.provision.java import find_java
 from harness.provision.paths import cache_dir, cache_lock, scratch_dir
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from harness.errors import HarnessError
+from harness.base.errors import HarnessError
 
 OLDEST_JAVA = 17
 _HINT = "install a Java 17 or newer (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from harness.report.words import columns, flat
-from harness.store import RunDirectory, RunInfo, Summary
+from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
+from harness.report.text_format import columns, flat
 
 
 def differences(first: Path, second: Path) -> list[str]:

@@ -11,8 +11,18 @@ import sys
 import textwrap
 from typing import TextIO
 
-from harness.events import ClientEnded, Event, Healed, Injected, NoBite, Phase, Progress, Started, Verdict
-from harness.report.words import flat
+from harness.base.events import (
+    ClientEnded,
+    Event,
+    Healed,
+    Injected,
+    NoBite,
+    PhaseEvent,
+    ProgressEvent,
+    Started,
+    VerdictEvent,
+)
+from harness.report.text_format import flat
 
 PLAIN_PROGRESS_EVERY_S = 5.0
 _COLOURS = {"valid": 32, "invalid": 31, "unknown": 33}
@@ -31,12 +41,12 @@ class Console:
 
     def __call__(self, event: Event) -> None:
         """Show one event."""
-        if isinstance(event, Progress):
+        if isinstance(event, ProgressEvent):
             self._progress(event)
         else:
             self._line(event.at, self._text(event))
 
-    def _progress(self, event: Progress) -> None:
+    def _progress(self, event: ProgressEvent) -> None:
         lag = "?" if event.lso_lag is None else str(event.lso_lag)
         text = (
             f"{event.phase}: {event.acknowledged} acknowledged ({event.rate:.0f}/s), transactions "
@@ -75,7 +85,7 @@ class Console:
             case Started():
                 found = ", ".join(f"{k} {flat(v)}" for k, v in event.environment.items() if v)
                 text = f"{event.scenario}, seed {event.seed}, run {event.run}\n{event.directory}\n{found}"
-            case Phase():
+            case PhaseEvent():
                 text = f"== {event.name}" + (f": {event.detail}" if event.detail else "")
             case Injected():
                 bite = flat(event.bite)
@@ -86,11 +96,11 @@ class Console:
                 text = f"{event.fault} on {', '.join(event.names)} healed in {event.took_s:.1f} s"
             case ClientEnded():
                 text = f"client {event.client} ended ({event.exit_code}): {event.said}"
-            case Verdict():
+            case VerdictEvent():
                 text = self._verdict(event)
         return text
 
-    def _verdict(self, event: Verdict) -> str:
+    def _verdict(self, event: VerdictEvent) -> str:
         word = event.verdict.upper()
         if self._colour:
             word = f"\x1b[1;{_COLOURS[event.verdict]}m{word}\x1b[0m"

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 from typing import TextIO
 
-from harness.events import Event, NoBite, Started
-from harness.events import Verdict as VerdictEvent
+from harness.base.events import Event, NoBite, Started, VerdictEvent
 
 
 def in_actions() -> bool:

@@ -6,9 +6,9 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
-from harness.errors import UsageError
+from harness.base.errors import UsageError
+from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
 from harness.report.page import NAME as REPORT
-from harness.store import RunDirectory, RunInfo, Summary, write_atomic
 
 NAME: Final = "index.html"
 _HEAD: Final = """<!doctype html>

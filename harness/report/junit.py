@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
-from harness.checker.verdict import Judgement
-from harness.events import Event, Healed, Injected, NoBite, Started
-from harness.events import Verdict as VerdictEvent
-from harness.store import RunDirectory, write_atomic
+from harness.base.events import Event, Healed, Injected, NoBite, Started, VerdictEvent
+from harness.evidence.checkers.verdict import Judgement
+from harness.evidence.run_directory import RunDirectory, write_atomic
 
 _OPEN: Final = "the run ended before this was known"
 

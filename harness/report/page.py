@@ -9,16 +9,15 @@ from pathlib import Path
 from string import Template
 from typing import Any, Final
 
-from harness.checker.verdict import Judgement
-from harness.events import Event, NoBite
-from harness.events import Verdict as VerdictEvent
-from harness.history import history_files
-from harness.ledger import fold
-from harness.report import evidence, readalong
-from harness.report.figure import figure
-from harness.report.series import injections, read_events, series_of
-from harness.report.words import flat
-from harness.store import RunDirectory, RunInfo, Summary, write_atomic
+from harness.base.events import Event, NoBite, VerdictEvent
+from harness.evidence.checkers.verdict import Judgement
+from harness.evidence.history import history_files
+from harness.evidence.ledger import fold
+from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
+from harness.report import evidence_view, spark_progress
+from harness.report.text_format import flat
+from harness.report.timeline_data import injections, read_events, series_of
+from harness.report.timeline_svg import figure
 
 NAME: Final = "report.html"
 _TEMPLATE: Final = Path(__file__).with_name("page.html")
@@ -52,11 +51,11 @@ def write(path: Path) -> Path:
             f"{summary.records} records read back by {', '.join(summary.witnesses) or 'nobody'}; "
             f"{summary.operations} operations in {len(histories)} histories"
         ),
-        anomalies=evidence.section(run, judgement),
+        anomalies=evidence_view.section(run, judgement),
         figure=figure(series_of(events, fold(histories))),
         faults=_faults(events),
         compared=_compared(judgement),
-        logs=_logs(run.path) + _section("How Spark read along", readalong.rows_of(run.path)),
+        logs=_logs(run.path) + _section("How Spark read along", spark_progress.rows_of(run.path)),
         environment=_table([(name, flat(value)) for name, value in info.environment.items() if value]),
     )
     text = text.replace(_DIAGRAM, _diagram(run.path, MOST_BYTES - len(text.encode())))

@@ -7,7 +7,7 @@ from typing import Self
 
 import msgspec
 
-from harness.events import Event
+from harness.base.events import Event
 
 
 class Recorder:

@@ -10,13 +10,12 @@ from typing import Final
 
 import msgspec
 
-from harness.errors import UsageError
-from harness.events import NoBite
-from harness.events import Verdict as VerdictEvent
-from harness.report.rates import bounds
-from harness.report.series import injections, read_events
-from harness.report.words import columns
-from harness.store import RunDirectory, RunInfo, Summary
+from harness.base.errors import UsageError
+from harness.base.events import NoBite, VerdictEvent
+from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
+from harness.report.proportions import bounds
+from harness.report.text_format import columns
+from harness.report.timeline_data import injections, read_events
 
 NAME: Final = "results.jsonl"
 RECOVERY: Final = "recovery"
@@ -108,7 +107,7 @@ def read(file: Path) -> list[Result]:
     return found
 
 
-def tell(results: Sequence[Result]) -> list[str]:
+def format_results(results: Sequence[Result]) -> list[str]:
     """The verdicts of every scenario, and the recovery times of every fault, as lines of two tables."""
     scenarios: dict[tuple[str, str], list[Result]] = defaultdict(list)
     faults: dict[str, list[FaultResult]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """A run: one execution of a scenario, its phases, its events, healed on every way out."""
 
-from harness.run.flow import make_run
 from harness.run.run import Outcome, Run
+from harness.run.walkthrough_run import make_run
 
 __all__ = ["Outcome", "Run", "make_run"]

@@ -12,21 +12,28 @@ from typing import Any
 
 import msgspec
 
+from harness.base.errors import UsageError, WaitTimeoutError
+from harness.base.processes import ProcessState
+from harness.base.waits import wait_until
+from harness.clients.client_process import ClientProcess
+from harness.clients.client_spec import (
+    ALONE,
+    BaseSpec,
+    IdempotentSpec,
+    PipelineSpec,
+    ReaderSpec,
+    TransactionalSpec,
+)
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import Listener
-from harness.errors import UsageError, WaitTimeoutError
-from harness.run.scope import transactional_id
+from harness.cluster.layout import BrokerListener
+from harness.run.run_names import transactional_id
 from harness.scenario import Scenario, Workload
-from harness.waits import wait_until
-from harness.wire.processes import ProcessState
-from harness.workload.process import ClientProcess
-from harness.workload.spec import ALONE, BaseSpec, IdempotentSpec, PipelineSpec, ReaderSpec, TransactionalSpec
 
 FIRST_PROGRESS_LIMIT_S = 60.0
 
 
 @dataclass
-class Totals:
+class FleetTotals:
     """What all clients of a run have done so far."""
 
     acknowledged: int = 0
@@ -46,7 +53,7 @@ class Fleet:
     seed: int
     histories: Path
     folder: Path
-    listener: Listener = Listener.PROXIED
+    listener: BrokerListener = BrokerListener.PROXIED
     clients: list[ClientProcess] = field(default_factory=list)
     _replaced: set[str] = field(default_factory=set)
 
@@ -91,9 +98,9 @@ class Fleet:
         """The live clients that have ended though nobody asked them to."""
         return (client for client in self.live() if client.exit_code() is not None)
 
-    def totals(self) -> Totals:
+    def totals(self) -> FleetTotals:
         """The sum over all clients; what a client that is gone was sending is on the way no more."""
-        totals, live = Totals(), self.live()
+        totals, live = FleetTotals(), self.live()
         for client in self.clients:
             progress = client.progress()
             totals.acknowledged += progress.acknowledged

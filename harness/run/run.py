@@ -16,29 +16,28 @@ from pathlib import Path
 
 import msgspec
 
-from harness.checker.run import describe
-from harness.checker.verdict import Judgement, Limit
+from harness.base.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError
+from harness.base.events import Event, EventListener, PhaseEvent, Started, VerdictEvent, redacted
+from harness.base.units import plain
+from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.targets import Target
-from harness.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError
-from harness.events import Event, Listener, Phase, Started, redacted
-from harness.events import Verdict as VerdictEvent
+from harness.evidence.checkers.check_run import describe
+from harness.evidence.checkers.verdict import Judgement, Limit
+from harness.evidence.history import HistoryWriter
+from harness.evidence.run_directory import RunDirectory, RunInfo
 from harness.faults.intents import journal_in
-from harness.history import HistoryWriter
-from harness.plan import Plan
-from harness.run.ending import FAILURES, Ending, interruptible, said
 from harness.run.environment import environment
-from harness.run.faults import Faults
+from harness.run.fault_runner import FaultRunner
 from harness.run.fleet import Fleet
-from harness.run.scope import Names, scoped, scoped_plan
-from harness.run.tapping import Tapping
-from harness.run.verify import Verification, expectation
-from harness.run.watch import Watch
+from harness.run.frame_capture import FrameCapture
+from harness.run.monitor import Monitor
+from harness.run.run_names import Names, scoped, scoped_plan
+from harness.run.shutdown import FAILURES, Shutdown, describe_error, interruptible
+from harness.run.verification import Verification, expectation
 from harness.scenario import Scenario
-from harness.store import RunDirectory, RunInfo
-from harness.units import plain
-from harness.waits import wait_until
+from harness.scenario.plan import Plan
 
 # Beyond the longest transaction: the coordinator's look every second, and the markers.
 DRAIN_EXTRA_S = 30.0
@@ -60,7 +59,7 @@ class Run:
     """One execution of a scenario on a cluster that is up."""
 
     def __init__(
-        self, cluster: Cluster, scenario: Scenario, plan: Plan, root: Path, listeners: list[Listener]
+        self, cluster: Cluster, scenario: Scenario, plan: Plan, root: Path, listeners: list[EventListener]
     ) -> None:
         self.run = uuid.uuid4().hex[:8]
         self.again = f"eos run {scenario.name} --seed {plan.seed}"  # as a person types it
@@ -89,14 +88,14 @@ class Run:
         self.directory.write("plan.json", msgspec.to_builtins(self._plan, enc_hook=plain))
         self._info = info
         self._verification = Verification(cluster, self._scenario, self.directory, self.run)
-        self._ending = Ending(cluster, self.directory, self._phase)
+        self._ending = Shutdown(cluster, self.directory, self._phase)
 
     @property
     def scenario(self) -> Scenario:
         """The scenario with the names of this run."""
         return self._scenario
 
-    def listen(self, listener: Listener) -> None:
+    def listen(self, listener: EventListener) -> None:
         """Tell one more listener, such as one that writes into the run's own directory."""
         self._listeners.append(listener)
 
@@ -148,9 +147,9 @@ class Run:
             self.directory.histories,
             self._cluster.state.path / "clients" / self.run,
         )
-        watch = Watch(self._cluster, fleet, observer, self._tell, self._verification)
-        faults = Faults(self._cluster, fleet, journal, watch, self._tell)
-        tapping = Tapping(self._cluster, self._scenario, self.directory)
+        watch = Monitor(self._cluster, fleet, observer, self._tell, self._verification)
+        faults = FaultRunner(self._cluster, fleet, journal, watch, self._tell)
+        tapping = FrameCapture(self._cluster, self._scenario, self.directory)
         planned = len(self._plan.steps) + len(self._plan.throughout)
         # A run that ends early has injected less than it promised here, and cannot be valid.
         self.directory.write(
@@ -182,7 +181,7 @@ class Run:
         except FAILURES as error:
             if not fleet.clients and not isinstance(error, HarnessError):
                 raise  # nobody has sent anything: there is nothing to heal and nothing to judge
-            self._phase("aborted", f"{said(error)}: healing, then judging what there is", watch)
+            self._phase("aborted", f"{describe_error(error)}: healing, then judging what there is", watch)
         except BaseException:
             # A bug of ours, or a second Ctrl-C: nothing is judged, and nothing may stay behind.
             self._ending.heal(faults.heal_all)
@@ -223,7 +222,7 @@ class Run:
         took = round(time.monotonic() - start, 2)
         return [Limit(name="recovery", measured=took, limit=limit, unit="s")]
 
-    def _progress_limits(self, watch: Watch) -> list[Limit]:
+    def _progress_limits(self, watch: Monitor) -> list[Limit]:
         """A phase in which nothing was acknowledged is told apart from one that kept going."""
         idle = [p for p in ("steady", "faults") if not watch.acknowledged_in.get(p)]
         return [Limit(name="phases without progress", measured=len(idle), limit=0, unit="phases")]
@@ -274,10 +273,10 @@ class Run:
         header = self._scenario.scenario
         return str(judgement.verdict) == header.expect and set(header.anomalies) <= set(judgement.names())
 
-    def _phase(self, name: str, detail: str = "", watch: Watch | None = None) -> None:
+    def _phase(self, name: str, detail: str = "", watch: Monitor | None = None) -> None:
         if watch is not None:
             watch.enter(name)
-        self._tell(Phase(name=name, detail=detail))
+        self._tell(PhaseEvent(name=name, detail=detail))
 
     def _pause(self, seconds: float) -> None:
         """Let the run go on for so long, or until it is interrupted."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-from harness.errors import UsageError
+from harness.base.errors import UsageError
 
-SHIPPED = Path(__file__).resolve().parents[1] / "scenarios"
+SHIPPED = Path(__file__).resolve().parent / "shipped"
 
 
 def shipped() -> list[Path]:

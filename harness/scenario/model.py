@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import msgspec
 
+from harness.base.units import Duration, Size, Span
+from harness.clients.client_spec import Positions
 from harness.cluster.backend import Capability
-from harness.cluster.settings import Profile
+from harness.cluster.broker_settings import Profile
 from harness.faults.catalogue import CLIENT_FAULTS, FAULTS
-from harness.units import Duration, Size, Span
-from harness.workload.spec import Positions
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -115,7 +115,7 @@ class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gap: Span = Span(2, 5)
 
 
-class FlowPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+class WalkthroughPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A flow instead of a workload and a plan: it has its own producers, and injects its own faults."""
 
     steps: str
@@ -149,7 +149,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     scenario: Header
     cluster: ClusterNeeds = ClusterNeeds()
     workload: list[Workload] = []
-    flow: FlowPart | None = None
+    flow: WalkthroughPart | None = None
     plan: PlanRules = PlanRules()
     fault: list[FaultEntry] = []
     limits: Limits = Limits()

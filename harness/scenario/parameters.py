@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import MISSING, fields
 from typing import Any
 
+from harness.base.units import Duration, Rate
 from harness.faults.catalogue import FAULTS
 from harness.scenario.model import FaultEntry
-from harness.units import Duration, Rate
 
 # A parameter is written with its unit; its field carries the unit that the fault counts in.
 _UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {

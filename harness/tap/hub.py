@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from harness.tap import apis
-from harness.tap.copies import send_copy
-from harness.tap.decode import Decoder
-from harness.tap.facts import Facts
-from harness.tap.flow import Flow
-from harness.tap.framelog import FrameLog, now
-from harness.tap.lines import Account, Touch
+from harness.tap import api_keys
+from harness.tap.byte_stream import ByteStream
+from harness.tap.counters import Stats, count
+from harness.tap.decoded_fields import Facts
+from harness.tap.frame_decoder import Decoder
+from harness.tap.frame_lines import ByteAccount, Touch
+from harness.tap.frame_log import FrameLog, now
 from harness.tap.relay import Exchange, Relay
+from harness.tap.resend import send_copy
 from harness.tap.rules import Armed, Book, Hit, Rule
-from harness.tap.stats import Stats, count
 
 _MOST_ACCOUNTS = 10_000
 
@@ -30,8 +30,8 @@ class Accounts(msgspec.Struct, kw_only=True):
     conn: int
     broker: int
     is_open: bool
-    request: Account
-    response: Account
+    request: ByteAccount
+    response: ByteAccount
 
 
 class Kept:
@@ -102,7 +102,7 @@ class Hub:
 
     def peek(self, exchange: Exchange, frame: bytes) -> Facts | None:
         """The facts of a request before it is forwarded, for rules that must see inside."""
-        if apis.known(exchange.head.key, exchange.head.version) is not apis.Known.YES:
+        if api_keys.known(exchange.head.key, exchange.head.version) is not api_keys.Known.YES:
             return None
         try:
             return self.decoder.request(exchange.head.key, exchange.head.version, frame)
@@ -133,7 +133,7 @@ class Hub:
             return f"undecodable: {error}"
         return ", ".join(facts.refusals) or "NONE"
 
-    def keep(self, armed: Armed, hit: Hit, relay: Relay, flow: Flow, exchange: Exchange) -> Kept:
+    def keep(self, armed: Armed, hit: Hit, relay: Relay, flow: ByteStream, exchange: Exchange) -> Kept:
         """Keep a frame of a flow until it is released."""
 
         def deliver(wanted: bool) -> None:
@@ -206,7 +206,7 @@ class Hub:
             )
         )
 
-    def ended(self, relay: Relay, request: Account, response: Account) -> None:
+    def ended(self, relay: Relay, request: ByteAccount, response: ByteAccount) -> None:
         """A connection is closed: keep its account."""
         self.relays.pop(relay.conn, None)
         for kept in [k for k in self.kept if k.hit.conn == relay.conn and k.armed.rule.verb != "duplicate"]:

@@ -8,14 +8,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from harness.tap import act, apis
-from harness.tap.flow import Flow
-from harness.tap.framelog import Clocks, now
+from harness.tap import actions, api_keys
+from harness.tap.byte_stream import ByteStream
+from harness.tap.counters import count
+from harness.tap.frame_lines import Connection, ConnectionClosed, Frame, Note, Side
+from harness.tap.frame_log import Clocks, now
 from harness.tap.framing import Head, Kind, MalformedError, Piece, correlation_of, request_head
-from harness.tap.lines import Closed, Connection, Frame, Note, Side
+from harness.tap.nonblocking_socket import Wire
 from harness.tap.rules import Armed, Hit
-from harness.tap.stats import count
-from harness.tap.wire import Wire
 
 if TYPE_CHECKING:
     from harness.tap.hub import Hub, Kept
@@ -51,8 +51,8 @@ class Relay:
         self.broker = broker
         self.client = Wire(hub.loop, client)
         self.upstream = Wire(hub.loop, upstream)
-        self.request = Flow("request", self.client, self.upstream, self)
-        self.response = Flow("response", self.upstream, self.client, self)
+        self.request = ByteStream("request", self.client, self.upstream, self)
+        self.response = ByteStream("response", self.upstream, self.client, self)
         self.dropped_by: str | None = None
         self._asked: deque[Exchange] = deque(maxlen=_MOST_ASKED)
         self._linger: asyncio.TimerHandle | None = None
@@ -69,7 +69,7 @@ class Relay:
         """Frames must be whole while any rule is armed."""
         return bool(self.hub.book)
 
-    def piece(self, flow: Flow, piece: Piece, sent: int) -> None:
+    def piece(self, flow: ByteStream, piece: Piece, sent: int) -> None:
         """Look at a piece, and send it on unless a rule wants it."""
         if piece.kind is not Kind.FRAME:
             flow.forward(piece.data[sent:])
@@ -79,7 +79,7 @@ class Relay:
         else:
             self._response(piece.data, sent)
 
-    def ended(self, flow: Flow) -> None:
+    def ended(self, flow: ByteStream) -> None:
         """Pass the end on; a frame that was cut short goes as far as it came."""
         rest = flow.rest()
         if flow.silenced or (self.dropped_by and flow is self.request):
@@ -132,7 +132,7 @@ class Relay:
                 account.taken, account.undelivered = account.taken + account.undelivered, 0
             accounts[flow.side] = account
         self.hub.log.put(
-            Closed(
+            ConnectionClosed(
                 conn=self.conn,
                 broker=self.broker,
                 request=accounts["request"],
@@ -152,7 +152,7 @@ class Relay:
         if exchange in self._asked:
             self._asked.remove(exchange)
 
-    def _strange(self, flow: Flow, piece: Piece) -> None:
+    def _strange(self, flow: ByteStream, piece: Piece) -> None:
         if piece.kind is Kind.OVERSIZED:
             self.note("oversized", f"a {flow.side} beyond {len(piece.data)} bytes passed unread")
         elif piece.kind is Kind.BLIND and (why := flow.framer.blind):
@@ -180,11 +180,11 @@ class Relay:
             self.request.forward(frame[sent:])
             self.note("malformed", str(error))
             return
-        api = apis.name_of(head.key)
+        api = api_keys.name_of(head.key)
         exchange = Exchange(hub.number(), head, api, clocks["mono"])
         count(hub.stats.requests, api)
-        known = apis.known(head.key, head.version)
-        if known is not apis.Known.YES:
+        known = api_keys.known(head.key, head.version)
+        if known is not api_keys.Known.YES:
             count(getattr(hub.stats, known), f"{head.key}:{head.version}")
         self._asked.append(exchange)
         armed = hub.match(self, exchange, frame) if hub.book and not sent else None
@@ -193,7 +193,7 @@ class Relay:
             self.request.forward(frame[sent:])
             fate = None
         else:
-            fate = act.on_request(self, exchange, frame, armed)
+            fate = actions.on_request(self, exchange, frame, armed)
         if exchange.logged:
             line = self._line("request", exchange, frame, clocks)
             self._log(line, frame, fate, armed)
@@ -217,7 +217,7 @@ class Relay:
             self.response.forward(frame[sent:])
             fate = "cut" if self.dropped_by else None
         else:
-            fate = act.on_response(self, exchange, frame, armed)
+            fate = actions.on_response(self, exchange, frame, armed)
         if exchange.logged:
             line = self._line("response", exchange, frame, clocks)
             line.took_ms = round((clocks["mono"] - exchange.mono) / 1e6, 3)
@@ -255,8 +255,8 @@ class Relay:
 
     def _log(self, line: Frame, frame: bytes, fate: str | None, armed: Armed | None) -> None:
         line.fate, line.rule = fate, armed.rule.id if armed else None
-        known = apis.known(line.key, line.version)
-        if known is not apis.Known.YES:
+        known = api_keys.known(line.key, line.version)
+        if known is not api_keys.Known.YES:
             line.undecoded, frame = str(known), b""
         self.hub.log.put(line, frame)
 

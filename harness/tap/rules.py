@@ -18,11 +18,11 @@ from typing import Literal
 
 import msgspec
 
-from harness.errors import UsageError
-from harness.tap import apis
-from harness.tap.facts import Facts
+from harness.base.errors import UsageError
+from harness.tap import api_keys
+from harness.tap.decoded_fields import Facts
+from harness.tap.frame_lines import Side
 from harness.tap.framing import Head
-from harness.tap.lines import Side
 
 Verb = Literal["lose_response", "lose_request", "hold", "delay", "duplicate", "cut_after"]
 HOLD_LIMIT_S = 60.0
@@ -55,9 +55,9 @@ class Rule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
 
     def check(self) -> None:
         """Refuse what no frame can match, or what contradicts itself."""
-        apis.key_of(self.api)
+        api_keys.key_of(self.api)
         if self.until:
-            apis.key_of(self.until)
+            api_keys.key_of(self.until)
         if self.nth < 1 or (self.times is not None and self.times < 1):
             raise UsageError(f"{self.verb} of match {self.nth}, {self.times} times", "both count from 1")
         if self.verb == "delay" and not self.seconds:
@@ -119,7 +119,7 @@ class Book:
     def needs_facts(self, head: Head) -> bool:
         """Whether some rule must see inside this request."""
         return any(
-            a.rule.reads_facts and not a.spent and apis.key_of(a.rule.api) == head.key
+            a.rule.reads_facts and not a.spent and api_keys.key_of(a.rule.api) == head.key
             for a in self.armed.values()
         )
 
@@ -137,7 +137,7 @@ class Book:
 
 def matches(rule: Rule, broker: int, head: Head, facts: Facts | None) -> bool:
     """Whether a request is of those that a rule speaks of."""
-    if apis.key_of(rule.api) != head.key or (rule.brokers and broker not in rule.brokers):
+    if api_keys.key_of(rule.api) != head.key or (rule.brokers and broker not in rule.brokers):
         return False
     if rule.client_id is not None and rule.client_id != head.client_id:
         return False

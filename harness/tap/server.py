@@ -17,13 +17,10 @@ from typing import Any
 
 import msgspec
 
+from harness.base.errors import HarnessError
 from harness.cluster.layout import HOST
-from harness.errors import HarnessError
-from harness.tap import apis
-from harness.tap.framelog import now
-from harness.tap.hub import Hub
-from harness.tap.lines import Note
-from harness.tap.messages import (
+from harness.tap import api_keys
+from harness.tap.control_messages import (
     Answer,
     Ask,
     AskAccounts,
@@ -35,8 +32,11 @@ from harness.tap.messages import (
     AskStatus,
     Status,
 )
+from harness.tap.counters import count
+from harness.tap.frame_lines import Note
+from harness.tap.frame_log import now
+from harness.tap.hub import Hub
 from harness.tap.relay import Relay, dial
-from harness.tap.stats import count
 
 CONTROL_FILE = "control"
 _BACKLOG = 512
@@ -163,7 +163,7 @@ class Server:
 
 async def serve(folder: Path, cluster: str, listens: dict[int, int], upstreams: dict[int, int]) -> None:
     """Run until SIGTERM."""
-    apis.preload()
+    api_keys.preload()
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
     for each in (signal.SIGTERM, signal.SIGINT):

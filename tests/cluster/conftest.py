@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.clients.client_process import ClientProcess
+from harness.clients.client_spec import IdempotentSpec
 from harness.cluster.cluster import Cluster
-from harness.workload.process import ClientProcess
-from harness.workload.spec import IdempotentSpec
 from tests.rig import Rig
 
 _numbers = itertools.count(1)

@@ -1,4 +1,4 @@
-"""What `eos bench producers` measures, in small: it tells of all it compares, and transactions hold back."""
+"""`tools.bench.producers` in small: it compares everything it names, and open transactions delay readers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.bench import latency, producers
-from harness.bench.latency import _Bench
-from harness.bench.turns import Length
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import Listener
+from harness.cluster.layout import BrokerListener
+from tools.bench import latency, producers
+from tools.bench.interleaved_runs import Length
+from tools.bench.latency import _Bench
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
@@ -40,7 +40,7 @@ def test_a_reader_waits_for_the_open_transaction_before_a_record(
     topic = "bench-latency"
     cluster.create_topic(topic, 1)
     try:
-        with _Bench(cluster.bootstrap(Listener.DIRECT), topic) as bench:
+        with _Bench(cluster.bootstrap(BrokerListener.DIRECT), topic) as bench:
             free, held = bench.run(0, 1.0), bench.run(500, 3.0)
     finally:
         cluster.delete_topics([topic])

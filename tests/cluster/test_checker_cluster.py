@@ -10,16 +10,16 @@ import msgspec
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
-from harness.checker.model import Evidence
-from harness.checker.verdict import Judgement, judge
 from harness.cluster.cluster import Cluster
-from harness.history import HistoryWriter, history_files
-from harness.ledger import fold
-from harness.observation import Observation
-from harness.observing import Records, observe
-from harness.record import Identity, LaneEncoder
-from harness.wire.observer import observe_topics
-from harness.wire.rawlog import fetch_batches, leaders, observe_raw
+from harness.evidence.checkers.model import Evidence
+from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.history import HistoryWriter, history_files
+from harness.evidence.ledger import fold
+from harness.evidence.observation import Observation
+from harness.evidence.observation_builder import Records, observe
+from harness.evidence.record import Identity, LaneEncoder
+from harness.witness.plain_consumer import observe_topics
+from harness.witness.raw_log import fetch_batches, leaders, observe_raw
 
 pytestmark = pytest.mark.cluster
 

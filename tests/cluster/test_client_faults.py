@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.errors import NoBiteError
+from harness.base.processes import ProcessState
+from harness.base.waits import wait_until
+from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
-from harness.errors import NoBiteError
+from harness.evidence.history import HistoryClosed, HistoryFile, Invoke, Ok
 from harness.faults import CrashClient, Jitter, Kill, Zombie, inject
-from harness.history import Close, HistoryFile, Invoke, Ok
-from harness.waits import wait_until
-from harness.wire.processes import ProcessState
-from harness.workload.process import ClientProcess
 
 pytestmark = pytest.mark.cluster
 StartClient = Callable[..., ClientProcess]
@@ -46,7 +46,7 @@ def test_a_crashed_client_leaves_its_intents(cluster: Cluster, start_client: Sta
     wait_until(lambda: client.exit_code() is not None, 10, "the client's end to be noted")
     assert client.exit_code() == 137
     lines = [line for _, line in HistoryFile(Path(client.spec.history)).read()]
-    assert not any(isinstance(line, Close) for line in lines)
+    assert not any(isinstance(line, HistoryClosed) for line in lines)
     assert sum(isinstance(line, Invoke) for line in lines) >= sum(isinstance(line, Ok) for line in lines)
 
 

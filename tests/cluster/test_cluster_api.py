@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
+from harness.base.errors import UsageError, WaitTimeoutError
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS
-from harness.errors import UsageError, WaitTimeoutError
-from harness.tap.logsteps import java_hash
-from harness.waits import wait_until
-from harness.wire.admin import EndOffsets
-from harness.wire.protocol import KafkaAnswerError
+from harness.kafka.admin import EndOffsets
+from harness.kafka.connection import KafkaAnswerError
+from harness.tap.coordinator_entries import java_hash
 
 pytestmark = pytest.mark.cluster
 
@@ -104,7 +104,7 @@ def test_an_unhealthy_cluster_is_told_by_what_ails_it(cluster: Cluster) -> None:
 def test_every_broker_runs_with_the_settings_of_the_table(cluster: Cluster) -> None:
     from kafka.protocol.admin import DescribeConfigsRequest
 
-    from harness.cluster.settings import settings_for
+    from harness.cluster.broker_settings import settings_for
 
     resource = DescribeConfigsRequest.DescribeConfigsResource
     for broker in BROKER_IDS:

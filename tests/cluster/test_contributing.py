@@ -14,7 +14,7 @@ import pytest
 from harness.cluster.cluster import Cluster
 from harness.faults import inject
 from harness.provision.paths import checkout_dir
-from harness.testing import Ran
+from harness.testing.plugin import Ran
 
 pytestmark = pytest.mark.cluster
 

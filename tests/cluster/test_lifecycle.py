@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.errors import RefusedError
+from harness.base.waits import wait_until
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
-from harness.cluster.state import ClusterRecord, State
-from harness.errors import RefusedError
+from harness.cluster.state_directory import ClusterRecord, State
 from harness.faults import Jitter, inject
 from harness.faults.intents import open_journal, unhealed
-from harness.waits import wait_until
 
 pytestmark = pytest.mark.cluster
 
@@ -25,7 +25,7 @@ INJECTOR = """
 import sys, threading
 from pathlib import Path
 from harness.cluster.lifecycle import attach
-from harness.cluster.state import State
+from harness.cluster.state_directory import State
 from harness.faults import *
 with inject(attach(State(Path(sys.argv[1]))), eval(sys.argv[2]), sys.argv[3]):
     print("injected", flush=True)

@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 import pytest
 
+from harness.base.errors import HealError, NoBiteError, UsageError
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.errors import HealError, NoBiteError, UsageError
 from harness.faults import Down, Fault, Jitter, LoseResponse, Sever, Slice, Stall, Throttle, inject
 from harness.faults.heal import heal
 from harness.faults.intents import unhealed
+from harness.faults.link_probe import is_cut, round_trip_ms, silent_for
 from harness.faults.linkbase import links
-from harness.faults.probe import is_cut, round_trip_ms, silent_for
-from harness.waits import wait_until
-from harness.wire.protocol import answers
+from harness.kafka.connection import answers
 
 pytestmark = pytest.mark.cluster
 
@@ -161,7 +161,7 @@ class MisspeltJitter(Jitter):
 
 
 def test_a_misspelt_attribute_is_read_back_and_refused(cluster: Cluster) -> None:
-    from harness.wire.toxiproxy import ToxiproxyError
+    from harness.cluster.toxiproxy_client import ToxiproxyError
 
     with (
         pytest.raises(ToxiproxyError, match="latencyy"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from harness.base.errors import NoBiteError
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import node_name
 from harness.cluster.nodes import Condition
-from harness.errors import NoBiteError
 from harness.faults import Fault, Kill, Pause, Restart, Stop, inject
 from harness.faults.intents import unhealed
-from harness.wire.protocol import answers
+from harness.kafka.connection import answers
 
 pytestmark = pytest.mark.cluster
 

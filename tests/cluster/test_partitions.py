@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import Producer
 
+from harness.base.errors import NoBiteError, UsageError
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.errors import NoBiteError, UsageError
 from harness.faults import Down, Partition, inject
 from harness.faults.intents import unhealed
-from harness.waits import wait_until
-from harness.wire.protocol import answers
+from harness.kafka.connection import answers
 
 pytestmark = [pytest.mark.cluster, pytest.mark.needs("partition")]
 

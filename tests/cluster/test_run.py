@@ -13,19 +13,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.checker.run import check_run
+from harness.base import processes
+from harness.base.errors import ExitCode
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.errors import ExitCode
+from harness.evidence.checkers.check_run import check_run
+from harness.evidence.ledger import COMMITTED
 from harness.faults.intents import unhealed
-from harness.ledger import COMMITTED
-from harness.plan import draw
+from harness.report.diagram.diagram_file import draw as draw_diagram
+from harness.report.diagram.sequence import SequenceFilter
 from harness.run import Run
 from harness.scenario import find, load
-from harness.tap.diagram import draw as draw_diagram
-from harness.tap.steps import Wanted
-from harness.testing import Ran
-from harness.waits import wait_until
-from harness.wire import processes
+from harness.scenario.plan import draw
+from harness.testing.plugin import Ran
 
 pytestmark = pytest.mark.cluster
 
@@ -67,7 +67,7 @@ def test_the_negative_control_is_found(
 
 def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario: Callable[..., Ran]) -> None:
     ran = run_scenario("lost-answers", verify__witnesses='["reader"]')
-    drawn = draw_diagram(ran.directory, Wanted(most=100_000))
+    drawn = draw_diagram(ran.directory, SequenceFilter(most=100_000))
 
     assert ran.verdict == "valid", ran.judgement
     again = [step for step in drawn.story.steps if step.mark == "retry"]

@@ -8,11 +8,11 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from harness.base.units import Duration, Span
 from harness.cluster.cluster import Cluster
+from harness.run.shrink import SearchLimits, failed_run, shrink, size_of
 from harness.scenario import FaultEntry, Scenario, Workload, find, load
-from harness.shrink import Limits, failed_run, shrink, size_of
-from harness.testing import Ran
-from harness.units import Duration, Span
+from harness.testing.plugin import Ran
 
 pytestmark = pytest.mark.cluster
 
@@ -42,7 +42,9 @@ def test_what_has_no_part_in_the_failure_is_cut_off(
     assert ran.judgement.names() == ["duplicate"], ran.judgement
     said: list[str] = []
 
-    file = shrink(cluster, failed_run(ran.directory), Limits(budget=budget, tries=1, repeats=1), said.append)
+    file = shrink(
+        cluster, failed_run(ran.directory), SearchLimits(budget=budget, tries=1, repeats=1), said.append
+    )
 
     found = load(file)
     assert [entry.fault for entry in found.fault] == ["lose_response"], said

@@ -12,30 +12,31 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
+from harness.base.errors import NoBiteError
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
-from harness.errors import NoBiteError
 from harness.faults import (
+    ArmedFrameFault,
     CutAfterFrame,
     DelayFrame,
     DuplicateFrame,
-    Expectation,
     HoldFrame,
     Jitter,
     LoseRequestFrame,
     LoseResponseFrame,
-    expect,
+    arm,
     inject,
 )
 from harness.faults.heal import heal
 from harness.faults.intents import unhealed
-from harness.tap import diagram, lines
-from harness.tap.client import Tap, ensure_tap, find_tap, stop_tap
-from harness.tap.logsteps import collect, read
-from harness.tap.steps import Wanted
-from harness.waits import wait_until
-from harness.wire.protocol import RawConnection, answers
-from tests.framelog import logged
+from harness.kafka.connection import RawConnection, answers
+from harness.report.diagram import diagram_file
+from harness.report.diagram.sequence import SequenceFilter
+from harness.tap import frame_lines
+from harness.tap.coordinator_entries import collect, read
+from harness.tap.tap_client import Tap, ensure_tap, find_tap, stop_tap
+from tests.frame_log_builder import logged
 
 pytestmark = pytest.mark.cluster
 
@@ -51,7 +52,7 @@ def tap(cluster: Cluster) -> Iterator[Tap]:
 
 
 @pytest.fixture
-def frames(tap: Tap, tmp_path: Path) -> Iterator[Callable[[], list[lines.Line]]]:
+def frames(tap: Tap, tmp_path: Path) -> Iterator[Callable[[], list[frame_lines.Line]]]:
     """The frame log of one test."""
     with logged(tap, tmp_path) as read:
         yield read
@@ -116,8 +117,8 @@ def read_all(cluster: Cluster, topic: str) -> dict[int, list[bytes]]:
     return found
 
 
-def produces(log: list[lines.Line], side: str = "request") -> list[lines.Frame]:
-    return [x for x in log if isinstance(x, lines.Frame) and x.api == "Produce" and x.side == side]
+def produces(log: list[frame_lines.Line], side: str = "request") -> list[frame_lines.Frame]:
+    return [x for x in log if isinstance(x, frame_lines.Frame) and x.api == "Produce" and x.side == side]
 
 
 # What passes
@@ -151,7 +152,7 @@ def pipeline(cluster: Cluster, listener: str, source: str, sink: str, count: int
 
 
 def test_a_pipeline_through_the_tap_gives_what_it_gives_directly_and_every_byte_is_accounted_for(
-    cluster: Cluster, topic: str, tap: Tap, frames: Callable[[], list[lines.Line]]
+    cluster: Cluster, topic: str, tap: Tap, frames: Callable[[], list[frame_lines.Line]]
 ) -> None:
     before = tap.status().stats
     with producer(cluster) as source:
@@ -176,7 +177,7 @@ def test_a_pipeline_through_the_tap_gives_what_it_gives_directly_and_every_byte_
     for odd in ("malformed", "oversized", "truncated", "undecodable", "unmatched", "unaccounted"):
         assert after.odd.get(odd) == before.odd.get(odd)
     log = frames()
-    decoded = [x for x in log if isinstance(x, lines.Frame)]
+    decoded = [x for x in log if isinstance(x, frame_lines.Frame)]
     assert all(x.facts is not None for x in decoded)
     apis = {x.api for x in decoded}
     assert apis > {
@@ -213,11 +214,11 @@ def test_a_link_fault_hits_the_tap_too(cluster: Cluster, tap: Tap) -> None:  # n
 
 @pytest.mark.parametrize(("idempotent", "records"), [(True, 1), (False, 2)], ids=["idempotent", "plain"])
 def test_a_lost_answer_makes_a_duplicate_only_without_idempotence(
-    cluster: Cluster, topic: str, frames: Callable[[], list[lines.Line]], idempotent: bool, records: int
+    cluster: Cluster, topic: str, frames: Callable[[], list[frame_lines.Line]], idempotent: bool, records: int
 ) -> None:
     with producer(cluster, **{"enable.idempotence": idempotent}) as client:
         first = send(client, topic, b"warm")
-        with expect(cluster, LoseResponseFrame(api="Produce", topic=topic, partition=0)) as injection:
+        with arm(cluster, LoseResponseFrame(api="Produce", topic=topic, partition=0)) as injection:
             offset = send(client, topic, b"once")
         assert injection.bite["hits"][0]["did"] == "lost"
     assert read_all(cluster, topic)[0] == [b"warm"] + [b"once"] * records
@@ -228,7 +229,7 @@ def test_a_lost_answer_makes_a_duplicate_only_without_idempotence(
 
 def test_a_lost_request_is_sent_again_and_written_once(cluster: Cluster, topic: str) -> None:
     with producer(cluster, **{"enable.idempotence": False}) as client:
-        with expect(cluster, LoseRequestFrame(api="Produce", topic=topic)) as injection:
+        with arm(cluster, LoseRequestFrame(api="Produce", topic=topic)) as injection:
             send(client, topic, b"once")
         assert injection.bite["matched"] == 1
     assert read_all(cluster, topic)[0] == [b"once"]
@@ -239,7 +240,7 @@ def test_a_frame_sent_twice_is_written_twice_only_without_idempotence(
     cluster: Cluster, topic: str, idempotent: bool, records: int
 ) -> None:
     with producer(cluster, **{"enable.idempotence": idempotent}) as client:
-        with expect(cluster, DuplicateFrame(api="Produce", topic=topic)) as injection:
+        with arm(cluster, DuplicateFrame(api="Produce", topic=topic)) as injection:
             send(client, topic, b"once")
             injection.wait("delivered")
         assert injection.bite["hits"][0]["answer"] == "NONE"  # to a duplicate too: it is acknowledged again
@@ -249,7 +250,7 @@ def test_a_frame_sent_twice_is_written_twice_only_without_idempotence(
 def test_a_delayed_frame_makes_its_client_wait(cluster: Cluster, topic: str) -> None:
     with producer(cluster) as client:
         send(client, topic, b"warm")
-        with expect(cluster, DelayFrame(api="Produce", topic=topic, delay_ms=500)) as injection:
+        with arm(cluster, DelayFrame(api="Produce", topic=topic, delay_ms=500)) as injection:
             start = time.monotonic()
             send(client, topic, b"late")
             assert time.monotonic() - start >= 0.5
@@ -258,11 +259,11 @@ def test_a_delayed_frame_makes_its_client_wait(cluster: Cluster, topic: str) -> 
 
 
 def test_a_cut_behind_a_request_leaves_it_to_the_broker_and_the_client_asks_again(
-    cluster: Cluster, topic: str, frames: Callable[[], list[lines.Line]]
+    cluster: Cluster, topic: str, frames: Callable[[], list[frame_lines.Line]]
 ) -> None:
     with producer(cluster) as client:
         send(client, topic, b"warm")
-        with expect(cluster, CutAfterFrame(api="Produce", topic=topic)):
+        with arm(cluster, CutAfterFrame(api="Produce", topic=topic)):
             send(client, topic, b"once")
     assert read_all(cluster, topic)[0] == [b"warm", b"once"]
     log = frames()
@@ -276,7 +277,7 @@ def test_a_cut_behind_a_request_leaves_it_to_the_broker_and_the_client_asks_agai
 def test_a_delayed_end_of_one_transaction_decides_the_next(
     cluster: Cluster,
     topic: str,
-    frames: Callable[[], list[lines.Line]],
+    frames: Callable[[], list[frame_lines.Line]],
     tmp_path: Path,
     ends: tuple[str, str],
 ) -> None:
@@ -287,7 +288,7 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
         client.init_transactions(20)
         client.begin_transaction()
         send(client, topic, b"A", 0)
-        with expect(cluster, HoldFrame(api="EndTxn", transactional_id=ident, drop_client=True)) as injection:
+        with arm(cluster, HoldFrame(api="EndTxn", transactional_id=ident, drop_client=True)) as injection:
             end(client, first)  # its connection is cut: the client asks again on a new one
             client.begin_transaction()
             send(client, topic, b"B1", 1)
@@ -302,7 +303,9 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
     assert bool(a) is told_committed["A"]
     assert bool(b2) is told_committed["B"]
     assert bool(b1) is not told_committed["B"], "the first part of B shares the fate of A"
-    asked = [x for x in frames() if isinstance(x, lines.Frame) and x.api == "EndTxn" and x.side == "request"]
+    asked = [
+        x for x in frames() if isinstance(x, frame_lines.Frame) and x.api == "EndTxn" and x.side == "request"
+    ]
     assert [x.fate for x in asked] == ["held", None, None]
     assert len({(x.facts.producer_id, x.facts.epoch) for x in asked if x.facts}) == 1
     assert asked[0].n == held.n
@@ -315,7 +318,7 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
     assert decided == ended[first] + ended[first] + ended[second]
     written = [(step.partition, step.what) for step in steps if step.kind == "marker"]
     assert sorted(written) == [(0, first), (1, first), (2, second)]
-    drawn = diagram.draw(tmp_path, Wanted(transactional_id=ident))
+    drawn = diagram_file.draw(tmp_path, SequenceFilter(transactional_id=ident))
     assert "(held)" in drawn.mermaid
     assert "(retry of" in drawn.mermaid
     assert f"released: EndTxn {first.upper()}" in drawn.mermaid
@@ -336,7 +339,7 @@ def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: st
     fault = HoldFrame(api="EndTxn", transactional_id="nobody", within_ms=200)
     with pytest.raises(NoBiteError, match="0 frames matched"), inject(cluster, fault, "all"):
         pytest.fail("an injection without effect must not reach the block")
-    with producer(cluster) as client, pytest.raises(NoBiteError), expect(cluster, fault):
+    with producer(cluster) as client, pytest.raises(NoBiteError), arm(cluster, fault):
         send(client, topic, b"other")
     assert unhealed(cluster.state) == []
     assert ensure_tap(cluster).status().rules == []
@@ -344,7 +347,7 @@ def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: st
 
 def test_heal_disarms_what_a_killed_harness_left_and_revives_a_dead_tap(cluster: Cluster, tap: Tap) -> None:
     fault = DelayFrame(api="Produce", delay_ms=1000)
-    left: Expectation = expect(cluster, fault).start()  # nobody will heal it
+    left: ArmedFrameFault = arm(cluster, fault).start()  # nobody will heal it
     assert [a.rule.verb for a in tap.status().rules] == ["delay"]
     assert [i.fault for i in unhealed(cluster.state)] == ["delay_frame"]
 

@@ -7,11 +7,11 @@ from contextlib import ExitStack
 
 import pytest
 
+from harness.base.waits import wait_until
+from harness.clients.client_spec import IdempotentSpec
 from harness.cluster.cluster import Cluster
 from harness.faults import Kill, Stop, inject
-from harness.testing import Ran
-from harness.waits import wait_until
-from harness.workload.spec import IdempotentSpec
+from harness.testing.plugin import Ran
 from tests.rig import Rig, text
 from tests.tapped import Evidence
 

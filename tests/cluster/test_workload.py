@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from harness.checker.model import Expect, Pipeline
+from harness.base.errors import WaitTimeoutError
+from harness.base.processes import memory_of
+from harness.base.waits import wait_until
+from harness.clients.client_spec import IdempotentSpec, ReaderSpec
 from harness.cluster.cluster import Cluster
-from harness.errors import WaitTimeoutError
+from harness.evidence.checkers.model import Expect, Pipeline
+from harness.evidence.history import HistoryClosed, HistoryFile, Info, Ok
 from harness.faults import Fault, Jitter, Kill, LoseResponse, Sever, Zombie, inject
-from harness.history import Close, HistoryFile, Info, Ok
-from harness.waits import wait_until
-from harness.wire.processes import memory_of
-from harness.workload.spec import IdempotentSpec, ReaderSpec
 from tests.rig import Rig, operations, text
 
 pytestmark = pytest.mark.cluster
@@ -110,7 +110,9 @@ def test_a_client_that_was_fenced_by_a_successor_stops(rig: Rig, cluster: Cluste
 
     assert old.exit_code() == 1
     assert "a successor has the transactional id" in old.log()
-    closing = [line for _, line in HistoryFile(Path(old.spec.history)).read() if isinstance(line, Close)]
+    closing = [
+        line for _, line in HistoryFile(Path(old.spec.history)).read() if isinstance(line, HistoryClosed)
+    ]
     assert "gave up" in closing[0].reason
     assert new.stop() == 0
     judged = rig.judge()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from harness.checker.model import Expect, Pipeline
-from harness.checker.verdict import Judgement
+from harness.base.waits import wait_until
+from harness.clients.client_spec import IdempotentSpec, ReaderSpec
 from harness.cluster.cluster import Cluster
+from harness.evidence.checkers.model import Expect, Pipeline
+from harness.evidence.checkers.verdict import Judgement
 from harness.faults import LoseResponse, inject
-from harness.waits import wait_until
-from harness.workload.spec import IdempotentSpec, ReaderSpec
 from tests.rig import Rig, operations, text
 
 pytestmark = pytest.mark.cluster

@@ -7,13 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from harness.base.events import Event
 from harness.cluster.cluster import Cluster
-from harness.events import Event
-from harness.narrative import FILE, FlowStep
-from harness.plan import draw
+from harness.evidence.run_directory import RunDirectory
+from harness.evidence.step_report import FILE, WalkthroughStep
 from harness.run import Outcome, make_run
 from harness.scenario import find, load
-from harness.store import RunDirectory
+from harness.scenario.plan import draw
 
 CHANGED = (
     "a client or a broker has changed: read the step, then say so in docs/hazards.md "
@@ -22,16 +22,16 @@ CHANGED = (
 
 
 @dataclass
-class Flowed:
+class WalkedThrough:
     """A flow that has run: its outcome, its steps, what was narrated."""
 
     outcome: Outcome
     told: list[Event]
 
     @cached_property
-    def steps(self) -> list[FlowStep]:
+    def steps(self) -> list[WalkthroughStep]:
         """What each step has seen."""
-        return RunDirectory.open(self.outcome.directory).read(FILE, list[FlowStep])
+        return RunDirectory.open(self.outcome.directory).read(FILE, list[WalkthroughStep])
 
     @property
     def topic(self) -> str:
@@ -50,8 +50,8 @@ class Flowed:
         return f"{'; '.join(missing)}. {CHANGED}" if missing else ""
 
 
-def run_flow(cluster: Cluster, folder: Path, scenario: str, **changes: str) -> Flowed:
+def run_flow(cluster: Cluster, folder: Path, scenario: str, **changes: str) -> WalkedThrough:
     """Run a scenario whose steps are a flow; `flow__tries="20"` is `--set flow.tries=20`."""
     told: list[Event] = []
     loaded = load(find(scenario), {key.replace("__", "."): value for key, value in changes.items()})
-    return Flowed(make_run(cluster, loaded, draw(loaded, 1), folder, [told.append]).execute(), told)
+    return WalkedThrough(make_run(cluster, loaded, draw(loaded, 1), folder, [told.append]).execute(), told)

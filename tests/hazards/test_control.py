@@ -6,23 +6,23 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.base.errors import ExitCode
 from harness.cluster.cluster import Cluster
-from harness.errors import ExitCode
-from harness.flows.endtxn_control import REFUSED, TITLES, VARIANTS
-from tests.hazards.conftest import Flowed, run_flow
+from harness.walkthroughs.endtxn_control import REFUSED, TITLES, VARIANTS
+from tests.hazards.conftest import WalkedThrough, run_flow
 
 pytestmark = [pytest.mark.cluster, pytest.mark.jdk]
 
 
 @pytest.fixture(scope="module")
-def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Flowed:
+def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
     """One run of the flow, one try of each kind."""
     return run_flow(cluster, tmp_path_factory.mktemp("runs"), "delayed-endtxn-control", flow__tries="1")
 
 
 @pytest.mark.parametrize("step", [1, 4], ids=["at first", "restored"])
 def test_transaction_version_2_refuses_the_late_end(
-    flow: Flowed, evidence: Callable[..., None], step: int
+    flow: WalkedThrough, evidence: Callable[..., None], step: int
 ) -> None:
     tries = flow.tries(step)
     evidence(tries=tries)
@@ -33,7 +33,7 @@ def test_transaction_version_2_refuses_the_late_end(
 
 @pytest.mark.parametrize(("step", "level"), [(2, 1), (3, 0)])
 def test_the_hazard_is_back_on_an_older_version(
-    flow: Flowed, evidence: Callable[..., None], step: int, level: int
+    flow: WalkedThrough, evidence: Callable[..., None], step: int, level: int
 ) -> None:
     tries = flow.tries(step)
     evidence(level=level, tries=tries)
@@ -42,7 +42,7 @@ def test_the_hazard_is_back_on_an_older_version(
     assert len(tries) == len(VARIANTS)
 
 
-def test_the_run_ends_as_it_was_announced(flow: Flowed) -> None:
+def test_the_run_ends_as_it_was_announced(flow: WalkedThrough) -> None:
     assert len(flow.steps) == len(TITLES)
     assert flow.outcome.expected
     assert flow.outcome.exit_code is ExitCode.ANOMALY

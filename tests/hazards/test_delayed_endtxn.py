@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 import pytest
 
+from harness.base.errors import ExitCode
+from harness.base.events import PhaseEvent
 from harness.cluster.cluster import Cluster
-from harness.errors import ExitCode
-from harness.events import Phase
-from harness.flows.delayed_endtxn import CLIENTS, TITLES
-from harness.flows.document import NAME, document
-from harness.flows.lateend import ENDS, NAMED
-from tests.hazards.conftest import CHANGED, Flowed, run_flow
+from harness.walkthroughs.delayed_endtxn import CLIENTS, TITLES
+from harness.walkthroughs.endtxn_race import ENDS, NAMED
+from harness.walkthroughs.walkthrough_page import NAME, document
+from tests.hazards.conftest import CHANGED, WalkedThrough, run_flow
 
 pytestmark = pytest.mark.cluster
 
@@ -22,7 +22,7 @@ Note = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
-def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Flowed:
+def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
     """One run of the flow, one try of each kind."""
     return run_flow(cluster, tmp_path_factory.mktemp("runs"), "delayed-endtxn", flow__tries="1")
 
@@ -31,7 +31,7 @@ def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Flowed:
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("way", ["tap", "proxies"])
 def test_the_late_end_decides_the_next_transaction(
-    flow: Flowed, evidence: Note, client: str, variant: str, way: str
+    flow: WalkedThrough, evidence: Note, client: str, variant: str, way: str
 ) -> None:
     steps = (BY_PROXIES,) if way == "proxies" else FOUND_IN
     tries = [t for s in steps for t in flow.tries(s) if t["name"].startswith(f"{client}-{variant}-")]
@@ -46,7 +46,7 @@ def test_the_late_end_decides_the_next_transaction(
 
 
 @pytest.mark.parametrize("step", [REINIT, STANDBY], ids=["re-init", "standby"])
-def test_the_cure_holds(flow: Flowed, evidence: Note, step: int) -> None:
+def test_the_cure_holds(flow: WalkedThrough, evidence: Note, step: int) -> None:
     tries = flow.tries(step)
     evidence(tries=[{k: t[k] for k in ("name", "late_answer", "cure_ms", "found")} for t in tries])
     assert not flow.steps[step - 1].missing
@@ -54,7 +54,7 @@ def test_the_cure_holds(flow: Flowed, evidence: Note, step: int) -> None:
     assert [t["found"] for t in tries] == [[]] * len(tries)
 
 
-def test_the_run_tells_the_story_and_ends_as_it_was_announced(flow: Flowed, evidence: Note) -> None:
+def test_the_run_tells_the_story_and_ends_as_it_was_announced(flow: WalkedThrough, evidence: Note) -> None:
     outcome = flow.outcome
     names = set(outcome.judgement.names())
     evidence(verdict=outcome.judgement.verdict, anomalies=sorted(names))
@@ -62,7 +62,9 @@ def test_the_run_tells_the_story_and_ends_as_it_was_announced(flow: Flowed, evid
     assert names == set().union(*NAMED.values())
     assert outcome.expected
     assert outcome.exit_code is ExitCode.ANOMALY
-    narrated = [event for event in flow.told if isinstance(event, Phase) and event.name.startswith("step")]
+    narrated = [
+        event for event in flow.told if isinstance(event, PhaseEvent) and event.name.startswith("step")
+    ]
     assert [event.detail.splitlines()[0] for event in narrated] == list(TITLES)
     page = (outcome.directory / NAME).read_text()
     assert page == document(outcome.directory)

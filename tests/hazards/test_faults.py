@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
+from harness.base.errors import NoBiteError
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS
-from harness.errors import NoBiteError
-from harness.faults import Fault, FeatureLevel, Placement, Series, SlowSome, TwoProxies, inject
+from harness.faults import Fault, FeatureLevel, Placement, ProxyChain, SlowShare, TwoProxies, inject
 from harness.faults.heal import heal
 from harness.faults.intents import unhealed
 from harness.faults.undo import inner_name
-from harness.tap.logsteps import TRANSACTION_TOPIC
-from harness.wire import features
-from harness.wire.protocol import RawConnection
+from harness.kafka import features
+from harness.kafka.connection import RawConnection
+from harness.tap.coordinator_entries import TRANSACTION_TOPIC
 
 pytestmark = pytest.mark.cluster
 
@@ -30,7 +30,7 @@ def made(cluster: Cluster, name: str) -> Fault:
     faults: dict[str, Fault] = {
         "two_proxies": TwoProxies(),
         "feature_level": FeatureLevel(level=1),
-        "slow_some": SlowSome(latency_ms=300),
+        "slow_some": SlowShare(latency_ms=300),
     }
     return faults[name]
 
@@ -78,7 +78,7 @@ def test_without_the_deed_it_is_an_error(
 
 
 def test_the_second_proxies_stay_when_the_first_are_led_past_them(cluster: Cluster) -> None:
-    with Series(cluster) as series:
+    with ProxyChain(cluster) as series:
         with RawConnection("127.0.0.1", cluster.ports.proxied(1), 5) as connection:
             connection.send_api_versions()
             connection.read_frame()

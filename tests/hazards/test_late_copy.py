@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.waits import wait_until
+from harness.clients import fencing_check
+from harness.clients.scripted.client_libraries import RefusedCallError
+from harness.clients.scripted.scripted_client import RECORDS, Scripted
 from harness.cluster.cluster import Cluster
-from harness.faults import DuplicateFrame, expect
-from harness.flows.evidence import leader_log
-from harness.flows.libraries import RefusedCallError
-from harness.flows.scripted import RECORDS, Scripted
-from harness.tap.client import ensure_tap
-from harness.waits import wait_until
-from harness.workload import fence
+from harness.faults import DuplicateFrame, arm
+from harness.tap.tap_client import ensure_tap
+from harness.walkthroughs.broker_evidence import leader_log
 from tests.hazards.conftest import CHANGED
 
 pytestmark = pytest.mark.cluster
@@ -53,12 +53,12 @@ def test_a_batch_that_comes_again_after_its_commit_makes_the_next_one_fatal(
     def ended() -> bool:
         """The marker is there, and its coordinator knows: before, a leader wants the copy sent again."""
         end = cluster.end_offsets(topic)[0]
-        known = fence.ask(cluster.bootstrap("DIRECT"), producer.transactional_id)
+        known = fencing_check.ask(cluster.bootstrap("DIRECT"), producer.transactional_id)
         return end.last_stable == end.high_watermark > RECORDS and known.state == "CompleteCommit"
 
     with producer:
         producer.begin()
-        with expect(cluster, copied) as copy:
+        with arm(cluster, copied) as copy:
             producer.send(0, "commit")
             producer.end("commit")
             wait_until(ended, 20, "its end")  # before it, a copy is one more repeat of an open transaction

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
-from harness.flows.evidence import leader_log
-from harness.flows.leaderless import wait_leaderless
-from harness.waits import wait_until
-from harness.wire.protocol import KafkaAnswerError, answers
+from harness.kafka.connection import KafkaAnswerError, answers
+from harness.walkthroughs.broker_evidence import leader_log
+from harness.walkthroughs.leaderless_partition import wait_leaderless
 from tests.hazards.conftest import CHANGED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]

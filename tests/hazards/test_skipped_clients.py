@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.errors import ExitCode
+from harness.clients.scripted import java_client
 from harness.cluster.cluster import Cluster
-from harness.errors import ExitCode
 from harness.faults import FeatureLevel, Injection
-from harness.flows import javaclient
-from harness.flows.skipped_clients import TITLES
-from tests.hazards.conftest import CHANGED, Flowed, run_flow
+from harness.walkthroughs.skipped_clients import TITLES
+from tests.hazards.conftest import CHANGED, WalkedThrough, run_flow
 
 pytestmark = pytest.mark.cluster
 
@@ -24,9 +24,9 @@ TV2_END = 5
 
 
 @pytest.fixture(scope="module")
-def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Flowed:
+def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
     """One run of the flow, with Java where there is a compiler for it."""
-    libraries = ["kafka-python", *([] if javaclient.jdk_problem() else [javaclient.NAME])]
+    libraries = ["kafka-python", *([] if java_client.jdk_problem() else [java_client.NAME])]
     folder = tmp_path_factory.mktemp("runs")
     return run_flow(cluster, folder, SCENARIO, flow__libraries=json.dumps(libraries))
 
@@ -34,7 +34,7 @@ def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Flowed:
 @pytest.mark.parametrize("step", range(1, len(TITLES) + 1), ids=TITLES)
 @pytest.mark.parametrize("library", ["kafka-python", pytest.param("java", marks=pytest.mark.jdk)])
 def test_each_client_is_as_exposed(
-    flow: Flowed, evidence: Callable[..., None], library: str, step: int
+    flow: WalkedThrough, evidence: Callable[..., None], library: str, step: int
 ) -> None:
     told = [c for c in flow.steps[step - 1].claims if c.observed.startswith(f"{library}: ")]
     evidence(claims=[c.observed for c in told])
@@ -44,14 +44,16 @@ def test_each_client_is_as_exposed(
 
 
 @pytest.mark.jdk
-def test_the_java_client_spoke_transaction_version_2(flow: Flowed, evidence: Callable[..., None]) -> None:
+def test_the_java_client_spoke_transaction_version_2(
+    flow: WalkedThrough, evidence: Callable[..., None]
+) -> None:
     shown = flow.steps[0].evidence
     evidence(levels=shown["levels"], versions=shown["versions"])
     assert set(shown["levels"].values()) == {2}
-    assert min(shown["versions"][javaclient.NAME]) >= TV2_END
+    assert min(shown["versions"][java_client.NAME]) >= TV2_END
 
 
-def test_the_run_ends_as_it_was_announced(flow: Flowed, evidence: Callable[..., None]) -> None:
+def test_the_run_ends_as_it_was_announced(flow: WalkedThrough, evidence: Callable[..., None]) -> None:
     judgement = flow.outcome.judgement
     evidence(verdict=judgement.verdict, anomalies=sorted(set(judgement.names())))
     assert set(judgement.names()) == {"lost", "torn_transaction"}

@@ -7,17 +7,17 @@ from collections.abc import Callable, Iterator
 import pytest
 from click.testing import CliRunner
 
-from harness.cli import hanging
+from harness.base.errors import ExitCode
+from harness.cli.main import hanging
 from harness.cluster.cluster import Cluster
-from harness.errors import ExitCode
-from harness.flows.skipped_marker import TITLES
-from tests.hazards.conftest import Flowed, run_flow
+from harness.walkthroughs.skipped_marker import TITLES
+from tests.hazards.conftest import WalkedThrough, run_flow
 
 pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
-def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flowed]:
+def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WalkedThrough]:
     """One run of the flow; what hangs in its topic at the end is removed with it."""
     ran = run_flow(cluster, tmp_path_factory.mktemp("runs"), "skipped-marker")
     yield ran
@@ -25,12 +25,14 @@ def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 @pytest.mark.parametrize("step", range(1, len(TITLES) + 1), ids=TITLES)
-def test_each_step_has_seen_what_it_tells(flow: Flowed, evidence: Callable[..., None], step: int) -> None:
+def test_each_step_has_seen_what_it_tells(
+    flow: WalkedThrough, evidence: Callable[..., None], step: int
+) -> None:
     evidence(claims=[c.observed for c in flow.steps[step - 1].claims])
     assert flow.missing(step) == ""
 
 
-def test_the_run_names_what_hangs(flow: Flowed, evidence: Callable[..., None]) -> None:
+def test_the_run_names_what_hangs(flow: WalkedThrough, evidence: Callable[..., None]) -> None:
     judgement = flow.outcome.judgement
     evidence(verdict=judgement.verdict, anomalies=sorted(set(judgement.names())))
     assert {"hanging_transaction", "torn_transaction", "lost"} == set(judgement.names())
@@ -39,7 +41,7 @@ def test_the_run_names_what_hangs(flow: Flowed, evidence: Callable[..., None]) -
 
 
 def test_one_command_shows_what_is_left(
-    flow: Flowed, cluster: Cluster, evidence: Callable[..., None]
+    flow: WalkedThrough, cluster: Cluster, evidence: Callable[..., None]
 ) -> None:
     bootstrap = cluster.bootstrap("DIRECT")
     said = CliRunner().invoke(hanging, ["--bootstrap", bootstrap, "--topic", flow.topic])

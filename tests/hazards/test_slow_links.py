@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.report.rates import in_a_thousand
-from harness.tap.late import Broken, broken_of
-from harness.testing import Ran
+from harness.report.late_endtxn_audit import Broken, broken_of
+from harness.report.proportions import in_a_thousand
+from harness.testing.plugin import Ran
 from tests.hazards.conftest import CHANGED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
@@ -43,7 +43,7 @@ def test_without_slow_links_nothing_breaks(
     run_scenario: Callable[..., Ran], tmp_path: Path, cluster: Cluster, evidence: Callable[..., None]
 ) -> None:
     quiet = tmp_path / "quiet.toml"
-    text = (Path(__file__).parents[2] / "harness/scenarios/slow-links.toml").read_text()
+    text = (Path(__file__).parents[2] / "harness/scenario/shipped/slow-links.toml").read_text()
     head = text.split("[[fault]]")[0].replace('"invalid"', '"valid"').replace('["torn_transaction"]', "[]")
     quiet.write_text(head)
     ran = run_scenario(quiet, seed=1)

@@ -6,20 +6,20 @@ import itertools
 from pathlib import Path
 from typing import Any
 
-from harness.checker.model import Evidence, Expect
-from harness.checker.verdict import Judgement, judge
+from harness.clients.client_process import ClientProcess
+from harness.clients.client_spec import IdempotentSpec
+from harness.clients.scripted.idempotent_actor import Actor
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
-from harness.flows.actor import Actor
-from harness.flows.evidence import leader_log
-from harness.history import history_files
-from harness.ledger import fold
-from harness.wire.admin import Address
-from harness.wire.observer import freeze, observe_topics
-from harness.wire.rawlog import Batch, observe_raw
-from harness.wire.rawproduce import Written, encode_batch, produce
-from harness.workload.process import ClientProcess
-from harness.workload.spec import IdempotentSpec
+from harness.evidence.checkers.model import Evidence, Expect
+from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.history import history_files
+from harness.evidence.ledger import fold
+from harness.kafka.admin import Address
+from harness.kafka.raw_produce import Written, encode_batch, produce
+from harness.walkthroughs.broker_evidence import leader_log
+from harness.witness.plain_consumer import freeze, observe_topics
+from harness.witness.raw_log import Batch, observe_raw
 
 RUN = "idem0001"
 _names = itertools.count(1)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from harness.base.waits import wait_until
+from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
-from harness.faults import LoseResponseFrame, Zombie, expect, inject
-from harness.flows.evidence import Sent, answers_to, sent_batches
-from harness.waits import wait_until
-from harness.workload.process import ClientProcess
+from harness.faults import LoseResponseFrame, Zombie, arm, inject
+from harness.walkthroughs.broker_evidence import Sent, answers_to, sent_batches
 from tests.idempotent.bench import Bench
 from tests.rig import said_of, values_of
 from tests.tapped import Evidence, Frames
@@ -27,7 +27,7 @@ def test_a_lost_answer(
 ) -> None:
     actor = bench.actor(idempotence=idempotence)
     actor.send(0)
-    with expect(cluster, LoseResponseFrame(api="Produce", topic=bench.topic, partition=0)):
+    with arm(cluster, LoseResponseFrame(api="Produce", topic=bench.topic, partition=0)):
         told = actor.send(0, 3)
 
     asked, log = sent(frames, bench, actor.name), bench.log()
@@ -76,7 +76,7 @@ def test_an_application_that_sends_a_record_twice_is_told_from_a_retry(
     cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence
 ) -> None:
     actor = bench.actor()
-    with expect(cluster, LoseResponseFrame(api="Produce", topic=bench.topic, partition=0)):
+    with arm(cluster, LoseResponseFrame(api="Produce", topic=bench.topic, partition=0)):
         actor.send(0, 2)  # sent twice by the client library, and written once
     actor.send_again(0, 2)
 
@@ -161,7 +161,7 @@ def test_the_answer_to_a_repeat_names_the_first_offset(
 ) -> None:
     """Both answers are seen in the frames alone: the client is only told of the second."""
     actor = bench.actor()
-    with expect(cluster, LoseResponseFrame(api="Produce", topic=bench.topic, partition=0)):
+    with arm(cluster, LoseResponseFrame(api="Produce", topic=bench.topic, partition=0)):
         told = actor.send(0)
     answers = answers_to(frames(), actor.name, (bench.topic, 0))
     evidence(answers=answers, told=told)

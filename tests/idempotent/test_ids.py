@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
+from harness.evidence.record import LaneEncoder
 from harness.faults import Restart, inject
-from harness.flows.evidence import BLOCK, blocks, overlapping
-from harness.record import LaneEncoder
-from harness.waits import wait_until
-from harness.wire.brokers import change_settings, remembered, setting
-from harness.wire.rawproduce import encode_batch, new_producer_ids, produce
+from harness.kafka.brokers import change_settings, remembered, setting
+from harness.kafka.raw_produce import encode_batch, new_producer_ids, produce
+from harness.walkthroughs.broker_evidence import BLOCK, blocks, overlapping
 from tests.idempotent.bench import RUN, Bench, Raw
 from tests.rig import said_of
 from tests.tapped import Evidence

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from harness.base.waits import wait_until
+from harness.clients.scripted.idempotent_actor import Actor, delivery_of
 from harness.cluster.cluster import Cluster
-from harness.faults import CutAfterFrame, Jitter, Kill, LoseResponseFrame, expect, inject
-from harness.flows.actor import Actor, told
-from harness.flows.evidence import answers_to, leader_log, producer_ids, sent_batches
-from harness.waits import wait_until
+from harness.faults import CutAfterFrame, Jitter, Kill, LoseResponseFrame, arm, inject
+from harness.walkthroughs.broker_evidence import answers_to, leader_log, producer_ids, sent_batches
 from tests.idempotent.bench import Bench, Raw
 from tests.tapped import Evidence, Frames
 
@@ -34,8 +34,8 @@ def test_a_cut_behind_one_of_five_batches_in_flight(
 ) -> None:
     actor = warm(bench)
     fault = CutAfterFrame(api="Produce", topic=bench.topic, partition=0, nth=behind)
-    with inject(cluster, Jitter(latency_ms=300), "all"), expect(cluster, fault):
-        told = actor.send(0, IN_FLIGHT)
+    with inject(cluster, Jitter(latency_ms=300), "all"), arm(cluster, fault):
+        delivery_of = actor.send(0, IN_FLIGHT)
 
     place, log = (bench.topic, 0), frames()
     asked, answers = sent_batches(log, actor.name, place), answers_to(log, actor.name, place)
@@ -48,7 +48,7 @@ def test_a_cut_behind_one_of_five_batches_in_flight(
         cut_behind=behind,
         before=before,
         after=after,
-        told=told,
+        delivery_of=delivery_of,
         log=[b[:5] for b in raw],
         verdict=judged.verdict,
     )
@@ -58,7 +58,7 @@ def test_a_cut_behind_one_of_five_batches_in_flight(
     assert all(mono > asked[behind].mono for mono in answered)
     assert after == list(range(1, IN_FLIGHT + 1))
     assert [b.base_sequence for b in raw] == list(range(IN_FLIGHT + 1))
-    assert (told.offset, told.delivered, told.error) == (1, IN_FLIGHT, None)
+    assert (delivery_of.offset, delivery_of.delivered, delivery_of.error) == (1, IN_FLIGHT, None)
     assert (judged.verdict, judged.names()) == ("valid", [])
 
 
@@ -97,7 +97,7 @@ def test_a_fatal_error_of_one_batch_fails_all_that_are_in_flight(
             lambda: actor.serve(0.1) or not actor.in_flight, 30, "every batch to have its fate", every=0
         )
 
-    fates = [told(burst) for burst in bursts]
+    fates = [delivery_of(burst) for burst in bursts]
     place = (bench.topic, 0)
     sent = sent_batches(frames(), actor.name, place)[1:]
     answers = answers_to(frames(), actor.name, place)[1:]
@@ -134,7 +134,7 @@ def test_a_resent_batch_is_recognised_by_the_follower_that_became_leader(
     actor.send(0)
     before = cluster.partition(bench.topic, 0)
     fault = LoseResponseFrame(api="Produce", topic=bench.topic, partition=0, then="silence")
-    with expect(cluster, fault) as injection:
+    with arm(cluster, fault) as injection:
         burst = actor.hand_over(0, 3)
         wait_until(lambda: actor.serve(0.05) or injection.wait("lost"), 20, "the answer to be lost")
         with inject(cluster, Kill(), f"leader_of({bench.topic}, 0)"):
@@ -154,6 +154,6 @@ def test_a_resent_batch_is_recognised_by_the_follower_that_became_leader(
     assert after.leader_epoch > before.leader_epoch
     assert len({s.identity for s in asked}) == 1
     assert {s.broker for s in asked} >= {before.leader, after.leader}
-    assert told(burst) == (1, 3, None)
+    assert delivery_of(burst) == (1, 3, None)
     assert [(b.base_offset, b.base_sequence) for b in log] == [(0, 0), (1, 1)]
     assert bench.judge().names() == []

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.faults import Kill, Restart, inject
-from harness.flows.evidence import replica_log
-from harness.waits import wait_until
-from harness.wire.brokers import delete_records, remembered
-from harness.wire.observer import freeze
-from harness.wire.rawproduce import Written, encode_batch, new_producer_ids, produce
+from harness.kafka.brokers import delete_records, remembered
+from harness.kafka.raw_produce import Written, encode_batch, new_producer_ids, produce
+from harness.walkthroughs.broker_evidence import replica_log
+from harness.witness.plain_consumer import freeze
 from tests.idempotent.bench import Bench, Raw
 from tests.outages import brought_back
 from tests.tapped import Evidence

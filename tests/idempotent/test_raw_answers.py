@@ -6,7 +6,7 @@ import pytest
 
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
-from harness.wire.rawproduce import MOST_SEQUENCE, Written, new_producer_ids
+from harness.kafka.raw_produce import MOST_SEQUENCE, Written, new_producer_ids
 from tests.idempotent.bench import Raw
 from tests.tapped import Evidence
 

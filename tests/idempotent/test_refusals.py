@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from harness.cluster.cluster import Cluster
-from tests.onebroker import OneBroker, one_broker
+from tests.single_broker import OneBroker, one_broker
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.errors import ExitCode
 from harness.cluster.cluster import Cluster
-from harness.errors import ExitCode
-from harness.history import HistoryFile, Info
-from harness.plan import draw
+from harness.evidence.history import HistoryFile, Info
 from harness.run import Outcome, Run
 from harness.scenario import find, load
+from harness.scenario.plan import draw
 from tests.tapped import Evidence
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]

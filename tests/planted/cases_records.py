@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.checker.model import Expect
+from harness.evidence.checkers.model import Expect
 from tests.planted.tiny import Tiny
 
 PLAIN = {"p2": {"transactional_id": None}}

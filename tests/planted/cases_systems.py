@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.checker.model import Expect
+from harness.evidence.checkers.model import Expect
 from tests.planted.tiny import Tiny, pipeline
 
 SHARED = {"p1": {"transactional_id": "x"}, "p2": {"transactional_id": "x"}}

@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from harness.checker.model import ANOMALIES, Verdict
-from harness.checker.verdict import judge
+from harness.evidence.checkers.model import ANOMALIES, Verdict
+from harness.evidence.checkers.verdict import judge
 from tests.planted import cases_records, cases_systems, cases_transactions
 from tests.planted.tiny import Tiny
 

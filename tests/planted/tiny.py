@@ -37,14 +37,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from harness.checker.model import Evidence, Expect, Pipeline
-from harness.checker.reads import observation_of, reads_of
-from harness.checker.verdict import Judgement, judge
-from harness.history import HistoryFile
-from harness.ledger import fold
-from harness.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
-from harness.observing import Records, observe
-from harness.record import Identity, Origin
+from harness.evidence.checkers.consumer_reads import observation_of, reads_of
+from harness.evidence.checkers.model import Evidence, Expect, Pipeline
+from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.history import HistoryFile
+from harness.evidence.ledger import fold
+from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
+from harness.evidence.observation_builder import Records, observe
+from harness.evidence.record import Identity, Origin
 
 LANES = {"a": ("t", 0), "b": ("t", 1), "i": ("in", 0), "o": ("out", 0), "c": ("log", 0)}
 NAMES = list(LANES)

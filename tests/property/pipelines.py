@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from hypothesis import strategies as st
 
-from harness.totals import NOTHING, Totals, key_of
+from harness.evidence.changelog_record import NOTHING, Totals, key_of
 from tests.planted.tiny import Tiny, pipeline
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from harness.checker.model import ANOMALIES, Verdict
-from harness.checker.verdict import Judgement
+from harness.evidence.checkers.model import ANOMALIES, Verdict
+from harness.evidence.checkers.verdict import Judgement
 from tests.property import pipelines, planting
 from tests.property.model import World, worlds
 from tests.property.pipelines import Pipe, pipes

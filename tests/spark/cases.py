@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from harness.checker.model import Evidence
-from harness.history import HistoryFile
-from harness.ledger import Ledger, fold
-from harness.observation import Observation
-from harness.record import Identity, encode
+from harness.evidence.checkers.model import Evidence
+from harness.evidence.history import HistoryFile
+from harness.evidence.ledger import Ledger, fold
+from harness.evidence.observation import Observation
+from harness.evidence.record import Identity, encode
 from tests.planted import cases_records, cases_systems, cases_transactions
 from tests.planted.tiny import LANES, Tiny
 from tests.planted.tiny import _identity as tiny_identity

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
-from harness.spark.session import start_session
+from harness.witness.spark.spark_session import start_session
 
 
 @pytest.fixture(scope="session")

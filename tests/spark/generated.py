@@ -10,15 +10,15 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from harness.observation import Meta, Observation, Window
-from harness.observing import Records, observe
-from harness.record import Identity, NotARecordError, Origin, decode, encode
-from spark_jobs import rows as row
-from spark_jobs import source
-from spark_jobs.account import Account
-from spark_jobs.fold import MOST
-from spark_jobs.rescan import scan_late, scan_outputs, scan_records
-from spark_jobs.scan import Wanted, scan_words
+from harness.evidence.observation import Meta, Observation, Window
+from harness.evidence.observation_builder import Records, observe
+from harness.evidence.record import Identity, NotARecordError, Origin, decode, encode
+from spark_jobs import kafka_source
+from spark_jobs import scan_rows as row
+from spark_jobs.jvm_fold import MOST
+from spark_jobs.scan_observation import ScanObservation
+from spark_jobs.scan_pass import Wanted, scan_words
+from spark_jobs.second_scan import scan_late, scan_outputs, scan_records
 
 RUN = "abcd1234"
 FLAWS = ("drop", "duplicate", "elsewhere", "swap", "foreign", "clash")
@@ -156,7 +156,7 @@ def _append(
         parts[lane].append(rng.choice(strange))
 
 
-def as_read(frame: DataFrame, windows: int) -> source.Log:
+def as_read(frame: DataFrame, windows: int) -> kafka_source.Log:
     """A frame of `window`, `offset` and `value` as if it had been read: windows differ in topic or partition.
 
     Topics have the length of the one before them, or begin with its whole name.
@@ -168,7 +168,7 @@ def as_read(frame: DataFrame, windows: int) -> source.Log:
     for i in range(windows):
         topic = (i + 1) // 2
         numbers.setdefault("t" * (topic // 2 + 1) + "u" * (topic % 2), {})[i // 2] = i
-    return source.Log(frame.selectExpr(*places, "offset", "value"), numbers)
+    return kafka_source.Log(frame.selectExpr(*places, "offset", "value"), numbers)
 
 
 def ours(value: Value) -> Identity | None:
@@ -208,7 +208,7 @@ def by_batches(
         return pa.Table.from_batches(list(scan(batches())), row.SCHEMA)
 
     meta = meta or Meta(witness="spark", kind="spark", windows=log.windows(), complete=True)
-    account = Account(meta, table(scan_words(wanted)))
+    account = ScanObservation(meta, table(scan_words(wanted)))
     doubts = account.doubts()
     records = table(scan_records(wanted, doubts.words()))
     outputs = table(scan_outputs(wanted, doubts.inputs()))

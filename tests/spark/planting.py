@@ -14,9 +14,9 @@ from typing import Any
 import msgspec
 from confluent_kafka import Producer
 
-from harness.checker.verdict import Judgement
 from harness.cluster.cluster import Cluster
-from harness.record import Identity, encode
+from harness.evidence.checkers.verdict import Judgement
+from harness.evidence.record import Identity, encode
 
 SEQS = 600
 STEP = 100

@@ -6,15 +6,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 
-from harness.checker import atomicity, exactly_once, order
-from harness.checker.model import Evidence
-from harness.observation import Meta, Observation
-from spark_jobs.account import Account
-from spark_jobs.batch import collect
-from spark_jobs.expected import frame_of, intervals_table, lanes_table
-from spark_jobs.findings import Frames, findings
-from spark_jobs.rescan import WordSet, scan_late, scan_outputs, scan_records
-from spark_jobs.scan import Wanted, scan_words
+from harness.evidence.checkers import atomicity, exactly_once, order
+from harness.evidence.checkers.model import Evidence
+from harness.evidence.observation import Meta, Observation
+from spark_jobs.batch_job import collect
+from spark_jobs.crosscheck import Frames, findings
+from spark_jobs.expected_words import frame_of, intervals_table, lanes_table
+from spark_jobs.scan_observation import ScanObservation
+from spark_jobs.scan_pass import Wanted, scan_words
+from spark_jobs.second_scan import WordSet, scan_late, scan_outputs, scan_records
 from tests.spark.cases import Case, generated, planted
 from tests.spark.generated import RUN, as_read
 
@@ -49,7 +49,7 @@ def judged(spark: SparkSession, cases: list[Case]) -> tuple[list[Observation], d
     wanted = Wanted(RUN, with_runs=True)
     rows = collect(log, scan_words(wanted))
     accounts = [
-        Account(_meta(case), _of_case(rows, start, case), start)
+        ScanObservation(_meta(case), _of_case(rows, start, case), start)
         for case, start in zip(cases, starts, strict=True)
     ]
     doubts = [account.doubts() for account in accounts]

@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from harness.record import Identity, LaneEncoder, Origin, encode
-from spark_jobs import rows as row
-from spark_jobs.fold import MOST, SOURCE, compiled, folded
-from spark_jobs.scan import Wanted, scan_words
+from harness.evidence.record import Identity, LaneEncoder, Origin, encode
+from spark_jobs import scan_rows as row
+from spark_jobs.jvm_fold import MOST, SOURCE, compiled, folded
+from spark_jobs.scan_pass import Wanted, scan_words
 from tests.spark.generated import (
     RUN,
     Log,

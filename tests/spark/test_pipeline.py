@@ -16,20 +16,20 @@ from confluent_kafka import ConsumerGroupTopicPartitions, Producer, TopicPartiti
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from harness.checker import offsets, pipeline
-from harness.checker.model import Anomaly, Evidence, Expect, Pipeline
-from harness.checker.verdict import Judgement, judge
 from harness.cluster.cluster import Cluster
-from harness.history import history_files
-from harness.ledger import fold
-from harness.observation import Observation
-from harness.record import Identity, Origin, encode
-from harness.spark.verify import WITH_LEDGER, verify_topics
-from harness.wire.observer import group_positions, observe_topics
-from spark_jobs import rows as row
-from spark_jobs.expected import frame_of
-from spark_jobs.pipeline import pipeline_findings
-from spark_jobs.scan import Wanted, scan_words
+from harness.evidence.checkers import offsets, pipeline_outputs
+from harness.evidence.checkers.model import Anomaly, Evidence, Expect, Pipeline
+from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.history import history_files
+from harness.evidence.ledger import fold
+from harness.evidence.observation import Observation
+from harness.evidence.record import Identity, Origin, encode
+from harness.witness.plain_consumer import group_positions, observe_topics
+from harness.witness.spark.topic_verification import WITH_LEDGER, verify_topics
+from spark_jobs import scan_rows as row
+from spark_jobs.crosscheck_pipeline import pipeline_findings
+from spark_jobs.expected_words import frame_of
+from spark_jobs.scan_pass import Wanted, scan_words
 from tests.planted import cases_systems
 from tests.planted.tiny import Tiny, _identity, _offsets
 from tests.property.pipelines import PLANTINGS, Pipe
@@ -88,7 +88,7 @@ def by_checkers(case: Tiny, observation: Observation) -> dict[str, int]:
     evidence = case.evidence()
     evidence.observations[0] = observation
     found: dict[str, int] = {}
-    for result in (pipeline.check(evidence), offsets.check(evidence)):
+    for result in (pipeline_outputs.check(evidence), offsets.check(evidence)):
         for one in result.anomalies:
             if one.name in NAMES and one.unit != "positions":
                 found[one.name] = one.count

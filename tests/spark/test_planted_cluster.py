@@ -13,20 +13,20 @@ import pytest
 from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from harness.checker.model import Evidence, Expect
-from harness.checker.verdict import Judgement, judge
+from harness.base.errors import ExitCode
 from harness.cluster.cluster import Cluster
-from harness.errors import ExitCode
-from harness.history import history_files
-from harness.ledger import fold
-from harness.observation import Observation, Spot
-from harness.spark.ends import freeze_ends
-from harness.spark.verify import WITH_LEDGER, observe_alone, verify_topics
-from harness.wire.observer import observe_topics
-from spark_jobs import stream
-from spark_jobs.scan import Wanted
-from spark_jobs.segments import Segments
-from spark_jobs.source import Source
+from harness.evidence.checkers.model import Evidence, Expect
+from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.history import history_files
+from harness.evidence.ledger import fold
+from harness.evidence.observation import Observation, Spot
+from harness.witness.plain_consumer import observe_topics
+from harness.witness.spark.frozen_offsets import freeze_ends
+from harness.witness.spark.topic_verification import WITH_LEDGER, observe_alone, verify_topics
+from spark_jobs import streaming_job
+from spark_jobs.kafka_source import KafkaSource
+from spark_jobs.scan_pass import Wanted
+from spark_jobs.stream_segments import Segments
 from tests.rig import said_of
 from tests.spark.planting import SEQS, WANTED, counts, make, write
 
@@ -69,7 +69,9 @@ def of_stream(spark: SparkSession, planted: Planted, folder: Path, most: int) ->
     frozen = freeze_ends(planted.bootstrap, planted.topics)
     assert not frozen.hanging
     segments = Segments(folder)
-    job = stream.Stream(spark, Source(planted.bootstrap), frozen.windows, Wanted(planted.run), segments)
+    job = streaming_job.Stream(
+        spark, KafkaSource(planted.bootstrap), frozen.windows, Wanted(planted.run), segments
+    )
     read = sum(window.read_to - window.start for window in frozen.windows)
 
     def enough() -> list[object] | None:
@@ -80,7 +82,7 @@ def of_stream(spark: SparkSession, planted: Planted, folder: Path, most: int) ->
         )  # type: ignore[return-value]
 
     segments.frozen_windows = enough  # type: ignore[assignment, method-assign]
-    job.run(stream.Pace(most, 0.1, 60))
+    job.run(streaming_job.Pace(most, 0.1, 60))
     assert segments.committed() >= 0
     return job.last_pass(frozen.windows)
 
@@ -150,7 +152,7 @@ def test_stream_finds_what_batch_finds(
 
 
 def test_without_a_ledger(spark: SparkSession, flawed: Planted, clean: Planted) -> None:
-    source = Source(flawed.bootstrap)
+    source = KafkaSource(flawed.bootstrap)
     (one,) = observe_alone(spark, source, freeze_ends(flawed.bootstrap, flawed.topics).windows, [])
     assert (one.run, one.duplicates.count, one.reordered.count, one.foreign.count) == (flawed.run, 2, 2, 1)
     assert one.unchecked

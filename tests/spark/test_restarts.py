@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from harness.checker.model import Evidence, Expect
-from harness.checker.verdict import judge
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
+from harness.evidence.checkers.model import Evidence, Expect
+from harness.evidence.checkers.verdict import judge
+from harness.evidence.history import history_files
+from harness.evidence.ledger import fold
+from harness.evidence.observation import Observation
 from harness.faults import Kill, inject
-from harness.history import history_files
-from harness.ledger import fold
-from harness.observation import Observation
-from harness.spark.ends import freeze_ends
-from harness.spark.job import Job
-from harness.spark.live import LiveVerification
-from harness.spark.verify import WITH_LEDGER
-from harness.waits import wait_until
-from harness.wire.observer import freeze, observe_topics
+from harness.witness.plain_consumer import freeze, observe_topics
+from harness.witness.spark.frozen_offsets import freeze_ends
+from harness.witness.spark.spark_process import Job
+from harness.witness.spark.stream_supervisor import StreamVerification
+from harness.witness.spark.topic_verification import WITH_LEDGER
 from tests.spark.traffic import Traffic
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -33,7 +33,7 @@ OUTAGE_S = 90.0
 PARTITIONS = 3
 
 
-def verification(cluster: Cluster, folder: Path) -> tuple[LiveVerification, Traffic]:
+def verification(cluster: Cluster, folder: Path) -> tuple[StreamVerification, Traffic]:
     run = uuid.uuid4().hex[:8]
     topic = f"live-{run}"
     cluster.create_topic(topic, PARTITIONS)
@@ -48,16 +48,16 @@ def verification(cluster: Cluster, folder: Path) -> tuple[LiveVerification, Traf
         trigger_s=0.2,
         with_runs=True,
     )
-    return LiveVerification(job, lambda line: print(line, file=sys.stderr)), Traffic(
+    return StreamVerification(job, lambda line: print(line, file=sys.stderr)), Traffic(
         bootstrap, topic, PARTITIONS, run, 1
     )
 
 
-def batches(live: LiveVerification) -> int:
+def batches(live: StreamVerification) -> int:
     return live.segments.committed()
 
 
-def until(live: LiveVerification, traffic: Traffic, condition: Callable[[], bool], what: str) -> None:
+def until(live: StreamVerification, traffic: Traffic, condition: Callable[[], bool], what: str) -> None:
     """Write transaction after transaction until something is so."""
 
     def step() -> bool:
@@ -68,7 +68,7 @@ def until(live: LiveVerification, traffic: Traffic, condition: Callable[[], bool
     wait_until(step, LIMIT, what, every=0.0)
 
 
-def close(live: LiveVerification, traffic: Traffic, folder: Path) -> Observation:
+def close(live: StreamVerification, traffic: Traffic, folder: Path) -> Observation:
     """Freeze the ends, take the account, and compare it with the plain observer's and with the history."""
     topic = traffic.topic
     frozen = freeze_ends(live.job.bootstrap, [topic])
@@ -85,12 +85,12 @@ def close(live: LiveVerification, traffic: Traffic, folder: Path) -> Observation
     return found
 
 
-def between_rows_and_commit(live: LiveVerification) -> Callable[[], bool]:
+def between_rows_and_commit(live: StreamVerification) -> Callable[[], bool]:
     """A batch's rows are on disk and Spark has not committed it."""
     return lambda: any(batch > live.segments.committed() for batch in live.segments.batches())
 
 
-def under_way(live: LiveVerification) -> Callable[[], bool]:
+def under_way(live: StreamVerification) -> Callable[[], bool]:
     """A batch's offsets are planned and its rows are not written."""
 
     def condition() -> bool:
@@ -105,7 +105,7 @@ MOMENTS = ("rows without a commit", "a batch under way", "a start", "some batche
 
 
 def killed_when(
-    live: LiveVerification, traffic: Traffic, condition: Callable[[], bool], what: str
+    live: StreamVerification, traffic: Traffic, condition: Callable[[], bool], what: str
 ) -> Callable[[], bool]:
     """Kill the driver when something is so, and say whether it was still so when the driver was dead."""
 

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from harness.checker.model import Evidence, Expect
-from harness.checker.verdict import Judgement, judge
 from harness.cluster.cluster import Cluster
-from harness.history import history_files
-from harness.ledger import fold
-from harness.observation import Observation
-from harness.spark.ends import freeze_ends
-from harness.spark.job import Job
-from harness.spark.live import run_batch
-from harness.spark.standalone import containers, standalone
-from harness.spark.verify import WITH_LEDGER
+from harness.evidence.checkers.model import Evidence, Expect
+from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.history import history_files
+from harness.evidence.ledger import fold
+from harness.evidence.observation import Observation
+from harness.witness.spark.frozen_offsets import freeze_ends
+from harness.witness.spark.spark_process import Job
+from harness.witness.spark.standalone import containers, standalone
+from harness.witness.spark.stream_supervisor import run_batch
+from harness.witness.spark.topic_verification import WITH_LEDGER
 from tests.spark.planting import WANTED, counts, make, write
 
 # Three JVMs of Spark beside seven of Kafka: for a long run.

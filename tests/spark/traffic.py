@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from confluent_kafka import Producer
 
-from harness.record import LaneEncoder
+from harness.evidence.record import LaneEncoder
 
 
 class Traffic:

@@ -11,26 +11,26 @@ from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
-from harness.checker.model import Expect
-from harness.checker.verdict import Judgement
+from harness.base.waits import wait_until
+from harness.clients import fencing_check
+from harness.clients.client_process import ClientProcess
+from harness.clients.client_settings import CONSUMER, settings
+from harness.clients.client_spec import TransactionalSpec
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
-from harness.history import HistoryWriter
-from harness.observation import Observation, Window
-from harness.tap.lines import Frame, Line
-from harness.waits import wait_until
-from harness.wire import transactions as by_hand
-from harness.wire.hanging import Held, held
-from harness.wire.observer import freeze
-from harness.wire.protocol import KafkaAnswerError, error_name
-from harness.wire.rawlog import Batch, fetch_batches, observe_raw
-from harness.wire.rawproduce import Place, Written, encode_batch, produce
-from harness.workload import fence
-from harness.workload.process import ClientProcess
-from harness.workload.settings import CONSUMER, settings
-from harness.workload.spec import TransactionalSpec
+from harness.evidence.checkers.model import Expect
+from harness.evidence.checkers.verdict import Judgement
+from harness.evidence.history import HistoryWriter
+from harness.evidence.observation import Observation, Window
+from harness.kafka import transactions as by_hand
+from harness.kafka.connection import KafkaAnswerError, error_name
+from harness.kafka.hanging_transactions import Held, held
+from harness.kafka.raw_produce import Place, Written, encode_batch, produce
+from harness.tap.frame_lines import Frame, Line
+from harness.witness.plain_consumer import freeze
+from harness.witness.raw_log import Batch, fetch_batches, observe_raw
 from tests.rig import RUN, Rig, Spec
-from tests.transactional.told import Apart, Told
+from tests.transactional.scripted_producer import ScriptedProcess, ScriptedProducer
 
 NOT_YET = (
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -49,7 +49,7 @@ class Bench(Rig):
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         super().__init__(cluster, folder)
         self.transactional_id = f"{self.name}-x"
-        self._told: list[Told | Apart] = []
+        self._told: list[ScriptedProducer | ScriptedProcess] = []
         # Processes of the rig count from 1.
         self._producers = itertools.count(101)
         self._ids: set[str] = set()
@@ -82,22 +82,22 @@ class Bench(Rig):
     def _partitions(self, topic: str) -> int:
         return len(self.cluster.admin.metadata([topic]).partitions)
 
-    def told(self, topic: str, transactional_id: str = "", **fields: Any) -> Told:
+    def told(self, topic: str, transactional_id: str = "", **fields: Any) -> ScriptedProducer:
         """A producer in this process."""
-        made = Told(self._spec(topic, transactional_id, **fields))
+        made = ScriptedProducer(self._spec(topic, transactional_id, **fields))
         self._told.append(made)
         return made
 
-    def apart(self, topic: str, transactional_id: str = "", **fields: Any) -> Apart:
+    def apart(self, topic: str, transactional_id: str = "", **fields: Any) -> ScriptedProcess:
         """A producer in a process of its own, which can be frozen."""
         spec = self._spec(topic, transactional_id, **fields)
-        made = Apart(spec, self.folder / spec.client)
+        made = ScriptedProcess(spec, self.folder / spec.client)
         self._told.append(made)
         return made
 
-    def known(self, transactional_id: str = "") -> fence.Known:
+    def known(self, transactional_id: str = "") -> fencing_check.Known:
         """What the coordinator knows of a transactional id."""
-        return fence.ask(self.cluster.bootstrap("DIRECT"), transactional_id or self.transactional_id)
+        return fencing_check.ask(self.cluster.bootstrap("DIRECT"), transactional_id or self.transactional_id)
 
     def take(self, transactional_id: str = "", timeout_ms: int = 10_000) -> by_hand.Identity:
         """A transactional id, taken by hand."""

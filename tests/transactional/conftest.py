@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.tap.client import ensure_tap
+from harness.tap.tap_client import ensure_tap
 from tests.transactional.bench import Bench
 
 

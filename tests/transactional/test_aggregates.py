@@ -7,12 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.checker.model import Expect, Pipeline
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
+from harness.evidence.checkers.model import Expect, Pipeline
+from harness.evidence.history import Ok
 from harness.faults import CrashClient, inject
-from harness.history import Ok
-from harness.testing import Ran
-from harness.waits import wait_until
+from harness.testing.plugin import Ran
 from tests.histories import bites, lines
 from tests.rig import operations, said_of, text
 from tests.tapped import Evidence

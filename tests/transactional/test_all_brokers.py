@@ -9,22 +9,22 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from harness.checker.model import Evidence as Judged
-from harness.checker.model import Expect
-from harness.checker.verdict import judge
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS
+from harness.evidence.checkers.model import Evidence as Judged
+from harness.evidence.checkers.model import Expect
+from harness.evidence.checkers.verdict import judge
+from harness.evidence.history import HistoryFile, HistoryWriter, history_files
+from harness.evidence.ledger import fold
 from harness.faults import Kill, inject
-from harness.flows.txn_evidence import markers
-from harness.history import HistoryFile, HistoryWriter, history_files
-from harness.ledger import fold
-from harness.tap.logsteps import TRANSACTION_TOPIC
-from harness.waits import wait_until
+from harness.tap.coordinator_entries import TRANSACTION_TOPIC
+from harness.walkthroughs.transaction_evidence import markers
 from tests.outages import brought_back
 from tests.rig import RUN, text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
-from tests.transactional.told import OK
+from tests.transactional.scripted_producer import OK
 from tests.transactional.under_faults import (
     DONE,
     Laps,

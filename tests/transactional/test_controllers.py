@@ -7,17 +7,17 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from harness.base.waits import wait_until
+from harness.cluster.broker_settings import SESSION_TIMEOUT_MS
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST, node_name
-from harness.cluster.settings import SESSION_TIMEOUT_MS
 from harness.faults import Kill, Pause, inject
-from harness.tap.logsteps import TRANSACTION_TOPIC
-from harness.waits import wait_until
-from harness.wire.admin import Admin
+from harness.kafka.admin import Admin
+from harness.tap.coordinator_entries import TRANSACTION_TOPIC
 from tests.rig import text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
-from tests.transactional.told import OK
+from tests.transactional.scripted_producer import OK
 from tests.transactional.under_faults import lead, opened, visible
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]

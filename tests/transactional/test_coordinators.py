@@ -7,17 +7,17 @@ from collections import Counter
 
 import pytest
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.faults import Kill, Partition, Pause, inject
-from harness.flows.evidence import replica_log
-from harness.flows.txn_evidence import coordinated, markers
-from harness.tap.logsteps import OFFSETS_TOPIC, TRANSACTION_TOPIC, LogStep
-from harness.waits import wait_until
-from harness.wire.groups import Committed, committed
+from harness.kafka.group_offsets import Committed, committed
+from harness.tap.coordinator_entries import OFFSETS_TOPIC, TRANSACTION_TOPIC, CoordinatorEntry
+from harness.walkthroughs.broker_evidence import replica_log
+from harness.walkthroughs.transaction_evidence import coordinated, markers
 from tests.rig import text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
-from tests.transactional.told import OK
+from tests.transactional.scripted_producer import OK
 from tests.transactional.under_faults import (
     DONE,
     Laps,
@@ -96,7 +96,7 @@ def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
             frozen.heal()
             lap("thawed")
 
-            def taken_over() -> list[LogStep]:
+            def taken_over() -> list[CoordinatorEntry]:
                 found = markers(cluster, places, since, pid)
                 new = {m.partition for m in found if m.coordinator_epoch > home.leader_epoch}
                 return found if new == {0, 1} else []

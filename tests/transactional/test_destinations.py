@@ -8,19 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from kafka.protocol.producer import EndTxnRequest
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
 from harness.faults import Kill, Pause, inject
-from harness.flows.evidence import replica_log
-from harness.tap.logsteps import TRANSACTION_TOPIC
-from harness.waits import wait_until
-from harness.wire import transactions as by_hand
-from harness.wire.protocol import RawConnection, error_name
-from harness.wire.rawproduce import encode_batch, produce
+from harness.kafka import transactions as by_hand
+from harness.kafka.connection import RawConnection, error_name
+from harness.kafka.raw_produce import encode_batch, produce
+from harness.tap.coordinator_entries import TRANSACTION_TOPIC
+from harness.walkthroughs.broker_evidence import replica_log
 from tests.rig import text, values_of
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
-from tests.transactional.told import OK
+from tests.transactional.scripted_producer import OK
 from tests.transactional.under_faults import DONE, decisions, lead, opened, visible, wait_decisions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]

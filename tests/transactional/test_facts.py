@@ -7,13 +7,13 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
-from harness.cli import cli
+from harness.base.waits import wait_until
+from harness.cli.main import cli
+from harness.cluster.broker_settings import settings_for
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS
-from harness.cluster.settings import settings_for
-from harness.facts import read_facts, table
-from harness.waits import wait_until
-from harness.wire.brokers import change_settings, setting
+from harness.kafka.brokers import change_settings, setting
+from harness.walkthroughs.protocol_facts import read_facts, table
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.checker.model import Expect
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.waits import wait_until
-from harness.wire import transactions as by_hand
-from harness.wire.brokers import change_settings, setting
-from harness.wire.hanging import Held, Open, write_marker
-from harness.wire.protocol import error_name
-from harness.wire.rawproduce import Place
+from harness.evidence.checkers.model import Expect
+from harness.kafka import transactions as by_hand
+from harness.kafka.brokers import change_settings, setting
+from harness.kafka.connection import error_name
+from harness.kafka.hanging_transactions import Held, OpenTransaction, write_marker
+from harness.kafka.raw_produce import Place
 from tests.rig import said_of, text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
@@ -96,7 +96,7 @@ def held(bench: Bench, place: Place) -> list[Held]:
     return [each for each in bench.open(place[0]) if each.open.place == place]
 
 
-def abort_marker(cluster: Cluster, at: Open, coordinator_epoch: int) -> str:
+def abort_marker(cluster: Cluster, at: OpenTransaction, coordinator_epoch: int) -> str:
     """What an operator sends to a partition, past the coordinator."""
     leader = cluster.leader_of(*at.place)
     return write_marker(cluster.admin, leader, at, commit=False, coordinator_epoch=coordinator_epoch)

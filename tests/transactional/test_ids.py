@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.base.waits import wait_until
+from harness.clients import fencing_check
 from harness.cluster.cluster import Cluster
-from harness.waits import wait_until
-from harness.wire import transactions as by_hand
-from harness.wire.brokers import change_settings, setting
-from harness.wire.protocol import KafkaAnswerError, error_name
-from harness.workload import fence
-from tests.onebroker import OneBroker, one_broker
+from harness.kafka import transactions as by_hand
+from harness.kafka.brokers import change_settings, setting
+from harness.kafka.connection import KafkaAnswerError, error_name
+from tests.single_broker import OneBroker, one_broker
 from tests.tapped import Evidence
 from tests.transactional.bench import UNKNOWN_ID, Bench
 
@@ -39,9 +39,9 @@ def forgetful(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Ite
         yield made
 
 
-def known(broker: OneBroker, transactional_id: str) -> fence.Known | None:
+def known(broker: OneBroker, transactional_id: str) -> fencing_check.Known | None:
     try:
-        return fence.ask(broker.open, transactional_id)
+        return fencing_check.ask(broker.open, transactional_id)
     except KafkaAnswerError as error:
         if error.code == UNKNOWN_ID:
             return None

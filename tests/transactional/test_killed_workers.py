@@ -9,13 +9,13 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.checker.model import Expect, Pipeline
+from harness.base.waits import wait_until
+from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
+from harness.evidence.checkers.model import Expect, Pipeline
+from harness.evidence.history import HistoryFile, Invoke
 from harness.faults import CrashClient, Jitter, inject
-from harness.history import HistoryFile, Invoke
-from harness.waits import wait_until
-from harness.wire.groups import committed
-from harness.workload.process import ClientProcess
+from harness.kafka.group_offsets import committed
 from tests.rig import text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench

@@ -10,16 +10,16 @@ import time
 
 import pytest
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.faults import Kill, Pause, inject
-from harness.flows.leaderless import wait_leaderless
-from harness.flows.txn_evidence import markers
-from harness.waits import wait_until
-from harness.wire.hanging import write_marker
+from harness.kafka.hanging_transactions import write_marker
+from harness.walkthroughs.leaderless_partition import wait_leaderless
+from harness.walkthroughs.transaction_evidence import markers
 from tests.rig import text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
-from tests.transactional.told import OK
+from tests.transactional.scripted_producer import OK
 from tests.transactional.under_faults import DONE, decided_by, opened, visible, wait_decisions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]

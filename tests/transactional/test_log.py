@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST, node_name
 from harness.faults import Kill, inject
-from harness.waits import wait_until
-from harness.wire.admin import EndOffsets
-from harness.wire.rawlog import Batch, Fetched, fetch_committed
-from harness.wire.rawproduce import Place
+from harness.kafka.admin import EndOffsets
+from harness.kafka.raw_produce import Place
+from harness.witness.raw_log import Batch, Fetched, fetch_committed
 from tests.rig import text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench

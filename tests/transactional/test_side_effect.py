@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer
 
-from harness.checker.model import Expect, Pipeline
+from harness.base.waits import wait_until
+from harness.clients.client_settings import CLASSIC, settings
+from harness.clients.poll_decoding import Given, given
 from harness.cluster.cluster import Cluster
-from harness.record import ABORT, COMMIT, Origin
-from harness.waits import wait_until
-from harness.wire.observer import group_positions
-from harness.workload.reading import Given, given
-from harness.workload.settings import CLASSIC, settings
+from harness.evidence.checkers.model import Expect, Pipeline
+from harness.evidence.record import ABORT, COMMIT, Origin
+from harness.witness.plain_consumer import group_positions
 from tests.rig import RUN, text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
-from tests.transactional.told import Told
+from tests.transactional.scripted_producer import ScriptedProducer
 
 pytestmark = pytest.mark.cluster
 
@@ -100,7 +100,9 @@ def taken(consumer: Consumer) -> list[Given]:
     return batch
 
 
-def process(told: Told, database: sqlite3.Connection, batch: list[Given], *, commits: bool) -> None:
+def process(
+    told: ScriptedProducer, database: sqlite3.Connection, batch: list[Given], *, commits: bool
+) -> None:
     """The work of one transaction: a row and an output for each input."""
     for record in batch:
         assert record.identity is not None

@@ -7,8 +7,8 @@ from collections import Counter
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.flows.txn_evidence import exchanges
-from harness.wire.observer import group_positions
+from harness.walkthroughs.transaction_evidence import exchanges
+from harness.witness.plain_consumer import group_positions
 from tests.rig import text
 from tests.tapped import Evidence, Frames
 from tests.transactional.bench import Bench, asked, markers

@@ -7,12 +7,12 @@ from functools import partial
 
 import pytest
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.flows.txn_evidence import states
-from harness.waits import wait_until
-from harness.wire import transactions as by_hand
-from harness.wire.brokers import setting
-from harness.wire.protocol import error_name
+from harness.kafka import transactions as by_hand
+from harness.kafka.brokers import setting
+from harness.kafka.connection import error_name
+from harness.walkthroughs.transaction_evidence import states
 from tests.rig import text
 from tests.tapped import Evidence, Frames
 from tests.transactional.bench import Bench, markers, refusals

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import pytest
 
-from harness.history import Invoke
-from harness.testing import Ran
+from harness.evidence.history import Invoke
+from harness.testing.plugin import Ran
 from tests.histories import bites, lines
 from tests.rig import text
 from tests.tapped import Evidence

@@ -11,33 +11,33 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.faults import Jitter, inject
-from harness.waits import wait_until
-from harness.wire.protocol import KafkaAnswerError
-from harness.wire.rawproduce import new_producer_ids
-from tests.onebroker import OneBroker, one_broker
+from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.raw_produce import new_producer_ids
 from tests.rig import text
+from tests.single_broker import OneBroker, one_broker
 from tests.tapped import Evidence, Frames
 from tests.transactional.bench import Bench, refusals
-from tests.transactional.told import Answer, Told
+from tests.transactional.scripted_producer import Answer, ScriptedProducer
 
 pytestmark = pytest.mark.cluster
 
 WRITE, READ, DESCRIBE = AclOperation.WRITE, AclOperation.READ, AclOperation.DESCRIBE
 
 
-def begun(told: Told) -> Told:
+def begun(told: ScriptedProducer) -> ScriptedProducer:
     assert [told.init().said, told.begin().said] == ["ok", "ok"]
     return told
 
 
-def started(told: Told) -> Told:
+def started(told: ScriptedProducer) -> ScriptedProducer:
     assert told.init().said == "ok"
     return told
 
 
-MISUSES: dict[str, Callable[[Told], Answer]] = {
+MISUSES: dict[str, Callable[[ScriptedProducer], Answer]] = {
     "begin before init": lambda t: t.begin(),
     "produce before init": lambda t: t.send(0),
     "commit before init": lambda t: t.commit(),
@@ -128,10 +128,10 @@ def guarded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture
-def alice(guarded: OneBroker, bench: Bench) -> Callable[..., Told]:
+def alice(guarded: OneBroker, bench: Bench) -> Callable[..., ScriptedProducer]:
     """Producers that come in as alice."""
 
-    def make(transactional_id: str, topic: str = "mine") -> Told:
+    def make(transactional_id: str, topic: str = "mine") -> ScriptedProducer:
         settings: dict[str, Any] = guarded.as_alice | {"message.timeout.ms": 5000}
         bootstrap = settings.pop("bootstrap.servers")
         return bench.told(topic, transactional_id, bootstrap=bootstrap, settings=settings, partitions=1)
@@ -140,7 +140,7 @@ def alice(guarded: OneBroker, bench: Bench) -> Callable[..., Told]:
 
 
 def test_rights_of_transactional_ids_step_by_step(
-    guarded: OneBroker, alice: Callable[..., Told], evidence: Evidence
+    guarded: OneBroker, alice: Callable[..., ScriptedProducer], evidence: Evidence
 ) -> None:
     """The id must be written to start, the topic to send, and the group read for its offsets."""
     said: dict[str, Answer] = {}

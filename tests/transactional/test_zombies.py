@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer
 
-from harness.checker.model import Expect, Pipeline
-from harness.checker.verdict import Judgement
+from harness.base.waits import wait_until
+from harness.clients.client_process import ClientProcess
+from harness.clients.client_settings import GROUP, settings
 from harness.cluster.cluster import Cluster
+from harness.evidence.checkers.model import Expect, Pipeline
+from harness.evidence.checkers.verdict import Judgement
+from harness.evidence.history import Info
 from harness.faults import Zombie, inject
-from harness.history import Info
-from harness.waits import wait_until
-from harness.wire import transactions as by_hand
-from harness.wire.protocol import error_name
-from harness.workload.process import ClientProcess
-from harness.workload.settings import GROUP, settings
+from harness.kafka import transactions as by_hand
+from harness.kafka.connection import error_name
 from tests.rig import operations, text
 from tests.tapped import Evidence, Frames
 from tests.transactional.bench import Bench, refusals
-from tests.transactional.told import Apart
+from tests.transactional.scripted_producer import ScriptedProcess
 
 pytestmark = pytest.mark.cluster
 
@@ -43,7 +43,7 @@ def test_a_zombie_is_refused_whatever_it_does_next(
         "TxnOffsetCommit": ["offsets", group, topic, 0, 3],
         "EndTxn": ["commit"],
     }
-    zombies: dict[str, Apart] = {
+    zombies: dict[str, ScriptedProcess] = {
         what: bench.apart(topic, f"{bench.name}-{what}", transaction_timeout_ms=TIMEOUT_MS) for what in calls
     }
     before: dict[str, by_hand.Identity] = {}

@@ -6,12 +6,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.flows.txn_evidence import Coordinated, coordinated, states
-from harness.tap.logsteps import TRANSACTION_TOPIC, LogStep
-from harness.waits import wait_until
+from harness.tap.coordinator_entries import TRANSACTION_TOPIC, CoordinatorEntry
+from harness.walkthroughs.transaction_evidence import Coordinated, coordinated, states
 from tests.transactional.bench import Bench
-from tests.transactional.told import OK, Told
+from tests.transactional.scripted_producer import OK, ScriptedProducer
 
 DONE = ["PrepareCommit", "CompleteCommit"]
 
@@ -69,12 +69,12 @@ def wait_decisions(cluster: Cluster, ident: str, since: int, wanted: list[str]) 
     return wait_until(there, 40, f"{ident} to be {wanted[-1]}")
 
 
-def epochs(marks: list[LogStep]) -> list[int]:
+def epochs(marks: list[CoordinatorEntry]) -> list[int]:
     """The coordinator epochs of some markers, each once."""
     return sorted({mark.coordinator_epoch for mark in marks})
 
 
-def opened(bench: Bench, topic: str, lanes: dict[int, int], **fields: object) -> Told:
+def opened(bench: Bench, topic: str, lanes: dict[int, int], **fields: object) -> ScriptedProducer:
     """A producer with a transaction open, whose records are delivered."""
     told = bench.told(topic, **fields)  # type: ignore[arg-type]
     assert told.init().said == OK

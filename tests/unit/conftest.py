@@ -7,12 +7,12 @@ from threading import Event
 
 import pytest
 
-from harness import secret
+from harness.base import secrets
 
 
 @pytest.fixture(autouse=True)
 def _nothing_is_secret(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(secret, "_known", set())
-    monkeypatch.setattr(secret, "_wary", Event())
+    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(secrets, "_wary", Event())
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)

@@ -7,20 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from harness import observation
-from harness.checker.aggregates import check, true_totals
-from harness.checker.model import Pipeline, Verdict
-from harness.errors import UsageError
-from harness.history import HistoryWriter
-from harness.observation import AGGREGATE, Meta, Observation, Window
-from harness.observing import Records, observe
-from harness.record import Identity, LaneEncoder, NotARecordError, encode
+from harness.base.errors import UsageError
+from harness.clients.changelog_writer import Changelog
+from harness.clients.client import Deadline
+from harness.clients.client_spec import PipelineSpec
+from harness.clients.progress import ClientProgress
+from harness.evidence import observation
+from harness.evidence.changelog_record import KEYS, Totals, key_bytes, key_of, payload_of, totals_in
+from harness.evidence.checkers.aggregates import check, true_totals
+from harness.evidence.checkers.model import Pipeline, Verdict
+from harness.evidence.history import HistoryWriter
+from harness.evidence.observation import AGGREGATE, Meta, Observation, Window
+from harness.evidence.observation_builder import Records, observe
+from harness.evidence.record import Identity, LaneEncoder, NotARecordError, encode
 from harness.scenario import find, load
-from harness.totals import KEYS, Totals, key_bytes, key_of, payload_of, totals_in
-from harness.workload.changelog import Changelog
-from harness.workload.client import Stop
-from harness.workload.progress import Progress
-from harness.workload.spec import PipelineSpec
 from tests.planted.cases_systems import SAID, counted
 
 PIPELINE = Pipeline(group="g", inputs=["in"], changelog="log")
@@ -109,9 +109,9 @@ def test_an_end_that_is_not_told_is_not_read_to(tmp_path: Path, monkeypatch: pyt
         changelog="log",
         changelog_partitions=1,
     )
-    progress = Progress()
+    progress = ClientProgress()
     with HistoryWriter(Path(spec.history), run=spec.run, client="w", role="pipeline") as history:
-        changelog = Changelog(spec, history, progress, Stop(60))
+        changelog = Changelog(spec, history, progress, Deadline(60))
         # What the client library says of a partition whose leader has just been killed.
         monkeypatch.setattr(changelog, "_ends_of", lambda _: {0: -1001})
         assert not changelog.restore([0])

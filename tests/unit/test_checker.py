@@ -8,14 +8,14 @@ import msgspec
 import numpy as np
 import pytest
 
-from harness.checker import verdict as verdict_module
-from harness.checker.bitsets import BitSet
-from harness.checker.model import Evidence, Expect, Verdict, worst
-from harness.checker.seen import Seen, ranges
-from harness.checker.verdict import Limit, judge
-from harness.observation import WORD, Findings, Meta, Observation, Window
-from harness.observing import Records, observe
-from harness.record import Identity
+from harness.evidence.checkers import verdict as verdict_module
+from harness.evidence.checkers.bitsets import BitSet
+from harness.evidence.checkers.model import Evidence, Expect, Verdict, worst
+from harness.evidence.checkers.verdict import Limit, judge
+from harness.evidence.checkers.visibility_index import VisibilityIndex, ranges
+from harness.evidence.observation import WORD, Findings, Meta, Observation, Window
+from harness.evidence.observation_builder import Records, observe
+from harness.evidence.record import Identity
 from tests.planted.tiny import Tiny
 
 GOOD = Tiny("p1 commit ok a:0-4 b:0-4\n p1 close", {"a": "p1:0-4 .", "b": "p1:0-4 ."})
@@ -126,7 +126,7 @@ def test_ranks_agree_with_counting_one_by_one() -> None:
         records.add(0, offset, Identity("r7k2m9qa", 1, 0, seq))
     windows = [Window(topic="t", partition=0, start=0, lso=1, hw=1, read_to=1)]
     observation = observe(Meta(witness="w", kind="reference", windows=windows), records)
-    seen = Seen(Tiny("p1 commit ok a:0-1999", {}).evidence().ledger, observation)
+    seen = VisibilityIndex(Tiny("p1 commit ok a:0-1999", {}).evidence().ledger, observation)
     seqs = np.arange(2_100)
 
     assert np.array_equal(seen.rank(np.zeros_like(seqs), seqs), np.searchsorted(present, seqs))
@@ -134,7 +134,7 @@ def test_ranks_agree_with_counting_one_by_one() -> None:
 
 
 def test_an_empty_observation_has_no_ranks() -> None:
-    seen = Seen(
+    seen = VisibilityIndex(
         Tiny("p1 commit ok a:0-9", {}).evidence().ledger, Observation(Meta(witness="w", kind="spark"))
     )
 

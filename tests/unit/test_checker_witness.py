@@ -7,11 +7,19 @@ from pathlib import Path
 import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from harness.errors import UsageError
-from harness.observation import Meta, Observation, Window
-from harness.observing import Records, observe
-from harness.record import Identity, Origin, encode
-from harness.wire.rawlog import ABORT, COMMIT, Batch, batches_of, committed_of, observe_raw, segment_batches
+from harness.base.errors import UsageError
+from harness.evidence.observation import Meta, Observation, Window
+from harness.evidence.observation_builder import Records, observe
+from harness.evidence.record import Identity, Origin, encode
+from harness.witness.raw_log import (
+    ABORT,
+    COMMIT,
+    Batch,
+    batches_of,
+    committed_of,
+    observe_raw,
+    segment_batches,
+)
 
 RUN = "r7k2m9qa"
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster.live.made import TOPICS
-from harness.cluster.state import State
+from harness.cluster.external.created_resources import TOPICS
+from harness.cluster.state_directory import State
 from harness.faults.intents import open_journal
 from harness.provision.paths import checkout_dir
 

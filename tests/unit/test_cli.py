@@ -15,12 +15,7 @@ from typing import Any
 import click
 import pytest
 
-from harness import cli as command_line
-from harness import cli_runs
-from harness.cli import cli, main
-from harness.cli_runs import RUNS, Where, surprise_of
-from harness.cluster import lifecycle
-from harness.errors import (
+from harness.base.errors import (
     CapabilityError,
     ExitCode,
     HarnessError,
@@ -30,7 +25,12 @@ from harness.errors import (
     UsageError,
     WaitTimeoutError,
 )
-from harness.wire.protocol import KafkaAnswerError
+from harness.cli import main as command_line
+from harness.cli import runs
+from harness.cli.main import cli, main
+from harness.cli.runs import RUNS, RunOptions, surprise_of
+from harness.cluster import lifecycle
+from harness.kafka.connection import KafkaAnswerError
 
 EOS = Path(sys.executable).with_name("eos")
 HEAVY = (
@@ -96,7 +96,7 @@ def test_the_help_lists_every_command_and_every_exit_code() -> None:
 
 def test_help_imports_nothing_heavy() -> None:
     script = (
-        "import sys\nfrom harness.cli import cli\n"
+        "import sys\nfrom harness.cli.main import cli\n"
         "try:\n    cli(['--help'])\nexcept SystemExit:\n    pass\n"
         f"print(sorted(set({HEAVY!r}) & set(sys.modules)), file=sys.stderr)"
     )
@@ -209,7 +209,7 @@ def test_a_reader_that_goes_away_is_no_bug(tmp_path: Path) -> None:
 def test_a_reader_that_goes_away_has_found_no_anomaly(argument: str) -> None:
     read, write = os.pipe()
     os.close(read)
-    command = [sys.executable, "-c", "from harness.cli import main; main()", argument]
+    command = [sys.executable, "-c", "from harness.cli.main import main; main()", argument]
     done = subprocess.run(command, stdout=write, stderr=subprocess.PIPE, timeout=60, check=False)
     os.close(write)
     assert done.returncode == ExitCode.UNKNOWN
@@ -250,15 +250,15 @@ def test_wrong_arguments_are_refused_before_anything_is_started(
 
 
 def test_what_was_typed_stands_in_the_line_that_does_it_again(tmp_path: Path) -> None:
-    from harness.cli_common import again
+    from harness.cli.options import again
 
-    where = Where("process", True, tmp_path / "runs", tmp_path / "state")
+    where = RunOptions("process", True, tmp_path / "runs", tmp_path / "state")
     said = again("demo", 7, {}, 1234567.0, where.words())
     assert said == (
         f"eos run demo --seed 7 --duration 1234567s --backend process --runs {tmp_path}/runs "
         f"--state {tmp_path}/state --keep"
     )
-    assert again("demo", 7, {}, 0.25, Where("auto", False, RUNS, None).words()) == (
+    assert again("demo", 7, {}, 0.25, RunOptions("auto", False, RUNS, None).words()) == (
         "eos run demo --seed 7 --duration 0.25s"
     )
 
@@ -298,7 +298,7 @@ def test_a_demo_that_is_interrupted_runs_nothing_more(monkeypatch: pytest.Monkey
         started.append(name)
         return outcome(130, expected=True, interrupted=True)
 
-    monkeypatch.setattr(cli_runs, "execute", execute)
+    monkeypatch.setattr(runs, "execute", execute)
     monkeypatch.setattr(lifecycle, "down", lambda *_: True)
     assert CliRunner().invoke(cli, ["demo"]).exit_code == ExitCode.INTERRUPTED
     assert started == ["everything"]
@@ -307,23 +307,23 @@ def test_a_demo_that_is_interrupted_runs_nothing_more(monkeypatch: pytest.Monkey
 def test_late_of_runs_without_transactions_claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 
-    from harness.tap import late
+    from harness.report import late_endtxn_audit
 
-    monkeypatch.setattr(late, "broken_of", lambda _: ([], 0))
+    monkeypatch.setattr(late_endtxn_audit, "broken_of", lambda _: ([], 0))
     done = CliRunner().invoke(cli, ["late", "runs/mine/latest"])
     assert done.exit_code == ExitCode.UNKNOWN
     assert "nothing was judged" in done.output
 
 
 def test_a_run_says_how_it_is_done_again(tmp_path: Path) -> None:
-    from harness.cli_common import again
-    from harness.cli_live import Live
+    from harness.cli.external import ExternalOptions
+    from harness.cli.options import again
 
     file = tmp_path / "two words.toml"
-    live = Live(file, "4L6g3nShT-eMCtK--X86sw", moves_foreign=True, dry_run=False)
+    live = ExternalOptions(file, "4L6g3nShT-eMCtK--X86sw", moves_foreign=True, dry_run=False)
     said = again("jitter", 7, {"plan.steady": "1s"}, 90.0, live.words())
     assert said == (
         f"eos run jitter --seed 7 --set plan.steady=1s --duration 90s --cluster '{file}' "
         "--i-understand 4L6g3nShT-eMCtK--X86sw --move-foreign"
     )
-    assert Live(file, "", moves_foreign=False, dry_run=False).words() == ["--cluster", str(file)]
+    assert ExternalOptions(file, "", moves_foreign=False, dry_run=False).words() == ["--cluster", str(file)]

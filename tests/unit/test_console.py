@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from harness.events import NoBite, Phase, Progress, Verdict
+from harness.base.events import NoBite, PhaseEvent, ProgressEvent, VerdictEvent
 from harness.report.console import Console
 
 
@@ -36,8 +36,8 @@ class Terminal(io.StringIO):
         return lines
 
 
-def progress(acknowledged: int, active: list[str], at: float = 0.0) -> Progress:
-    return Progress(
+def progress(acknowledged: int, active: list[str], at: float = 0.0) -> ProgressEvent:
+    return ProgressEvent(
         at=at,
         phase="faults",
         acknowledged=acknowledged,
@@ -61,7 +61,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_on_a_terminal_the_last_paragraph_is_replaced_and_lines_stay(terminal: Terminal) -> None:
     console = Console(terminal)
-    console(Phase(at=1.0, name="faults", detail="3 planned"))
+    console(PhaseEvent(at=1.0, name="faults", detail="3 planned"))
     console(progress(100, ["jitter(kafka-1)", "kill(kafka-2)", "pause(kafka-3)"]))
     console(progress(200, []))
     console(NoBite(at=2.0, fault="sever", reason="nothing was cut"))
@@ -101,8 +101,8 @@ def test_colour_is_for_terminals_that_did_not_say_no(
     assert "\x1b" not in plain.getvalue()
 
 
-def verdict() -> Verdict:
-    return Verdict(
+def verdict() -> VerdictEvent:
+    return VerdictEvent(
         verdict="invalid",
         expected=False,
         exit_code=1,

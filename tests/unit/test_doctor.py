@@ -11,18 +11,18 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from harness import doctor
-from harness.cli import cli
+from harness.base.errors import ExitCode, HarnessError
+from harness.cli import doctor
+from harness.cli.doctor import Finding, examine
+from harness.cli.main import cli
 from harness.cluster import lifecycle
 from harness.cluster.layout import preferred_ports
-from harness.cluster.state import ClusterRecord, State
-from harness.doctor import Finding, examine
-from harness.errors import ExitCode, HarnessError
+from harness.cluster.state_directory import ClusterRecord, State
 from harness.faults.intents import open_journal
+from harness.provision import docker_engine as wire_docker
 from harness.provision import images
 from harness.provision.java import Java
-from harness.provision.toxiproxy import ToxiproxyBinaries
-from harness.wire import docker as wire_docker
+from harness.provision.toxiproxy_binary import ToxiproxyBinaries
 
 UP = ClusterRecord(
     name="eos-1", backend="process", profile="quick", cluster_id="c", port_base=12_000, whole=True

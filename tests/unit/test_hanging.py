@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from harness.errors import UsageError
-from harness.wire.admin import Admin, Metadata, PartitionInfo
-from harness.wire.hanging import hanging, held, told, topics_of
+from harness.base.errors import UsageError
+from harness.kafka.admin import Admin, Metadata, PartitionInfo
+from harness.kafka.hanging_transactions import format_transaction, hanging, held, topics_of
 
 LED, LEADERLESS = ("t", 0), ("t", 1)
 COORDINATOR = 2
@@ -81,8 +81,8 @@ def test_what_is_open_and_not_under_way_hangs(known: str, places: list[tuple[str
     assert (one.hangs, one.open.producer_id, one.open.first_offset) == (hangs, 7, 5)
     assert one.last is not None
     assert (one.last.state, one.last.coordinator, one.last.transactional_id) == (known, COORDINATOR, "id-7")
-    assert "open from offset 5 on" in told(one)
-    assert known in told(one)
+    assert "open from offset 5 on" in format_transaction(one)
+    assert known in format_transaction(one)
 
 
 def test_a_producer_without_a_transaction_holds_nothing() -> None:
@@ -93,7 +93,7 @@ def test_one_that_no_coordinator_knows_hangs() -> None:
     admin = brokers([[8, 9]], {9: ("Ongoing", [LED])})
     (one,) = hanging(admin, ["t"])
     assert (one.open.producer_id, one.last) == (8, None)
-    assert "no coordinator knows" in told(one)
+    assert "no coordinator knows" in format_transaction(one)
 
 
 def test_one_that_ends_between_the_two_questions_does_not_hang() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from harness.checker.verdict import Verdict
-from harness.flows.judging import judge_part
-from harness.flows.lateend import NAMED, Case, Try, Variant
-from harness.history import HistoryFile, HistoryWriter
-from harness.observation import Meta, Window
-from harness.observing import Records, observe
-from harness.record import Identity
+from harness.evidence.checkers.verdict import Verdict
+from harness.evidence.history import HistoryFile, HistoryWriter
+from harness.evidence.observation import Meta, Window
+from harness.evidence.observation_builder import Records, observe
+from harness.evidence.record import Identity
+from harness.walkthroughs.endtxn_race import NAMED, Case, Try, Variant
+from harness.walkthroughs.partial_verdict import judge_part
 
 ABORTED = ["Ongoing", "PrepareAbort", "CompleteAbort"]
 COMMITTED = ["Ongoing", "PrepareCommit", "CompleteCommit"]

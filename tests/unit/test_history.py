@@ -13,17 +13,17 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from harness.errors import UsageError
-from harness.history import (
+from harness.base.errors import UsageError
+from harness.evidence.history import (
     Error,
     Fault,
     HistoryFile,
+    HistoryOpened,
     HistoryWriter,
     Info,
     Invoke,
     Line,
     Ok,
-    Open,
     history_files,
     schema_text,
 )
@@ -61,7 +61,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
     lines = lines_of(path)
 
-    assert isinstance(lines[0], Open)
+    assert isinstance(lines[0], HistoryOpened)
     assert lines[0].client == "p-1"
     info = next(line for line in lines if isinstance(line, Info))
     assert (info.f, info.acked, info.failed, info.error) == (
@@ -83,7 +83,7 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 def test_every_line_fits_the_published_schema_and_the_schema_is_current(tmp_path: Path) -> None:
     path = tmp_path / "p-1.jsonl"
     write_one_of_everything(path)
-    text = resources.files("harness.schemas").joinpath("history.schema.json").read_text()
+    text = resources.files("harness.evidence.schemas").joinpath("history.schema.json").read_text()
     validator = jsonschema.Draft202012Validator(json.loads(text))
 
     assert text == schema_text()
@@ -144,7 +144,8 @@ def test_blocks_are_whole_lines_whatever_the_block_size(tmp_path: Path) -> None:
 def test_a_client_killed_between_intent_and_deed_leaves_the_intent(tmp_path: Path) -> None:
     path = tmp_path / "victim.jsonl"
     script = (
-        "import os, signal, sys; from pathlib import Path; from harness.history import HistoryWriter\n"
+        "import os, signal, sys; from pathlib import Path\n"
+        "from harness.evidence.history import HistoryWriter\n"
         "h = HistoryWriter(Path(sys.argv[1]), run='r7k2m9qa', client='victim', role='producer')\n"
         "h.invoke('commit', producer=1, txn=1, sent=[(0, 0, 9)])\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.cluster.state import State
-from harness.errors import UsageError
+from harness.base.errors import UsageError
+from harness.cluster.state_directory import State
+from harness.evidence.history import HistoryWriter
 from harness.faults.intents import fold, open_journal, unhealed
-from harness.history import HistoryWriter
 
 
 @pytest.fixture

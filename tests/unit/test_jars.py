@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import HarnessError
+from harness.base.errors import HarnessError
 from harness.provision import jars
 from harness.provision.jars import LOCK_FILE, altered_jars, class_path, ensure_jars, pin, pinned_jars
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import HarnessError
+from harness.base.errors import HarnessError
 from harness.provision.java import find_java
 
 MakeJava = Callable[..., Path]

@@ -8,8 +8,8 @@ from typing import cast
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.faults import Jitter, link
-from harness.faults.probe import Link
+from harness.faults import Jitter, link_faults
+from harness.faults.link_probe import Link
 
 BUSY, QUIET, TOXIC = 60.0, 1.0, 55.0
 
@@ -27,7 +27,7 @@ def test_the_baseline_is_the_least_of_a_few_rounds(
     def slower(_: object, __: Link, count: int) -> list[float]:
         return [left.pop(0)] * count
 
-    monkeypatch.setattr(link, "_slower_ms", slower)
+    monkeypatch.setattr(link_faults, "_slower_ms", slower)
     baseline = cast("Callable[..., float]", Jitter(latency_ms=50, jitter_ms=40)._baseline)
     assert baseline(cast("Cluster", None), cast("Link", None)) == taken
     assert len(rounds) - len(left) == asked

@@ -6,7 +6,7 @@ import socket
 
 from kafka.net.inet import KafkaNetSocket
 
-from harness.flows.sockets import KeptSocket
+from harness.clients.scripted.kafka_python_sockets import KeptSocket
 
 
 def opened(owner: str) -> socket.socket:

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from harness.base.errors import UsageError
+from harness.base.ports import free_ports, port_taken
 from harness.cluster import layout
 from harness.cluster.layout import (
     BROKER_IDS,
     CONTROLLER_IDS,
     HOST,
-    Listener,
+    BrokerListener,
     Ports,
     choose_ports,
     cluster_name,
     preferred_ports,
 )
-from harness.errors import UsageError
 from harness.provision.paths import checkout_dir
-from harness.wire.ports import free_ports, port_taken
 
 EVERY_BLOCK = [Ports(base) for base in range(12_000, 31_980, 30)]
 
@@ -30,9 +30,13 @@ def used(ports: Ports) -> list[int]:
     """Every port that some node, proxy or tap of one cluster binds."""
     return [
         ports.toxiproxy_api,
-        *(ports.toxiproxy(door, b) for door in (Listener.PROXIED, Listener.TAPPED) for b in BROKER_IDS),
+        *(
+            ports.toxiproxy(door, b)
+            for door in (BrokerListener.PROXIED, BrokerListener.TAPPED)
+            for b in BROKER_IDS
+        ),
         *(ports.tapped(b) for b in BROKER_IDS),
-        *(ports.inner(door, b) for door in Listener for b in BROKER_IDS),
+        *(ports.inner(door, b) for door in BrokerListener for b in BROKER_IDS),
         *(ports.controller(c) for c in CONTROLLER_IDS),
     ]
 
@@ -106,10 +110,10 @@ def test_a_port_that_somebody_listens_on_is_taken(address: str) -> None:
 
 def test_bootstrap_servers_are_those_of_the_door() -> None:
     ports = Ports(12_000)
-    assert ports.bootstrap(Listener.DIRECT) == "127.0.0.1:12011,127.0.0.1:12012,127.0.0.1:12013"
-    assert ports.bootstrap(Listener.PROXIED) == "127.0.0.1:12001,127.0.0.1:12002,127.0.0.1:12003"
+    assert ports.bootstrap(BrokerListener.DIRECT) == "127.0.0.1:12011,127.0.0.1:12012,127.0.0.1:12013"
+    assert ports.bootstrap(BrokerListener.PROXIED) == "127.0.0.1:12001,127.0.0.1:12002,127.0.0.1:12003"
     with pytest.raises(UsageError, match="for brokers only"):
-        ports.bootstrap(Listener.INTERNAL)
+        ports.bootstrap(BrokerListener.INTERNAL)
 
 
 def test_single_ports_are_free_and_no_clusters() -> None:

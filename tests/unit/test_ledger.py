@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from harness.errors import UsageError
-from harness.history import HistoryFile
-from harness.ledger import FATE_NAMES, LANE_SHIFT, OPEN_END, Ledger, fold
+from harness.base.errors import UsageError
+from harness.evidence.history import HistoryFile
+from harness.evidence.ledger import FATE_NAMES, LANE_SHIFT, OPEN_END, Ledger, fold
 from tests.planted.tiny import Tiny
 
 PLAIN = {"p2": {"transactional_id": None}}
@@ -220,7 +220,7 @@ def test_columns_are_the_same_whatever_the_block_size(monkeypatch: pytest.Monkey
 def test_files_read_side_by_side_give_the_same_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [history(COMMIT, {"type": "ok", "f": "commit", "op": 0}), other_client()]
     in_turn = fold(files)
-    monkeypatch.setattr("harness.ledger.together.WORTH_BYTES", 0)
+    monkeypatch.setattr("harness.evidence.ledger.parallel_scan.WORTH_BYTES", 0)
     side_by_side = fold(files)
 
     assert intervals(side_by_side) == intervals(in_turn)

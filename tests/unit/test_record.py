@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harness import record
-from harness.record import Identity, LaneEncoder, NotARecordError, Origin, decode, encode
+from harness.evidence import record
+from harness.evidence.record import Identity, LaneEncoder, NotARecordError, Origin, decode, encode
 
 VECTORS: dict[str, Any] = json.loads(
-    resources.files("harness.schemas").joinpath("record-vectors.json").read_text()
+    resources.files("harness.evidence.schemas").joinpath("record-vectors.json").read_text()
 )
 
 origins = st.builds(

@@ -12,19 +12,28 @@ from xml.etree import ElementTree
 
 import pytest
 
-from harness.checker.run import check_run
-from harness.errors import UsageError
-from harness.events import Event, Healed, Injected, NoBite, Phase, Progress, Started, Verdict
-from harness.history import history_files
-from harness.ledger import fold
+from harness.base.errors import UsageError
+from harness.base.events import (
+    Event,
+    Healed,
+    Injected,
+    NoBite,
+    PhaseEvent,
+    ProgressEvent,
+    Started,
+    VerdictEvent,
+)
+from harness.evidence.checkers.check_run import check_run
+from harness.evidence.history import history_files
+from harness.evidence.ledger import fold
+from harness.evidence.run_directory import RunDirectory
 from harness.report import index, page, results
 from harness.report.compare import differences
 from harness.report.github import GitHub
 from harness.report.junit import JUnit
 from harness.report.recorder import Recorder
-from harness.report.series import read_events, series_of
-from harness.store import RunDirectory
-from tests.unit.test_store import make_run
+from harness.report.timeline_data import read_events, series_of
+from tests.unit.test_run_directory import make_run
 
 VOID = {"meta", "br", "link", "path", "rect"}
 
@@ -41,12 +50,12 @@ def events_of(run: RunDirectory, *, expected: bool = False) -> list[Event]:
             environment={"kafka": "4.3.1"},
             mono=answered - 2 * 10**9,
         ),
-        Phase(at=0.1, name="faults"),
+        PhaseEvent(at=0.1, name="faults"),
         Injected(at=1.0, fault="kill", names=["kafka-1"], bite={"exit_code": 137}, took_s=0.5),
-        Progress(at=1.5, in_flight=0, active=[], lso_lag=3, isr=2, **progress),  # type: ignore[arg-type]
+        ProgressEvent(at=1.5, in_flight=0, active=[], lso_lag=3, isr=2, **progress),  # type: ignore[arg-type]
         Healed(at=3.0, fault="kill", names=["kafka-1"], health={}, took_s=0.25),
         NoBite(at=3.5, fault="jitter", reason="it is <not> slower"),
-        Verdict(
+        VerdictEvent(
             at=5.0,
             verdict="invalid",
             expected=expected,
@@ -218,7 +227,7 @@ def test_results_gather_verdicts_by_scenario_and_recovery_by_fault(tmp_path: Pat
     ]
     assert found[0].anomalies
     assert found[0].verdict == "invalid"
-    text = results.tell(found)
+    text = results.format_results(found)
     rows = {line.split()[0]: line.split() for line in text if line}
     assert rows["demo"][2:5] == ["2", "1", "(1%-99%)"], "two runs, one of them as expected"
     assert rows["kill"][1:] == ["2", "2", "0.2", "0.2", "0.2"]

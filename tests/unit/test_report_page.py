@@ -6,18 +6,18 @@ import json
 import re
 from pathlib import Path
 
-from harness.checker.model import ANOMALIES, Anomaly, Example, HistoryRef, Result
-from harness.checker.model import Verdict as Found
-from harness.checker.run import check_run
-from harness.checker.verdict import Judgement
-from harness.events import Healed, Injected, Progress, Started
-from harness.report import evidence, page, readalong
-from harness.report.figure import figure
+from harness.base.events import Healed, Injected, ProgressEvent, Started
+from harness.evidence.checkers.check_run import check_run
+from harness.evidence.checkers.model import ANOMALIES, Anomaly, Example, HistoryRef, Result
+from harness.evidence.checkers.model import Verdict as Found
+from harness.evidence.checkers.verdict import Judgement
+from harness.evidence.run_directory import RunDirectory
+from harness.report import evidence_view, page, spark_progress
 from harness.report.recorder import Recorder
-from harness.report.series import PIECES, Bar, Series, thinned
-from harness.store import RunDirectory
+from harness.report.timeline_data import PIECES, Bar, TimelineData, thinned
+from harness.report.timeline_svg import figure
 from tests.unit.test_report import judged
-from tests.unit.test_store import make_run
+from tests.unit.test_run_directory import make_run
 
 
 def found(name: str, count: int, unit: str, lines: list[HistoryRef]) -> Result:
@@ -27,7 +27,7 @@ def found(name: str, count: int, unit: str, lines: list[HistoryRef]) -> Result:
 
 def shown(run: RunDirectory, *results: Result) -> str:
     judgement = Judgement(verdict=Found.INVALID, exit_code=1, operations=1, results=list(results))
-    return evidence.section(run, judgement)
+    return evidence_view.section(run, judgement)
 
 
 def test_what_is_gone_comes_before_what_is_late_however_often(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_what_is_gone_comes_before_what_is_late_however_often(tmp_path: Path) ->
     ]
     assert re.findall(r'href="#([^"]+)"', text) == [anchor for anchor, _, _ in heads]
     assert len({anchor for anchor, _, _ in heads}) == len(heads)
-    assert set(evidence.WORST_FIRST) == set(ANOMALIES)
+    assert set(evidence_view.WORST_FIRST) == set(ANOMALIES)
 
 
 def test_an_example_leads_to_its_history_lines_and_to_the_frames_of_the_operation(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_the_report_of_an_hour_is_no_larger_than_a_page_may_be(tmp_path: Path) -
         recorder(Started(scenario="demo", run="r", seed=7, directory="", environment={}, mono=started))
         for at in range(seconds):
             recorder(
-                Progress(
+                ProgressEvent(
                     at=at, acknowledged=at, active=[], lso_lag=at * 7919 % 997, isr=2 + at % 2, **progress
                 )
             )  # type: ignore[arg-type]
@@ -119,10 +119,10 @@ def test_the_report_of_an_hour_is_no_larger_than_a_page_may_be(tmp_path: Path) -
 
 def test_of_thousands_of_injections_the_figure_says_what_it_leaves_out() -> None:
     bars = [Bar(f"kill kafka-{at % 3}", at, at + 1, at + 2) for at in range(5000)]
-    drawn = figure(Series(seconds=5002.0, bars=bars))
+    drawn = figure(TimelineData(seconds=5002.0, bars=bars))
     assert len(drawn) < page.MOST_BYTES / 2
     assert "and 4200 more injections" in drawn
-    assert "more injections" not in figure(Series(seconds=5002.0, bars=bars[:800]))
+    assert "more injections" not in figure(TimelineData(seconds=5002.0, bars=bars[:800]))
 
 
 def test_a_diagram_that_does_not_fit_is_linked(tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ def test_how_spark_read_along_is_told(tmp_path: Path) -> None:
     ]
     lines = [json.dumps({"what": what, "wall": at * 10**9, "mono": 0} | more) for what, at, more in said]
     (run.path / "logs").mkdir()
-    (run.path / readalong.FILE).write_text("\n".join(lines) + '\n{"what": "ba')
+    (run.path / spark_progress.FILE).write_text("\n".join(lines) + '\n{"what": "ba')
 
-    assert readalong.rows_of(run.path) == [
+    assert spark_progress.rows_of(run.path) == [
         ("batches", "2, 150 rows"),
         ("last pass", "7 offsets"),
         ("begun anew", "2 times from its checkpoint"),

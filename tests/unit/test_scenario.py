@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from harness.errors import UsageError
-from harness.plan import draw
-from harness.run.scope import Names, scoped
+from harness.base.errors import UsageError
+from harness.run.run_names import Names, scoped
 from harness.scenario import find, load, shipped
+from harness.scenario.plan import draw
 
 GOOD = """\
 [scenario]

@@ -12,16 +12,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from harness import shrink as shrinking
-from harness.errors import CapabilityError, ExitCode, HarnessError, UsageError
-from harness.plan import draw
-from harness.run.scope import Names, scoped, scoped_plan
+from harness.base.errors import CapabilityError, ExitCode, HarnessError, UsageError
+from harness.base.units import Duration, plain
+from harness.evidence.run_directory import RunDirectory
+from harness.run import shrink as shrinking
+from harness.run.run_names import Names, scoped, scoped_plan
+from harness.run.shrink import NAME, CandidateRuns, Failed, SearchLimits, failed_run, search, shrink, smaller
 from harness.scenario import Scenario, find, load, shipped
-from harness.scenario.write import text_of
-from harness.shrink import NAME, Failed, Limits, Tries, failed_run, search, shrink, smaller
-from harness.store import RunDirectory
-from harness.units import Duration, plain
-from tests.unit.test_store import make_run
+from harness.scenario.plan import draw
+from harness.scenario.writer import text_of
+from tests.unit.test_run_directory import make_run
 
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
@@ -192,7 +192,7 @@ def test_what_never_breaks_again_is_said_and_is_no_success(
     candidates(monkeypatch, lambda: Candidate(0, []))
     cluster: Any = SimpleNamespace(require=allowed)
     with pytest.raises(HarnessError, match="did not break again in any of 3 runs") as ended:
-        shrink(cluster, failed, Limits(0.0, 2, 3), lambda _: None)
+        shrink(cluster, failed, SearchLimits(0.0, 2, 3), lambda _: None)
     assert ended.value.exit_code is ExitCode.UNKNOWN
     assert "broke in 0 of 3 runs" in (failed.directory / NAME).read_text()
 
@@ -200,7 +200,7 @@ def test_what_never_breaks_again_is_said_and_is_no_success(
 def test_what_breaks_again_is_a_file(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
     candidates(monkeypatch, lambda: Candidate(0, ["lost"]))
     cluster: Any = SimpleNamespace(require=allowed)
-    assert shrink(cluster, failed, Limits(0.0, 2, 3), lambda _: None) == failed.directory / NAME
+    assert shrink(cluster, failed, SearchLimits(0.0, 2, 3), lambda _: None) == failed.directory / NAME
 
 
 def test_a_scenario_that_this_back_end_cannot_do_is_refused_before_any_run(
@@ -213,7 +213,7 @@ def test_a_scenario_that_this_back_end_cannot_do_is_refused_before_any_run(
 
     cluster: Any = SimpleNamespace(require=refuse)
     with pytest.raises(CapabilityError):
-        shrink(cluster, failed, Limits(60, 2, 3), lambda _: None)
+        shrink(cluster, failed, SearchLimits(60, 2, 3), lambda _: None)
     assert runs == []
 
 
@@ -223,7 +223,7 @@ def test_the_budget_ends_a_candidate_and_is_no_interrupt(
     runs = candidates(monkeypatch, lambda: Candidate(60, []))
     cluster: Any = None
     began = time.monotonic()
-    tries = Tries(cluster, failed, lambda _: None, 5, end=began + 0.2)
+    tries = CandidateRuns(cluster, failed, lambda _: None, 5, end=began + 0.2)
     assert not tries.breaks(failed.scenario)
     assert time.monotonic() - began < 30
     assert [run.why for run in runs] == ["the budget is used up"]

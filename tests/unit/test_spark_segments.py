@@ -6,12 +6,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from harness.observation import Window
-from harness.record import LaneEncoder
-from spark_jobs.live import Live
-from spark_jobs.scan import Wanted, scan_words
-from spark_jobs.segments import FINAL, Segments
-from spark_jobs.source import ISOLATION, NotReadCommittedError, Source
+from harness.evidence.observation import Window
+from harness.evidence.record import LaneEncoder
+from spark_jobs.kafka_source import ISOLATION, KafkaSource, NotReadCommittedError
+from spark_jobs.running_totals import RunningTotals
+from spark_jobs.scan_pass import Wanted, scan_words
+from spark_jobs.stream_segments import FINAL, Segments
 from tests.spark.generated import RUN, Log
 
 WINDOWS = [Window("t", 0, 5, 90, 90, 90), Window("t", 1, 0, 90, 90, 90)]
@@ -65,7 +65,7 @@ def test_the_frozen_ends_appear_whole(tmp_path: Path) -> None:
 
 
 def test_running_totals_count_repeats_of_earlier_batches() -> None:
-    live = Live()
+    live = RunningTotals()
     live.add(rows(0, 300))
     live.add(rows(299, 3, "a"))
     assert live.told() == {"records": 303, "duplicates": 1, "aborted_intent": 3, "foreign": 0, "behind": 0}
@@ -73,5 +73,5 @@ def test_running_totals_count_repeats_of_earlier_batches() -> None:
 
 def test_any_isolation_but_read_committed_is_refused() -> None:
     with pytest.raises(NotReadCommittedError, match="read_uncommitted"):
-        Source("b:1", options={ISOLATION: "read_uncommitted"}).all_options()
-    assert Source("b:1").all_options()[ISOLATION] == "read_committed"
+        KafkaSource("b:1", options={ISOLATION: "read_uncommitted"}).all_options()
+    assert KafkaSource("b:1").all_options()[ISOLATION] == "read_committed"

@@ -4,12 +4,12 @@ import random
 
 import pytest
 
-from harness.errors import ExitCode
-from harness.observation import Findings, Window
-from harness.run.watch import describe
-from harness.spark.live import Lag, Progress
-from harness.spark.telling import exit_code_of, tell
-from harness.spark.verify import SelfEvident, Verified, self_evident
+from harness.base.errors import ExitCode
+from harness.evidence.observation import Findings, Window
+from harness.run.monitor import describe
+from harness.witness.spark.stream_supervisor import Lag, StreamProgress
+from harness.witness.spark.topic_verification import SelfEvident, Verified, self_evident
+from harness.witness.spark.verify_report import exit_code_of, format_verification
 from tests.spark.generated import RUN, by_words, draw_flaws, draw_shape, generate, ours
 
 
@@ -57,14 +57,14 @@ def test_density_is_that_of_the_distinct_sequences(seed: int) -> None:
 def test_exit_codes_without_a_ledger(one: SelfEvident, code: ExitCode) -> None:
     found = Verified([], [], alone=[one])
     assert exit_code_of(found) == code
-    assert any("not checked: " in line for line in tell(found))
+    assert any("not checked: " in line for line in format_verification(found))
 
 
 def test_a_hanging_transaction_is_an_anomaly_and_named() -> None:
     window = Window("t", 3, 0, 7, 9, 7)
     found = Verified([window], [window], alone=[alone()])
     assert exit_code_of(found) == ExitCode.ANOMALY
-    assert "hanging_transaction: t-3 is stable to 7 of 9 only" in tell(found)
+    assert "hanging_transaction: t-3 is stable to 7 of 9 only" in format_verification(found)
 
 
 def test_nothing_at_all_is_unknown() -> None:
@@ -90,7 +90,7 @@ def test_nothing_at_all_is_unknown() -> None:
 def test_a_run_tells_of_outages_and_new_beginnings(
     restarts: int, silent_s: float, lag: Lag | None, told: str
 ) -> None:
-    said = Progress(
+    said = StreamProgress(
         batch=3,
         rows=10,
         rows_per_s=20.0,

@@ -6,11 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from harness.observation import Observation
-from harness.record import Identity, LaneEncoder, encode
-from spark_jobs.account import Account
-from spark_jobs.decode import eight_digits, not_digits
-from spark_jobs.runs import Highest, masks
+from harness.evidence.observation import Observation
+from harness.evidence.record import Identity, LaneEncoder, encode
+from spark_jobs.lane_runs import Highest, masks
+from spark_jobs.record_columns import eight_digits, not_digits
+from spark_jobs.scan_observation import ScanObservation
 from tests.spark.generated import (
     RUN,
     Log,
@@ -91,7 +91,7 @@ def test_segments_of_one_word_are_compared_with_each_other() -> None:
     lane = LaneEncoder(RUN, 0, 0)
     parts = [lane.batch(10, 5), lane.batch(0, 5)]
     log = Log(1, [(0, i, value) for i, value in enumerate(parts[0] + parts[1])])
-    from spark_jobs.scan import Wanted, scan_words
+    from spark_jobs.scan_pass import Wanted, scan_words
 
     def segment(number: int, batches: list[pa.RecordBatch]) -> pa.Table:
         table = pa.Table.from_batches(list(scan_words(Wanted(RUN))(iter(batches))))
@@ -101,7 +101,7 @@ def test_segments_of_one_word_are_compared_with_each_other() -> None:
     observation = by_words(log, 5)
     table = pa.concat_tables([segment(0, [first]), segment(1, [second])])
     assert observation.meta.late.count == 5
-    assert len(Account(observation.meta, table).doubts().lanes) == 1
+    assert len(ScanObservation(observation.meta, table).doubts().lanes) == 1
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.cluster.state import ClusterRecord, State, default_state
-from harness.errors import ExitCode, RefusedError, UsageError
+from harness.base.errors import ExitCode, RefusedError, UsageError
+from harness.cluster.state_directory import ClusterRecord, State, default_state
 from harness.provision.paths import checkout_dir
 
 RECORD = ClusterRecord(name="eos-1", backend="process", profile="quick", cluster_id="c", port_base=12_000)
@@ -109,7 +109,7 @@ def test_a_second_command_is_refused_by_the_name_of_the_first(state: State) -> N
 
 def test_a_command_that_was_killed_holds_nothing(state: State) -> None:
     script = (
-        "import os, sys; from pathlib import Path; from harness.cluster.state import State\n"
+        "import os, sys; from pathlib import Path; from harness.cluster.state_directory import State\n"
         "with State(Path(sys.argv[1])).locked('up'):\n    os.kill(os.getpid(), 9)"
     )
     subprocess.run([sys.executable, "-c", script, str(state.path)], check=False, timeout=30)

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harness.errors import UsageError
-from harness.tap import diagram
-from harness.tap.facts import Batch, Coordinator, Facts, Partition
-from harness.tap.lines import Frame, Line, Open, Sampled, Touch
-from harness.tap.logsteps import LogStep
-from harness.tap.steps import Story, Wanted, tell
+from harness.base.errors import UsageError
+from harness.report.diagram import diagram_file
+from harness.report.diagram.sequence import Sequence, SequenceFilter, build_sequence
+from harness.tap.coordinator_entries import CoordinatorEntry
+from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
+from harness.tap.frame_lines import Frame, FrameLogOpened, Line, Sampled, Touch
 
-OPEN = Open(
+OPEN = FrameLogOpened(
     format=1, cluster="c", host="h", pid=1, clock="k", exchanges_per_s=1, most_bytes=1, mono=0, wall=0
 )
 
@@ -62,8 +62,8 @@ class Log:
         fields: dict[str, Any] = {"conn": 1, "broker": 1} | more
         self.lines.append(Touch(rule="r", verb="hold", did=did, n=n, **fields, **self.at()))
 
-    def story(self, *steps: LogStep, **wanted: Any) -> Story:
-        return tell(self.lines, steps, None, Wanted(**wanted))
+    def story(self, *steps: CoordinatorEntry, **wanted: Any) -> Sequence:
+        return build_sequence(self.lines, steps, None, SequenceFilter(**wanted))
 
 
 def end(committed: bool = True) -> Facts:
@@ -75,7 +75,7 @@ def produce(sequence: int) -> Facts:
     return Facts(producer_id=7, epoch=0, batches=[batch])
 
 
-def told(story: Story) -> list[tuple[str, str, str, str]]:
+def told(story: Sequence) -> list[tuple[str, str, str, str]]:
     return [(step.source, step.target, step.text, step.mark) for step in story.steps]
 
 
@@ -157,11 +157,13 @@ def test_steps_of_the_logs_stand_between_the_frames() -> None:
     log.ask(1, "EndTxn", end(), Facts())
     second = 1_000_000_000
     steps = [
-        LogStep(kind="ids", wall=second // 2, node=11, producer_id=1000, what="1"),
-        LogStep(
+        CoordinatorEntry(kind="ids", wall=second // 2, node=11, producer_id=1000, what="1"),
+        CoordinatorEntry(
             kind="decision", wall=second + 1, node=1, producer_id=7, transactional_id="t", what="Ongoing"
         ),
-        LogStep(kind="marker", wall=second + 2, node=2, topic="a", partition=0, producer_id=7, what="commit"),
+        CoordinatorEntry(
+            kind="marker", wall=second + 2, node=2, topic="a", partition=0, producer_id=7, what="commit"
+        ),
     ]
 
     story = log.story(*steps)
@@ -182,7 +184,7 @@ def test_copies_stand_before_the_answer_that_waited_for_them() -> None:
     place = Partition(topic="a", partition=0, offset=5)
     log.ask(1, "Produce", produce(0), Facts(partitions=[place]))
     copies = [
-        LogStep(kind="copy", wall=0, node=1, topic="a", partition=0, offset=offset, what=follower)
+        CoordinatorEntry(kind="copy", wall=0, node=1, topic="a", partition=0, offset=offset, what=follower)
         for offset, follower in ((5, "2"), (5, "3"), (9, "2"))
     ]
 
@@ -208,7 +210,7 @@ def test_a_window_a_transactional_id_and_a_limit_choose_the_steps() -> None:
     assert (len(story.steps), story.left_out, story.not_logged) == (3, 1, 9)
 
 
-def hostile_story(name: str) -> Story:
+def hostile_story(name: str) -> Sequence:
     log = Log()
     facts = Facts(transactional_id=name, producer_id=7, epoch=0, committed=False)
     log.ask(1, "EndTxn", facts, Facts(error="PRODUCER_FENCED"), client_id=name)
@@ -218,18 +220,18 @@ def hostile_story(name: str) -> Story:
 
 def test_names_cannot_break_the_text_or_the_drawing() -> None:
     story = hostile_story('a;b#c<d>&"e\n-->>f')
-    text = diagram.mermaid(story)
+    text = diagram_file.mermaid(story)
     lines = text.splitlines()
     assert lines[0] == "sequenceDiagram"
     assert len(lines) == 1 + 2 + 4
     assert all(sign not in text.replace("#59;", "").replace("#35;", "") for sign in (";b", "#c"))
-    ElementTree.fromstring(diagram.svg(story))
+    ElementTree.fromstring(diagram_file.svg(story))
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.text(max_size=20))
 def test_any_name_gives_a_drawing_that_is_xml(name: str) -> None:
-    drawing = diagram.svg(hostile_story(name))
+    drawing = diagram_file.svg(hostile_story(name))
     root = ElementTree.fromstring(drawing)
     assert root.tag.endswith("svg")
 
@@ -241,13 +243,13 @@ def test_a_run_directory_is_drawn_without_a_cluster(tmp_path: Path) -> None:
         b"".join(msgspec.json.encode(x) + b"\n" for x in log.lines) + b'{"torn'
     )
 
-    drawn, files = diagram.write(tmp_path)
+    drawn, files = diagram_file.write(tmp_path)
 
     assert drawn.text == "2 steps between 2 participants"
     assert [path.name for path in files] == ["diagram.mmd", "diagram.svg"]
     assert files[0].read_text().count("EndTxn COMMIT t") == 1
     with pytest.raises(UsageError, match="no frame log"):
-        diagram.draw(tmp_path / "elsewhere")
+        diagram_file.draw(tmp_path / "elsewhere")
 
 
 PARSE = """
@@ -293,7 +295,7 @@ def test_mermaid_itself_reads_the_text(tmp_path: Path) -> None:
         timeout=500,
     )
     (tmp_path / "parse.mjs").write_text(PARSE)
-    texts = [diagram.mermaid(hostile_story(name)) for name in NAMES]
+    texts = [diagram_file.mermaid(hostile_story(name)) for name in NAMES]
     subprocess.run(
         [node, "parse.mjs"], cwd=tmp_path, input=json.dumps(texts), text=True, check=True, timeout=60
     )

@@ -13,20 +13,20 @@ import jsonschema
 import msgspec
 import pytest
 
-from harness.errors import UsageError
-from harness.history import HistoryWriter, clock_id
-from harness.history.lines import Error
-from harness.tap import lines
-from harness.tap.decode import Decoder
-from harness.tap.facts import Batch, Coordinator, Facts, Partition
-from harness.tap.framelog import FrameLog
-from harness.tap.join import Operations
-from harness.tap.lines import Frame, Open, schema_text
-from harness.tap.logsteps import java_hash
-from harness.tap.stats import Stats
+from harness.base.errors import UsageError
+from harness.evidence.history import HistoryWriter, clock_id
+from harness.evidence.history.lines import Error
+from harness.report.diagram.operation_join import Operations
+from harness.tap import frame_lines
+from harness.tap.coordinator_entries import java_hash
+from harness.tap.counters import Stats
+from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
+from harness.tap.frame_decoder import Decoder
+from harness.tap.frame_lines import Frame, FrameLogOpened, schema_text
+from harness.tap.frame_log import FrameLog
 from tests.tap_rig import end_txn, framed, raw_answer, rig
 
-SCHEMA = resources.files("harness.schemas").joinpath("frames.schema.json").read_text()
+SCHEMA = resources.files("harness.evidence.schemas").joinpath("frames.schema.json").read_text()
 
 
 def test_the_published_schema_is_the_one_that_is_written() -> None:
@@ -268,7 +268,7 @@ def test_frames_are_joined_to_the_operation_that_was_open(tmp_path: Path) -> Non
 
 def test_frames_of_another_clock_are_not_joined(tmp_path: Path) -> None:
     HistoryWriter(tmp_path / "p1.jsonl", run="r", client="p1", role="producer").close()
-    opening = Open(
+    opening = FrameLogOpened(
         format=1,
         cluster="c",
         host="h",
@@ -290,7 +290,12 @@ def test_the_hash_of_a_transactional_id_is_javas() -> None:
 
 
 def test_lines_are_read_as_they_were_written() -> None:
-    closed = lines.Closed(
-        conn=1, broker=2, request=lines.Account(received=3, sent=3), response=lines.Account(), mono=1, wall=2
+    closed = frame_lines.ConnectionClosed(
+        conn=1,
+        broker=2,
+        request=frame_lines.ByteAccount(received=3, sent=3),
+        response=frame_lines.ByteAccount(),
+        mono=1,
+        wall=2,
     )
-    assert msgspec.json.decode(msgspec.json.encode(closed), type=lines.Line) == closed
+    assert msgspec.json.decode(msgspec.json.encode(closed), type=frame_lines.Line) == closed

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from harness.errors import UsageError
+from harness.base.errors import UsageError
 from harness.faults.catalogue import FAULTS
-from harness.faults.frame import DelayFrame, DuplicateFrame, HoldFrame
+from harness.faults.frame_faults import DelayFrame, DuplicateFrame, HoldFrame
 from harness.scenario import FaultEntry, make_fault
 from harness.tap.rules import Rule
 

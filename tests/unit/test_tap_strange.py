@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from harness.tap import lines
+from harness.tap import frame_lines
+from harness.tap.frame_lines import Line
 from harness.tap.framing import MOST_BYTES, Framer, Head, Kind, MalformedError, request_head
-from harness.tap.lines import Line
 from tests.tap_rig import Answer, Rig, end_txn, raw_answer, rig
 
 
@@ -44,7 +44,7 @@ def test_tls_passes_blind_and_is_said_so(tmp_path: Path) -> None:
     assert got == hello
     assert made.hub.stats.blind == {"tls": 1}
     assert made.hub.stats.odd == {}  # TLS is nothing odd
-    notes = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, lines.Note)]
+    notes = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, frame_lines.Note)]
     assert [(n.what, n.detail) for n in notes] == [("blind", "request: tls")]
 
 
@@ -67,7 +67,7 @@ def test_what_is_no_frame_passes_and_is_counted_and_logged(sent: bytes, odd: str
 
     assert got == sent
     assert made.hub.stats.odd.get(odd) == 1
-    notes = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, lines.Note)]
+    notes = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, frame_lines.Note)]
     assert notes
 
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_decoded_passes_and_says_why(tmp_path: Path) -> None:
 
     assert got == broken
     assert made.hub.stats.odd["undecodable"] == 2  # request and answer
-    frames = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, lines.Frame)]
+    frames = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, frame_lines.Frame)]
     assert all(f.facts is None and f.undecoded for f in frames)
 
 
@@ -99,7 +99,7 @@ def test_unknown_apis_and_newer_versions_pass_and_are_counted(
     assert got == frame
     assert getattr(made.hub.stats, counter) == {f"{key}:{version}": 1}
     assert made.hub.stats.odd == {}
-    frames = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, lines.Frame)]
+    frames = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, frame_lines.Frame)]
     assert [(f.side, f.undecoded) for f in frames] == [("request", counter), ("response", counter)]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.base import processes
 from harness.cluster import lifecycle
-from harness.cluster.state import ClusterRecord, State
-from harness.wire import processes
+from harness.cluster.state_directory import ClusterRecord, State
 
 
 class Containers:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from harness.errors import UsageError
+from harness.base.errors import UsageError
 from harness.tap.rules import Rule
 from tests.tap_rig import Rig, end_txn, end_txn_answer, rig
 

@@ -7,10 +7,10 @@ from typing import cast
 
 import pytest
 
+from harness.base.errors import UsageError
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, node_name
 from harness.cluster.targets import Target
-from harness.errors import UsageError
 
 
 class Roles:

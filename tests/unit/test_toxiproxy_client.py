@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.waits import NOT_YET_ERRORS
-from harness.wire import toxiproxy
-from harness.wire.toxiproxy import Toxiproxy, ToxiproxyError, ToxiproxyWedgedError
+from harness.base.waits import NOT_YET_ERRORS
+from harness.cluster import toxiproxy_client
+from harness.cluster.toxiproxy_client import Toxiproxy, ToxiproxyError, ToxiproxyWedgedError
 from tests.unit.toxiproxy_stand_in import StandIn
 
 
@@ -28,7 +28,7 @@ def client(server: StandIn) -> Toxiproxy:
 
 @pytest.fixture
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toxiproxy, "_TIME_LIMIT_S", 0.2)
+    monkeypatch.setattr(toxiproxy_client, "_TIME_LIMIT_S", 0.2)
 
 
 def test_a_toxic_is_added_changed_and_removed(client: Toxiproxy) -> None:

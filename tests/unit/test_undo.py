@@ -10,15 +10,15 @@ from typing import cast
 
 import pytest
 
+from harness.base import processes
+from harness.base.errors import ExitCode, UsageError
+from harness.base.processes import ProcessState
+from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.cluster.proxies import ClientLink
-from harness.errors import ExitCode, UsageError
+from harness.cluster.proxy_names import ClientLink
+from harness.cluster.toxiproxy_client import Toxiproxy
 from harness.faults import undo as undoing
-from harness.faults.undo import Step, undo
-from harness.waits import wait_until
-from harness.wire import processes
-from harness.wire.processes import ProcessState
-from harness.wire.toxiproxy import Toxiproxy
+from harness.faults.undo import UndoStep, undo
 from tests.unit.toxiproxy_stand_in import StandIn
 
 
@@ -134,7 +134,7 @@ def frozen() -> Iterator[tuple[int, str]]:
         process.kill()
 
 
-STEPS: dict[str, Step] = {
+STEPS: dict[str, UndoStep] = {
     "remove_toxic": {"node": "kafka-1", "toxic": "late"},
     "open_proxies": {"node": "kafka-1"},
     "start_node": {"node": "kafka-1"},
@@ -147,7 +147,7 @@ STEPS: dict[str, Step] = {
 }
 
 
-def carry_out(broken: Broken, *steps: Step) -> None:
+def carry_out(broken: Broken, *steps: UndoStep) -> None:
     undo(cast(Cluster, broken), list(steps))
 
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from harness.errors import WaitTimeoutError
-from harness.waits import wait_until
+from harness.base.errors import WaitTimeoutError
+from harness.base.waits import wait_until
 
 
 def test_what_is_true_already_is_returned_at_once_and_asked_once() -> None:

@@ -1,0 +1,119 @@
+"""A TOML file that is read strictly: an error names file, line and key, what was found, what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, get_args, get_type_hints
+
+import msgspec
+
+from harness.base.errors import UsageError
+from harness.base.units import Duration, Rate, Size, Span
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+def text_in(path: Path) -> str:
+    """The text of a file, or why there is none."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: not UTF-8: {error}", "save the file as UTF-8") from error
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", "name a file that you may read"
+        ) from error
+
+
+def parse(path: Path, text: str) -> dict[str, Any]:
+    """The tables of a file, or where it is not TOML."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(
+            f"{path}: not TOML: {error}", "quote texts and durations; lists need brackets"
+        ) from error
+
+
+class StrictFile:
+    """Turns a parsed file into a struct, and every mistake into an error that a newcomer can act on."""
+
+    def __init__(
+        self, path: Path, text: str, tables: Mapping[str, type[msgspec.Struct]], example: str
+    ) -> None:
+        self._path = path
+        self._lines = text.splitlines()
+        self._tables = tables
+        self._example = example
+
+    def convert(self, data: dict[str, Any], kind: type[T]) -> T:
+        """The file as a struct whose fields are its tables."""
+        try:
+            return msgspec.convert(data, kind, dec_hook=_decode_unit)
+        except msgspec.ValidationError as error:
+            raise self._explained(str(error), kind) from error
+
+    def fail(self, key: str, problem: str, hint: str) -> UsageError:
+        """An error about a key such as fault[1].target."""
+        where = self._line_of(key)
+        return UsageError(f"{self._path}{f':{where}' if where else ''}: {key}: {problem}", hint)
+
+    def _line_of(self, key: str) -> int:
+        """The line where a key such as fault[1].target stands, 0 if it stands nowhere."""
+        match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?(?:\.(\w+).*)?", key)
+        if not match:
+            return 0
+        table, index, name = match[1], int(match[2] or 0), match[3]
+        seen = -1
+        for number, line in enumerate(self._lines, 1):
+            if re.match(rf"\s*\[\[?\s*{table}\s*\]", line):
+                seen += 1
+                if seen == index and name is None:
+                    return number
+            elif seen == index and name is not None and re.match(rf"\s*{name}\s*=", line):
+                return number
+            elif seen == index and line.lstrip().startswith("["):
+                break
+        return 0
+
+    def _explained(self, said: str, kind: type[msgspec.Struct]) -> UsageError:
+        """The decoder's message, with the key as it is written and with what is allowed there."""
+        problem, _, where = said.partition(" - at `$")
+        key = where.rstrip("`").lstrip(".")
+        key = re.sub(r"\[\.\.\.\]", "[0]", key)
+        if match := re.search(r"unknown field `(.+)`", problem):
+            table = re.match(r"\w*", key)
+            allowed = self._tables.get(table[0] if table else "", kind).__struct_fields__
+            full = f"{key}.{match[1]}" if key else match[1]
+            return self.fail(full, "there is no such key", nearest(match[1], sorted(allowed), "allowed are"))
+        if match := re.search(r"missing required field `(.+)`", problem):
+            return self.fail(key or match[1], f"{match[1]} is missing", f"add {match[1]} = ...")
+        return self.fail(key or "the file", problem, self._allowed_at(key, kind) or self._example)
+
+    def _allowed_at(self, key: str, kind: type[msgspec.Struct]) -> str:
+        """The values that a key may have, where they can be listed."""
+        table, _, name = re.sub(r"\[\d+\]", "", key).partition(".")
+        hints = get_type_hints(self._tables.get(table, kind))
+        allowed = [value for value in get_args(hints.get(name)) if isinstance(value, str)]
+        return f"allowed are {', '.join(allowed)}" if allowed else ""
+
+
+def nearest(found: str, allowed: list[str], intro: str) -> str:
+    """A hint: what was probably meant, and what is allowed."""
+    return f"{meant(found, allowed)} {intro} {', '.join(allowed) or 'none'}".lstrip()
+
+
+def meant(found: str, there: Iterable[str]) -> str:
+    """What was probably meant, empty if nothing is alike."""
+    near = difflib.get_close_matches(found, there, 1)
+    return f"did you mean {near[0]}?" if near else ""
+
+
+def _decode_unit(kind: type, value: object) -> object:
+    if issubclass(kind, Duration | Size | Rate | Span):
+        return kind.parse(value)
+    raise NotImplementedError(kind)

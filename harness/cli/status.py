@@ -1,0 +1,96 @@
+"""What `eos status` shows: nodes and their roles, links, intents that nobody healed, ailments."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import msgspec
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BrokerListener
+from harness.cluster.toxiproxy_client import ToxiproxyError
+from harness.faults.intents import unhealed
+
+
+class NodeRow(msgspec.Struct, frozen=True):
+    """One node, its condition, and what it does for the cluster now."""
+
+    name: str
+    condition: str
+    roles: str
+
+
+class Status(msgspec.Struct, frozen=True):
+    """The cluster as it was found."""
+
+    name: str
+    backend: str
+    profile: str
+    cluster_id: str
+    state: str
+    bootstrap: dict[str, str]
+    nodes: list[NodeRow]
+    toxics: list[str]
+    unhealed: list[str]
+    ailments: list[str]
+
+    def json(self) -> str:
+        """One JSON object."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=2).decode()
+
+    def text(self) -> str:
+        """A few aligned lines for a person."""
+        wide = max(len(row.name) for row in self.nodes)
+        lines = [
+            f"{self.name}: {self.backend}, {self.profile}, cluster id {self.cluster_id}",
+            f"state {self.state}",
+            *(f"{listener.lower():8} {servers}" for listener, servers in self.bootstrap.items()),
+            *(f"{row.name:{wide}}  {row.condition:9} {row.roles}".rstrip() for row in self.nodes),
+            *(f"toxic: {toxic}" for toxic in self.toxics),
+            *(f"not healed: {intent}" for intent in self.unhealed),
+            *(f"ailing: {ailment}" for ailment in self.ailments),
+        ]
+        return "\n".join(lines if self.ailments else [*lines, "healthy"])
+
+
+def read_status(cluster: Cluster) -> Status:
+    """Look at everything; what cannot be reached is an ailment and not an error."""
+    record = cluster.record
+    ailments = cluster.look()
+    roles = _roles(cluster)
+    return Status(
+        name=record.name,
+        backend=record.backend,
+        profile=record.profile,
+        cluster_id=record.cluster_id,
+        state=str(cluster.state.path),
+        bootstrap={
+            door: cluster.bootstrap(door)
+            for door in (BrokerListener.PROXIED, BrokerListener.TAPPED, BrokerListener.DIRECT)
+        },
+        nodes=[NodeRow(n.name, str(n.status()), roles.get(n.node_id, "")) for n in cluster.nodes.values()],
+        toxics=_toxics(cluster),
+        unhealed=[f"{i.fault} on {', '.join(i.resolved)} ({i.id})" for i in unhealed(cluster.state)],
+        ailments=ailments,
+    )
+
+
+def _roles(cluster: Cluster) -> dict[int, str]:
+    try:
+        leaders = Counter(p.leader for p in cluster.admin.metadata(None).partitions)
+        roles = {broker: f"leads {count} partitions" for broker, count in leaders.items()}
+        roles[cluster.admin.quorum().leader] = "active controller"
+    except (OSError, EOFError):
+        return {}  # the ailments say why
+    return roles
+
+
+def _toxics(cluster: Cluster) -> list[str]:
+    try:
+        proxies = cluster.toxiproxy.proxies()
+    except (OSError, ToxiproxyError):
+        return []  # the ailments say why
+    return [
+        *(f"{p.name} {t.type} {dict(t.attributes)} {t.stream}" for p in proxies for t in p.toxics),
+        *(f"{p.name} is closed" for p in proxies if not p.enabled),
+    ]

@@ -1,0 +1,47 @@
+"""What `eos tool` does: Kafka's own tools, pointed at this cluster or at the files of one of its nodes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.base.errors import HarnessError, UsageError
+from harness.cluster import lifecycle
+from harness.cluster.layout import BrokerListener
+from harness.cluster.state_directory import State
+from harness.provision.kafka_tools import DUMP_LOG, asks_cluster, asks_help, decoder_of, tool_command
+
+Report = Callable[[str], None]
+
+
+def run_tool(state: State, name: str, arguments: list[str], report: Report) -> None:
+    """Run a tool to its end, its output on ours; an error if it says that it failed."""
+    if name == DUMP_LOG and arguments and not arguments[0].startswith("-"):
+        with tempfile.TemporaryDirectory(prefix="eos-segments-") as scratch:
+            _run(name, _dump_arguments(state, arguments, Path(scratch)), report)
+        return
+    if asks_cluster(name, arguments):
+        servers = lifecycle.attach(state).bootstrap(BrokerListener.DIRECT)
+        arguments = ["--bootstrap-server", servers, *arguments]
+    _run(name, arguments, report)
+
+
+def _dump_arguments(state: State, arguments: list[str], scratch: Path) -> list[str]:
+    """Files and decoder of `NODE TOPIC-PARTITION [ARGUMENTS...]`."""
+    if len(arguments) < 2 or not re.fullmatch(r"[\w.-]+-\d+", arguments[1]):
+        raise UsageError(
+            "dump-log needs a node and a partition", "for example: eos tool dump-log kafka-1 orders-0"
+        )
+    node, partition, *more = arguments
+    files = lifecycle.attach(state).node(node).segments(partition, scratch)
+    decoder = [] if any(argument.endswith("-decoder") for argument in more) else decoder_of(partition)
+    return ["--files", ",".join(map(str, files)), *decoder, *more]
+
+
+def _run(name: str, arguments: list[str], report: Report) -> None:
+    code = subprocess.run(tool_command(name, arguments, report), check=False).returncode
+    if code != 0 and not asks_help(arguments):
+        raise HarnessError(f"Kafka's {name} ended with exit code {code}", f"see `eos tool {name} --help`")

@@ -1,0 +1,79 @@
+"""`python -m harness.clients SPEC.json`: one client until its time is over, SIGTERM, or it can no more."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from confluent_kafka import KafkaException
+
+from harness.base.errors import HarnessError
+from harness.clients.client import CannotGoOnError, Deadline, Log, error_of, kafka_error
+from harness.clients.client_spec import ClientSpec, IdempotentSpec, PipelineSpec, TransactionalSpec, load_spec
+from harness.clients.idempotent import IdempotentClient
+from harness.clients.pipeline import PipelineClient
+from harness.clients.progress import ClientProgress, ProgressFile
+from harness.clients.reader import ReaderClient
+from harness.clients.transactional import TransactionalClient
+from harness.evidence.history import Error, HistoryWriter
+
+
+class Client(Protocol):
+    """What every kind of client does."""
+
+    def run(self) -> None:
+        """Work until it is told to stop; raise what it cannot go on after."""
+        ...
+
+
+def client_of(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline) -> Client:
+    """The client that a spec describes."""
+    if isinstance(spec, IdempotentSpec):
+        return IdempotentClient(spec, history, progress, stop)
+    if isinstance(spec, TransactionalSpec):
+        return TransactionalClient(spec, history, progress, stop)
+    if isinstance(spec, PipelineSpec):
+        return PipelineClient(spec, history, progress, stop)
+    return ReaderClient(spec, history, progress, stop)
+
+
+def main(spec_file: str) -> int:
+    """Run the client that the file describes; 0 if it could go on until it was told to stop."""
+    path = Path(spec_file)
+    spec = load_spec(path)
+    progress = ClientProgress(kind=spec.kind, client=spec.client)
+    stop = Deadline(spec.seconds)
+    signal.signal(signal.SIGTERM, stop.tell)
+    with (
+        HistoryWriter(Path(spec.history), run=spec.run, client=spec.client, role=spec.kind) as history,
+        ProgressFile(path.parent / "progress.json", progress),
+    ):
+        try:
+            progress.state = "running"
+            client_of(spec, history, progress, stop).run()
+        except KafkaException as error:
+            # Such as a setting that the client library refuses.
+            refused = CannotGoOnError("the client library refused", kafka_error(error))
+            return _give_up(spec, history, progress, refused)
+        except (CannotGoOnError, HarnessError) as error:
+            return _give_up(spec, history, progress, error)
+        progress.state = "done"
+        return 0
+
+
+def _give_up(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress, error: Exception) -> int:
+    inside = error.error if isinstance(error, CannotGoOnError) else None
+    said = error_of(inside) if inside is not None else Error(code=0, name=type(error).__name__)
+    op = history.invoke("give_up", producer=spec.number)
+    said.message = f"{error}: {said.message}" if said.message else str(error)
+    history.info(op, said)
+    history.close(f"gave up: {error}")
+    Log(progress).say(f"{spec.client} gives up: {said.name}: {said.message}")
+    progress.state = "gave up"
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -1,0 +1,200 @@
+"""The consuming half of a pipeline worker: what it is given, as which member, and back after an abort.
+
+A revoked partition belongs to somebody else from then on: what was read of it is dropped, and the
+transaction that has it must abort. The group's metadata are taken when records are: later ones may be of a
+member that has lost them in between, and would vouch for what it no longer owns.
+"""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+
+from harness.clients.client import (
+    CannotGoOnError,
+    Deadline,
+    Log,
+    NeverReturnedError,
+    bounded,
+    error_of,
+    kafka_error,
+)
+from harness.clients.client_settings import (
+    ATTEMPT_LIMIT_S,
+    END_LIMIT_S,
+    GROUP,
+    REQUEST_LIMIT_S,
+    RETRY_BACKOFF_S,
+    Config,
+    settings,
+)
+from harness.clients.client_spec import PipelineSpec
+from harness.clients.poll_decoding import Given, given, runs
+from harness.clients.progress import ClientProgress
+from harness.evidence.history import HistoryWriter, Position
+
+POLL_S: Final = 0.5
+
+
+class GroupConsumer:
+    """A member of the pipeline's group."""
+
+    def __init__(
+        self, spec: PipelineSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
+    ) -> None:
+        self._spec = spec
+        self._history = history
+        self._progress = progress
+        self._stop = stop
+        self._log = Log(progress)
+        self._member: Consumer | None = None
+        self._stranger: Consumer | None = None
+        self._metadata: object = None
+        self.disturbed = False
+
+    def open(self) -> None:
+        """Join the group."""
+        self._member = Consumer(self._config(GROUP[self._spec.protocol]))
+        self._member.subscribe(
+            [self._spec.source], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+        )
+        if not self._spec.group_metadata:
+            self._stranger = Consumer(self._config(GROUP["classic"]))
+
+    def _config(self, table: Any) -> dict[str, Any]:
+        config: Config = settings(table) | {"isolation.level": "read_committed"}
+        return config | {
+            # What a scenario sets for a pipeline is meant for its producer, unless it says otherwise.
+            **{
+                k.removeprefix("consumer."): v
+                for k, v in self._spec.settings.items()
+                if k.startswith("consumer.")
+            },
+            **self._spec.servers(),
+            "group.id": self._spec.group,
+            "error_cb": self._log.error,
+        }
+
+    @property
+    def consumer(self) -> Consumer:
+        """The consumer, once it is open."""
+        assert self._member is not None
+        return self._member
+
+    def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._log.say(f"assigned {sorted(tp.partition for tp in partitions)}")
+
+    def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._log.say(f"revoked {sorted(tp.partition for tp in partitions)}")
+        self.disturbed = self.disturbed or bool(partitions)
+
+    def take(self, most: int, limit: float) -> list[Given]:
+        """Poll once; after a revocation nothing is handed out, and `disturbed` says so until `rewind`."""
+        op = self._history.invoke("poll", group=self._spec.group)
+        try:
+            messages = self.consumer.consume(most, timeout=min(limit, POLL_S))
+        except KafkaException as exception:
+            self._history.info(op, error_of(kafka_error(exception)))
+            self._log.error(kafka_error(exception))
+            self.disturbed = True
+            return []
+        for message in messages:
+            if (error := message.error()) is not None:
+                self._log.error(error)
+                # Such as the poll that came too late: the membership is over, and with it its records.
+                self.disturbed = self.disturbed or error.fatal() or error.code() == error._MAX_POLL_EXCEEDED
+        records = list(given([m for m in messages if m.error() is None], self._spec.run))
+        self._history.ok(op, read=runs(records))
+        if self.disturbed:
+            return []
+        if records:
+            self._metadata = (self._stranger or self.consumer).consumer_group_metadata()
+        self._progress.read += len(records)
+        self._progress.foreign += sum(record.identity is None for record in records)
+        return records
+
+    @property
+    def metadata(self) -> object:
+        """The membership under which the last records were taken; without KIP-447, that of a stranger."""
+        return self._metadata
+
+    def rewind(self) -> None:
+        """Go back to the group's committed positions; through a new membership where that fails."""
+        self._progress.rewinds += 1
+        self.disturbed = False
+        deadline = time.monotonic() + self._stop.limit(END_LIMIT_S)
+        while True:
+            try:
+                bounded(self._seek, ATTEMPT_LIMIT_S)
+            except KafkaException as exception:
+                error = kafka_error(exception)
+                self._log.error(error)
+                if time.monotonic() > deadline:
+                    raise CannotGoOnError("the committed positions could not be read", error) from exception
+                hangs = isinstance(exception, NeverReturnedError)
+                if hangs or not (error.retriable() or error.code() == error._TIMED_OUT):
+                    self._rejoin()
+                    return
+                # Serving revocations meanwhile: the positions may be somebody else's by now.
+                self.take(1, RETRY_BACKOFF_S)
+                self.disturbed = False
+            else:
+                return
+
+    def _seek(self) -> None:
+        assignment = self.consumer.assignment()
+        if not assignment:
+            return
+        places = self.consumer.committed(assignment, timeout=self._stop.limit(REQUEST_LIMIT_S))
+        _raise_first(places)
+        for place in places:
+            if place.offset < 0:
+                place.offset = OFFSET_BEGINNING
+            self.consumer.seek(place)
+
+    def _rejoin(self) -> None:
+        self._log.say("joining the group anew")
+        self.close()
+        self.open()
+
+    def commit(self, positions: list[Position]) -> bool:
+        """Commit positions apart from any transaction; False when that is not sure."""
+        op = self._history.invoke(
+            "commit_offsets",
+            producer=self._spec.number,
+            group=self._spec.group,
+            offsets=positions,
+            limit_ms=int(ATTEMPT_LIMIT_S * 1000),
+        )
+        try:
+            bounded(partial(self._commit, positions), ATTEMPT_LIMIT_S)
+        except KafkaException as exception:
+            error = kafka_error(exception)
+            self._history.info(op, error_of(error))
+            self._log.error(error)
+            return False
+        self._history.ok(op)
+        return True
+
+    def _commit(self, positions: list[Position]) -> None:
+        offsets = [TopicPartition(*position) for position in positions]
+        _raise_first(self.consumer.commit(offsets=offsets, asynchronous=False) or [])
+
+    def close(self) -> None:
+        """Leave the group; a member that cannot say goodbye is missed after its session."""
+        consumers = [consumer for consumer in (self._member, self._stranger) if consumer is not None]
+        self._member = self._stranger = None
+        for consumer in consumers:
+            try:
+                bounded(consumer.close, ATTEMPT_LIMIT_S)
+            except KafkaException as exception:
+                self._log.error(kafka_error(exception))
+
+
+def _raise_first(places: list[TopicPartition]) -> None:
+    for place in places:
+        if place.error is not None:
+            raise KafkaException(place.error)

@@ -1,0 +1,274 @@
+"""One worker of a consume-transform-produce: every input's outputs and its position in one transaction.
+
+The transform is deterministic: output `part` of an input goes to the sink's partition (sequence + part)
+mod partitions, carries the input's identity, and ends in the checksum of the input's value. A stateful worker
+also counts and sums its inputs key by key, and writes what has changed into its changelog, in the same
+transaction.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import zlib
+from collections import defaultdict
+from typing import Protocol
+
+from harness.clients.changelog_writer import Changelog
+from harness.clients.client import Deadline
+from harness.clients.client_settings import END_LIMIT_S
+from harness.clients.client_spec import PipelineSpec
+from harness.clients.group_consumer import GroupConsumer
+from harness.clients.idempotent import BurstProducer
+from harness.clients.poll_decoding import Given
+from harness.clients.producer_lifecycle import BrokenTransactionError
+from harness.clients.progress import ClientProgress
+from harness.clients.transactor import Ended, Transactor
+from harness.evidence.changelog_record import key_bytes, payload_of
+from harness.evidence.history import HistoryWriter, Position
+from harness.evidence.record import ABORT, COMMIT, NONE, LaneEncoder, Origin
+
+
+class Outputs(Protocol):
+    """Where outputs and positions go: through transactions, or without."""
+
+    txn: int
+
+    def settle(self) -> None:
+        """Decide what is undecided."""
+        ...
+
+    def begin(self) -> None:
+        """Begin to gather outputs that belong together."""
+        ...
+
+    def next_of(self, lane: int) -> int:
+        """The sequence that the next record of a lane must carry."""
+        ...
+
+    def send(self, lane: int, values: list[bytes]) -> None:
+        """Hand over outputs."""
+        ...
+
+    def serve(self, seconds: float) -> None:
+        """Wait, and let the client library call back."""
+        ...
+
+    def idle(self) -> None:
+        """Take what the client library says while nothing is open: untaken, it piles up in memory."""
+        ...
+
+    def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:
+        """Hand over the positions behind the inputs."""
+        ...
+
+    def commit(self) -> Ended:
+        """End the outputs and positions that belong together."""
+        ...
+
+    def abort(self) -> Ended:
+        """Drop them."""
+        ...
+
+    def close(self) -> None:
+        """End for good."""
+        ...
+
+
+class NonTransactionalOutputs:
+    """The negative control: outputs are sent, positions are committed after them, and nothing holds both."""
+
+    def __init__(
+        self,
+        spec: PipelineSpec,
+        source: GroupConsumer,
+        history: HistoryWriter,
+        progress: ClientProgress,
+        stop: Deadline,
+    ) -> None:
+        self._producer = BurstProducer(spec, spec.sink, history, progress, idempotence=True)
+        self._source = source
+        self._progress = progress
+        self._stop = stop
+        self._positions: list[Position] = []
+        self.txn = 0
+        self.next_of = self._producer.next_of
+        self.send = self._producer.send
+        self.serve = self._producer.serve
+
+    def settle(self) -> None:
+        """There is nothing that could be undecided."""
+
+    def idle(self) -> None:
+        """Take what the client library says."""
+        self.serve(0.0)
+
+    def begin(self) -> None:
+        """Forget the positions of the last batch."""
+        self._positions = []
+
+    def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:  # noqa: ARG002
+        """Keep the positions until the outputs are delivered."""
+        self._positions = positions
+
+    def commit(self) -> Ended:
+        """Wait for the outputs, then commit the positions."""
+        self.abort()
+        if self._positions and self._source.commit(self._positions):
+            self._progress.committed += 1
+            return Ended.COMMITTED
+        self._progress.unknown += 1
+        return Ended.UNKNOWN
+
+    def abort(self) -> Ended:
+        """Wait for the outputs: they are in the log, and nothing takes them back."""
+        self._producer.flush(self._stop.limit(END_LIMIT_S))
+        self._producer.complete(final=True)
+        return Ended.ABORTED
+
+    def close(self) -> None:
+        """Wait for what is in flight."""
+        self.abort()
+
+
+def output_of(
+    record: Given, encoder: LaneEncoder, seq: int, txn: tuple[int, str], *, processor: int, part: int = 0
+) -> bytes:
+    """The output of an input: its identity, and the checksum of its value; `txn` is number and outcome."""
+    assert record.identity is not None
+    identity = record.identity
+    origin = Origin(identity.producer, identity.lane, identity.seq, part, processor)
+    return encoder.output(seq, *txn, origin) + b"%08x" % zlib.crc32(record.value)
+
+
+class PipelineClient:
+    """A worker: gathers input into a transaction, hands over its outputs and positions, ends it."""
+
+    def __init__(
+        self, spec: PipelineSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
+    ) -> None:
+        self._spec = spec
+        self._stop = stop
+        self._draw = random.Random(spec.seed)
+        self._source = GroupConsumer(spec, history, progress, stop)
+        self._encoders = [
+            LaneEncoder(spec.run, spec.number, lane, b"x" * spec.payload) for lane in range(spec.partitions)
+        ]
+        self._outputs: Outputs = (
+            NonTransactionalOutputs(spec, self._source, history, progress, stop)
+            if spec.transactional_id is None
+            else Transactor(spec, history, progress, stop)
+        )
+        self._totals = Changelog(spec, history, progress, stop) if spec.changelog else None
+        self._positions: dict[tuple[str, int], int] = {}
+
+    def run(self) -> None:
+        """Work until the time is over or the client can no more."""
+        self._outputs.settle()
+        self._source.open()
+        try:
+            while not self._stop:
+                self._batch()
+        finally:
+            self._source.close()
+        self._outputs.close()
+
+    def _batch(self) -> None:
+        size = self._draw.randint(*self._spec.records)
+        commits = self._draw.random() >= self._spec.abort_share
+        self._positions = {}
+        try:
+            gathered = self._gather(size, COMMIT if commits else ABORT)
+            if not gathered and not self._source.disturbed:
+                self._outputs.idle()
+                return
+            ended = self._end(commits=commits) if gathered else Ended.ABORTED
+        except BrokenTransactionError as broken:
+            assert isinstance(self._outputs, Transactor)
+            ended = self._outputs.give_up(broken.error)
+        if ended is not Ended.COMMITTED:
+            if self._totals is not None:
+                self._totals.forget()
+            # Where to go back to is known only when the transaction is decided.
+            self._outputs.settle()
+            self._source.rewind()
+
+    def _gather(self, size: int, outcome: str) -> int:
+        """Take input and hand over its outputs, until there is enough of it or none comes."""
+        gathered = 0
+        until = 0.0
+        while gathered < size and not self._source.disturbed:
+            left = until - time.monotonic() if gathered else self._spec.linger
+            if gathered and (left <= 0 or self._stop):
+                break
+            records = self._source.take(size - gathered, max(0.0, left))
+            if not records:
+                if not gathered:
+                    break
+                continue
+            if self._totals is not None and not self._totals.restore({r.partition for r in records}):
+                # Not now: what was taken is taken again.
+                self._source.disturbed = True
+                break
+            if not gathered:
+                self._outputs.begin()
+                until = time.monotonic() + self._spec.linger
+            gathered += len(records)
+            self._transform(records, outcome if self._spec.transactional_id else NONE)
+        return gathered
+
+    def _transform(self, records: list[Given], outcome: str) -> None:
+        spec, outputs = self._spec, self._outputs
+        lanes: dict[int, list[bytes]] = defaultdict(list)
+        for record in records:
+            self._positions[record.topic, record.partition] = record.offset + 1
+            if record.identity is None:
+                continue  # somebody else's: passed over, and owed nothing
+            for part in range(spec.outputs):
+                lane = (record.identity.seq + part) % spec.partitions
+                seq = outputs.next_of(lane) + len(lanes[lane])
+                txn = (outputs.txn, outcome)
+                lanes[lane].append(
+                    output_of(record, self._encoders[lane], seq, txn, processor=spec.number, part=part)
+                )
+            if self._totals is not None:
+                self._totals.add(record.partition, record.identity.seq)
+        for lane, values in lanes.items():
+            outputs.send(lane, values)
+
+    def _send_totals(self, totals: Changelog, outcome: str) -> None:
+        """Write what the transaction's inputs have made of their keys."""
+        assert isinstance(self._outputs, Transactor)
+        for partition, changed in totals.take_changes():
+            lane = self._spec.partitions + partition
+            encoder = LaneEncoder(self._spec.run, self._spec.number, lane)
+            first = self._outputs.next_of(lane)
+            identities = encoder.batch(first, len(changed), self._outputs.txn, outcome)
+            values = [i + payload_of(*change) for i, change in zip(identities, changed, strict=True)]
+            self._outputs.send(lane, values, [key_bytes(key) for key, _ in changed])
+
+    def _end(self, *, commits: bool) -> Ended:
+        outputs = self._outputs
+        if self._source.disturbed:
+            return outputs.abort()
+        if self._totals is not None:
+            self._send_totals(self._totals, COMMIT if commits else ABORT)
+        positions = [(*place, offset) for place, offset in sorted(self._positions.items())]
+        if self._spec.positions == "apart" and commits:
+            return self._end_apart(positions)
+        self._work()
+        outputs.send_offsets(self._spec.group, positions, self._source.metadata)
+        return outputs.commit() if commits else outputs.abort()
+
+    def _end_apart(self, positions: list[Position]) -> Ended:
+        """The negative control: the transaction first, the positions after it and outside of it."""
+        ended = self._outputs.commit()
+        if ended is Ended.COMMITTED:
+            self._work()
+            self._source.commit(positions)
+        return ended
+
+    def _work(self) -> None:
+        done = time.monotonic() + self._spec.work
+        while (left := done - time.monotonic()) > 0 and not self._stop:
+            self._outputs.serve(left)

@@ -1,0 +1,64 @@
+"""What a poll handed out, as identities for a pipeline and as the runs that a history has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from confluent_kafka import Message
+
+from harness.evidence.history import Read
+from harness.evidence.record import Identity, NotARecordError, decode
+
+
+class Given(NamedTuple):
+    """One record that a client was given, with its identity if it is one of this run."""
+
+    partition: int
+    offset: int
+    value: bytes
+    identity: Identity | None
+    topic: str
+
+
+def given(messages: Sequence[Message], run: str) -> Iterator[Given]:
+    """Decode what a poll handed out; the caller has taken out the errors."""
+    for message in messages:
+        value = message.value()
+        value = value if isinstance(value, bytes) else b""
+        yield Given(
+            message.partition() or 0,
+            message.offset() or 0,
+            value,
+            identify(value, run),
+            message.topic() or "",
+        )
+
+
+def identify(value: bytes, run: str) -> Identity | None:
+    """The identity of a record of this run, none for the record of somebody else."""
+    try:
+        identity = decode(value)
+    except NotARecordError:
+        return None
+    return identity if identity.run == run else None
+
+
+def runs(records: Sequence[Given]) -> list[Read]:
+    """Join records that follow on each other in offset and in sequence."""
+    found: list[Read] = []
+    open_: dict[tuple[str, int], tuple[int, int, int, int, int]] = {}
+    for record in records:
+        if record.identity is None:
+            continue
+        place = (record.topic, record.partition)
+        _, producer, lane, seq, *_ = record.identity
+        run = open_.get(place)
+        if run is not None:
+            offset, of, on, first, count = run
+            if (of, on, first + count, offset + count) == (producer, lane, seq, record.offset):
+                open_[place] = (offset, of, on, first, count + 1)
+                continue
+            found.append((*place, *run))
+        open_[place] = (record.offset, producer, lane, seq, 1)
+    return [*found, *((*place, *run) for place, run in open_.items())]

@@ -1,0 +1,195 @@
+"""The life of a transactional producer: made, initialised, doubted, and made anew.
+
+`reinit`: an end that was, or may have been, sent twice is followed by a new producer with the same
+transactional id, whose higher epoch makes the coordinator refuse a copy that is still on its way. `naive`
+trusts the client library.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from harness.clients.client import CannotGoOnError, Deadline, Log, bounded, error_of, kafka_error, note
+from harness.clients.client_settings import (
+    ATTEMPT_LIMIT_S,
+    GRACE_S,
+    INIT_LIMIT_S,
+    QUICKEST_RETRY_S,
+    STATISTICS_LIMIT_S,
+    transaction_settings,
+)
+from harness.clients.client_spec import PipelineSpec, TransactionalSpec
+from harness.clients.producer_statistics import IdentityLog, RequestCounter
+from harness.clients.progress import ClientProgress
+from harness.evidence.history import HistoryWriter
+
+FENCED: Final = (KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH)
+HOPELESS: Final = (
+    *FENCED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.INVALID_TRANSACTION_TIMEOUT,
+)
+"""Answers to an init that the next one would get as well."""
+
+
+class BrokenTransactionError(Exception):
+    """The open transaction cannot be committed any more."""
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(error.str())
+        self.error = error
+
+
+class ProducerLife:
+    """One transactional id's producer of this client, and its successors."""
+
+    def __init__(
+        self,
+        spec: TransactionalSpec | PipelineSpec,
+        transactional_id: str,
+        history: HistoryWriter,
+        progress: ClientProgress,
+        stop: Deadline,
+    ) -> None:
+        self._spec = spec
+        self._id = transactional_id
+        self._history = history
+        self._progress = progress
+        self._stop = stop
+        self._log = Log(progress)
+        self._producer: Producer | None = None
+        self.identity = IdentityLog(spec.number, history)
+        self.watch = RequestCounter(self.identity)
+        self._resent_before = 0
+        self._fatal: KafkaError | None = None
+        self.renew_because = "it is the first"
+
+    def settle(self) -> None:
+        """Create the producer anew where that is due: after this, the last transaction is decided."""
+        if self.watch.doubt and self._spec.end_discipline == "reinit":
+            self.renew_because = self.renew_because or self.watch.doubt
+        if not self.renew_because:
+            return
+        if self._producer is not None:
+            self._progress.reinits += 1
+            note(self._history, "reinit", self._spec.number, self.renew_because)
+            self._log.say(f"a new producer, because {self.renew_because}")
+        deadline = time.monotonic() + self._stop.limit(INIT_LIMIT_S)
+        self._create()
+        while (error := self._init()) is not None:
+            if error.code() in HOPELESS or time.monotonic() > deadline:
+                raise CannotGoOnError("the transactional id could not be initialised", error)
+            if not error.retriable():
+                self._create()
+        # A connection that broke before there was a transaction leaves nothing in doubt.
+        self.renew_because = self.watch.doubt = ""
+
+    def _create(self) -> None:
+        self.let_go()
+        self.watch = RequestCounter(self.identity)
+        self._fatal = None
+        # A pipeline's consumer has settings of its own among them.
+        own = {k: v for k, v in self._spec.settings.items() if not k.startswith("consumer.")}
+        config: dict[str, Any] = {
+            **transaction_settings(self._id, self._spec.transaction_timeout_ms, own),
+            **self._spec.servers(),
+            "error_cb": self._on_error,
+            "stats_cb": self.watch.on_statistics,
+        }
+        self._producer = Producer(config)
+
+    def let_go(self) -> None:
+        """Forget the producer: not closed, because that would abort with it, and wait without a limit."""
+        if self._producer is None:
+            return
+        # What it still holds belongs to a transaction that is over: it must not be waited for.
+        self._producer.purge()
+        self.serve_quietly()
+        self._resent_before += self.watch.resent_ends
+        self._producer = None
+
+    def _init(self) -> KafkaError | None:
+        limit = self._stop.limit(ATTEMPT_LIMIT_S)
+        op = self._history.invoke("init", producer=self._spec.number, limit_ms=int(limit * 1000))
+        return self.attempt_within(limit, op, self.live.init_transactions)
+
+    @property
+    def live(self) -> Producer:
+        """The producer as it is now: the next may be another."""
+        assert self._producer is not None
+        return self._producer
+
+    def attempt_within(
+        self, limit: float, op: int, call: Callable[[float], object], acked: Callable[[], Any] = tuple
+    ) -> KafkaError | None:
+        """Make one call that asks brokers, and leave it when its limit is over.
+
+        librdkafka forgets the limit of a call once the coordinator that it waits for has left the metadata.
+        """
+        return self.attempt(op, partial(bounded, partial(call, limit), limit + GRACE_S), acked)
+
+    def attempt(
+        self, op: int, call: Callable[[], object], acked: Callable[[], Any] = tuple
+    ) -> KafkaError | None:
+        """Make one call of the transactional interface and write down what came of it."""
+        try:
+            call()
+        except KafkaException as exception:
+            error = kafka_error(exception)
+            self._history.info(op, error_of(error))
+            self._log.error(error)
+            return error
+        self._history.ok(op, acked=acked())
+        return None
+
+    def cause(self, error: KafkaError) -> KafkaError:
+        """What is behind an error: calls say of a producer that failed for good no more than that it did."""
+        if error.code() == KafkaError._FATAL and self._fatal is None:
+            self.serve_quietly()
+        return self._fatal if error.code() == KafkaError._FATAL and self._fatal is not None else error
+
+    def _on_error(self, error: KafkaError) -> None:
+        self._log.error(error)
+        if error.fatal() and error.code() != KafkaError._FATAL:
+            self._fatal = error
+        self.watch.on_error(error)
+
+    def serve(self, seconds: float) -> None:
+        """Let the client library call back, which is also how its user waits."""
+        try:
+            self.live.poll(seconds)
+        except KafkaException as exception:
+            raise BrokenTransactionError(kafka_error(exception)) from exception
+
+    def serve_quietly(self, seconds: float = 0.0) -> None:
+        """Do the same and only say what is raised: dealing with a fatal error is another call's."""
+        try:
+            self.live.poll(seconds)
+        except KafkaException as exception:
+            self._on_error(kafka_error(exception))
+
+    def judge_end(self, took: float) -> None:
+        """Decide whether the end that has just returned may have been sent twice."""
+        if self._spec.end_discipline == "reinit" and took >= QUICKEST_RETRY_S and not self.watch.doubt:
+            self.watch.fresh(self.serve_quietly, self._serve_until)
+        self._progress.resent_ends = self._resent_before + self.watch.resent_ends
+
+    def _serve_until(self, condition: Callable[[], bool]) -> bool:
+        deadline = time.monotonic() + STATISTICS_LIMIT_S
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            self.serve_quietly(0.05)
+        return True
+
+    def close(self) -> None:
+        """Decide what is left undecided, and let the producer go."""
+        if self._producer is not None:
+            self.settle()
+            self._producer = None

@@ -1,0 +1,76 @@
+"""How a client is getting on, in a small file beside its spec, for whoever watches the run."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import msgspec
+
+EVERY_S: Final = 1.0
+
+
+class ClientProgress(msgspec.Struct, kw_only=True):
+    """Counts since the client's start; the history has the truth, this is for the eye."""
+
+    kind: str = ""
+    client: str = ""
+    state: str = "starting"  # then running, done or gave up
+    sent: int = 0
+    acknowledged: int = 0  # records: delivered, or of committed transactions
+    read: int = 0
+    foreign: int = 0  # records read that carry no identity of this run
+    committed: int = 0  # transactions, as the client was told
+    aborted: int = 0
+    unknown: int = 0
+    reinits: int = 0  # new producers, the first not counted
+    resent: int = 0  # records that an idempotent client sent more than once, known at its end
+    resent_ends: int = 0  # requests to end a transaction beyond one for each
+    rewinds: int = 0
+    in_flight: int = 0
+    last_error: str = ""
+    wall: float = 0.0  # seconds since the epoch, when this was written
+
+
+class ProgressFile:
+    """Writes the counts about once a second, also while the client waits in a call."""
+
+    def __init__(self, path: Path, progress: ClientProgress) -> None:
+        self._path = path
+        self._progress = progress
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._write()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+        self._write()
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY_S):
+            self._write()
+
+    def _write(self) -> None:
+        self._progress.wall = time.time()
+        # Without fsync: what a dead host's client was doing interests nobody.
+        beside = self._path.with_name(f".{self._path.name}")
+        beside.write_bytes(msgspec.json.encode(self._progress))
+        beside.replace(self._path)
+
+
+def load_progress(path: Path) -> ClientProgress:
+    """Read what a client wrote last; before its first word, all counts are zero."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=ClientProgress)
+    except FileNotFoundError:
+        return ClientProgress()

@@ -1,0 +1,236 @@
+"""The transactions of one client: begun, filled and ended, and what to do when that fails.
+
+The contract of the client library, for every call: a retriable error means the same call again, one that
+requires an abort means an abort, and anything else a new producer with the same transactional id.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from functools import partial
+
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+
+from harness.clients import fencing_check
+from harness.clients.client import CannotGoOnError, Deadline, kafka_error
+from harness.clients.client_settings import ATTEMPT_LIMIT_S, END_LIMIT_S
+from harness.clients.client_spec import PipelineSpec, TransactionalSpec
+from harness.clients.lane_sequences import Lanes
+from harness.clients.producer_lifecycle import FENCED, BrokenTransactionError, ProducerLife
+from harness.clients.progress import ClientProgress
+from harness.evidence.history import HistoryWriter, Position
+
+
+class Ended(StrEnum):
+    """How a transaction ended, as far as its client knows."""
+
+    COMMITTED = "committed"
+    ABORTED = "aborted"
+    UNKNOWN = "unknown"
+
+
+class Transactor:
+    """The transactions of one client, one after the other; `begin`, `send`, then `commit` or `abort`."""
+
+    def __init__(
+        self,
+        spec: TransactionalSpec | PipelineSpec,
+        history: HistoryWriter,
+        progress: ClientProgress,
+        stop: Deadline,
+    ) -> None:
+        assert spec.transactional_id is not None
+        self._spec = spec
+        self._id = spec.transactional_id
+        self._places = spec.places
+        self._history = history
+        self._progress = progress
+        self._stop = stop
+        self._life = ProducerLife(spec, self._id, history, progress, stop)
+        self.settle = self._life.settle
+        self.serve = self._life.serve
+        self.idle = self._life.serve_quietly
+        self.close = self._life.close
+        self.let_go = self._life.let_go
+        self._lanes = Lanes(len(self._places))
+        self._began = 0.0
+        self._began_ms = 0
+        self._commit_asked = False
+        self.txn = 0
+        history.producer(
+            spec.number, self._places, transactional_id=self._id, timeout_ms=spec.transaction_timeout_ms
+        )
+
+    @property
+    def producer(self) -> Producer:
+        """The client library's producer as it is now."""
+        return self._life.live
+
+    @property
+    def identity(self) -> tuple[int, int] | None:
+        """Producer id and epoch as the statistics last told them."""
+        return self._life.identity.seen
+
+    def begin(self) -> None:
+        """Begin a transaction, with a new producer where one is due."""
+        self.settle()
+        self.txn += 1
+        self._lanes.begin()
+        self._commit_asked = False
+        self._began, self._began_ms = time.monotonic(), time.time_ns() // 1_000_000
+        op = self._history.invoke("begin", producer=self._spec.number, txn=self.txn)
+        error = self._life.attempt(op, self._life.live.begin_transaction)
+        if error is not None:
+            raise BrokenTransactionError(error)
+
+    def next_of(self, lane: int) -> int:
+        """The sequence that the next record of a lane must carry."""
+        return self._lanes.next[lane]
+
+    def send(self, lane: int, values: Sequence[bytes], keys: Sequence[bytes] | None = None) -> None:
+        """Hand over records whose sequences follow on each other; their delivery is the commit's concern."""
+        first = self._lanes.take(lane, len(values))
+        last = len(values) - 1
+        produce, (topic, partition) = self._life.live.produce, self._places[lane]
+        for i, value in enumerate(values):
+            key = keys[i] if keys else None
+            try:
+                if 0 < i < last:
+                    produce(topic, value, key, partition=partition)
+                else:
+                    # The offsets between these two follow: nobody else's records lie within one batch.
+                    told = self._lanes.on_delivery(lane, first + i)
+                    produce(topic, value, key, partition=partition, on_delivery=told)
+            except BufferError:
+                self._produce_later(lane, value, key)
+            except KafkaException as exception:
+                raise BrokenTransactionError(kafka_error(exception)) from exception
+        self._progress.sent += len(values)
+        self._progress.in_flight = self._lanes.records
+
+    def _produce_later(self, lane: int, value: bytes, key: bytes | None) -> None:
+        """The client's queue is full: what it holds is delivered first, or given up."""
+        topic, partition = self._places[lane]
+        while True:
+            self.serve(0.1)
+            try:
+                self._life.live.produce(topic, value, key, partition=partition)
+            except BufferError:
+                continue
+            except KafkaException as exception:
+                raise BrokenTransactionError(kafka_error(exception)) from exception
+            return
+
+    def send_offsets(self, group: str, positions: Iterable[Position], metadata: object) -> None:
+        """Add a group's next positions to the transaction."""
+        offsets = list(positions)
+        places = [TopicPartition(*position) for position in offsets]
+        deadline = time.monotonic() + self._stop.limit(END_LIMIT_S)
+        self._life.watch.ask("TxnOffsetCommit")
+        while True:
+            limit = self._stop.limit(ATTEMPT_LIMIT_S)
+            op = self._history.invoke(
+                "send_offsets",
+                producer=self._spec.number,
+                txn=self.txn,
+                group=group,
+                offsets=offsets,
+                limit_ms=int(limit * 1000),
+            )
+            error = self._life.attempt_within(
+                limit, op, partial(self._life.live.send_offsets_to_transaction, places, metadata)
+            )
+            if error is None:
+                return
+            if not error.retriable() or time.monotonic() > deadline:
+                raise BrokenTransactionError(error)
+
+    def commit(self) -> Ended:
+        """Commit, or abort where the client library demands it."""
+        try:
+            self.flush()
+        except BrokenTransactionError as broken:
+            return self.give_up(broken.error)
+        return self._count(self._end("commit", self._life.live.commit_transaction))
+
+    def abort(self) -> Ended:
+        """Abort; what is in flight is waited for first, because librdkafka fails fatally without."""
+        try:
+            self.flush()
+        except BrokenTransactionError as broken:
+            return self.give_up(broken.error)
+        return self._count(self._end("abort", self._life.live.abort_transaction))
+
+    def give_up(self, error: KafkaError) -> Ended:
+        """End a transaction that cannot be committed: abort it, or leave that to a new producer."""
+        if error.txn_requires_abort():
+            return self._count(self._end("abort", self._life.live.abort_transaction))
+        return self._count(self._leave(error))
+
+    def flush(self) -> None:
+        """Wait until everything that was handed over is delivered."""
+        try:
+            left = self._life.live.flush(self._stop.limit(END_LIMIT_S))
+        except KafkaException as exception:
+            raise BrokenTransactionError(kafka_error(exception)) from exception
+        if left:
+            raise BrokenTransactionError(
+                KafkaError(KafkaError._TIMED_OUT, f"{left} records were not delivered")
+            )
+
+    def _end(self, f: str, call: Callable[[float], object]) -> Ended:
+        deadline = time.monotonic() + self._stop.limit(END_LIMIT_S)
+        sent = self._lanes.sent()
+        if sent:
+            # Of a transaction without anything in it the coordinator hears nothing.
+            self._life.watch.ask("EndTxn")
+        while True:
+            limit = self._stop.limit(ATTEMPT_LIMIT_S)
+            self._commit_asked = self._commit_asked or f == "commit"
+            op = self._history.invoke(
+                f, producer=self._spec.number, txn=self.txn, sent=sent, limit_ms=int(limit * 1000)
+            )
+            started = time.monotonic()
+            error = self._life.attempt_within(limit, op, call, self._lanes.acked)
+            if error is None:
+                self._life.judge_end(time.monotonic() - started)
+                return Ended.COMMITTED if f == "commit" else Ended.ABORTED
+            self._life.watch.doubt = (
+                self._life.watch.doubt or f"the {f} of transaction {self.txn} was asked for again"
+            )
+            if error.txn_requires_abort() and f == "commit":
+                return self._end("abort", self._life.live.abort_transaction)
+            if not error.retriable() or time.monotonic() > deadline:
+                return self._leave(error)
+
+    def _leave(self, error: KafkaError) -> Ended:
+        """Leave the transaction to the next producer's init; stop where somebody else has the id."""
+        if not self._commit_asked:
+            op = self._history.invoke(
+                "abandon", producer=self._spec.number, txn=self.txn, sent=self._lanes.sent()
+            )
+            self._history.ok(op)
+        error = self._life.cause(error)
+        self._life.renew_because = f"of {error.name()}: {error.str()}"
+        if error.code() in FENCED:
+            ours = fencing_check.Ours(
+                self._life.identity.seen,
+                self._began_ms,
+                self._spec.transaction_timeout_ms,
+                time.monotonic() - self._began,
+            )
+            if not fencing_check.timed_out(self._spec.bootstrap, self._id, ours, self._spec.security):
+                self._count(Ended.UNKNOWN if self._commit_asked else Ended.ABORTED)
+                raise CannotGoOnError(f"a successor has the transactional id {self._id}", error)
+            self._life.renew_because = "the coordinator aborted a transaction that was open for too long"
+        return Ended.UNKNOWN if self._commit_asked else Ended.ABORTED
+
+    def _count(self, ended: Ended) -> Ended:
+        progress = self._progress
+        progress.in_flight = 0
+        setattr(progress, ended, getattr(progress, ended) + 1)
+        if ended is Ended.COMMITTED:
+            progress.acknowledged += self._lanes.records
+        return ended

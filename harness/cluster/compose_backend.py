@@ -1,0 +1,184 @@
+"""The compose back end: the same six nodes and Toxiproxy as containers of docker-compose.yml."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from harness.base.errors import RefusedError
+from harness.base.waits import wait_until
+from harness.cluster.backend import capabilities_of
+from harness.cluster.broker_settings import heap_options, jvm_options
+from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, Ports, node_name
+from harness.cluster.network_links import NetLinks
+from harness.cluster.nodes import Condition, NodeStatus, Role, segments_in
+from harness.cluster.state_directory import BackendName, ClusterRecord, State
+from harness.provision.docker_engine import Engine, compose_up, copy_out, write_env_file
+from harness.provision.paths import checkout_dir
+
+if TYPE_CHECKING:
+    from docker.models.containers import Container
+
+STOP_LIMIT_S = 20
+_DATA = "/var/lib/kafka/data"  # KAFKA_LOG_DIRS of docker-compose.yml
+
+
+class ContainerNode:
+    """A container of one compose service."""
+
+    def __init__(self, name: str, node_id: int, role: Role, engine: Engine) -> None:
+        self.name = name
+        self.node_id = node_id
+        self.role = role
+        self._engine = engine
+
+    @property
+    def container(self) -> Container:
+        """The container as the engine describes it now."""
+        return self._engine.container(self.name)
+
+    def status(self) -> NodeStatus:
+        """The condition of its first process."""
+        state = self.container.attrs["State"]
+        if state["Paused"]:
+            return NodeStatus(Condition.PAUSED, pid=state["Pid"])
+        if state["Running"]:
+            return NodeStatus(Condition.RUNNING, pid=state["Pid"])
+        return NodeStatus(Condition.EXITED, state["ExitCode"])
+
+    def start(self) -> None:
+        """Start the container with the data that it had."""
+        if self.status().condition is Condition.EXITED:
+            self.container.start()
+            wait_until(lambda: self.status().condition is Condition.RUNNING, 20, f"{self.name} to run")
+
+    def stop(self) -> None:
+        """SIGTERM, and wait until it has ended."""
+        self.resume()  # a frozen process does not act on a signal
+        self.container.stop(timeout=STOP_LIMIT_S)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone."""
+        if self.status().condition is not Condition.EXITED:
+            self.container.kill()
+            wait_until(lambda: self.status().condition is Condition.EXITED, 20, f"{self.name} to end")
+
+    def pause(self) -> None:
+        """Freeze every process of the container."""
+        if self.status().condition is Condition.EXITED:
+            raise RefusedError(
+                f"{self.name} does not run", "`eos status` shows the nodes, `eos up` starts them"
+            )
+        # On a busy machine the freezer of older engines gives up now and then: asked again it freezes.
+        wait_until(self._frozen, 10, f"{self.name} to be frozen")
+
+    def _frozen(self) -> bool:
+        from docker.errors import APIError
+
+        if self.status().condition is Condition.RUNNING:
+            try:
+                self.container.pause()
+            except APIError as error:
+                raise OSError(str(error)) from error
+        return self.status().condition is Condition.PAUSED
+
+    def resume(self) -> None:
+        """Thaw it."""
+        if self.status().condition is Condition.PAUSED:
+            self.container.unpause()
+
+    def log(self, lines: int = 200) -> str:
+        """The end of its output."""
+        return self.container.logs(tail=lines).decode(errors="replace")
+
+    def segments(self, partition: str, scratch: Path) -> list[Path]:
+        """Copies of the segment files of its replica of a partition."""
+        copy_out(self.container, f"{_DATA}/{partition}", scratch)
+        return segments_in(scratch / partition, self.name, partition)
+
+
+class ComposeBackend:
+    """The services of docker-compose.yml under a project name, ports and subnet of their own."""
+
+    name: BackendName = "compose"
+    capabilities = capabilities_of("compose")
+
+    def __init__(self, state: State, record: ClusterRecord) -> None:
+        self._state = state
+        self._record = record
+        self.engine = Engine(record.name)
+        roles: list[tuple[int, Role]] = [
+            *((i, "controller") for i in CONTROLLER_IDS),
+            *((i, "broker") for i in BROKER_IDS),
+        ]
+        self._nodes = [
+            *(ContainerNode(node_name(i), i, role, self.engine) for i, role in roles),
+            ContainerNode("toxiproxy", 0, "proxy", self.engine),
+        ]
+
+    def nodes(self) -> list[ContainerNode]:
+        """Controllers, brokers, Toxiproxy."""
+        return self._nodes
+
+    def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
+        """Pull or build the images, and write the variables of the compose file."""
+        from harness.provision.images import ensure_images
+
+        images = ensure_images(report)
+        chosen = {"kafka": images.kafka, "toxiproxy": images.toxiproxy, "nettools": images.nettools}
+        self._record = msgspec.structs.replace(self._record, images=chosen)
+        write_env_file(self._env_file, self._variables())
+        return self._record
+
+    def start(self) -> None:
+        """Create and start every container."""
+        compose_up(checkout_dir(), self._env_file)
+
+    def destroy(self) -> None:
+        """Remove every container, network and volume that carries this cluster's label."""
+        self.engine.remove_all()
+        self._env_file.unlink(missing_ok=True)
+
+    def leftovers(self) -> list[str]:
+        """What carries this cluster's label."""
+        return self.engine.leftovers()
+
+    @cached_property
+    def links(self) -> NetLinks:
+        """The links between the containers."""
+        subnet = Ports(self._record.port_base).subnet
+        return NetLinks(
+            self.engine, self._record.images["nettools"], subnet, {n.name: n for n in self._nodes}
+        )
+
+    @property
+    def _env_file(self) -> Path:
+        return self._state.path / "compose.env"
+
+    def _variables(self) -> dict[str, str]:
+        record = self._record
+        ports = Ports(record.port_base)
+        variables = {
+            "COMPOSE_PROJECT_NAME": record.name,
+            "EOS_CLUSTER_LABEL": record.name,
+            "EOS_CLUSTER_ID": record.cluster_id,
+            "EOS_SUBNET": ports.subnet,
+            "EOS_KAFKA_IMAGE": record.images["kafka"],
+            "EOS_TOXIPROXY_IMAGE": record.images["toxiproxy"],
+            "EOS_JVM_OPTS": " ".join(jvm_options(record.profile)),
+            "EOS_BROKER_HEAP": " ".join(heap_options("broker", record.profile)),
+            "EOS_CONTROLLER_HEAP": " ".join(heap_options("controller", record.profile)),
+            "EOS_PORT_TOXIPROXY": str(ports.toxiproxy_api),
+        }
+        for broker in BROKER_IDS:
+            variables |= {
+                f"EOS_PORT_DIRECT_{broker}": str(ports.direct(broker)),
+                f"EOS_PORT_PROXIED_{broker}": str(ports.proxied(broker)),
+                f"EOS_PORT_TAPPED_{broker}": str(ports.tapped(broker)),
+                f"EOS_PORT_TAP_UPSTREAM_{broker}": str(ports.tap_upstream(broker)),
+            }
+        return variables

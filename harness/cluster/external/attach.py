@@ -1,0 +1,47 @@
+"""Find the cluster that a file describes, if it is the one that answers there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from harness.base.errors import RefusedError
+from harness.cluster.external.cluster_file import ClusterFile, address
+from harness.cluster.external.external_cluster import REQUEST_S, ExternalCluster
+from harness.cluster.state_directory import State
+from harness.kafka.admin import Address, Admin, Metadata
+from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.security import Security
+from harness.provision.paths import checkout_dir
+
+
+def external_state(file: ClusterFile) -> State:
+    """The state directory of a live cluster: what was injected there, and by whom, is found again."""
+    return State(checkout_dir() / ".eos-live" / re.sub(r"[^\w-]", "_", file.cluster.id))
+
+
+def attach(file: ClusterFile, state: State) -> ExternalCluster:
+    """The cluster that the file describes, if it is the one that answers there."""
+    view = _first_view(file.cluster.bootstrap, file.security)
+    if view.cluster_id != file.cluster.id:
+        raise RefusedError(
+            f"this is another cluster: {file.cluster.bootstrap[0]} belongs to {view.cluster_id}, "
+            f"cluster.id is {file.cluster.id}",
+            "correct cluster.id, or cluster.bootstrap, whichever is wrong",
+        )
+    return ExternalCluster(file, state, view)
+
+
+def _first_view(servers: Sequence[str], security: Security) -> Metadata:
+    said = []
+    for server in servers:
+        where: Address = address(server)
+        try:
+            return Admin({-1: where}, REQUEST_S, security).metadata((), broker=-1)
+        except KafkaAnswerError as error:
+            raise RefusedError(
+                f"{server} refused the login: {error}", "look at [security] of the cluster's file"
+            ) from error
+        except (OSError, EOFError) as error:
+            said.append(f"{server}: {error}")
+    raise RefusedError("no broker answered: " + "; ".join(said), "look at cluster.bootstrap and [security]")

@@ -1,0 +1,296 @@
+"""A live cluster as a run sees it: the same verbs as on a cluster of our own, and nothing beside them."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from harness.base import processes
+from harness.base.errors import CapabilityError
+from harness.base.waits import wait_until
+from harness.cluster.backend import Backend, Capability
+from harness.cluster.cluster import Cluster
+from harness.cluster.external.audit_log import Audit
+from harness.cluster.external.cluster_file import NODE_LOGS, START, ClusterFile, address
+from harness.cluster.external.cluster_file_loader import reaches
+from harness.cluster.external.created_resources import Made
+from harness.cluster.external.external_nodes import AuditedNode, CommandNode, labelled_node
+from harness.cluster.external.external_proxies import (
+    AuditedToxiproxy,
+    proxy_name,
+    toxiproxy_address,
+    toxiproxy_node,
+)
+from harness.cluster.external.guarded_admin import PrefixedAdmin
+from harness.cluster.health import ailing, describe_partition
+from harness.cluster.layout import BrokerListener
+from harness.cluster.nodes import Node
+from harness.cluster.proxy_names import ClientLink
+from harness.cluster.state_directory import BackendName, ClusterRecord, State
+from harness.kafka.admin import Admin, Metadata, PartitionInfo
+from harness.kafka.connection import KafkaAnswerError, RawConnection, answers
+
+REQUEST_S: Final = 5.0
+_MOST_TOLD: Final = 3
+
+
+class ExternalCluster(Cluster):
+    """Somebody else's cluster, as far as its file lets it be touched."""
+
+    owned = False
+
+    def __init__(self, file: ClusterFile, state: State, view: Metadata) -> None:
+        self.file = file
+        self.state = state
+        self.audit = Audit(state.path / "audit.jsonl")
+        self.prefix = file.cluster.prefix
+        self.security = file.security
+        self.replication = file.topics.replication
+        self.longest_s = float(file.limits.deadline)
+        self.addresses = dict(sorted(view.addresses.items()))
+        self.record = ClusterRecord(
+            name=f"live {file.cluster.id}",
+            backend="live",
+            profile="quick",
+            cluster_id=file.cluster.id,
+            port_base=0,
+        )
+        self.backend: Backend = _ExternalBackend(self)
+        self.made = Made(state.path, self)
+        self._held = False
+        readable = frozenset(file.evidence.logs) - {NODE_LOGS}
+        self.admin = PrefixedAdmin(
+            self.addresses, REQUEST_S, self.security, self.prefix, self.audit, readable=readable
+        )
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """The brokers that were there when it was attached."""
+        return tuple(self.addresses)
+
+    def name_of(self, node_id: int) -> str:
+        """Every node that can be reached is a broker."""
+        return f"kafka-{node_id}"
+
+    def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
+        """Clients pass the proxies, where there are some; the observer never does."""
+        if BrokerListener(listener) is BrokerListener.TAPPED:
+            raise CapabilityError("a live cluster has no wire tap", "leave out flows and faults of frames")
+        if BrokerListener(listener) is BrokerListener.PROXIED and self.file.proxy:
+            return ",".join(proxy.listen for proxy in self.file.proxy)
+        return ",".join(self.file.cluster.bootstrap)
+
+    def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
+        """A connection to a broker as it is advertised where no fault is."""
+        return RawConnection(*self.addresses[broker], timeout, self.security)
+
+    def answers(self, broker: int, timeout: float = 1.0) -> bool:
+        """Whether a broker answers there."""
+        return answers(*self.addresses[broker], timeout, self.security)
+
+    @contextmanager
+    def locked(self, doing: str) -> Iterator[None]:
+        """Hold the cluster; what is done inside of that, such as the run itself, holds it already."""
+        if self._held:
+            yield
+            return
+        with self.state.locked(doing):
+            self._held = True
+            try:
+                yield
+            finally:
+                self._held = False
+
+    # Links
+
+    @cached_property
+    def toxiproxy(self) -> AuditedToxiproxy:
+        """The Toxiproxy that the file names, or the one that was started."""
+        if self.file.links is None:
+            raise CapabilityError("there is no Toxiproxy before this cluster", "add [links] and [[proxy]]")
+        return AuditedToxiproxy(*toxiproxy_address(self.file.links, self._proxy_folder), self.audit)
+
+    def client_links(self, names: Sequence[str]) -> list[ClientLink]:
+        """The proxies before these brokers."""
+        return [
+            ClientLink(proxy_name(p), p.broker, *address(p.listen))
+            for p in self.file.proxy
+            if self.name_of(p.broker) in names
+        ]
+
+    def start_proxies(self) -> None:
+        """Start the Toxiproxy of our own, where the file asks for one, and wait until it serves."""
+        if self.starts_toxiproxy:
+            self.audit.note("start", node="toxiproxy", listens=[p.listen for p in self.file.proxy])
+            self.nodes["toxiproxy"].start()
+            wait_until(self.toxiproxy.proxies, 15, "Toxiproxy to answer")
+
+    def end_proxies(self) -> None:
+        """End it; what else carries our mark ends with it."""
+        if self.starts_toxiproxy:
+            self.audit.note("end", node="toxiproxy")
+            processes.end_all(f"{self.state.nodes}/")
+            shutil.rmtree(self.state.nodes, ignore_errors=True)
+
+    def without_links(self) -> ExternalCluster:
+        """The same, as it is while no proxy was started."""
+        file = msgspec.structs.replace(self.file, links=None, proxy=[])
+        view = Metadata(self.record.cluster_id, frozenset(self.addresses), (), self.addresses)
+        return ExternalCluster(file, self.state, view)
+
+    @property
+    def starts_toxiproxy(self) -> bool:
+        """Whether the file asks for a Toxiproxy of our own."""
+        return self.file.links is not None and self.file.links.toxiproxy == START
+
+    @property
+    def _proxy_folder(self) -> Path:
+        return self.state.nodes / "toxiproxy"
+
+    def passed_by(self) -> list[str]:
+        """Where a client that is sent through the proxies would be told to go past them."""
+        found = []
+        for proxy in self.file.proxy:
+            through = Admin({-1: address(proxy.listen)}, REQUEST_S, self.security)
+            try:
+                seen = through.metadata((), broker=-1).addresses
+            except (OSError, EOFError) as error:
+                raise ConnectionError(f"through {proxy.listen}: {error}") from error
+            if (where := seen.get(proxy.broker)) != address(proxy.listen):
+                at = ":".join(map(str, where)) if where else "nowhere"
+                found.append(f"at {proxy.listen} broker {proxy.broker} is advertised at {at}")
+        return found
+
+    @property
+    def unfaulted(self) -> bool:
+        """Whether the observer reaches the brokers past the proxies."""
+        return not {address(proxy.listen) for proxy in self.file.proxy} & set(self.addresses.values())
+
+    def doubts(self, capabilities: frozenset[Capability]) -> list[str]:
+        """Without a path past the proxies the observer is hit by what hits the clients."""
+        if Capability.LINK not in capabilities or self.unfaulted:
+            return []
+        return [
+            "the observer has no unfaulted path: cluster.bootstrap leads through the proxies that are faulted"
+        ]
+
+    # Nodes
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """The brokers, as far as the file says how to reach them, and the Toxiproxy of our own."""
+        found: list[Node] = [self._node(b) for b in self.addresses] if self.file.nodes else []
+        if self.starts_toxiproxy:
+            found.append(toxiproxy_node(self._proxy_folder, self.file.proxy))
+        return {node.name: node for node in found}
+
+    def _node(self, broker: int) -> Node:
+        part = self.file.nodes
+        assert part is not None
+        where = self.addresses[broker]
+        node: Node
+        if part.docker_label:
+            host = part.hosts.get(str(broker), where[0])
+            node = labelled_node(self.name_of(broker), broker, part.docker_label, host)
+        else:
+            node = CommandNode(self.name_of(broker), broker, part, where, self.answers)
+        return AuditedNode(node, self.audit, logs=NODE_LOGS in self.file.evidence.logs)
+
+    # Topics
+
+    def create_topic(
+        self,
+        name: str,
+        placement: Sequence[Sequence[int]] | int = 3,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """Note the topic, then create it as the file says."""
+        self.made.note_topic(name)
+        super().create_topic(name, placement, self._own_settings | dict(settings or {}))
+
+    @property
+    def _own_settings(self) -> dict[str, str]:
+        return {"min.insync.replicas": str(self.file.topics.min_insync)}
+
+    def denied(self) -> str:
+        """Why this user may make no topic of the prefix, asked without making one; empty if it may."""
+        replicas = list(self.broker_ids)[: self.file.topics.replication]
+        try:
+            self.admin.create_topic(f"{self.prefix}asked", [replicas], self._own_settings, only_ask=True)
+        except KafkaAnswerError as error:
+            return str(error)
+        return ""
+
+    # Health
+
+    def ailments(self) -> list[str]:
+        """Brokers that are missing or silent, partitions without a leader or with fewer replicas."""
+        view = self.admin.metadata(None)
+        missing = [f"{self.name_of(b)} is not there" for b in self.addresses if b not in view.brokers]
+        silent = [f"{self.name_of(b)} does not answer" for b in view.brokers if not self._serves(b)]
+        ill = [describe_partition(p) for p in view.partitions if ailing(p)]
+        return missing + silent + self._ailing_links() + ill[:_MOST_TOLD]
+
+    def _serves(self, broker: int) -> bool:
+        return broker not in self.addresses or self.answers(broker)
+
+    def _ailing_links(self) -> list[str]:
+        mine = {proxy_name(p) for p in self.file.proxy}
+        proxies = self.toxiproxy.proxies() if mine else []
+        found = [f"proxy {name} is not there" for name in sorted(mine - {p.name for p in proxies})]
+        return found + [
+            f"proxy {p.name} is {'toxic' if p.enabled else 'down'}"
+            for p in proxies
+            if p.name in mine and (not p.enabled or p.toxics)
+        ]
+
+    def foreign(self) -> list[PartitionInfo]:
+        """Every partition that is not ours, as far as our rights show them."""
+        return [p for p in self.admin.metadata(None).partitions if not p.topic.startswith(self.prefix)]
+
+    def foreign_under_replicated(self) -> list[PartitionInfo]:
+        """Those of them that lack a leader or a replica now."""
+        return [p for p in self.foreign() if ailing(p)]
+
+    def facts(self) -> dict[str, Any]:
+        """What a second run would need to be the same on."""
+        features = self.admin.features()
+        return {
+            "kafka": f"metadata.version {features.get('metadata.version', 'unknown')}",
+            "backend": "live",
+            "cluster_id": self.record.cluster_id,
+            "brokers": len(self.addresses),
+            "prefix": self.prefix,
+        }
+
+
+class _ExternalBackend:
+    """What can be done to a live cluster, by its file: a run refuses the rest by name."""
+
+    name: BackendName = "live"
+
+    def __init__(self, cluster: ExternalCluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Clients are ours; links and nodes as far as the file says how to reach them."""
+        file = self._cluster.file
+        verbs = {Capability.KILL: "kill", Capability.STOP: "stop", Capability.PAUSE: "pause"}
+        found = {c for c, verb in verbs.items() if reaches(file.nodes, verb)} | {Capability.CLIENT}
+        return frozenset(found | ({Capability.LINK} if file.links else set()))
+
+    links = None
+
+    def nodes(self) -> list[Node]:
+        """The nodes that can be reached."""
+        return list(self._cluster.nodes.values())
+
+    def __getattr__(self, verb: str) -> Any:
+        raise CapabilityError(f"a live cluster is not ours to {verb}", "use a cluster of `eos up` for it")

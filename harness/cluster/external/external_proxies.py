@@ -1,0 +1,65 @@
+"""The Toxiproxy before a live cluster: the user's own, or one that is started for the clients of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from harness.base.ports import free_ports
+from harness.cluster.external.audit_log import Audit
+from harness.cluster.external.cluster_file import START, LinksPart, ProxyPart, address
+from harness.cluster.process_backend import ProcessNode
+from harness.cluster.toxiproxy_client import Toxiproxy
+from harness.provision.toxiproxy_binary import ensure_toxiproxy
+
+
+class AuditedToxiproxy(Toxiproxy):
+    """A Toxiproxy of which every change stands in the audit log first."""
+
+    def __init__(self, host: str, port: int, audit: Audit) -> None:
+        super().__init__(host, port)
+        self._audit = audit
+
+    def _call(self, method: str, path: str, body: object = None) -> Any:
+        if method != "GET":
+            self._audit.note("toxiproxy", method=method, path=path, body=body)
+        return super()._call(method, path, body)
+
+
+def proxy_name(proxy: ProxyPart) -> str:
+    """What the proxy is called: by the user, or by us where we start it."""
+    return proxy.name or f"eos-{proxy.broker}"
+
+
+def toxiproxy_node(folder: Path, proxies: list[ProxyPart]) -> ProcessNode:
+    """The Toxiproxy of our own, as a node that is started, killed and found again after a crash."""
+    folder.mkdir(parents=True, exist_ok=True)
+    port = folder / "port"
+    if not port.exists():
+        port.write_text(str(free_ports(1)[0]))
+    served = [
+        {"name": proxy_name(p), "listen": p.listen, "upstream": p.upstream, "enabled": True} for p in proxies
+    ]
+    (folder / "proxies.json").write_text(json.dumps(served, indent=2))
+
+    def command() -> list[str]:
+        server = ensure_toxiproxy(lambda _: None).server
+        return [
+            str(server),
+            "-host",
+            "127.0.0.1",
+            "-port",
+            port.read_text(),
+            "-config",
+            str(folder / "proxies.json"),
+        ]
+
+    return ProcessNode("toxiproxy", 0, "proxy", folder, command)
+
+
+def toxiproxy_address(links: LinksPart, folder: Path) -> tuple[str, int]:
+    """Where its HTTP interface is."""
+    if links.toxiproxy == START:
+        return "127.0.0.1", int((folder / "port").read_text())
+    return address(links.toxiproxy)

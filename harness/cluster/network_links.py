@@ -1,0 +1,77 @@
+"""Cut the links of one node to others, in its own network namespace, and see which are open.
+
+A helper container joins the namespace of the node and sets packet filters there. That works wherever the
+engine runs (on Docker Desktop the engine is inside a virtual machine, out of the host's reach), needs no
+root on the host, and leaves the host's own filters alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Literal
+
+from harness.base.errors import HarnessError
+from harness.cluster.layout import BROKER_IDS
+from harness.cluster.nodes import Condition
+
+if TYPE_CHECKING:
+    from harness.cluster.compose_backend import ContainerNode
+    from harness.provision.docker_engine import Engine
+
+Direction = Literal["in", "out", "both"]
+_BROKER_PORT, _CONTROLLER_PORT = 9092, 9093  # INTERNAL and CONTROLLER of docker-compose.yml
+_PROBE_S = 1
+
+
+def address(subnet: str, node_id: int) -> str:
+    """The fixed address of a node, as docker-compose.yml gives it."""
+    return f"{subnet}.{10 + node_id}"
+
+
+def served_port(node_id: int) -> int:
+    """The port at which a node serves other nodes."""
+    return _BROKER_PORT if node_id in BROKER_IDS else _CONTROLLER_PORT
+
+
+class NetLinks:
+    """The links between the containers of one cluster."""
+
+    def __init__(self, engine: Engine, image: str, subnet: str, nodes: Mapping[str, ContainerNode]) -> None:
+        self._engine = engine
+        self._image = image
+        self._subnet = subnet
+        self._nodes = nodes
+
+    def cut(self, node: str, others: list[str], direction: Direction) -> None:
+        """Drop connections that others open to the node (in), that it opens (out), or all packets (both)."""
+        for port, peers in self._by_port(node, others, direction).items():
+            self._run(node, "cut", direction, str(port), *peers)
+
+    def uncut(self, node: str) -> None:
+        """Remove every cut of a node; harmless if there is none or the node does not run."""
+        if self._nodes[node].status().condition is not Condition.EXITED:  # else its namespace went with it
+            self._run(node, "heal")
+
+    def open_to(self, node: str, others: list[str]) -> dict[str, bool]:
+        """Which of the others a new connection from the node reaches."""
+        ids = {address(self._subnet, self._nodes[o].node_id): o for o in others}
+        found: dict[str, bool] = {}
+        for port, peers in self._by_port(node, others, "out").items():
+            for line in self._run(node, "probe", str(_PROBE_S), str(port), *peers).splitlines():
+                peer, said = line.split()
+                found[ids[peer]] = said == "open"
+        if missing := set(others) - set(found):
+            raise HarnessError(f"the probe from {node} said nothing of {sorted(missing)}", "run `eos doctor`")
+        return found
+
+    def _by_port(self, node: str, others: list[str], direction: Direction) -> dict[int, list[str]]:
+        """The addresses of the others, by the port at which the connection in question is served."""
+        grouped: dict[int, list[str]] = {}
+        for other in others:
+            served_by = other if direction == "out" else node
+            port = served_port(self._nodes[served_by].node_id)
+            grouped.setdefault(port, []).append(address(self._subnet, self._nodes[other].node_id))
+        return grouped
+
+    def _run(self, node: str, *command: str) -> str:
+        return self._engine.run_beside(self._nodes[node].container, self._image, list(command))

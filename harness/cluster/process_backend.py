@@ -1,0 +1,229 @@
+"""The process back end: six JVMs and Toxiproxy on loopback, nothing to install but Java and Python."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+
+from harness.base import processes
+from harness.base.errors import RefusedError
+from harness.base.processes import ProcessState
+from harness.base.waits import wait_until
+from harness.cluster.backend import capabilities_of
+from harness.cluster.broker_settings import heap_options, jvm_options, settings_for
+from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, HOST, BrokerListener, Ports, node_name
+from harness.cluster.nodes import Condition, NodeStatus, Role, segments_in
+from harness.cluster.state_directory import BackendName, ClusterRecord, State
+from harness.provision.kafka_runtime import KafkaRuntime, ensure_kafka
+from harness.provision.toxiproxy_binary import ensure_toxiproxy
+
+STOP_LIMIT_S = 20.0
+
+
+class ProcessNode:
+    """A JVM or Toxiproxy, with its folder under the state directory."""
+
+    def __init__(
+        self, name: str, node_id: int, role: Role, folder: Path, command: Callable[[], list[str]]
+    ) -> None:
+        self.name = name
+        self.node_id = node_id
+        self.role = role
+        self.folder = folder
+        self._command = command
+
+    @property
+    def _mark(self) -> str:
+        return str(self.folder)
+
+    def _pid(self) -> int | None:
+        try:
+            return int((self.folder / "pid").read_text())
+        except FileNotFoundError:
+            return None
+
+    def status(self) -> NodeStatus:
+        """The condition of its process."""
+        pid = self._pid()
+        state = processes.state_of(pid, self._mark) if pid else ProcessState.GONE
+        if state is ProcessState.GONE:
+            return NodeStatus(Condition.EXITED, processes.exit_code(self.folder))
+        return NodeStatus(Condition.PAUSED if state is ProcessState.STOPPED else Condition.RUNNING, pid=pid)
+
+    def start(self) -> None:
+        """Start it with the data that it had."""
+        if self.status().condition is Condition.EXITED:
+            processes.start_supervised(self._command(), self.folder)
+
+    def stop(self) -> None:
+        """SIGTERM, and wait until it has ended."""
+        self._end(signal.SIGTERM, STOP_LIMIT_S)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait until it is gone and its exit code noted."""
+        self._end(signal.SIGKILL, 10)
+
+    def pause(self) -> None:
+        """SIGSTOP, and wait until the system says so."""
+        self._signal(signal.SIGSTOP, Condition.PAUSED)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.status().condition is Condition.PAUSED:
+            self._signal(signal.SIGCONT, Condition.RUNNING)
+
+    def log(self, lines: int = 200) -> str:
+        """The end of its log file."""
+        try:
+            with (self.folder / "log").open(errors="replace") as file:
+                return "".join(deque(file, maxlen=lines))
+        except FileNotFoundError:
+            return ""
+
+    def segments(self, partition: str, scratch: Path) -> list[Path]:  # noqa: ARG002  # they are within reach
+        """The segment files of its replica of a partition."""
+        return segments_in(self.folder / "data" / partition, self.name, partition)
+
+    def _signal(self, what: signal.Signals, expected: Condition) -> None:
+        pid = self._pid()
+        if pid is None or not processes.send(pid, self._mark, what):
+            raise RefusedError(
+                f"{self.name} does not run", "`eos status` shows the nodes, `eos up` starts them"
+            )
+        wait_until(lambda: self.status().condition is expected, 5, f"{self.name} to be {expected}")
+
+    def _end(self, what: signal.Signals, limit: float) -> None:
+        pid = self._pid()
+        if pid is None or not processes.send(pid, self._mark, what):
+            return
+        if what is signal.SIGTERM:  # a frozen process does not act on it
+            processes.send(pid, self._mark, signal.SIGCONT)
+        wait_until(
+            lambda: self.status().condition is Condition.EXITED and self.status().exit_code is not None,
+            limit,
+            f"{self.name} to end after {what.name}",
+            every=0.01,
+        )
+
+
+class ProcessBackend:
+    """The six nodes and Toxiproxy as plain processes."""
+
+    name: BackendName = "process"
+    capabilities = capabilities_of("process")
+
+    def __init__(self, state: State, record: ClusterRecord) -> None:
+        self._state = state
+        self._record = record
+        self._ports = Ports(record.port_base)
+        self._nodes = self._make_nodes()
+
+    def nodes(self) -> list[ProcessNode]:
+        """Controllers, Toxiproxy, brokers: the order of starting."""
+        return self._nodes
+
+    def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
+        """Fetch and build what is missing, and write each node's configuration and storage."""
+        runtime = ensure_kafka(report)
+        ensure_toxiproxy(report)
+        for node in self._nodes:
+            if node.role == "proxy":
+                node.folder.mkdir(parents=True, exist_ok=True)
+                (node.folder / "proxies.json").write_text(json.dumps(self._proxies(), indent=2))
+            elif not (node.folder / "data" / "meta.properties").exists():
+                runtime.format(node.folder / "data", self._record.cluster_id, node.node_id)
+                (node.folder / "server.properties").write_text(self._properties(node))
+        return self._record
+
+    def start(self) -> None:
+        """Start every node; together, because each waits for the others."""
+        for node in self._nodes:
+            node.start()
+
+    def destroy(self) -> None:
+        """Kill whatever carries this state directory in its command line, and remove the data."""
+        processes.end_all(f"{self._state.nodes}/")
+        shutil.rmtree(self._state.nodes, ignore_errors=True)
+
+    @property
+    def links(self) -> None:
+        """None: there is no link to cut."""
+        return None
+
+    def leftovers(self) -> list[str]:
+        """What would remain after `destroy`, in words; empty if nothing."""
+        found = [f"process {f.pid}: {f.command[:80]}" for f in processes.find(f"{self._state.nodes}/")]
+        return found + ([f"folder {self._state.nodes}"] if self._state.nodes.exists() else [])
+
+    def _make_nodes(self) -> list[ProcessNode]:
+        def make(name: str, node_id: int, role: Role) -> ProcessNode:
+            folder = self._state.nodes / name
+            return ProcessNode(name, node_id, role, folder, lambda: self._command(role, folder))
+
+        return [
+            *(make(node_name(i), i, "controller") for i in CONTROLLER_IDS),
+            make("toxiproxy", 0, "proxy"),
+            *(make(node_name(i), i, "broker") for i in BROKER_IDS),
+        ]
+
+    def _command(self, role: Role, folder: Path) -> list[str]:
+        if role == "proxy":
+            server = ensure_toxiproxy(lambda _: None).server
+            return [
+                str(server),
+                "-host",
+                HOST,
+                "-port",
+                str(self._ports.toxiproxy_api),
+                "-config",
+                str(folder / "proxies.json"),
+                "-proxy-metrics",
+            ]
+        runtime: KafkaRuntime = ensure_kafka(lambda _: None)
+        options = [*heap_options(role, self._record.profile), *jvm_options(self._record.profile)]
+        return runtime.command("kafka.Kafka", str(folder / "server.properties"), options=options)
+
+    def _proxies(self) -> list[dict[str, object]]:
+        from harness.cluster.proxy_names import proxy_map
+
+        return proxy_map(
+            upstream=lambda broker, listener: f"{HOST}:{self._ports.inner(listener, broker)}",
+            listen=lambda broker, listener: f"{HOST}:{self._ports.toxiproxy(listener, broker)}",
+        )
+
+    def _properties(self, node: ProcessNode) -> str:
+        ports = self._ports
+        voters = ",".join(f"{i}@{HOST}:{ports.controller(i)}" for i in CONTROLLER_IDS)
+        values = {
+            "node.id": str(node.node_id),
+            "process.roles": node.role,
+            "controller.quorum.voters": voters,
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(node.folder / "data"),
+        }
+        if node.role == "controller":
+            values |= settings_for("controller")
+            values["listeners"] = f"CONTROLLER://{HOST}:{ports.controller(node.node_id)}"
+        else:
+            values |= settings_for("broker")
+            doors = list(BrokerListener)
+            values["listeners"] = ",".join(f"{d}://{HOST}:{ports.inner(d, node.node_id)}" for d in doors)
+            values["advertised.listeners"] = ",".join(
+                f"{d}://{HOST}:{self._advertised(d, node.node_id)}" for d in doors
+            )
+            values["inter.broker.listener.name"] = BrokerListener.INTERNAL
+            values["listener.security.protocol.map"] = ",".join(
+                f"{d}:PLAINTEXT" for d in [*doors, "CONTROLLER"]
+            )
+        return "".join(f"{name}={value}\n" for name, value in values.items())
+
+    def _advertised(self, listener: BrokerListener, broker: int) -> int:
+        if listener is BrokerListener.PROXIED:
+            return self._ports.proxied(broker)
+        if listener is BrokerListener.TAPPED:
+            return self._ports.tapped(broker)
+        return self._ports.inner(listener, broker)

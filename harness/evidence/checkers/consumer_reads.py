@@ -1,0 +1,73 @@
+"""What live readers were given, poll by poll: a witness that knows when, but not that it has read all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from harness.evidence.ledger import Ledger
+from harness.evidence.observation import Meta, Observation, Rows, Window
+from harness.evidence.observation_builder import observe_columns
+
+READ: Final = np.dtype(
+    [
+        ("mono", "<i8"),
+        ("line", "<i8"),
+        ("place", "<i8"),
+        ("offset", "<i8"),
+        ("producer", "<i8"),
+        ("lane", "<i8"),
+        ("seq", "<i8"),
+        ("count", "<i8"),
+    ]
+)
+
+
+@dataclass
+class Reads:
+    """The runs of records that one client was given, and when."""
+
+    client: str
+    clock: str
+    places: list[tuple[str, int]]
+    rows: Rows
+
+
+def reads_of(ledger: Ledger) -> list[Reads]:
+    """Collect the polls of every client that read."""
+    found = []
+    for client in ledger.clients:
+        places: dict[tuple[str, int], int] = {}
+        rows = []
+        for number, done in client.completions("poll"):
+            for topic, partition, offset, producer, lane, seq, count in done.read:
+                place = places.setdefault((topic, partition), len(places))
+                rows.append((done.mono, number, place, offset, producer, lane, seq, count))
+        if rows and client.opening:
+            found.append(Reads(client.name, client.opening.clock, list(places), np.array(rows, READ)))
+    return found
+
+
+def observation_of(reads: Reads) -> Observation:
+    """Turn a live reader's polls into an observation, which never claims to be complete."""
+    rows, count = reads.rows, reads.rows["count"]
+    # The position of every record within its run: offsets and sequences grow together.
+    step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
+    absent = np.full(len(step), -1, np.int64)
+    columns = {
+        "partition": np.repeat(rows["place"], count),
+        "offset": np.repeat(rows["offset"], count) + step,
+        "producer": np.repeat(rows["producer"], count),
+        "lane": np.repeat(rows["lane"], count),
+        "seq": np.repeat(rows["seq"], count) + step,
+        **dict.fromkeys(("o_producer", "o_lane", "o_seq", "o_part"), absent),
+    }
+    windows = []
+    for place, (topic, partition) in enumerate(reads.places):
+        mine = rows[rows["place"] == place]
+        first, end = int(mine["offset"].min()), int((mine["offset"] + mine["count"]).max())
+        windows.append(Window(topic=topic, partition=partition, start=first, lso=end, hw=end, read_to=end))
+    meta = Meta(witness=reads.client, kind="client", clock=reads.clock, windows=windows)
+    return observe_columns(meta, columns)

@@ -1,0 +1,146 @@
+"""Fencing: once a successor has the transactional id, nothing of its predecessor is accepted.
+
+A predecessor's transaction whose end was asked for after its successor's init had returned must not be
+acknowledged and must not be read: else it is a zombie_write. What was asked before may still be decided
+either way. The raw log tells it too: within a partition the epoch of a producer id never goes back.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, Result, place
+from harness.evidence.checkers.visibility_index import group_lines, group_name, seen_by
+from harness.evidence.history import Fail, Info, Ok
+from harness.evidence.ledger import COMMITTED, Ledger
+from harness.evidence.ledger.tables import Bools
+from harness.evidence.observation import EXAMPLES, Ints
+
+FENCED_NAMES: Final = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_FENCED"})
+
+
+class Fence(NamedTuple):
+    """From when on a producer is fenced, and the line that says so."""
+
+    at: int
+    line: HistoryRef
+    why: str
+
+
+class _Init(NamedTuple):
+    at: int
+    producer: int
+    line: HistoryRef
+    clock: str
+
+
+def check(evidence: Evidence) -> Result:
+    """Find what was accepted from producers after they were fenced."""
+    out = Collector("fencing", "transactions")
+    ledger = evidence.ledger
+    groups = ledger.groups
+    fences = fences_of(ledger)
+    late = np.zeros(len(groups.fate), np.bool_)
+    for producer, fence in fences.items():
+        late |= (groups.producer == producer) & (groups.txn >= 0) & (groups.asked > fence.at)
+    shared = _sharing(ledger)
+    out.compared += int(np.isin(groups.producer[groups.txn >= 0], shared).sum())
+    visible = np.zeros(len(groups.fate), np.int64)
+    for view in evidence.committed_views():
+        seen = seen_by(evidence, view)
+        counted = np.bincount(ledger.intervals.group, seen.visible, len(visible)).astype(np.int64)
+        visible = np.maximum(visible, counted)
+    accepted = late & ((groups.fate == COMMITTED) | (visible > 0))
+    examples = _examples(ledger, accepted, visible, fences)
+    out.add("zombie_write", "transactions", int(accepted.sum()), examples)
+    _raw(evidence, out)
+    return out.result()
+
+
+def _sharing(ledger: Ledger) -> list[int]:
+    by_id: dict[str, list[int]] = {}
+    for number, one in sorted(ledger.producers.items()):
+        if one.producer.transactional_id is not None:
+            by_id.setdefault(one.producer.transactional_id, []).append(number)
+    return [number for numbers in by_id.values() if len(numbers) > 1 for number in numbers]
+
+
+def fences_of(ledger: Ledger) -> dict[int, Fence]:
+    """Return when each producer was fenced: by a successor's init, or as it was told itself."""
+    inits, told = _events(ledger)
+    own: dict[int, int] = {}
+    for init in inits:
+        own[init.producer] = max(init.at, own.get(init.producer, 0))
+    fences: dict[int, Fence] = {}
+    for init in inits:
+        txid = ledger.producers[init.producer].producer.transactional_id
+        for number, mine in own.items():
+            same_id = ledger.producers[number].producer.transactional_id == txid and txid is not None
+            clocks = {i.clock for i in inits if i.producer == number}
+            if same_id and number != init.producer and init.at > mine and clocks == {init.clock}:
+                fence = Fence(init.at, init.line, f"producer {init.producer} took over its transactional id")
+                fences[number] = min(fence, fences.get(number, fence))
+    for at, producer, line in told:
+        # An init of its own brings a producer back.
+        if at > own.get(producer, -1):
+            fence = Fence(at, line, "it was told so itself")
+            fences[producer] = min(fence, fences.get(producer, fence))
+    return fences
+
+
+def _events(ledger: Ledger) -> tuple[list[_Init], list[tuple[int, int, HistoryRef]]]:
+    inits, told = [], []
+    for client in ledger.clients:
+        asked = {line.op: line.producer for _, line in client.invokes("init")}
+        only = next(iter(client.producers)) if len(client.producers) == 1 else None
+        clock = client.opening.clock if client.opening else ""
+        for number, done in client.completions():
+            ref = HistoryRef(client.name, number)
+            if isinstance(done, Ok) and done.f == "init":
+                producer = asked.get(done.op)
+                producer = only if producer is None else producer
+                if producer in ledger.producers:
+                    inits.append(_Init(done.mono, producer, ref, clock))
+            elif isinstance(done, Fail | Info) and only is not None and _fenced(done):
+                # A client with one producer was told for that one; with several nobody can say for which.
+                told.append((done.mono, only, ref))
+    return inits, told
+
+
+def _fenced(done: Fail | Info) -> bool:
+    return done.error is not None and done.error.name in FENCED_NAMES
+
+
+def _examples(ledger: Ledger, accepted: Bools, visible: Ints, fences: dict[int, Fence]) -> list[Example]:
+    examples = []
+    for group in np.flatnonzero(accepted)[:EXAMPLES].tolist():
+        fence = fences[int(ledger.groups.producer[group])]
+        after = (int(ledger.groups.asked[group]) - fence.at) / 1e6
+        told = "was acknowledged" if ledger.groups.fate[group] == COMMITTED else "was not acknowledged"
+        examples.append(
+            Example(
+                what=f"{group_name(ledger, group)} was ended {after:.3f} ms after the producer was fenced "
+                f"({fence.why}); it {told}, and {visible[group]} of its records can be read",
+                weight=max(1, int(visible[group])),
+                lines=[fence.line, *group_lines(ledger, group)],
+            )
+        )
+    return examples
+
+
+def _raw(evidence: Evidence, out: Collector) -> None:
+    for observation in evidence.observations:
+        epochs = observation.meta.epochs
+        out.compared += epochs.compared
+        examples = [
+            Example(
+                what=f"{spot.topic}-{spot.partition}: a batch at offset {spot.offset} has an older epoch "
+                f"than the one at {spot.other_offset} ({spot.detail})",
+                witness=observation.meta.witness,
+                offsets=place(spot),
+            )
+            for spot in epochs.examples
+        ]
+        out.add("zombie_write", "batches", epochs.count, examples)

@@ -1,0 +1,155 @@
+"""Liveness: after the last fault is healed, transactions end and operations answer within their bounds.
+
+    last stable offset at one place, behind the end, for longer     hanging_transaction
+    than any transaction may stay open
+    an operation without an answer for longer than the bound        stalled
+
+Nothing counts that happened while a fault was active: unavailable is permitted then.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
+from harness.evidence.checkers.visibility_index import group_lines, group_name
+from harness.evidence.history import Fail, Ok
+from harness.evidence.ledger import Ledger, Scan
+from harness.evidence.observation import EXAMPLES
+
+ABORT_SWEEP_MS: Final = 15_000
+"""The coordinator looks for transactions past their timeout every 10 s; 5 s more for it to write markers."""
+
+SINGLE: Final = ("init", "await", "poll", "send_offsets")
+"""Operations that are kept line by line; the ends of transactions are in the ledger's columns."""
+
+
+class _Look(NamedTuple):
+    mono: int
+    lso: int
+    hw: int
+    line: HistoryRef
+
+
+def check(evidence: Evidence) -> Result:
+    """Look for transactions that never end and for operations that never answer, after the last heal."""
+    out = Collector("liveness", "operations and partitions")
+    ledger = evidence.ledger
+    healed = last_heal(ledger)
+    if healed is None:
+        out.reasons.append("a fault was never healed: nothing can be said about recovery")
+        return out.result()
+    _hanging(evidence, healed, out)
+    limit = evidence.expect.stall_ms * 1_000_000
+    _slow_answers(ledger, healed, limit, out)
+    for client in ledger.clients:
+        _no_answers(client, healed, limit, out)
+    return out.result()
+
+
+def last_heal(ledger: Ledger) -> int | None:
+    """Return when the last fault was healed, 0 when there was none, nothing when one is still active."""
+    active: dict[str, int] = {}
+    last = 0
+    for client in ledger.clients:
+        for _, fault in client.faults():
+            if fault.stage == "intent":
+                active[fault.id] = fault.mono
+            elif fault.stage == "healed":
+                active.pop(fault.id, None)
+                last = max(last, fault.mono)
+    return None if active else last
+
+
+def _hanging(evidence: Evidence, healed: int, out: Collector) -> None:
+    ledger = evidence.ledger
+    timeouts = [one.producer.timeout_ms or 0 for one in ledger.producers.values()]
+    timeout_ms = max([evidence.expect.transaction_timeout_ms, *timeouts])
+    limit = (timeout_ms + ABORT_SWEEP_MS) * 1_000_000
+    for (topic, partition), looks in sorted(_looks(ledger).items()):
+        out.compared += 1
+        last = looks[-1]
+        if last.lso >= last.hw:
+            continue
+        since = last
+        for look in reversed(looks):
+            if look.lso != last.lso or look.lso >= look.hw:
+                break
+            since = look
+        stuck = last.mono - max(since.mono, healed)
+        if stuck <= limit:
+            out.reasons.append(
+                f"{topic}-{partition}: the last stable offset {last.lso} is behind the high watermark "
+                f"{last.hw}, and was watched for {max(stuck, 0) / 1e9:.1f} s only, of {limit / 1e9:.1f} s"
+            )
+            continue
+        example = Example(
+            what=f"{topic}-{partition}: the last stable offset stood at {last.lso} for {stuck / 1e9:.1f} s, "
+            f"with the high watermark at {last.hw}; no transaction may stay open for over {timeout_ms} ms",
+            weight=last.hw - last.lso,
+            lines=[since.line, last.line],
+            offsets=[OffsetRef(topic, partition, last.lso, last.hw - 1)],
+        )
+        out.add("hanging_transaction", "partitions", 1, [example])
+
+
+def _looks(ledger: Ledger) -> dict[tuple[str, int], list[_Look]]:
+    looks: dict[tuple[str, int], list[_Look]] = {}
+    for client in ledger.clients:
+        for number, sample in client.samples():
+            for topic, partition, _, lso, hw in sample.bounds:
+                look = _Look(sample.mono, lso, hw, HistoryRef(client.name, number))
+                looks.setdefault((topic, partition), []).append(look)
+    return {key: sorted(values) for key, values in looks.items()}
+
+
+def _slow_answers(ledger: Ledger, healed: int, limit: int, out: Collector) -> None:
+    groups = ledger.groups
+    answered = groups.answered > 0
+    out.compared += int(answered.sum())
+    took = groups.answered - np.maximum(groups.asked, healed)
+    slow = np.flatnonzero(answered & (took > limit))
+    examples = [
+        Example(
+            what=f"{group_name(ledger, group)} waited {took[group] / 1e9:.1f} s for its answer",
+            weight=int(took[group] // 1_000_000),
+            lines=group_lines(ledger, group),
+        )
+        for group in slow[np.argsort(-took[slow], kind="stable")][:EXAMPLES].tolist()
+    ]
+    out.add("stalled", "operations", len(slow), examples)
+
+
+def _no_answers(client: Scan, healed: int, limit: int, out: Collector) -> None:
+    """Judge operations that were given up by the run, and ones that stand unanswered at the end."""
+    asked = {
+        line.op: (line.mono, number, line.f)
+        for number, line in client.invokes("init", "await", "poll", "send_offsets")
+    }
+    for number, done in client.completions("init", "await", "poll", "send_offsets"):
+        at, asked_line, f = asked.pop(done.op, (done.mono, number, done.f))
+        took = done.mono - max(at, healed)
+        out.compared += 1
+        given_up = f == "await" and isinstance(done, Fail) and done.mono > healed
+        if given_up or (took > limit and isinstance(done, Ok)):
+            _stalled(client, f, took, [asked_line, number], out)
+    if client.closing is None:
+        # Killed, not stalled. Whoever waits for a client in vain says so with an `await` that failed.
+        return
+    waiting = [(mono, line, "its end") for *_, mono, line in client.waiting.tolist()]
+    for at, line, f in [*waiting, *asked.values()]:
+        out.compared += 1
+        took = client.closing.mono - max(at, healed)
+        if took > limit:
+            _stalled(client, f, took, [line], out)
+
+
+def _stalled(client: Scan, f: str, took: int, lines: list[int], out: Collector) -> None:
+    example = Example(
+        what=f"{client.name} waited {took / 1e9:.1f} s for {f}",
+        weight=max(1, took // 1_000_000),
+        lines=[HistoryRef(client.name, line) for line in lines],
+    )
+    out.add("stalled", "operations", 1, [example])

@@ -1,0 +1,196 @@
+"""The shapes of a finding: an example with its evidence, an anomaly with its count, a property's result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Final, Literal
+
+import msgspec
+
+from harness.evidence.ledger import Ledger
+from harness.evidence.observation import EXAMPLES, Observation, Spot
+from harness.evidence.step_report import WalkthroughStep
+
+ANOMALIES: Final = (
+    "lost",
+    "duplicate",
+    "reordered",
+    "phantom",
+    "aborted_read",
+    "early_read",
+    "torn_transaction",
+    "zombie_write",
+    "processed_twice",
+    "never_processed",
+    "aggregate_drift",
+    "offset_drift",
+    "inconsistent_offset",
+    "hanging_transaction",
+    "stalled",
+)
+"""Every name that a verdict may call an anomaly by; docs/anomalies.md has a paragraph on each."""
+
+
+class Verdict(StrEnum):
+    """Valid, unknown or invalid; the worst wins."""
+
+    VALID = "valid"
+    UNKNOWN = "unknown"
+    INVALID = "invalid"
+
+
+_BADNESS: Final = {Verdict.VALID: 0, Verdict.UNKNOWN: 1, Verdict.INVALID: 2}
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """Return the worst of some verdicts; of none at all, unknown."""
+    return max(verdicts, key=lambda verdict: _BADNESS[verdict], default=Verdict.UNKNOWN)
+
+
+class HistoryRef(msgspec.Struct, frozen=True):
+    """One line of one client's history file."""
+
+    client: str
+    line: int
+
+
+class OffsetRef(msgspec.Struct, frozen=True):
+    """Offsets of one partition, first to last."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+
+
+class Example(msgspec.Struct, kw_only=True):
+    """One case of an anomaly, in words, with the history lines and the offsets that prove it."""
+
+    what: str
+    weight: int = 1
+    witness: str = ""
+    lines: list[HistoryRef] = []
+    offsets: list[OffsetRef] = []
+
+
+class Anomaly(msgspec.Struct, kw_only=True):
+    """All cases of one anomaly: how many there are, in which unit, and the worst of them."""
+
+    name: str
+    count: int
+    unit: str
+    examples: list[Example]
+
+
+class Result(msgspec.Struct, kw_only=True):
+    """What one property's checker found, and how many things it compared to find it."""
+
+    property: str
+    verdict: Verdict
+    compared: int
+    unit: str
+    anomalies: list[Anomaly] = []
+    permitted: list[Anomaly] = []
+    reasons: list[str] = []
+
+
+class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A consume-transform-produce whose every input owes `outputs` outputs, read by one group.
+
+    A stateful one has a changelog, which says how many inputs each key has had, and their sum.
+    """
+
+    group: str
+    inputs: list[str]
+    outputs: int = 1
+    changelog: str = ""
+
+
+class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """What a run promised to check, and its bounds; written by the run before it starts.
+
+    Without a list of properties, those are checked that the run's producers and pipeline give rise to.
+    A producer is held to what Kafka promises for its settings, or, with `exactly_once`, to exactly-once
+    whatever its settings: then what Kafka permits is an anomaly too.
+    """
+
+    hold_to: Literal["settings", "exactly_once"] = "settings"
+
+    properties: list[str] = []
+    witnesses: list[str] = []
+    pipeline: Pipeline | None = None
+    stall_ms: int = 60_000
+    transaction_timeout_ms: int = 60_000
+    faults: int = 0
+    flow_steps: int = 0
+    # Why the evidence proves less, as it was known before the run started.
+    doubts: list[str] = []
+
+
+@dataclass
+class Evidence:
+    """Everything that a checker may look at."""
+
+    ledger: Ledger
+    observations: list[Observation]
+    expect: Expect = field(default_factory=Expect)
+    flow: list[WalkthroughStep] = field(default_factory=list)
+    cache: dict[int, Any] = field(default_factory=dict, init=False)
+
+    def committed_views(self) -> list[Observation]:
+        """Return the witnesses' read_committed accounts of whole topics."""
+        return [
+            one
+            for one in self.observations
+            if one.meta.purpose == "all" and one.meta.isolation == "read_committed"
+        ]
+
+
+class Collector:
+    """Gathers the cases of one property by anomaly name; keeps the worst and counts the rest."""
+
+    def __init__(self, name: str, unit: str) -> None:
+        self.name = name
+        self.unit = unit
+        self.compared = 0
+        self.reasons: list[str] = []
+        self._found: dict[tuple[bool, str, str], tuple[int, list[Example]]] = {}
+
+    def add(
+        self, name: str, unit: str, count: int, examples: list[Example], *, permitted: bool = False
+    ) -> None:
+        """Add cases of one anomaly; `permitted` are those that Kafka's contract allows."""
+        assert name in ANOMALIES
+        if count:
+            total, kept = self._found.get((permitted, name, unit), (0, []))
+            kept = sorted([*kept, *examples], key=lambda e: (-e.weight, e.witness, e.what))
+            self._found[permitted, name, unit] = (total + count, kept[:EXAMPLES])
+
+    def result(self) -> Result:
+        """Close the collection: an anomaly is invalid; nothing compared, or a reason, is unknown."""
+        found = sorted(self._found.items(), key=lambda item: ANOMALIES.index(item[0][1]))
+        lists: dict[bool, list[Anomaly]] = {False: [], True: []}
+        for (permitted, name, unit), (count, examples) in found:
+            lists[permitted].append(Anomaly(name=name, count=count, unit=unit, examples=examples))
+        reasons = list(self.reasons)
+        if not self.compared:
+            reasons.append(f"nothing was compared: no {self.unit}")
+        verdict = Verdict.INVALID if lists[False] else Verdict.UNKNOWN if reasons else Verdict.VALID
+        return Result(
+            property=self.name,
+            verdict=verdict,
+            compared=self.compared,
+            unit=self.unit,
+            anomalies=lists[False],
+            permitted=lists[True],
+            reasons=reasons,
+        )
+
+
+def place(spot: Spot) -> list[OffsetRef]:
+    """Return the offsets that a spot in a log points to."""
+    refs = [OffsetRef(spot.topic, spot.partition, spot.offset, spot.offset)]
+    if spot.other_offset >= 0:
+        refs.append(OffsetRef(spot.topic, spot.partition, spot.other_offset, spot.other_offset))
+    return refs

@@ -1,0 +1,196 @@
+"""Offsets: one offset holds one record, whoever tells of it, and a group's position agrees with outputs.
+
+    one offset, two records                              inconsistent_offset
+    position past an input without output, or behind     offset_drift
+    an output's input
+
+Told by: the acknowledgements that producers got, and the runs that each witness read. The same record
+acknowledged twice at one offset is no contradiction; an offset that nobody reads is a marker or aborted.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
+from harness.evidence.checkers.positions import check_positions
+from harness.evidence.checkers.visibility_index import (
+    QUARTER_SHIFT,
+    VisibilityIndex,
+    contract_of_lanes,
+    lane_name,
+    seen_by,
+)
+from harness.evidence.ledger import LANE_SHIFT, Ledger
+from harness.evidence.observation import EXAMPLES, WORD_SEQS, Ints, Observation
+
+_PLACE_SHIFT: Final = 44
+
+
+def check(evidence: Evidence) -> Result:
+    """Compare what acknowledgements and witnesses say of every offset, and groups with outputs."""
+    out = Collector("offsets", "offsets told twice")
+    _clashes(evidence, out)
+    _claims(evidence, out)
+    for observation in evidence.committed_views():
+        _bounds(seen_by(evidence, observation), out)
+    if evidence.expect.pipeline is not None:
+        check_positions(evidence, evidence.expect.pipeline, out)
+    return out.result()
+
+
+def _clashes(evidence: Evidence, out: Collector) -> None:
+    for observation in evidence.observations:
+        clashes, witness = observation.meta.clashes, observation.meta.witness
+        examples = [
+            Example(
+                what=f"{witness} read two records at offset {spot.offset} of {spot.topic}-{spot.partition}: "
+                f"sequence {spot.seq} of producer {spot.producer}, and sequence {spot.other_seq}",
+                witness=witness,
+                offsets=place(spot),
+            )
+            for spot in clashes.examples
+        ]
+        out.compared += clashes.compared
+        out.add("inconsistent_offset", "offsets", clashes.count, examples)
+
+
+def _claims(evidence: Evidence, out: Collector) -> None:
+    """Sort everything that was said of runs of offsets, and compare whatever overlaps."""
+    ledger = evidence.ledger
+    places = {place: i for i, place in enumerate(sorted(set(ledger.places)))}
+    tables = [_acks(ledger, places)]
+    sources = ["an acknowledgement"]
+    for observation in evidence.observations:
+        if observation.runs is not None and len(observation.runs):
+            tables.append(_runs(observation, places, len(sources)))
+            sources.append(observation.meta.witness)
+    # Columns: place, offset, end, producer, lane, sequence minus offset, source, line, durable
+    claims = np.concatenate(tables)
+    claims = claims[np.lexsort((claims[:, 2], claims[:, 1], claims[:, 0]))]
+    names = {i: place for place, i in places.items()}
+    durable = claims[:, 8] == 1
+    # What is told for sure is compared by itself first: an acknowledgement that promises nothing must
+    # not stand between two witnesses that contradict each other.
+    for permitted, chosen in ((False, claims[durable]), (True, claims[: 0 if durable.all() else None])):
+        pairs, overlaps = _contradictions(chosen)
+        out.compared += 0 if permitted else overlaps
+        found = [(a, b) for a, b in pairs if not permitted or not (chosen[a, 8] and chosen[b, 8])]
+        examples = [_claim_example(ledger, chosen[a], chosen[b], names, sources) for a, b in found[:EXAMPLES]]
+        out.add("inconsistent_offset", "offsets", len(found), examples, permitted=permitted)
+
+
+def _contradictions(claims: Ints) -> tuple[list[tuple[int, int]], int]:
+    """Return the pairs of sorted claims that overlap and differ, and how many overlap."""
+    if len(claims) < 2:
+        return [], 0
+    ends = (claims[:, 0] << _PLACE_SHIFT) + claims[:, 2]
+    furthest = np.maximum.accumulate(ends)
+    # The claim that reaches furthest so far: whatever overlaps any earlier claim overlaps that one.
+    reach = np.maximum.accumulate(np.where(ends == furthest, np.arange(len(ends)), 0))
+    before, after = reach[:-1], np.arange(1, len(ends))
+    overlap = furthest[:-1] > (claims[after, 0] << _PLACE_SHIFT) + claims[after, 1]
+    differ = np.any(claims[before, 3:6] != claims[after, 3:6], axis=1)
+    found = np.flatnonzero(overlap & differ)
+    return list(zip(before[found].tolist(), after[found].tolist(), strict=True)), int(overlap.sum())
+
+
+def _acks(ledger: Ledger, places: dict[tuple[str, int], int]) -> Ints:
+    acks = ledger.acks
+    if not len(acks):
+        return np.zeros((0, 9), np.int64)
+    home = np.array([places[place] for place in ledger.places], np.int64)
+    durable = contract_of_lanes(ledger, "no_loss")
+    lane, first, last, offset, line = acks.T
+    key = ledger.lanes[lane]
+    return np.column_stack(
+        [
+            home[lane],
+            offset,
+            offset + last - first + 1,
+            key // LANE_SHIFT,
+            key % LANE_SHIFT,
+            first - offset,
+            np.zeros(len(acks), np.int64),
+            line,
+            durable[lane],
+        ]
+    )
+
+
+def _runs(observation: Observation, places: dict[tuple[str, int], int], source: int) -> Ints:
+    runs = observation.runs
+    assert runs is not None
+    windows = [(w.topic, w.partition) for w in observation.meta.windows]
+    for one in windows:
+        places.setdefault(one, len(places))
+    home = np.array([places[one] for one in windows], np.int64)
+    zeros = np.zeros(len(runs), np.int64)
+    return np.column_stack(
+        [
+            home[runs["partition"]],
+            runs["offset"],
+            runs["offset"] + runs["count"],
+            runs["producer"],
+            runs["lane"],
+            runs["seq"] - runs["offset"],
+            zeros + source,
+            zeros,
+            zeros + 1,
+        ]
+    )
+
+
+def _claim_example(
+    ledger: Ledger, before: Ints, after: Ints, names: dict[int, tuple[str, int]], sources: list[str]
+) -> Example:
+    topic, partition = names[int(after[0])]
+    offset = int(after[1])
+    said = [
+        f"{sources[int(c[6])]} has sequence {int(c[5]) + offset} of producer {int(c[3])} lane {int(c[4])}"
+        for c in (before, after)
+    ]
+    lines = [HistoryRef(ledger.client_of(int(c[3])), int(c[7])) for c in (before, after) if c[7]]
+    return Example(
+        what=f"offset {offset} of {topic}-{partition}: {said[0]}, {said[1]}",
+        lines=lines,
+        offsets=[OffsetRef(topic, partition, offset, offset)],
+    )
+
+
+def _bounds(seen: VisibilityIndex, out: Collector) -> None:
+    """Find records that are read, but nowhere near the offset that was acknowledged."""
+    acks, words = seen.ledger.acks, seen.words
+    if not len(acks) or not len(words):
+        return
+    durable = contract_of_lanes(seen.ledger, "no_loss")
+    keys = seen.keys[::4] >> 2
+    for end in (1, 2):
+        lane, seq = acks[:, 0], acks[:, end]
+        offset = acks[:, 3] + seq - acks[:, 1]
+        key = (lane << (QUARTER_SHIFT - 2)) | (seq // WORD_SEQS)
+        at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+        read = (keys[at] == key) & (seen.count(lane, seq, seq) > 0)
+        out.compared += int(read.sum())
+        outside = read & ((offset < words["lo"][at]) | (offset > words["hi"][at]))
+        for permitted in (False, True):
+            found = np.flatnonzero(outside & (durable[lane] != permitted))
+            examples = [
+                _bounds_example(seen, i, int(seq[i]), int(offset[i])) for i in found[:EXAMPLES].tolist()
+            ]
+            out.add("inconsistent_offset", "offsets", len(found), examples, permitted=permitted)
+
+
+def _bounds_example(seen: VisibilityIndex, i: int, seq: int, offset: int) -> Example:
+    lane, line = int(seen.ledger.acks[i, 0]), int(seen.ledger.acks[i, 4])
+    topic, partition = seen.ledger.places[lane]
+    producer = int(seen.ledger.lanes[lane]) // LANE_SHIFT
+    return Example(
+        what=f"{lane_name(seen.ledger, lane)}: sequence {seq} was acknowledged at offset {offset}, "
+        "and is read elsewhere",
+        witness=seen.observation.meta.witness,
+        lines=[HistoryRef(seen.ledger.client_of(producer), line)],
+        offsets=[OffsetRef(topic, partition, offset, offset), *seen.offsets(lane, seq, seq)],
+    )

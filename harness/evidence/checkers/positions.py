@@ -1,0 +1,130 @@
+"""A group's position against its outputs: the part of the offsets property that only a pipeline has."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from harness.evidence.checkers.bitsets import BitSet
+from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Pipeline
+from harness.evidence.checkers.visibility_index import ranges
+from harness.evidence.ledger import COMMITTED, UNKNOWN, Ledger
+from harness.evidence.observation import EXAMPLES, WORD_SEQS, Observation, Rows
+
+
+def consumed_by(evidence: Evidence, pipeline: Pipeline) -> list[Observation]:
+    """Return the witnesses' accounts of the inputs up to the group's committed position."""
+    return [
+        one
+        for one in evidence.observations
+        if one.meta.purpose == "consumed" and one.meta.group == pipeline.group and one.meta.complete
+    ]
+
+
+def inputs_of(observation: Observation, pipeline: Pipeline) -> Rows:
+    """Return the words that lie in the pipeline's input topics."""
+    mine = [i for i, window in enumerate(observation.meta.windows) if window.topic in pipeline.inputs]
+    return observation.words[np.isin(observation.words["partition"], mine)]
+
+
+def places_of(consumed: Observation, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
+    """Return where the first inputs stand: exactly where runs were kept, else between which offsets."""
+    rows = consumed.words if consumed.runs is None else consumed.runs
+    rows = rows[(rows["producer"] == producer) & (rows["lane"] == lane)]
+    found = []
+    for seq in sequences[:EXAMPLES]:
+        if consumed.runs is None:
+            held = rows[rows["word"] == seq // WORD_SEQS][:1]
+            low, high = held["lo"], held["hi"]
+        else:
+            held = rows[(rows["seq"] <= seq) & (seq < rows["seq"] + rows["count"])][:1]
+            low = high = held["offset"] + seq - held["seq"]
+        for window, first, last in zip(
+            *(column.tolist() for column in (held["partition"], low, high)), strict=True
+        ):
+            there = consumed.window(window)
+            found.append(OffsetRef(there.topic, there.partition, first, last))
+    return found
+
+
+def check_positions(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
+    """Compare the group's position with the inputs of the outputs, and with what was committed."""
+    for consumed in consumed_by(evidence, pipeline):
+        inputs = BitSet.of(inputs_of(consumed, pipeline))
+        for view in evidence.committed_views():
+            if view.meta.complete:
+                _compare(inputs, BitSet.of(view.origins), view.meta.witness, consumed, out)
+    _compare_history(evidence, pipeline, out)
+
+
+def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observation, out: Collector) -> None:
+    out.compared += len(inputs) + len(outputs.minus(inputs))
+    positions = [OffsetRef(topic, p, offset, offset) for topic, p, offset in consumed.meta.positions]
+    for drift, what in (
+        (inputs.minus(outputs), "lie before the group's position and have no output"),
+        (outputs.minus(inputs), "have outputs and lie behind the group's position"),
+    ):
+        examples = [
+            Example(
+                what=f"inputs {ranges(found)} of producer {producer} lane {lane} {what}",
+                weight=len(found),
+                witness=witness,
+                offsets=[*positions[:EXAMPLES], *places_of(consumed, producer, lane, found)],
+            )
+            for producer, lane, found in drift.first(EXAMPLES)
+        ]
+        out.add("offset_drift", "inputs", len(drift), examples)
+
+
+def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
+    """Compare the position that the brokers hold with the ones that committed transactions wrote."""
+    last = _last_positions(evidence.ledger, pipeline.group)
+    fates = _fates(evidence.ledger)
+    least: dict[tuple[str, int], tuple[int, HistoryRef]] = {}
+    most: dict[tuple[str, int], int] = {}
+    for client in evidence.ledger.clients:
+        for number, line in client.invokes("send_offsets"):
+            if line.group != pipeline.group or line.producer is None or line.txn is None:
+                continue
+            fate = fates.get((line.producer, line.txn), UNKNOWN)
+            for topic, partition, offset in line.offsets:
+                key = (topic, partition)
+                if fate == COMMITTED and offset > least.get(key, (-1, None))[0]:
+                    least[key] = (offset, HistoryRef(client.name, number))
+                if fate in (COMMITTED, UNKNOWN):
+                    most[key] = max(offset, most.get(key, -1))
+    for key, (position, ref) in sorted(last.items()):
+        topic, partition = key
+        if key not in most:
+            continue
+        out.compared += 1
+        low, low_ref = least.get(key, (-1, ref))
+        if low <= position <= most[key]:
+            continue
+        example = Example(
+            what=f"group {pipeline.group} stands at {position} of {topic}-{partition}; its transactions "
+            f"committed {low} and nothing beyond {most[key]}",
+            weight=abs(position - low),
+            lines=[ref, low_ref],
+            offsets=[OffsetRef(topic, partition, position, position)],
+        )
+        out.add("offset_drift", "positions", 1, [example])
+
+
+def _last_positions(ledger: Ledger, group: str) -> dict[tuple[str, int], tuple[int, HistoryRef]]:
+    samples = sorted(
+        (sample.mono, client.name, number, sample)
+        for client in ledger.clients
+        for number, sample in client.samples()
+        if sample.group == group
+    )
+    last = {}
+    for _, name, number, sample in samples:
+        for topic, partition, offset in sample.positions:
+            last[topic, partition] = (offset, HistoryRef(name, number))
+    return last
+
+
+def _fates(ledger: Ledger) -> dict[tuple[int, int], int]:
+    groups = ledger.groups
+    keys = zip(groups.producer.tolist(), groups.txn.tolist(), strict=True)
+    return dict(zip(keys, groups.fate.tolist(), strict=True))

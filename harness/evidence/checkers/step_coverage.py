@@ -1,0 +1,26 @@
+"""Flow: every step that a run promised was carried out, and each has the evidence that it cannot do without.
+
+This property finds no anomaly: what a broken guarantee leaves behind, the other checkers find. It says why a
+step shows nothing, which makes a run unknown.
+"""
+
+from __future__ import annotations
+
+from harness.evidence.checkers.model import Collector, Evidence, Result
+
+
+def check(evidence: Evidence) -> Result:
+    """Look for steps that are not there, and for evidence that is not there."""
+    out = Collector("flow", "observations of a step")
+    done = {step.number for step in evidence.flow}
+    out.reasons += [
+        f"step {number} was not carried out"
+        for number in range(1, evidence.expect.flow_steps + 1)
+        if number not in done
+    ]
+    for step in evidence.flow:
+        out.compared += len(step.claims)
+        out.reasons += [f"step {step.number}: {what}" for what in step.missing]
+        if not step.claims:
+            out.reasons.append(f"step {step.number} observed nothing")
+    return out.result()

@@ -1,0 +1,159 @@
+"""How much of every interval a witness saw: a ranked bit set, asked for whole columns at once."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from harness.evidence.checkers.model import Evidence, HistoryRef, OffsetRef
+from harness.evidence.ledger import LANE_SHIFT, Ledger
+from harness.evidence.ledger.tables import Bools
+from harness.evidence.observation import WORD_SEQS, Ints, Observation, Rows
+
+QUARTER_SHIFT: Final = 36
+"""Bits of a key below the lane: 2^36 quarters of 64 sequences hold more than the 10^12 of a record."""
+
+CHUNK: Final = 1 << 20
+"""Intervals asked for at once, so that temporary columns stay small whatever the history's size."""
+
+
+class VisibilityIndex:
+    """The sequences that one witness saw in the right partition, and the words that lie nowhere."""
+
+    def __init__(self, ledger: Ledger, observation: Observation) -> None:
+        self.ledger = ledger
+        self.observation = observation
+        words = observation.words
+        lane, declared = ledger.lane_index(words["producer"].astype(np.int64) * LANE_SHIFT + words["lane"])
+        windows = {(w.topic, w.partition): i for i, w in enumerate(observation.meta.windows)}
+        homes = np.array([windows.get(place, -1) for place in ledger.places], np.int64)
+        at_home = declared & (homes[lane] == words["partition"]) if len(homes) else declared
+        self.homes = homes
+        self.stray: Rows = words[~at_home]
+        self.words: Rows = words[at_home]
+        self.word_lane = lane[at_home]
+        self._index()
+        self._visible: Ints | None = None
+
+    def _index(self) -> None:
+        order = np.lexsort((self.words["word"], self.word_lane))
+        self.words, self.word_lane = self.words[order], self.word_lane[order]
+        keys = (self.word_lane[:, None] << QUARTER_SHIFT) | (self.words["word"][:, None] * 4 + np.arange(4))
+        # Empty quarters stay in: dropping them would cost a copy and win nothing.
+        self.keys: Ints = keys.reshape(-1)
+        self.bits: np.ndarray[Any, np.dtype[np.uint64]] = np.ascontiguousarray(self.words["bits"]).reshape(-1)
+        self.before: Ints = np.zeros(len(self.keys) + 1, np.int64)
+        np.cumsum(np.bitwise_count(self.bits), out=self.before[1:])
+
+    def rank(self, lane: Ints, seq: Ints) -> Ints:
+        """Count the sequences seen in all lanes before (lane, seq)."""
+        if not len(self.keys):
+            return np.zeros(len(lane), np.int64)
+        key = (lane << QUARTER_SHIFT) | (seq >> 6)
+        at = np.searchsorted(self.keys, key)
+        inside = np.minimum(at, len(self.keys) - 1)
+        mask = (np.uint64(1) << (seq & 63).astype(np.uint64)) - np.uint64(1)
+        partial = np.bitwise_count(self.bits[inside] & mask) * (self.keys[inside] == key)
+        total: Ints = self.before[at] + partial
+        return total
+
+    def count(self, lane: Ints, first: Ints, last: Ints) -> Ints:
+        """Count the sequences seen in every interval."""
+        return self.rank(lane, last + 1) - self.rank(lane, first)
+
+    @property
+    def visible(self) -> Ints:
+        """Sequences seen of every interval of the ledger."""
+        if self._visible is None:
+            intervals = self.ledger.intervals
+            out = np.empty(len(intervals.lane), np.int64)
+            for at in range(0, len(out), CHUNK):
+                part = slice(at, at + CHUNK)
+                lane = intervals.lane[part].astype(np.int64)
+                out[part] = self.count(lane, intervals.first[part], intervals.last[part])
+            self._visible = out
+        return self._visible
+
+    def sequences(self, lane: int, first: int, last: int) -> list[int]:
+        """List the sequences seen of one interval, in order."""
+        key_first, key_last = (lane << QUARTER_SHIFT) | (first >> 6), (lane << QUARTER_SHIFT) | (last >> 6)
+        low, high = np.searchsorted(self.keys, [key_first, key_last + 1]).tolist()
+        found: list[int] = []
+        for key, bits in zip(self.keys[low:high].tolist(), self.bits[low:high].tolist(), strict=True):
+            base = (key & ((1 << QUARTER_SHIFT) - 1)) << 6
+            found += [base + bit for bit in range(64) if bits >> bit & 1 and first <= base + bit <= last]
+        return found
+
+    def missing(self, lane: int, first: int, last: int) -> str:
+        """Name the sequences of an interval that were not seen."""
+        seen = set(self.sequences(lane, first, last))
+        return ranges([seq for seq in range(first, last + 1) if seq not in seen])
+
+    def offsets(self, lane: int, first: int, last: int) -> list[OffsetRef]:
+        """Return the offsets between which the words of an interval were seen."""
+        inside = (self.word_lane == lane) & (self.words["word"] >= first // WORD_SEQS)
+        rows = self.words[inside & (self.words["word"] <= last // WORD_SEQS)]
+        if not len(rows):
+            return []
+        topic, partition = self.ledger.places[lane]
+        return [OffsetRef(topic, partition, int(rows["lo"].min()), int(rows["hi"].max()))]
+
+    @property
+    def covered(self) -> Bools:
+        """Lane by lane, whether missing means lost: its partition was read to its very end.
+
+        While the last stable offset is behind the high watermark, committed records wait there unread.
+        """
+        meta = self.observation.meta
+        whole = np.array([meta.complete and w.read_to >= w.hw for w in meta.windows] + [False], np.bool_)
+        return whole[self.homes]
+
+
+def seen_by(evidence: Evidence, observation: Observation) -> VisibilityIndex:
+    """Return what a witness saw; several properties ask for it, and it is worked out once."""
+    found: VisibilityIndex | None = evidence.cache.get(id(observation))
+    if found is None:
+        found = evidence.cache[id(observation)] = VisibilityIndex(evidence.ledger, observation)
+    return found
+
+
+def ranges(numbers: list[int], most: int = 6) -> str:
+    """Write numbers as ranges, the first few of them."""
+    parts: list[list[int]] = []
+    for number in numbers:
+        if parts and parts[-1][1] == number - 1:
+            parts[-1][1] = number
+        else:
+            parts.append([number, number])
+    text = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in parts[:most])
+    return text if len(parts) <= most else f"{text} and {len(parts) - most} more ranges"
+
+
+def group_lines(ledger: Ledger, group: int) -> list[HistoryRef]:
+    """Return the history lines that decided a group."""
+    producer = int(ledger.groups.producer[group])
+    if producer not in ledger.producers:
+        return []
+    client = ledger.client_of(producer)
+    lines = (int(ledger.groups.ask_line[group]), int(ledger.groups.answer_line[group]))
+    return [HistoryRef(client, line) for line in lines if line]
+
+
+def group_name(ledger: Ledger, group: int) -> str:
+    """Name a group for a reader."""
+    producer, txn = int(ledger.groups.producer[group]), int(ledger.groups.txn[group])
+    return f"producer {producer}" if txn < 0 else f"transaction {txn} of producer {producer}"
+
+
+def lane_name(ledger: Ledger, lane: int) -> str:
+    """Name a lane, with the partition it lies in."""
+    producer, number = divmod(int(ledger.lanes[lane]), LANE_SHIFT)
+    topic, partition = ledger.places[lane]
+    return f"producer {producer} lane {number} ({topic}-{partition})"
+
+
+def contract_of_lanes(ledger: Ledger, name: str) -> Bools:
+    """Return, lane by lane, whether Kafka promises this to the lane's producer."""
+    producers = (ledger.lanes // LANE_SHIFT).tolist()
+    return np.array([getattr(ledger.producers[p].contract, name) for p in producers], np.bool_)

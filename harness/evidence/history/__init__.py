@@ -1,0 +1,52 @@
+"""The history: append-only facts as clients and fault injectors observed them (docs/history-format.md)."""
+
+from harness.evidence.history.file_reader import Block, HistoryFile, history_files
+from harness.evidence.history.lines import (
+    FORMAT,
+    Acked,
+    Bounds,
+    Completion,
+    Error,
+    Fail,
+    Fault,
+    HistoryClosed,
+    HistoryOpened,
+    Info,
+    Invoke,
+    Line,
+    Ok,
+    Position,
+    Producer,
+    Read,
+    Sample,
+    Sent,
+    schema_text,
+)
+from harness.evidence.history.writer import HistoryWriter, clock_id
+
+__all__ = [
+    "FORMAT",
+    "Acked",
+    "Block",
+    "Bounds",
+    "Completion",
+    "Error",
+    "Fail",
+    "Fault",
+    "HistoryClosed",
+    "HistoryFile",
+    "HistoryOpened",
+    "HistoryWriter",
+    "Info",
+    "Invoke",
+    "Line",
+    "Ok",
+    "Position",
+    "Producer",
+    "Read",
+    "Sample",
+    "Sent",
+    "clock_id",
+    "history_files",
+    "schema_text",
+]

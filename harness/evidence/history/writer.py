@@ -1,0 +1,255 @@
+"""Writes one history file: append-only, one per client process, every intent on disk before its deed.
+
+What "on disk" means: every line goes to the kernel in one write() before the call returns, so it
+survives a SIGKILL of the process, which is what the harness does to clients. Lines that others must
+heal by (fault events), the opening and the closing line are also fsynced, so that they survive the
+host. An fsync per commit would survive the host too, but the brokers under test live on that host:
+their page cache would be gone as well, and the run with it.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypedDict
+
+import msgspec
+
+from harness.base.errors import UsageError
+from harness.base.secrets import redact_bytes
+from harness.evidence.history.lines import (
+    FORMAT,
+    Acked,
+    Bounds,
+    Completion,
+    Error,
+    Fail,
+    Fault,
+    HistoryClosed,
+    HistoryOpened,
+    Info,
+    Invoke,
+    Line,
+    Ok,
+    Position,
+    Producer,
+    Read,
+    Sample,
+    Sent,
+)
+
+
+def clock_id() -> str:
+    """Name the monotonic clock of this host: times of two processes compare only when the names are equal."""
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    return boot.read_text().strip() if boot.exists() else platform.node()
+
+
+class HistoryWriter:
+    """The pen of one client process; safe to share between its threads."""
+
+    def __init__(self, path: Path, *, run: str, client: str, role: str) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
+        except FileExistsError:
+            raise UsageError(
+                f"the history {path} exists already",
+                "give every client process a name of its own: no process continues the history of another",
+            ) from None
+        self._lock = threading.Lock()
+        self._encode = msgspec.json.Encoder().encode
+        self._asked: dict[int, str] = {}
+        self._ops = 0
+        self._faults = 0
+        self._client = client
+        opening = HistoryOpened(
+            format=FORMAT,
+            run=run,
+            client=client,
+            role=role,
+            host=platform.node(),
+            pid=os.getpid(),
+            clock=clock_id(),
+            **_now(),
+        )
+        self._write(opening, sync=True)
+
+    def __enter__(self) -> HistoryWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close("done" if error is None else f"raised {type(error).__name__}")
+
+    def _write(self, line: Line, *, sync: bool = False) -> None:
+        data = redact_bytes(self._encode(line)) + b"\n"
+        with self._lock:
+            while data:
+                data = data[os.write(self._fd, data) :]
+            if sync:
+                os.fsync(self._fd)
+
+    def producer(
+        self,
+        number: int,
+        lanes: Iterable[tuple[str, int]],
+        *,
+        transactional_id: str | None = None,
+        idempotent: bool = True,
+        acks: str = "all",
+        in_flight: int = 5,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Declare a producer before it sends; declare it again when it has got more lanes."""
+        line = Producer(
+            producer=number,
+            lanes=list(lanes),
+            transactional_id=transactional_id,
+            idempotent=idempotent,
+            acks=acks,
+            in_flight=in_flight,
+            timeout_ms=timeout_ms,
+            **_now(),
+        )
+        self._write(line)
+
+    def invoke(
+        self,
+        f: str,
+        *,
+        producer: int | None = None,
+        txn: int | None = None,
+        sent: Iterable[Sent] = (),
+        group: str | None = None,
+        offsets: Iterable[Position] = (),
+        limit_ms: int | None = None,
+    ) -> int:
+        """Write the intent of an operation and return its number; call this before asking for it."""
+        with self._lock:
+            op = self._ops
+            self._ops += 1
+            self._asked[op] = f
+        line = Invoke(
+            f=f,
+            op=op,
+            producer=producer,
+            txn=txn,
+            sent=list(sent),
+            group=group,
+            offsets=list(offsets),
+            limit_ms=limit_ms,
+            **_now(),
+        )
+        self._write(line)
+        return op
+
+    def _complete(self, kind: type[Completion], op: int, fields: Mapping[str, Any]) -> None:
+        with self._lock:
+            f = self._asked.pop(op, None)
+        if f is None:
+            raise ValueError(f"operation {op} was never invoked, or was completed before")
+        self._write(kind(f=f, op=op, **_now(), **fields))
+
+    def ok(
+        self,
+        op: int,
+        *,
+        acked: Iterable[Acked] = (),
+        read: Iterable[Read] = (),
+        pid: int | None = None,
+        epoch: int | None = None,
+    ) -> None:
+        """Write that the operation surely happened."""
+        fields = {"acked": list(acked), "read": list(read), "pid": pid, "epoch": epoch}
+        self._complete(Ok, op, fields)
+
+    def fail(self, op: int, error: Error, *, read: Iterable[Read] = ()) -> None:
+        """Write that the operation surely did not happen; when in doubt, call `info`."""
+        self._complete(Fail, op, {"error": error, "read": list(read)})
+
+    def info(
+        self,
+        op: int,
+        error: Error,
+        *,
+        acked: Iterable[Acked] = (),
+        failed: Iterable[Sent] = (),
+        read: Iterable[Read] = (),
+    ) -> None:
+        """Write that nobody knows whether it happened; `acked` and `failed` say which parts are known."""
+        fields = {"error": error, "acked": list(acked), "failed": list(failed), "read": list(read)}
+        self._complete(Info, op, fields)
+
+    def sample(
+        self, bounds: Iterable[Bounds] = (), *, group: str | None = None, positions: Iterable[Position] = ()
+    ) -> None:
+        """Write what the brokers said of their partitions, or of a group's committed positions."""
+        self._write(Sample(bounds=list(bounds), group=group, positions=list(positions), **_now()))
+
+    def fault_intent(
+        self,
+        fault: str,
+        target: str,
+        resolved: Iterable[str],
+        *,
+        params: Mapping[str, Any] | None = None,
+        undo: Mapping[str, Any] | None = None,
+    ) -> str:
+        """Write and sync that a fault is about to be injected and what heals it; return its id."""
+        with self._lock:
+            self._faults += 1
+            number = self._faults
+        ident = f"{self._client}-{number:04d}"
+        line = Fault(
+            stage="intent",
+            id=ident,
+            fault=fault,
+            target=target,
+            resolved=list(resolved),
+            params=dict(params or {}),
+            undo=dict(undo or {}),
+            **_now(),
+        )
+        self._write(line, sync=True)
+        return ident
+
+    def fault_bite(self, ident: str, measured: Mapping[str, Any]) -> None:
+        """Write that the injection took effect, and what was measured."""
+        self._write(Fault(stage="bite", id=ident, measured=dict(measured), **_now()), sync=True)
+
+    def fault_no_bite(self, ident: str, detail: str, measured: Mapping[str, Any] | None = None) -> None:
+        """Write that the injection was done and no effect could be measured."""
+        line = Fault(stage="no_bite", id=ident, detail=detail, measured=dict(measured or {}), **_now())
+        self._write(line, sync=True)
+
+    def fault_healed(self, ident: str, measured: Mapping[str, Any] | None = None) -> None:
+        """Write that the injection was undone, and reading back showed it gone."""
+        self._write(Fault(stage="healed", id=ident, measured=dict(measured or {}), **_now()), sync=True)
+
+    def fault_heal_failed(self, ident: str, detail: str) -> None:
+        """Write that healing was tried and the effect is still there; it may be tried again."""
+        self._write(Fault(stage="heal_failed", id=ident, detail=detail, **_now()), sync=True)
+
+    def close(self, reason: str = "done") -> None:
+        """End the file in order; calling it twice is harmless."""
+        if self._fd < 0:
+            return
+        self._write(HistoryClosed(reason=reason, **_now()), sync=True)
+        os.close(self._fd)
+        self._fd = -1
+
+
+class _Clocks(TypedDict):
+    mono: int
+    wall: int
+
+
+def _now() -> _Clocks:
+    return {"mono": time.monotonic_ns(), "wall": time.time_ns()}

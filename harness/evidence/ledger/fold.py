@@ -1,0 +1,232 @@
+"""The fold of histories into the fate of every record: committed, aborted, unknown, never sent.
+
+Transactions decide for a transactional producer, and are all or nothing; delivery reports decide
+for the others. An intent stands on disk before every commit: so a transaction without one was
+surely never asked to commit, and one whose answer is missing or unclear is unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from harness.evidence.history import HistoryFile, Producer
+from harness.evidence.ledger.history_scan import ABANDON, COMMIT, INFO, NO_ANSWER, OK, SEND, Scan
+from harness.evidence.ledger.parallel_scan import scans
+from harness.evidence.ledger.tables import (
+    ABORTED,
+    COMMITTED,
+    NEVER,
+    OPEN_END,
+    UNKNOWN,
+    Bools,
+    Ledger,
+    Ownership,
+)
+from harness.evidence.observation import Ints
+
+
+def fold(histories: Iterable[HistoryFile]) -> Ledger:
+    """Fold the histories of one run; the order of the files makes no difference to any fate."""
+    ledger = Ledger()
+    for scanned in scans(list(histories)):
+        ledger.add_client(scanned)
+        _fold_file(ledger, scanned)
+        # The columns of this file are folded: only what later checks read is kept.
+        scanned.ends = scanned.sent = scanned.acked = scanned.failed = np.zeros((0, 0), np.int64)
+        scanned.done = scanned.ends
+    ledger.finish()
+    return ledger
+
+
+class _Answers(NamedTuple):
+    kind: Ints
+    at: Ints
+    line: Ints
+
+    def rows(self, rows: Ints) -> _Answers:
+        return _Answers(*(column[rows] for column in self))
+
+
+def _answers(scanned: Scan, ops: Ints) -> _Answers:
+    """Return answer, time and line of the completion of every op, zeros where there is none."""
+    done = scanned.done
+    if not len(done):
+        zeros = np.zeros(len(ops), np.int64)
+        return _Answers(zeros, zeros, zeros)
+    if np.any(done[1:, 0] <= done[:-1, 0]):
+        done = done[np.argsort(done[:, 0], kind="stable")]
+    keys = np.ascontiguousarray(done[:, 0])
+    found = np.minimum(np.searchsorted(keys, ops), len(keys) - 1)
+    hit = keys[found] == ops
+    return _Answers(done[found, 1] * hit, done[found, 2] * hit, done[found, 3] * hit)
+
+
+def _fold_file(ledger: Ledger, scanned: Scan) -> None:
+    ends = scanned.ends
+    answers = _answers(scanned, ends[:, 2])
+    _default_producer(ledger, scanned)
+    scanned.good = np.sort(scanned.done[scanned.done[:, 1] == OK, 2])
+    scanned.waiting = ends[(answers.kind == NO_ANSWER) & (ends[:, 3] != ABANDON)]
+    sends = np.flatnonzero(ends[:, 3] == SEND)
+    closes = np.flatnonzero(ends[:, 3] != SEND)
+    owner = np.zeros(len(ends), np.int64)
+    owner[closes] = _fold_transactions(ledger, scanned, closes, answers.rows(closes))
+    fates = np.array([UNKNOWN, COMMITTED, NEVER, UNKNOWN], np.uint8)[answers.kind[sends]]
+    owner[sends] = ledger.add_groups(
+        Ownership(
+            producer=ends[sends, 0],
+            txn=np.full(len(sends), -1, np.int64),
+            fate=fates,
+            asked=ends[sends, 4],
+            answered=answers.at[sends],
+            ask_line=ends[sends, 5],
+            answer_line=answers.line[sends],
+            committing=np.ones(len(sends), np.bool_),
+        )
+    )
+    rows = scanned.sent
+    fate = ledger.fates_of(owner[rows[:, 0]])
+    torn_sends = sends[answers.kind[sends] == INFO]
+    unclear = np.isin(rows[:, 0], torn_sends) if len(torn_sends) else np.zeros(len(rows), np.bool_)
+    kept, fate = (rows[~unclear], fate[~unclear]) if len(torn_sends) else (rows, fate)
+    producer = ends[kept[:, 0], 0]
+    ledger.add_intervals(np.column_stack([producer, kept[:, 1:], owner[kept[:, 0]]]), fate)
+    _fold_unclear_sends(ledger, scanned, np.flatnonzero(unclear), owner)
+    _fold_acks(ledger, scanned)
+    _fold_tails(ledger, scanned)
+
+
+def _default_producer(ledger: Ledger, scanned: Scan) -> None:
+    """Fill in the producer where a client that runs just one left it out."""
+    missing = scanned.ends[:, 0] == -1
+    if -1 in scanned.begun or missing.any():
+        if len(scanned.producers) != 1:
+            ledger.problem(
+                scanned.name,
+                f"an operation names no producer, and the client declared {len(scanned.producers)} of them",
+            )
+            return
+        only = next(iter(scanned.producers))
+        scanned.ends[missing, 0] = only
+        if -1 in scanned.begun:
+            scanned.begun[only] = scanned.begun.pop(-1)
+
+
+def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answers) -> Ints:
+    """Make one group a transaction from all its commits and aborts; return the group of every row."""
+    ends = scanned.ends[rows]
+    order = np.lexsort((ends[:, 2], ends[:, 1], ends[:, 0]))
+    ends = ends[order]
+    answer, answered, answer_line = answers.rows(order)
+    new = np.ones(len(ends), np.bool_)
+    new[1:] = (ends[1:, 0] != ends[:-1, 0]) | (ends[1:, 1] != ends[:-1, 1])
+    starts = np.flatnonzero(new)
+    if not len(starts):
+        return np.zeros(0, np.int64)
+    commit = ends[:, 3] == COMMIT
+
+    def any_of(mask: Bools) -> Bools:
+        return cast(Bools, np.logical_or.reduceat(mask, starts))
+
+    committed, aborted = any_of(commit & (answer == OK)), any_of(~commit & (answer == OK))
+    open_commit = any_of(commit & ((answer == NO_ANSWER) | (answer == INFO)))
+    # Told both is a contradiction of the client, not of the log: nothing follows from it but all or nothing.
+    fate = np.select(
+        [committed & aborted, committed, aborted, open_commit],
+        [UNKNOWN, COMMITTED, ABORTED, UNKNOWN],
+        ABORTED,
+    ).astype(np.uint8)
+    for i in np.flatnonzero(committed & aborted)[:3].tolist():
+        row = ends[starts[i]]
+        ledger.problem(scanned.name, f"line {row[5]}: transaction {row[1]} was both committed and aborted")
+    asks_commit = any_of(commit)
+    never = np.iinfo(np.int64).max
+    asked = np.minimum.reduceat(np.where(commit, ends[:, 4], never), starts)
+    first = ledger.add_groups(
+        Ownership(
+            producer=ends[starts, 0],
+            txn=ends[starts, 1],
+            fate=fate,
+            asked=np.where(asks_commit, asked, ends[starts, 4]),
+            answered=np.maximum.reduceat(answered, starts),
+            ask_line=ends[starts, 5],
+            answer_line=np.maximum.reduceat(answer_line, starts),
+            committing=asks_commit,
+        )
+    )
+    owner = np.empty(len(rows), np.int64)
+    owner[order] = first[np.cumsum(new) - 1]
+    return owner
+
+
+def _fold_unclear_sends(ledger: Ledger, scanned: Scan, rows: Ints, owner: Ints) -> None:
+    """Split what an unclear send handed over: known to be written, known not to be, and unknown."""
+    parts: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
+    for op, lane, low, high, *_ in scanned.acked.tolist():
+        parts.setdefault((op, lane), []).append((low, high, COMMITTED))
+    for op, lane, low, high in scanned.failed.tolist():
+        parts.setdefault((op, lane), []).append((low, high, NEVER))
+    for row in scanned.sent[rows].tolist():
+        end, lane, first, last = row
+        producer = int(scanned.ends[end, 0])
+        known = parts.get((int(scanned.ends[end, 2]), lane), [])
+        at = first
+        pieces = []
+        # An operation may have several intervals of one lane, and a report may come twice.
+        for low, high, fate in sorted(piece for piece in known if first <= piece[0] <= last):
+            if high >= at:
+                pieces += [(at, low - 1, UNKNOWN), (max(low, at), high, fate)]
+                at = high + 1
+        for low, high, fate in [*pieces, (at, last, UNKNOWN)]:
+            if low <= high:
+                one = np.array([[producer, lane, low, high, owner[end]]], np.int64)
+                ledger.add_intervals(one, np.array([fate], np.uint8))
+
+
+def _fold_acks(ledger: Ledger, scanned: Scan) -> None:
+    acked = scanned.acked[scanned.acked[:, 4] >= 0] if len(scanned.acked) else scanned.acked
+    if not len(acked):
+        return
+    ops = scanned.ends[:, 2]
+    order = np.argsort(ops, kind="stable")
+    found = order[np.minimum(np.searchsorted(ops[order], acked[:, 0]), len(ops) - 1)]
+    known = ops[found] == acked[:, 0]
+    if not known.all():
+        line = int(acked[~known][0, 5])
+        ledger.problem(scanned.name, f"line {line}: an acknowledgement of an operation that sent nothing")
+    ledger.add_acks(scanned.ends[found[known], 0], acked[known])
+
+
+def _fold_tails(ledger: Ledger, scanned: Scan) -> None:
+    """Give a transaction that was begun and never asked to end all sequences after the last known."""
+    for producer, (txn, line) in scanned.begun.items():
+        mine = scanned.ends[scanned.ends[:, 0] == producer]
+        if np.any((mine[:, 1] == txn) & (mine[:, 3] != SEND)) or producer not in scanned.producers:
+            continue
+        one = np.ones(1, np.int64)
+        group = ledger.add_groups(
+            Ownership(
+                producer=one * producer,
+                txn=one * txn,
+                fate=np.array([ABORTED], np.uint8),
+                asked=one * 0,
+                answered=one * 0,
+                ask_line=one * line,
+                answer_line=one * 0,
+                committing=np.zeros(1, np.bool_),
+            )
+        )
+        declared = cast(Producer, scanned.producers[producer].line)
+        rows = (
+            scanned.sent[scanned.ends[scanned.sent[:, 0], 0] == producer]
+            if len(scanned.sent)
+            else scanned.sent
+        )
+        for lane in range(len(declared.lanes)):
+            mine_sent = rows[rows[:, 1] == lane] if len(rows) else rows
+            first = int(mine_sent[:, 3].max()) + 1 if len(mine_sent) else 0
+            tail = np.array([[producer, lane, first, OPEN_END, group[0]]], np.int64)
+            ledger.add_intervals(tail, np.array([ABORTED], np.uint8))

@@ -1,0 +1,287 @@
+"""Reads one history file into columns: what grows with the run is numbers in arrays, no objects.
+
+Lines are decoded in blocks into slim objects that know only what the fold needs, which makes
+reading a history as fast as decoding it. Lines that are rare (declarations, faults, samples,
+inits) are decoded in full.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from harness.base.errors import UsageError
+from harness.evidence.history import (
+    FORMAT,
+    Block,
+    Completion,
+    Fail,
+    Fault,
+    HistoryClosed,
+    HistoryFile,
+    HistoryOpened,
+    Info,
+    Invoke,
+    Line,
+    Ok,
+    Producer,
+    Sample,
+)
+from harness.evidence.history.file_reader import decode_line
+from harness.evidence.observation import Ints
+
+COMMIT: Final = 0
+ABORT: Final = 1
+SEND: Final = 2
+ABANDON: Final = 3
+ENDS: Final = {"commit": COMMIT, "abort": ABORT, "send": SEND, "abandon": ABANDON}
+"""Operations that say what was sent; abandoning asks for nothing, and so nothing answers it."""
+
+NO_ANSWER: Final = 0
+OK: Final = 1
+FAIL: Final = 2
+INFO: Final = 3
+
+# What a line is to the fold, in bits: an answer (with its kind in the two lowest), the end of a
+# transaction or a send, a begin, something that is kept whole, or nothing that matters.
+_ANSWER: Final = 4
+_END: Final = 8
+_BEGIN: Final = 16
+_RARE: Final = 32
+_WHOLE: Final = ("init", "await", "send_offsets", "poll")
+
+# Plain dictionaries with every usual operation, because this is looked up once a line; a line with an
+# unusual operation makes its block take the slow way.
+CODES: Final[dict[str, dict[str, int]]] = {
+    "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(_WHOLE, _RARE),
+    "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK) | dict.fromkeys(_WHOLE, _ANSWER | OK | _RARE),
+    "fail": {},
+    "info": {},
+    **{name: {"": _RARE} for name in ("open", "producer", "sample", "fault", "close")},
+}
+OTHERWISE: Final = {
+    "invoke": 0,
+    "ok": _ANSWER | OK,
+    "fail": _ANSWER | FAIL | _RARE,
+    "info": _ANSWER | INFO | _RARE,
+}
+
+
+def _codes(slims: Sequence[_Loose]) -> Ints:
+    try:
+        return _column([CODES[x.type][x.f] for x in slims])
+    except KeyError:
+        return _column([CODES.get(x.type, {}).get(x.f, OTHERWISE.get(x.type, _RARE)) for x in slims])
+
+
+class _Loose(msgspec.Struct, gc=False):
+    type: str
+    f: str = ""
+    op: int = -1
+    mono: int = 0
+    producer: int = -1
+    txn: int = -1
+    sent: tuple[tuple[int, int, int], ...] = ()
+    acked: tuple[tuple[int, int, int, int], ...] = ()
+    failed: tuple[tuple[int, int, int], ...] = ()
+
+
+class _Slim(_Loose, gc=False):
+    # Literals are decoded into strings that exist already: no new string, and no new hash of it, a line.
+    type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "fault", "close"]
+    f: Literal["", "init", "begin", "commit", "abort", "abandon", "send", "send_offsets", "poll", "await"] = (
+        ""
+    )
+
+
+class At(NamedTuple):
+    """A typed line and its number in its file."""
+
+    number: int
+    line: Line
+
+
+@dataclass
+class Scan:
+    """One history file, read."""
+
+    name: str
+    lines: int = 0
+    torn: bool = False
+    opening: HistoryOpened | None = None
+    closing: HistoryClosed | None = None
+    producers: dict[int, At] = field(default_factory=dict)
+    begun: dict[int, tuple[int, int]] = field(default_factory=dict)  # producer -> (txn, line)
+    rare: list[At] = field(default_factory=list)
+    ends: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))  # producer txn op kind mono line
+    sent: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))  # end row, lane, first, last
+    done: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))  # op, answer, mono, line
+    acked: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))  # op lane first last offset line
+    failed: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))  # op, lane, first, last
+    good: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # times of ok answers
+    waiting: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))  # ends without an answer
+
+    def faults(self) -> Iterator[tuple[int, Fault]]:
+        """Yield the fault events of this file."""
+        return ((number, line) for number, line in self.rare if isinstance(line, Fault))
+
+    def samples(self) -> Iterator[tuple[int, Sample]]:
+        """Yield the samples of this file."""
+        return ((number, line) for number, line in self.rare if isinstance(line, Sample))
+
+    def invokes(self, *names: str) -> Iterator[tuple[int, Invoke]]:
+        """Yield the rare operations of these names that were asked for."""
+        return ((n, line) for n, line in self.rare if isinstance(line, Invoke) and line.f in names)
+
+    def completions(self, *names: str) -> Iterator[tuple[int, Completion]]:
+        """Yield the completions of the rare operations of these names, or all that were not ok."""
+        for number, line in self.rare:
+            if isinstance(line, Ok | Fail | Info) and (line.f in names or not names):
+                yield number, line
+
+
+def _column(values: list[int]) -> Ints:
+    return np.fromiter(values, np.int64, len(values))
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    # The decoded lines hold no cycles, and looking for some after every few thousand of them takes time.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+class _Columns:
+    """Arrays of one file as they grow, block by block."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, list[Ints]] = {
+            name: [] for name in ("ends", "sent", "done", "acked", "failed")
+        }
+        self.widths = {"ends": 6, "sent": 4, "done": 4, "acked": 6, "failed": 4}
+        self.rows = 0
+
+    def asked(self, asks: Sequence[_Loose], lines: Ints) -> None:
+        # One comprehension a column: building a tuple a line and taking it apart again costs more.
+        self._add(
+            "ends",
+            [
+                _column([x.producer for x in asks]),
+                _column([x.txn for x in asks]),
+                _column([x.op for x in asks]),
+                _column([ENDS[x.f] for x in asks]),
+                _column([x.mono for x in asks]),
+                lines,
+            ],
+        )
+        sent = [x.sent for x in asks]
+        triples = np.fromiter(chain.from_iterable(chain.from_iterable(sent)), np.int64).reshape(-1, 3)
+        owners = np.repeat(np.arange(self.rows, self.rows + len(asks)), _column([len(one) for one in sent]))
+        self.tables["sent"].append(np.column_stack([owners, triples]))
+        self.rows += len(asks)
+
+    def answered(self, answers: Sequence[_Loose], kinds: Ints, lines: Ints) -> None:
+        self._add(
+            "done", [_column([x.op for x in answers]), kinds, _column([x.mono for x in answers]), lines]
+        )
+        for x, line in zip(answers, lines.tolist(), strict=True):
+            if x.acked:
+                self.tables["acked"].append(np.array([(x.op, *ack, line) for ack in x.acked], np.int64))
+            if x.failed:
+                self.tables["failed"].append(np.array([(x.op, *failed) for failed in x.failed], np.int64))
+
+    def _add(self, name: str, columns: list[Ints]) -> None:
+        self.tables[name].append(np.column_stack(columns))
+
+    def whole(self, name: str) -> Ints:
+        tables = self.tables.pop(name)
+        return np.concatenate(tables) if tables else np.zeros((0, self.widths[name]), np.int64)
+
+
+def scan(history: HistoryFile) -> Scan:
+    """Read one history file in bounded memory, but for the columns that the fold needs."""
+    result, columns = Scan(history.name), _Columns()
+    with _no_garbage_collection():
+        for block in history.blocks():
+            _scan_block(history, block, _decode(history, block), result, columns)
+    result.lines, result.torn = history.lines, history.torn is not None
+    for name in ("ends", "sent", "done", "acked", "failed"):
+        setattr(result, name, columns.whole(name))
+    _check_opening(history, result)
+    return result
+
+
+_SLIM: Final = msgspec.json.Decoder(_Slim)
+_LOOSE: Final = msgspec.json.Decoder(_Loose)
+
+
+def _decode(history: HistoryFile, block: Block) -> Sequence[_Loose]:
+    try:
+        return _SLIM.decode_lines(block.data)
+    except msgspec.DecodeError:
+        pass  # an operation of a user's own, or a damaged line: the next two steps tell which
+    try:
+        return _LOOSE.decode_lines(block.data)
+    except msgspec.DecodeError:
+        decoder = msgspec.json.Decoder(Line)
+        for number, data in enumerate(block.data.splitlines(), block.first_line):
+            decode_line(decoder, data, history.path, number)
+        raise
+
+
+def _scan_block(
+    history: HistoryFile, block: Block, slims: Sequence[_Loose], result: Scan, columns: _Columns
+) -> None:
+    codes = _codes(slims)
+    lines = np.arange(block.first_line, block.first_line + len(slims))
+    ends = np.flatnonzero(codes == _END)
+    if len(ends):
+        columns.asked([slims[i] for i in ends.tolist()], lines[ends])
+    answers = np.flatnonzero((codes & _ANSWER) > 0)
+    if len(answers):
+        columns.answered([slims[i] for i in answers.tolist()], codes[answers] & 3, lines[answers])
+    for i in np.flatnonzero(codes == _BEGIN).tolist():
+        result.begun[slims[i].producer] = (slims[i].txn, block.first_line + i)
+    rare = np.flatnonzero((codes & _RARE) > 0)
+    if len(rare):
+        _keep_rare(history, block, lines[rare].tolist(), result)
+
+
+def _keep_rare(history: HistoryFile, block: Block, numbers: list[int], result: Scan) -> None:
+    lines = block.data.splitlines()
+    decoder = msgspec.json.Decoder(Line)
+    for number in numbers:
+        line = decode_line(decoder, lines[number - block.first_line], history.path, number)
+        if isinstance(line, HistoryOpened):
+            result.opening = line
+        elif isinstance(line, HistoryClosed):
+            result.closing = line
+        elif isinstance(line, Producer):
+            result.producers[line.producer] = At(number, line)
+        else:
+            result.rare.append(At(number, line))
+
+
+def _check_opening(history: HistoryFile, result: Scan) -> None:
+    if result.opening is None and result.lines:
+        raise UsageError(
+            f"{history.path}: there is no opening line",
+            "the first line of a history says which format, run and clock it has; this file lost it",
+        )
+    if result.opening is not None and result.opening.format != FORMAT:
+        raise UsageError(
+            f"{history.path}: format {result.opening.format}, and this version reads {FORMAT}",
+            "read it with the version of the harness that wrote it",
+        )

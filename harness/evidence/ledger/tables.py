@@ -1,0 +1,220 @@
+"""The ledger in columns: the fate of every record as intervals; memory grows with intervals."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.evidence.history import Producer
+from harness.evidence.ledger.history_scan import Scan
+from harness.evidence.observation import Ints
+from harness.evidence.record import MAX_SEQ
+
+COMMITTED: Final = 1
+ABORTED: Final = 2
+UNKNOWN: Final = 3
+NEVER: Final = 4
+FATE_NAMES: Final = {COMMITTED: "committed", ABORTED: "aborted", UNKNOWN: "unknown", NEVER: "never sent"}
+OPEN_END: Final = MAX_SEQ
+"""Last sequence of an interval whose end nobody wrote down: its client died before it could."""
+
+LANE_SHIFT: Final = 10**5
+
+Bools = npt.NDArray[np.bool_]
+Small = npt.NDArray[np.int32]
+Fates = npt.NDArray[np.uint8]
+
+
+class Contract(NamedTuple):
+    """What Kafka promises to a producer with these settings; the rest it permits."""
+
+    no_duplicates: bool
+    no_loss: bool
+    ordered: bool
+
+
+class Declared(NamedTuple):
+    """A producer, who declared it and where."""
+
+    client: str
+    line: int
+    producer: Producer
+
+    @property
+    def contract(self) -> Contract:
+        """Return what Kafka promises to this producer."""
+        p = self.producer
+        exact = p.idempotent or p.transactional_id is not None
+        return Contract(exact, exact or p.acks in ("all", "-1"), exact or p.in_flight == 1)
+
+
+class Ownership(NamedTuple):
+    """Columns of groups: a group is a transaction, or one send of a producer without transactions."""
+
+    producer: Ints
+    txn: Ints  # -1 for a send
+    fate: Fates
+    asked: Ints  # monotonic time of the first commit intent, else of the first intent
+    answered: Ints  # monotonic time of the last answer, 0 where none came
+    ask_line: Ints
+    answer_line: Ints
+    committing: Bools  # a commit was asked for
+
+
+_NARROW: Final[dict[str, Any]] = {
+    "producer": np.int32,
+    "txn": np.int64,
+    "fate": np.uint8,
+    "asked": np.int64,
+    "answered": np.int64,
+    "ask_line": np.int32,
+    "answer_line": np.int32,
+    "committing": np.bool_,
+}
+
+
+@dataclass
+class Intervals:
+    """Intervals of sequences sorted by lane and first sequence; they never overlap."""
+
+    lane: Small  # index into Ledger.lanes
+    first: Ints
+    last: Ints
+    fate: Fates
+    group: Small
+
+
+@dataclass
+class Ledger:
+    """The fold of a history."""
+
+    clients: list[Scan] = field(default_factory=list)
+    producers: dict[int, Declared] = field(default_factory=dict)
+    lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # producer * LANE_SHIFT + lane, sorted
+    places: list[tuple[str, int]] = field(default_factory=list)  # topic and partition of every lane
+    groups: Ownership = field(init=False)
+    intervals: Intervals = field(init=False)
+    acks: Ints = field(default_factory=lambda: np.zeros((0, 5), np.int64))  # lane first last offset line
+    problems: list[str] = field(default_factory=list)
+    operations: int = 0
+    _groups: list[Ownership] = field(default_factory=list)
+    _rows: list[tuple[Ints, Fates]] = field(default_factory=list)
+    _acks: list[Ints] = field(default_factory=list)
+    _count: int = 0
+    _file_base: int = 0
+    _file_groups: int = 0
+
+    def problem(self, client: str, text: str) -> None:
+        """Note that a history contradicts itself: nothing that rests on it can be judged."""
+        self.problems.append(f"{client}: {text}")
+
+    def add_client(self, scanned: Scan) -> None:
+        """Take over one file's declarations."""
+        self.clients.append(scanned)
+        self.operations += scanned.lines
+        self._file_base, self._file_groups = self._count, len(self._groups)
+        for number, (line, declared) in scanned.producers.items():
+            if number in self.producers:
+                self.problem(
+                    scanned.name, f"line {line}: producer {number} was declared by another client too"
+                )
+            else:
+                self.producers[number] = Declared(scanned.name, line, cast(Producer, declared))
+
+    def add_groups(self, groups: Ownership) -> Ints:
+        """Add groups and return their indices."""
+        first, self._count = self._count, self._count + len(groups.producer)
+        self._groups.append(
+            Ownership(*(np.asarray(c, _NARROW[n]) for n, c in zip(Ownership._fields, groups, strict=True)))
+        )
+        return np.arange(first, self._count)
+
+    def fates_of(self, owner: Ints) -> Fates:
+        """Return the fates of groups of the file that is being folded."""
+        fates = [groups.fate for groups in self._groups[self._file_groups :]]
+        return np.concatenate(fates)[owner - self._file_base] if len(owner) else np.zeros(0, np.uint8)
+
+    def add_intervals(self, rows: Ints, fate: Fates) -> None:
+        """Add intervals that share a fate: columns producer, lane, first, last, group."""
+        key = rows[:, 0] * LANE_SHIFT + rows[:, 1]
+        self._rows.append((np.column_stack([key, rows[:, 2:]]), fate))
+
+    def add_acks(self, producer: Ints, acked: Ints) -> None:
+        """Add offsets that clients were told; `acked` has op, lane, first, last, offset, line."""
+        key = producer * LANE_SHIFT + acked[:, 1]
+        self._acks.append(np.column_stack([key, acked[:, 2:]]))
+
+    def finish(self) -> None:
+        """Sort what was added, and note intervals that contradict each other."""
+        declared = sorted(
+            (number * LANE_SHIFT + lane, place)
+            for number, one in self.producers.items()
+            for lane, place in enumerate(one.producer.lanes)
+        )
+        self.lanes = np.array([key for key, _ in declared], np.int64)
+        self.places = [place for _, place in declared]
+        empty = [np.zeros(0, _NARROW[name]) for name in Ownership._fields]
+        self.groups = Ownership(
+            *(np.concatenate([e, *c]) for e, c in zip(empty, zip(*self._groups, strict=True), strict=False))
+            if self._groups
+            else empty
+        )
+        self._finish_intervals()
+        acks = np.concatenate([np.zeros((0, 5), np.int64), *self._acks])
+        index, known = self.lane_index(acks[:, 0])
+        acks[:, 0] = index
+        self.acks = acks[known]
+        self._groups, self._rows, self._acks = [], [], []
+
+    def _finish_intervals(self) -> None:
+        rows = np.concatenate([np.zeros((0, 4), np.int64), *(rows for rows, _ in self._rows)])
+        fate = np.concatenate([np.zeros(0, np.uint8), *(fate for _, fate in self._rows)])
+        self._rows = []
+        index, known = self.lane_index(rows[:, 0])
+        if not known.all():
+            for key in np.unique(rows[~known, 0])[:3].tolist():
+                producer, lane = divmod(key, LANE_SHIFT)
+                self.problem(f"producer {producer}", f"it sent on lane {lane}, which it never declared")
+            rows, fate, index = rows[known], fate[known], index[known]
+        keys = index * (MAX_SEQ + 1) + rows[:, 1]
+        if np.any(keys[1:] < keys[:-1]):
+            # Every file's rows are sorted by lane, or nearly: a stable sort is then cheap.
+            order = np.argsort(keys, kind="stable")
+            rows, fate, index, keys = rows[order], fate[order], index[order], keys[order]
+        # A commit that is asked for again repeats what its transaction sent: that is one interval.
+        repeat = np.append(False, keys[1:] == keys[:-1]) if len(keys) else np.zeros(0, np.bool_)
+        if repeat.any():
+            repeat[1:] &= np.all(rows[1:, 1:] == rows[:-1, 1:], axis=1)
+            rows, fate, index, keys = rows[~repeat], fate[~repeat], index[~repeat], keys[~repeat]
+        clash = np.flatnonzero(keys[1:] <= keys[:-1] + (rows[:-1, 2] - rows[:-1, 1]))
+        for i in clash[:3].tolist():
+            producer, lane = divmod(int(self.lanes[index[i]]), LANE_SHIFT)
+            self.problem(
+                f"producer {producer}",
+                f"lane {lane}: sequence {rows[i + 1, 1]} was handed over twice, in two operations",
+            )
+        for i in np.flatnonzero(rows[:, 2] < rows[:, 1])[:3].tolist():
+            self.problem("history", f"an interval ends before it begins: {rows[i, 1]}..{rows[i, 2]}")
+        self.intervals = Intervals(
+            index.astype(np.int32), rows[:, 1].copy(), rows[:, 2].copy(), fate, rows[:, 3].astype(np.int32)
+        )
+
+    def lane_index(self, keys: Ints) -> tuple[Ints, Bools]:
+        """Return the index of every lane key, and whether it was declared."""
+        if not len(self.lanes):
+            return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
+        index = np.minimum(np.searchsorted(self.lanes, keys), len(self.lanes) - 1)
+        return index, self.lanes[index] == keys
+
+    def client_of(self, producer: int) -> str:
+        """Return the client, and so the history file, that a producer belongs to."""
+        return self.producers[producer].client
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the fold keeps for groups and intervals."""
+        columns = [*self.groups, *vars(self.intervals).values(), self.acks]
+        return sum(column.nbytes for column in columns)

@@ -1,0 +1,217 @@
+"""What one witness read: bit words, and the few findings that need every record.
+
+A word stands for 256 consecutive sequences of one lane: 256 bits (4 x 64) say which were seen, `n`
+how often any of them was, `lo` and `hi` between which offsets. Spark makes it with four bit_or and
+a count; a billion records fit into four million words, and nothing is sampled. The format on disk
+is described in docs/record-format.md.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from harness.base.errors import UsageError
+
+FORMAT: Final = 1
+WORD_SEQS: Final = 256
+EXAMPLES: Final = 8
+
+Rows = npt.NDArray[np.void]
+Ints = npt.NDArray[np.int64]
+
+WORD: Final = np.dtype(
+    [
+        ("partition", "<i4"),  # index into the witness's windows
+        ("producer", "<i4"),
+        ("lane", "<i4"),
+        ("word", "<i8"),  # sequence div 256
+        ("bits", "<u8", (4,)),
+        ("n", "<i8"),
+        ("lo", "<i8"),
+        ("hi", "<i8"),
+    ]
+)
+ORIGIN: Final = np.dtype(
+    [
+        ("producer", "<i4"),
+        ("lane", "<i4"),
+        ("part", "<i4"),
+        ("word", "<i8"),
+        ("bits", "<u8", (4,)),
+        ("n", "<i8"),
+    ]
+)
+AGGREGATE: Final = np.dtype(
+    [
+        ("partition", "<i4"),
+        ("key", "<i4"),
+        ("inputs", "<i8"),
+        ("total", "<i8"),
+        ("offset", "<i8"),  # of the changelog record that says so: the key's last
+    ]
+)
+RUN: Final = np.dtype(
+    [
+        ("partition", "<i4"),
+        ("offset", "<i8"),
+        ("producer", "<i4"),
+        ("lane", "<i4"),
+        ("seq", "<i8"),
+        ("count", "<i8"),
+    ]
+)
+
+
+class Window(msgspec.Struct, forbid_unknown_fields=True):
+    """What was read of one partition: offsets from `start` up to, not including, `read_to`."""
+
+    topic: str
+    partition: int
+    start: int
+    lso: int
+    hw: int
+    read_to: int
+
+
+class Spot(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """One place in a log that proves a finding, and the other place that it is compared with."""
+
+    topic: str
+    partition: int
+    offset: int
+    producer: int = -1
+    lane: int = -1
+    seq: int = -1
+    other_offset: int = -1
+    other_seq: int = -1
+    detail: str = ""
+
+
+class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """A count that needed every record, how many were compared for it, and capped examples."""
+
+    compared: int = 0
+    count: int = 0
+    by_producer: list[tuple[int, int]] = []
+    examples: list[Spot] = []
+
+
+class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
+    """Everything about an observation but its rows."""
+
+    witness: str
+    kind: Literal["reference", "spark", "raw", "client"]
+    format: int = FORMAT
+    isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    purpose: Literal["all", "consumed", "aggregates"] = "all"
+    complete: bool = False
+    clock: str = ""
+    finished: int = 0
+    records: int = 0
+    windows: list[Window] = []
+    group: str = ""
+    positions: list[tuple[str, int, int]] = []
+    foreign: Findings = msgspec.field(default_factory=Findings)
+    late: Findings = msgspec.field(default_factory=Findings)
+    repeats: Findings = msgspec.field(default_factory=Findings)
+    clashes: Findings = msgspec.field(default_factory=Findings)
+    epochs: Findings = msgspec.field(default_factory=Findings)
+    twice: Findings = msgspec.field(default_factory=Findings)
+    detail: str = ""
+
+
+def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: tuple[int, ...]) -> Spot:
+    """Return the example of an output whose input (producer, lane, seq) has had this part before."""
+    (window, offset), (before, other) = here, first
+    producer, lane, seq, part = origin
+    here_too = (before.topic, before.partition) == (window.topic, window.partition)
+    detail = f"part {part}, first made at {before.topic}-{before.partition} offset {other}"
+    return Spot(
+        topic=window.topic,
+        partition=window.partition,
+        offset=offset,
+        producer=producer,
+        lane=lane,
+        seq=seq,
+        other_offset=other if here_too else -1,
+        detail=detail,
+    )
+
+
+@dataclass
+class Observation:
+    """One witness's account: words, origins of outputs, runs of the log when it is small, aggregates."""
+
+    meta: Meta
+    words: Rows = field(default_factory=lambda: np.zeros(0, WORD))
+    origins: Rows = field(default_factory=lambda: np.zeros(0, ORIGIN))
+    runs: Rows | None = None
+    aggregates: Rows | None = None
+
+    def window(self, index: int) -> Window:
+        """Return the window that a row's `partition` points to."""
+        return self.meta.windows[index]
+
+
+def save(observation: Observation, directory: Path) -> None:
+    """Write an observation; meta.json comes last, so that its presence says that the rest is whole."""
+    directory.mkdir(parents=True, exist_ok=True)
+    rows = {
+        "words": observation.words,
+        "origins": observation.origins,
+        "runs": observation.runs,
+        "aggregates": observation.aggregates,
+    }
+    for name, table in rows.items():
+        if table is not None:
+            (directory / f"{name}.jsonl").write_bytes(_encode_rows(table))
+    (directory / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(observation.meta)) + b"\n")
+
+
+def load(directory: Path) -> Observation:
+    """Read an observation back, or say what is missing or damaged."""
+    meta_path = directory / "meta.json"
+    if not meta_path.exists():
+        raise UsageError(
+            f"the observation {directory} has no meta.json",
+            "the witness died before it finished: read the cluster again, or remove the directory",
+        )
+    try:
+        meta = msgspec.json.decode(meta_path.read_bytes(), type=Meta)
+        runs, aggregates = directory / "runs.jsonl", directory / "aggregates.jsonl"
+        return Observation(
+            meta,
+            _decode_rows(directory / "words.jsonl", WORD),
+            _decode_rows(directory / "origins.jsonl", ORIGIN),
+            _decode_rows(runs, RUN) if runs.exists() else None,
+            _decode_rows(aggregates, AGGREGATE) if aggregates.exists() else None,
+        )
+    except (msgspec.DecodeError, KeyError) as error:
+        raise UsageError(
+            f"the observation {directory} is damaged: {type(error).__name__}: {error}",
+            "read the cluster again, or restore the run directory",
+        ) from error
+
+
+def _encode_rows(rows: Rows) -> bytes:
+    names = rows.dtype.names or ()
+    # 64 bits are written signed, because that is what Spark's bit_or gives.
+    columns = [rows[n].astype("<i8").tolist() if n == "bits" else rows[n].tolist() for n in names]
+    lines = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+    return msgspec.json.Encoder().encode_lines(lines)
+
+
+def _decode_rows(path: Path, dtype: np.dtype[np.void]) -> Rows:
+    lines = msgspec.json.Decoder(dict[str, int | list[int]]).decode_lines(path.read_bytes())
+    rows = np.zeros(len(lines), dtype)
+    for name in dtype.names or ():
+        column = np.array([line[name] for line in lines], np.int64)
+        if len(lines):
+            rows[name] = column.astype(np.uint64) if name == "bits" else column
+    return rows

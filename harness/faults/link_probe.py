@@ -1,0 +1,110 @@
+"""Measurements on a link, by requests of our own: round trips, cuts, silence, rates, slices."""
+
+from __future__ import annotations
+
+import select
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from harness.kafka.connection import RawConnection
+from harness.kafka.security import PLAINTEXT, Security
+
+QUICK_S = 0.6  # an answer on loopback takes a few milliseconds; after this it is taken as held back
+
+
+@dataclass(frozen=True)
+class Link:
+    """One way from the host to a broker: the port of a Toxiproxy proxy."""
+
+    proxy: str
+    broker: int
+    host: str
+    port: int
+    security: Security = PLAINTEXT
+
+    def connect(self, timeout: float = 5.0) -> RawConnection:
+        """A new connection over this link."""
+        return RawConnection(self.host, self.port, timeout, self.security)
+
+    def round_trips_ms(self, count: int, timeout: float = 10.0) -> list[float]:
+        """The times of so many requests over one new connection."""
+        with self.connect(timeout) as connection:
+            return [round_trip_ms(connection) for _ in range(count)]
+
+    def refuses(self) -> bool:
+        """Whether a request over a new connection gets no answer, because it is refused or closed."""
+        try:
+            with self.connect(2.0) as connection:
+                connection.send_api_versions()
+                connection.read_frame()
+        except (ConnectionError, EOFError):
+            return True
+        return False
+
+    def answers(self, timeout: float) -> bool:
+        """Whether a request over a new connection is answered in time."""
+        try:
+            self.round_trips_ms(1, timeout)
+        except (OSError, EOFError):
+            return False
+        return True
+
+    def loses_answer(self, request: Any) -> bool:
+        """Whether this request over a new connection ends with the connection instead of an answer."""
+        try:
+            with self.connect() as connection:
+                connection.call(request)
+        except (ConnectionError, EOFError):
+            return True
+        return False
+
+    def bytes_per_second(self, total: int) -> float:
+        """How fast about `total` bytes of answers come back when they are asked for at once."""
+        with self.connect(60.0) as connection:
+            connection.send_api_versions()
+            answer = len(connection.read_frame()) + 4
+            count = max(2, total // answer)
+            start = time.monotonic()
+            for _ in range(count):
+                connection.send_api_versions()
+            for _ in range(count):
+                connection.read_frame()
+            return count * answer / (time.monotonic() - start)
+
+    def reads_for_one_answer(self) -> int:
+        """In how many pieces one answer arrives."""
+        with self.connect(10.0) as connection:
+            connection.send_api_versions()
+            data = connection.read_some()
+            size = 4 + int.from_bytes(data[:4], "big") if len(data) >= 4 else None
+            reads = 1
+            while size is None or len(data) < size:
+                data += connection.read_some()
+                size = 4 + int.from_bytes(data[:4], "big") if len(data) >= 4 else None
+                reads += 1
+            return reads
+
+
+def round_trip_ms(connection: RawConnection) -> float:
+    """The time of one request and its answer."""
+    start = time.monotonic()
+    connection.send_api_versions()
+    connection.read_frame()
+    return (time.monotonic() - start) * 1000
+
+
+def silent_for(connection: RawConnection, seconds: float) -> bool:
+    """Whether nothing, not even an end, comes over this connection for so long."""
+    readable, _, _ = select.select([connection], [], [], seconds)
+    return not readable
+
+
+def is_cut(connection: RawConnection, within: float) -> bool:
+    """Whether the peer has closed or reset this connection, or does so within the limit."""
+    if silent_for(connection, within):
+        return False
+    try:
+        return connection.read_some() == b""
+    except ConnectionError:
+        return True

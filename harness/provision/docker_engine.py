@@ -1,0 +1,218 @@
+"""Docker: does an engine answer, the containers of one cluster by label, and the compose plugin."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import tarfile
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from harness.base.errors import HarnessError
+from harness.base.waits import wait_until
+
+if TYPE_CHECKING:
+    import docker
+    from docker.models.containers import Container
+
+CLUSTER_LABEL = "eos-harness.cluster"
+_API_LIMIT_S = 20
+_COMPOSE_LIMIT_S = 300
+_CONFLICT = 409
+
+
+def engine_problem() -> str | None:
+    """Why Docker cannot be used here, in a few words; None if engine and compose plugin answer."""
+    import docker
+    from docker.errors import DockerException
+
+    try:
+        _knock()
+        client = docker.from_env(timeout=5)
+        client.ping()
+        client.close()
+    except (DockerException, OSError):
+        return "no Docker engine answers"
+    if not shutil.which("docker"):
+        return "there is no docker command on PATH"
+    said = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False)
+    return None if said.returncode == 0 else "the docker compose plugin is missing"
+
+
+def _knock() -> None:
+    """Fail early where nobody listens: docker-py leaves its socket open when a Unix socket refuses it."""
+    from docker.context import ContextAPI
+
+    address = os.environ.get("DOCKER_HOST") or ContextAPI.kwargs_from_context().get("base_url", "")
+    if address.startswith("unix://"):
+        with socket.socket(socket.AF_UNIX) as probe:
+            probe.settimeout(5)
+            probe.connect(address.removeprefix("unix://"))
+
+
+def engine_version() -> str:
+    """The version of the engine that answers."""
+    import docker
+
+    client = docker.from_env(timeout=5)
+    try:
+        return str(client.version()["Version"])
+    finally:
+        client.close()
+
+
+def compose_version() -> str:
+    """The version of the compose plugin, as it says it; ? where it says nothing."""
+    said = subprocess.run(
+        ["docker", "compose", "version", "--short"], capture_output=True, text=True, timeout=30, check=False
+    )
+    return said.stdout.strip() or "?"
+
+
+class Engine:
+    """The engine of the environment or of the Docker context, and one cluster's things in it."""
+
+    def __init__(self, cluster: str) -> None:
+        self._label = f"{CLUSTER_LABEL}={cluster}"
+
+    @cached_property
+    def client(self) -> docker.DockerClient:
+        """The client; it negotiates the version of the interface with the engine."""
+        import docker
+        from docker.errors import DockerException
+
+        try:
+            return docker.from_env(timeout=_API_LIMIT_S)
+        except DockerException as error:
+            raise HarnessError(
+                f"the Docker engine does not answer: {error}", "start it, or use --backend process"
+            ) from error
+
+    def container(self, service: str) -> Container:
+        """The container of a compose service of this cluster, running or not."""
+        found = self.client.containers.list(
+            all=True, filters={"label": [self._label, f"com.docker.compose.service={service}"]}
+        )
+        if len(found) != 1:
+            raise HarnessError(
+                f"{len(found)} containers of {service} were found, not one", "`eos down`, then `eos up`"
+            )
+        return found[0]
+
+    def run_beside(self, container: Container, image: str, command: list[str]) -> str:
+        """Run a command in the network namespace of a container, allowed to filter its packets."""
+        from docker.errors import ContainerError
+
+        try:
+            output = self.client.containers.run(
+                image,
+                command,
+                network_mode=f"container:{container.id}",
+                cap_add=["NET_ADMIN"],
+                remove=True,
+                labels=dict([self._label.split("=", 1)]),
+                stderr=True,
+            )
+        except ContainerError as error:
+            said = bytes(error.stderr or b"").decode(errors="replace").strip()  # type: ignore[arg-type]
+            raise HarnessError(
+                f"`{' '.join(command)}` beside {container.name} failed: {said}", "run `eos doctor`"
+            ) from error
+        return bytes(output).decode()
+
+    def leftovers(self) -> list[str]:
+        """Containers, networks and volumes of this cluster, in words."""
+        filters: dict[str, str | list[str] | bool] = {"label": self._label}
+        return [
+            *(f"container {c.name}" for c in self.client.containers.list(all=True, filters=filters)),
+            *(f"network {n.name}" for n in self.client.networks.list(filters=filters)),
+            *(f"volume {v.name}" for v in self.client.volumes.list(filters=filters)),
+        ]
+
+    def remove_all(self) -> None:
+        """Remove every container, network and volume of this cluster, whatever state they are in."""
+        from docker.errors import APIError, NotFound
+
+        filters: dict[str, str | list[str] | bool] = {"label": self._label}
+
+        def remove(container: Any) -> None:
+            try:
+                container.remove(force=True, v=True)
+            except NotFound:
+                return  # it went away by itself: that is what was wanted
+            except APIError as error:
+                if error.status_code != _CONFLICT:  # else it is on its way already
+                    raise
+
+        with ThreadPoolExecutor(7) as pool:
+            list(pool.map(remove, self.client.containers.list(all=True, filters=filters)))
+        listed = self.client.containers.list
+        wait_until(lambda: not listed(all=True, filters=filters), 20, "the containers to be gone")
+        for network in self.client.networks.list(filters=filters):
+            network.remove()
+        for volume in self.client.volumes.list(filters=filters):
+            volume.remove(force=True)
+
+
+def copy_out(container: Container, path: str, target: Path) -> None:
+    """Copy a folder out of a container, running or not, into `target`; nothing if it is not there."""
+    from docker.errors import NotFound
+
+    with tempfile.TemporaryFile(dir=target) as packed:
+        try:
+            chunks, _ = container.get_archive(path)
+        except NotFound:
+            return
+        for chunk in chunks:
+            packed.write(chunk)
+        packed.seek(0)
+        with tarfile.open(fileobj=packed) as archive:
+            archive.extractall(target, filter="data")
+
+
+def compose_up(project_folder: Path, env_file: Path) -> None:
+    """Create and start the services of the compose file, without waiting for their health."""
+    from testcontainers.compose import DockerCompose
+
+    # A variable of the shell would win over the file: another project's name there would mix two clusters.
+    ours = {line.split("=")[0] for line in env_file.read_text().splitlines()}
+    environment = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ours and not name.startswith("COMPOSE_")
+    }
+
+    class BoundedCompose(DockerCompose):
+        """testcontainers' compose, with a time limit and an error that says what compose said."""
+
+        def _run_command(self, cmd: str | list[str], context: str | None = None) -> Any:
+            done = subprocess.run(
+                cmd,
+                cwd=context or self.context,
+                capture_output=True,
+                timeout=_COMPOSE_LIMIT_S,
+                check=False,
+                env=environment,
+            )
+            if done.returncode != 0:
+                said = done.stderr.decode(errors="replace").strip()[-600:]
+                raise HarnessError(f"`docker compose {cmd[-2]} {cmd[-1]}` failed: {said}", "run `eos doctor`")
+            return done
+
+    BoundedCompose(
+        context=str(project_folder),
+        compose_file_name="docker-compose.yml",
+        wait=False,
+        env_file=str(env_file),
+    ).start()
+
+
+def write_env_file(path: Path, variables: Mapping[str, str]) -> None:
+    """Write the variables of the compose file."""
+    path.write_text("".join(f"{name}={value}\n" for name, value in variables.items()))

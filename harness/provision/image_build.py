@@ -1,0 +1,242 @@
+"""How an image is built where none can be pulled: what goes in, its fingerprint, Kafka's training run."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.base.errors import HarnessError
+from harness.base.ports import free_ports
+from harness.base.waits import wait_until
+from harness.kafka.connection import answers
+from harness.provision.jars import ensure_jars, pinned_jars
+from harness.provision.kafka_runtime import training_workload
+from harness.provision.paths import cache_dir, checkout_dir, scratch_dir
+from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION, ensure_toxiproxy
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+CONTENT_LABEL = "eos-harness.content"
+HARNESS_LABEL = "eos-harness"
+_TRAINING_LABEL = "eos-harness.training"
+_SUITE = "bookworm"
+_PACKAGES = "ca-certificates,openjdk-17-jre-headless,bash,iptables"
+# Documents and translations. Not the manual pages: Java's package fails where their folders are missing.
+_LEAVE_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
+_LIBRARIES = "/opt/kafka/libs"
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """An image that can be built: its purpose, its tag, and the fingerprint of all that goes in."""
+
+    name: str
+    tag: str
+    content: str
+
+
+def base_recipe(more: str = "") -> Recipe:
+    """The system under our images; `more` packages, with a comma before each, make another one."""
+    tag = f"eos-harness/base{'-'.join(more.split(',')[:2])}:{_SUITE}"
+    return Recipe("base", tag, fingerprint(_SUITE, _PACKAGES + more, *_LEAVE_OUT))
+
+
+def recipes() -> dict[str, Recipe]:
+    """The images that can be built, by purpose; `base` is the system under kafka and nettools."""
+    base = base_recipe().content
+    jars = " ".join(jar.sha256 for jar in pinned_jars() if jar.jar_set == "kafka")
+    return {
+        recipe.name: recipe
+        for recipe in (
+            base_recipe(),
+            Recipe("kafka", "eos-harness/kafka:4.3.1", fingerprint(base, jars, context_text("kafka"))),
+            Recipe(
+                "toxiproxy",
+                f"eos-harness/toxiproxy:{TOXIPROXY_VERSION}",
+                fingerprint(TOXIPROXY_VERSION, context_text("toxiproxy")),
+            ),
+            Recipe("nettools", "eos-harness/nettools:1", fingerprint(context_text("nettools"))),
+        )
+    }
+
+
+def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> str:
+    """Build an image and return its tag; `base` is the image that kafka and nettools stand on."""
+    from docker.errors import APIError
+
+    started = time.monotonic()
+    before = _image_id(client, recipe.tag)
+    with scratch_dir("image") as scratch:
+        context = scratch / "context"
+        if recipe.name == "base":
+            build_base(client, recipe)
+        elif recipe.name == "kafka":
+            _build_kafka(client, recipe, base, context, report)
+        else:
+            copy_context(recipe.name, context)
+            if recipe.name == "toxiproxy":
+                binaries = ensure_toxiproxy(report)
+                shutil.copy(binaries.server, context / "server")
+                shutil.copy(binaries.cli, context / "cli")
+            docker_build(client, context, recipe.tag, recipe, {"BASE": base} if base else {})
+    if before and before != _image_id(client, recipe.tag):
+        with suppress(APIError):  # a container still uses it
+            client.images.remove(before)
+    report(f"built {recipe.tag} in {time.monotonic() - started:.0f} s")
+    return recipe.tag
+
+
+def _image_id(client: DockerClient, tag: str) -> str | None:
+    """What a tag points to."""
+    from docker.errors import ImageNotFound
+
+    with suppress(ImageNotFound):
+        return str(client.images.get(tag).id)
+    return None
+
+
+def build_base(client: DockerClient, recipe: Recipe, more: str = "") -> None:
+    """Build a small Debian with a Java runtime, and `more`, from packages alone."""
+    tool = shutil.which("mmdebstrap")
+    if not tool:
+        raise HarnessError(
+            "no image registry answers, and mmdebstrap, which builds images from packages, is missing",
+            "apt-get install -y mmdebstrap, or let the Docker engine reach a registry",
+        )
+    command = [
+        tool,
+        "--quiet",
+        "--variant=essential",
+        f"--include={_PACKAGES}{more}",
+        *(f"--dpkgopt=path-exclude={path}" for path in _LEAVE_OUT),
+        _SUITE,
+        "-",
+    ]
+    with tempfile.TemporaryFile(dir=cache_dir()) as archive, tempfile.TemporaryFile("w+") as complaints:
+        done = subprocess.run(command, stdout=archive, stderr=complaints, timeout=900, check=False)
+        if done.returncode != 0:
+            complaints.seek(0)
+            raise HarnessError(
+                f"mmdebstrap failed: {complaints.read()[-500:]}",
+                "check that this machine reaches its Debian mirror, and run again",
+            )
+        archive.seek(0)
+        repository, tag = recipe.tag.split(":")
+        labels = [f'LABEL {CONTENT_LABEL}="{recipe.content}"', f'LABEL {HARNESS_LABEL}="1"']
+        client.api.import_image_from_data(archive, repository=repository, tag=tag, changes=labels)
+
+
+def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path, report: Report) -> None:
+    """Kafka from its jars, and a second layer with the class data that one training run leaves."""
+    jars = ensure_jars(report, "kafka")
+    copy_context("kafka", context)
+    (context / "libs").mkdir()
+    for jar in jars:
+        shutil.copy2(jar, context / "libs")  # with its time: the class data remembers it
+    # Spelled out, in pinned order: a wildcard's order is the file system's, and class data fits one only.
+    (context / "class-path").write_text(":".join(f"{_LIBRARIES}/{jar.name}" for jar in jars))
+    untrained = f"{recipe.tag}-untrained"
+    docker_build(client, context, untrained, recipe, {"BASE": base})
+    trained = context.with_name("trained")
+    trained.mkdir()
+    shutil.copy(context / "Dockerfile.trained", trained / "Dockerfile")
+    _train(client, untrained, trained)
+    docker_build(client, trained, recipe.tag, recipe, {"BASE": untrained})
+    client.images.remove(untrained, noprune=True)
+
+
+def _train(client: DockerClient, image: str, target: Path) -> None:
+    """Run a node of this image through a small workload and take out the class data that it leaves."""
+    for left in client.containers.list(all=True, filters={"label": _TRAINING_LABEL}):
+        left.remove(force=True, v=True)  # of a build that was killed
+    (port,) = free_ports(1)
+    node = client.containers.run(
+        image,
+        detach=True,
+        labels={HARNESS_LABEL: "1", _TRAINING_LABEL: "1"},
+        ports={"9092/tcp": ("127.0.0.1", port)},
+        environment=_training_environment(port),
+    )
+    try:
+        wait_until(lambda: answers("127.0.0.1", port), 90, "the training node to answer")
+        training_workload(port)
+        node.stop(timeout=120)  # SIGTERM: the dump is written at a clean end only
+        chunks, _ = node.get_archive("/opt/kafka/kafka.jsa")
+        with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
+            archive.extract("kafka.jsa", target, filter="data")
+    finally:
+        node.remove(force=True, v=True)
+
+
+def _training_environment(port: int) -> dict[str, str]:
+    """One combined node, clients on `port` of this host, in the quick profile."""
+    return {
+        "KAFKA_NODE_ID": "1",
+        "KAFKA_PROCESS_ROLES": "broker,controller",
+        "KAFKA_CONTROLLER_QUORUM_VOTERS": "1@localhost:9093",
+        "KAFKA_CONTROLLER_LISTENER_NAMES": "CONTROLLER",
+        "KAFKA_INTER_BROKER_LISTENER_NAME": "INTERNAL",
+        "KAFKA_LISTENERS": "INTERNAL://:9091,CLIENT://:9092,CONTROLLER://:9093",
+        "KAFKA_ADVERTISED_LISTENERS": f"INTERNAL://localhost:9091,CLIENT://127.0.0.1:{port}",
+        "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP": ",".join(
+            f"{listener}:PLAINTEXT" for listener in ("INTERNAL", "CLIENT", "CONTROLLER")
+        ),
+        "KAFKA_LOG_DIRS": "/tmp/training",  # noqa: S108  # inside the container
+        "KAFKA_OFFSETS_TOPIC_REPLICATION_FACTOR": "1",
+        "KAFKA_TRANSACTION_STATE_LOG_REPLICATION_FACTOR": "1",
+        "KAFKA_TRANSACTION_STATE_LOG_MIN_ISR": "1",
+        "KAFKA_GROUP_INITIAL_REBALANCE_DELAY_MS": "0",
+        "KAFKA_HEAP_OPTS": "-Xmx320m",
+        "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        "KAFKA_OPTS": "-XX:ArchiveClassesAtExit=/opt/kafka/kafka.jsa",
+    }
+
+
+def docker_build(
+    client: DockerClient, context: Path, tag: str, recipe: Recipe, arguments: dict[str, str]
+) -> None:
+    """Build a context that is complete in itself, and label the image with its fingerprint."""
+    from docker.errors import BuildError
+
+    labels = {CONTENT_LABEL: recipe.content, HARNESS_LABEL: "1"}
+    try:
+        client.images.build(
+            path=str(context), tag=tag, buildargs=arguments, labels=labels, rm=True, forcerm=True
+        )
+    except BuildError as error:
+        last = "".join(str(line.get("stream", "")) for line in error.build_log)[-500:]
+        raise HarnessError(
+            f"building {tag} failed: {error}: {last}", "run it again with a network"
+        ) from error
+
+
+def copy_context(name: str, target: Path) -> None:
+    """The files of docker/<name>, executable where they are so in the checkout."""
+    shutil.copytree(checkout_dir() / "docker" / name, target)
+
+
+def context_text(name: str) -> str:
+    """All that docker/<name> holds, as one text."""
+    folder = checkout_dir() / "docker" / name
+    return "\n".join(
+        f"{path.name} {os.access(path, os.X_OK)}\n{path.read_text()}" for path in sorted(folder.iterdir())
+    )
+
+
+def fingerprint(*parts: str) -> str:
+    """Sixteen hex digits that change with any of the parts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -1,0 +1,192 @@
+"""What a node of the process back end needs beside its configuration: class path, class data, format.
+
+Two things are made once and cached, because each start would pay for them six times:
+- an archive of class data (CDS), trained by one combined node that serves a small workload: without it the
+  six nodes spend twice the processor time until they serve;
+- the file that `kafka-storage format` writes, which is the same for every node of a version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.base import processes
+from harness.base.errors import HarnessError
+from harness.base.ports import free_ports
+from harness.base.waits import wait_until
+from harness.kafka.admin import Admin, random_cluster_id
+from harness.kafka.connection import answers
+from harness.provision.jars import class_path, ensure_jars
+from harness.provision.java import find_java
+from harness.provision.paths import cache_dir, cache_lock, scratch_dir
+
+_TRAINING_PROPERTIES = """process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller}
+listeners=BROKER://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=BROKER://127.0.0.1:{broker}
+listener.security.protocol.map=BROKER:PLAINTEXT,CONTROLLER:PLAINTEXT
+inter.broker.listener.name=BROKER
+controller.listener.names=CONTROLLER
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=5
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=5
+group.initial.rebalance.delay.ms=0
+log.dirs={data}
+"""
+
+
+@dataclass(frozen=True)
+class KafkaRuntime:
+    """How to run a class of Kafka, and what a formatted data directory holds."""
+
+    java: Path
+    class_path: str
+    archive: Path
+    checkpoint: Path
+
+    def command(self, main: str, *arguments: str, options: list[str]) -> list[str]:
+        """The command line that runs `main` with the class-data archive."""
+        shared = [f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
+        return [
+            str(self.java),
+            *options,
+            *shared,
+            "-XX:-UsePerfData",
+            "-Djava.awt.headless=true",
+            *_LOG_OPTIONS,
+            "-cp",
+            self.class_path,
+            main,
+            *arguments,
+        ]
+
+    def format(self, data: Path, cluster_id: str, node_id: int) -> None:
+        """Make `data` a formatted directory of this node, as `kafka-storage format` would."""
+        data.mkdir(parents=True, exist_ok=True)
+        lines = [
+            "version=1",
+            f"cluster.id={cluster_id}",
+            f"node.id={node_id}",
+            f"directory.id={random_cluster_id()}",
+        ]
+        (data / "meta.properties").write_text("\n".join(lines) + "\n")
+        shutil.copy(self.checkpoint, data / "bootstrap.checkpoint")
+
+
+_LOG_OPTIONS = (
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+    "-Dorg.slf4j.simpleLogger.dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSS",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=info",
+)
+
+
+def cached_runtime() -> KafkaRuntime:
+    """How the runtime of these jars and this Java is called and where it stands, made or not."""
+    java = find_java()
+    jar_path = os.pathsep.join(str(jar) for jar in class_path("kafka"))
+    # An archive fits one JVM and one class path only: another of either makes another archive.
+    key = hashlib.sha256(f"{java.executable.resolve()} {java.version} {jar_path}".encode()).hexdigest()[:16]
+    folder = cache_dir() / f"kafka-runtime-{key}"
+    return KafkaRuntime(java.executable, jar_path, folder / "classes.jsa", folder / "bootstrap.checkpoint")
+
+
+def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
+    """Fetch and make what is missing; at once where all is there."""
+    ensure_jars(report, "kafka")
+    runtime = cached_runtime()
+    folder = runtime.archive.parent
+    if folder.exists():
+        return runtime
+    with cache_lock():
+        if folder.exists():  # another command made it while this one waited
+            return runtime
+        report("preparing Kafka's start: class data and storage format, once (about 15 s)")
+        # A training that was killed left its node behind: nobody else may have one while the lock is held.
+        processes.end_all(f"{cache_dir()}/train-")
+        with scratch_dir("train") as scratch:
+            made = scratch / "made"
+            made.mkdir()
+            _train(runtime, scratch, made)
+            made.rename(folder)
+    return runtime
+
+
+def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
+    """Format and run one combined node, give it a small workload, and keep what it leaves."""
+    broker, controller = free_ports(2)
+    data = scratch / "data"
+    properties = scratch / "server.properties"
+    properties.write_text(_TRAINING_PROPERTIES.format(broker=broker, controller=controller, data=data))
+    base = [str(runtime.java), "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+    tail = [*_LOG_OPTIONS, "-cp", runtime.class_path]
+    formatting = [
+        *base,
+        *tail,
+        "kafka.tools.StorageTool",
+        "format",
+        "-t",
+        random_cluster_id(),
+        "-c",
+        str(properties),
+    ]
+    done = subprocess.run(formatting, capture_output=True, text=True, timeout=120, check=False)
+    if done.returncode != 0:
+        raise HarnessError(
+            f"formatting a Kafka directory failed: {done.stdout[-500:]}{done.stderr[-500:]}",
+            "run `eos doctor`, which checks the jars",
+        )
+    shutil.copy(data / "bootstrap.checkpoint", made)
+    dump = f"-XX:ArchiveClassesAtExit={made / runtime.archive.name}"
+    log = scratch / "log"
+    with log.open("wb") as output:
+        node = subprocess.Popen(
+            [*base, dump, *tail, "kafka.Kafka", str(properties)],
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        wait_until(lambda: answers("127.0.0.1", broker), 60, "the training node to answer", hint=f"see {log}")
+        training_workload(broker)
+        node.send_signal(signal.SIGTERM)
+        node.wait(timeout=90)
+    finally:
+        node.kill()
+        node.wait()
+    if not (made / runtime.archive.name).exists():
+        raise HarnessError(f"no class data was written: {log.read_text()[-500:]}", "run `eos doctor`")
+
+
+def training_workload(port: int) -> None:
+    """Touch the code that every run touches: topics, transactions, groups, offsets."""
+    from confluent_kafka import Consumer, Producer
+
+    admin = Admin({1: ("127.0.0.1", port)}, timeout=15)
+    admin.create_topic("train", [[1], [1]])
+    servers = {"bootstrap.servers": f"127.0.0.1:{port}"}
+    wait_until(lambda: admin.init_producer_id("train")[0] >= 0, 30, "transactions on the training node")
+    producer = Producer(servers | {"transactional.id": "train", "transaction.timeout.ms": 10000})
+    producer.init_transactions(30)
+    for commit in (True, False):
+        producer.begin_transaction()
+        for value in range(20):
+            producer.produce("train", str(value).encode(), partition=value % 2)
+        producer.flush(30)
+        (producer.commit_transaction if commit else producer.abort_transaction)(30)
+    consumer = Consumer(servers | {"group.id": "train", "auto.offset.reset": "earliest"})
+    consumer.subscribe(["train"])
+    wait_until(lambda: consumer.poll(1.0), 30, "the training node's records")
+    consumer.commit(asynchronous=False)
+    consumer.close()
+    admin.end_offsets("train")
+    admin.quorum()

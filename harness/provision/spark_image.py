@@ -1,0 +1,122 @@
+"""Builds the image of the compose profile `spark` (`make spark-image`).
+
+No registry has what a worker needs: PySpark, numpy and pyarrow in the driver's versions, on Python of the
+driver's minor version. They are copied out of this virtual environment onto the JRE base and Python.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from importlib.metadata import distribution
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from harness.base.errors import HarnessError
+from harness.provision.image_build import (
+    CONTENT_LABEL,
+    Recipe,
+    base_recipe,
+    build_base,
+    context_text,
+    copy_context,
+    docker_build,
+    fingerprint,
+)
+from harness.provision.paths import cache_lock, scratch_dir
+
+if TYPE_CHECKING:
+    from docker import DockerClient
+
+PACKAGES: Final = ("pyspark", "py4j", "numpy", "numpy.libs", "pyarrow")
+PYTHON: Final = ",python3,procps"
+DEBIAN_PYTHON: Final = (3, 11)
+"""What the base's packages bring; another minor version of the driver needs a base of its own."""
+
+_ENGINE_SECONDS = 900
+
+
+def spark_recipe() -> Recipe:
+    """The image's tag, and the fingerprint of all that goes in."""
+    names = ("pyspark", "py4j", "numpy", "pyarrow")
+    versions = [f"{name} {distribution(name).version}" for name in names]
+    python = "{}.{}".format(*sys.version_info)
+    parts = (base_recipe(PYTHON).content, python, context_text("spark"), *versions)
+    return Recipe("spark", f"eos-harness/spark:{distribution('pyspark').version}", fingerprint(*parts))
+
+
+def ensure_spark_image(report: Callable[[str], None]) -> str:
+    """Return the tag of an image that is present, building it where it is not, or out of date."""
+    import docker
+
+    client = docker.from_env(timeout=_ENGINE_SECONDS)
+    recipe = spark_recipe()
+    with cache_lock("images.lock"):
+        if not _up_to_date(client, recipe):
+            base = _base(client, report)
+            report(f"building {recipe.tag} from {base} and this virtual environment (a minute or two)")
+            with scratch_dir("image") as scratch:
+                context = scratch / "context"
+                copy_context("spark", context)
+                _copy_packages(context / "packages")
+                docker_build(client, context, recipe.tag, recipe, {"BASE": base})
+    return recipe.tag
+
+
+def _up_to_date(client: DockerClient, recipe: Recipe) -> bool:
+    from docker.errors import ImageNotFound
+
+    with suppress(ImageNotFound):
+        return bool(client.images.get(recipe.tag).labels.get(CONTENT_LABEL) == recipe.content)
+    return False
+
+
+def _base(client: DockerClient, report: Callable[[str], None]) -> str:
+    """The user's base, or the JRE base with Python, built from packages."""
+    chosen = os.environ.get("EOS_SPARK_BASE")
+    if chosen:
+        return chosen
+    if sys.version_info[:2] != DEBIAN_PYTHON:
+        raise HarnessError(
+            "workers need Python {}.{} as the driver has, and the base brings {}.{}".format(
+                *sys.version_info[:2], *DEBIAN_PYTHON
+            ),
+            "name an image with Java 17 and that Python: EOS_SPARK_BASE=IMAGE, or make PYTHON=python3.11",
+        )
+    recipe = base_recipe(PYTHON)
+    if not _up_to_date(client, recipe):
+        report(f"building {recipe.tag} from packages")
+        build_base(client, recipe, PYTHON)
+    return recipe.tag
+
+
+def _copy_packages(target: Path) -> None:
+    """Copy what workers import; as links where the file system can, because PySpark has half a gigabyte."""
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    site = Path(spec.origin).parent.parent
+    for name in PACKAGES:
+        if (site / name).exists():
+            shutil.copytree(
+                site / name,
+                target / name,
+                copy_function=_link,
+                ignore=shutil.ignore_patterns("__pycache__", "tests", "include", "*.pyi", "examples"),
+            )
+
+
+def _link(source: str, target: str) -> str:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+    return target
+
+
+if __name__ == "__main__":
+    print(ensure_spark_image(print))

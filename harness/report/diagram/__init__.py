@@ -1,0 +1,1 @@
+"""Sequence diagrams drawn from the frame log of a run."""

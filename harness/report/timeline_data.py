@@ -1,0 +1,158 @@
+"""What a run did second by second, from its histories and events: the numbers behind the report's figure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from harness.base.events import (
+    Event,
+    Healed,
+    Injected,
+    NoBite,
+    PhaseEvent,
+    ProgressEvent,
+    Started,
+    VerdictEvent,
+)
+from harness.evidence.ledger import ABORTED, COMMITTED, UNKNOWN, Ledger
+from harness.evidence.observation import Ints
+
+_EVENTS: Final = Started | PhaseEvent | Injected | NoBite | Healed | ProgressEvent | VerdictEvent
+_OUTCOMES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNOWN}
+_PERCENTILES: Final = {"half": 50, "95 %": 95, "slowest": 100}
+
+PIECES: Final = 300
+"""Of the time axis: a page is hardly twice as many pixels wide."""
+
+Line = list[tuple[float, float]]
+"""Points of a curve: seconds since the run began, and a value."""
+
+
+class Bar(NamedTuple):
+    """One injection: from its begin to the end of healing, and when it had bitten; None if never."""
+
+    name: str
+    begin: float
+    bitten: float
+    healed: float | None
+
+
+@dataclass
+class TimelineData:
+    """The curves of one run on one time axis."""
+
+    seconds: float = 1.0
+    phases: list[tuple[float, str]] = field(default_factory=list)
+    bars: list[Bar] = field(default_factory=list)
+    no_bites: list[tuple[float, str]] = field(default_factory=list)
+    records: dict[str, Line] = field(default_factory=dict)
+    latency: dict[str, Line] = field(default_factory=dict)
+    lag: Line = field(default_factory=list)
+    isr: Line = field(default_factory=list)
+
+
+def read_events(directory: Path) -> list[Event]:
+    """The events of a run, without those that a report does not know and a last line that is torn."""
+    path = directory / "events.jsonl"
+    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    events: list[Event] = []
+    for line in lines:
+        try:
+            events.append(msgspec.json.decode(line, type=_EVENTS))
+        except msgspec.ValidationError:
+            continue
+    return events
+
+
+def series_of(events: list[Event], ledger: Ledger) -> TimelineData:
+    """The curves of a run."""
+    series = TimelineData(seconds=max([event.at for event in events], default=1.0) or 1.0)
+    for event in events:
+        match event:
+            case PhaseEvent():
+                series.phases.append((event.at, event.name))
+            case ProgressEvent():
+                series.lag += [(event.at, float(event.lso_lag))] if event.lso_lag is not None else []
+                series.isr += [(event.at, float(event.isr))] if event.isr is not None else []
+    for event, healed in injections(events):
+        if isinstance(event, NoBite):
+            series.no_bites.append((event.at, event.fault))
+        else:
+            begin = max(0.0, event.at - event.took_s)
+            name = f"{event.fault} {', '.join(event.names)}"
+            series.bars.append(Bar(name, begin, event.at, healed.at if healed else None))
+    began = next((event.mono for event in events if isinstance(event, Started)), 0)
+    if began:
+        _from_ledger(series, ledger, began)
+    for curves in (series.records, series.latency):
+        curves.update({name: thinned(line, series.seconds) for name, line in curves.items()})
+    series.lag, series.isr = thinned(series.lag, series.seconds), thinned(series.isr, series.seconds)
+    return series
+
+
+def thinned(line: Line, seconds: float) -> Line:
+    """A curve of so few points as a page can show: of each piece of time the lowest and the highest one."""
+    if len(line) <= 2 * PIECES:
+        return line
+    pieces: dict[int, Line] = defaultdict(list)
+    for point in line:
+        pieces[int(point[0] / seconds * PIECES)].append(point)
+    kept = [{min(piece, key=_value), max(piece, key=_value)} for piece in pieces.values()]
+    return sorted(point for ends in kept for point in ends)
+
+
+def _value(point: tuple[float, float]) -> float:
+    return point[1]
+
+
+def injections(events: list[Event]) -> list[tuple[Injected | NoBite, Healed | None]]:
+    """Every injection in the order of time, with its healing if there was one."""
+    found: list[tuple[Injected | NoBite, Healed | None]] = []
+    unhealed: dict[tuple[str, ...], int] = {}
+    for event in events:
+        match event:
+            case Injected():
+                unhealed[event.fault, *event.names] = len(found)
+                found.append((event, None))
+            case NoBite():
+                found.append((event, None))
+            case Healed() if (event.fault, *event.names) in unhealed:
+                index = unhealed.pop((event.fault, *event.names))
+                found[index] = found[index][0], event
+    return found
+
+
+def _from_ledger(series: TimelineData, ledger: Ledger, began: int) -> None:
+    """Records by their fate in the second of their answer, and how long answers took."""
+    groups = ledger.groups
+    count = len(groups.producer)
+    sizes = ledger.intervals.last - ledger.intervals.first + 1
+    records = np.bincount(ledger.intervals.group, np.where(sizes < 1 << 40, sizes, 0), count)
+    answered = groups.answered > 0
+    ends = np.where(answered, groups.answered, groups.asked)
+    second = ((ends - began) // 10**9).astype(np.int64)
+    last = int(series.seconds) + 1
+    inside = (second >= 0) & (second < last)
+    for name, fate in _OUTCOMES.items():
+        chosen = inside & (groups.fate == fate)
+        per_second = np.bincount(second[chosen], records[chosen], last)
+        series.records[name] = [(at + 0.5, float(value)) for at, value in enumerate(per_second)]
+    chosen = inside & answered & (groups.fate == COMMITTED)
+    _percentiles(series, second[chosen], (groups.answered - groups.asked)[chosen] / 1e6)
+
+
+def _percentiles(series: TimelineData, second: Ints, millis: np.ndarray) -> None:
+    order = np.argsort(second, kind="stable")
+    seconds, starts = np.unique(second[order], return_index=True)
+    pieces = np.split(millis[order], starts[1:]) if len(seconds) else []
+    for name, percent in _PERCENTILES.items():
+        series.latency[name] = [
+            (float(at) + 0.5, float(np.percentile(piece, percent)))
+            for at, piece in zip(seconds, pieces, strict=True)
+        ]

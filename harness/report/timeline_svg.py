@@ -1,0 +1,143 @@
+"""The report's figure: faults, records, latency, lag and replicas over one time axis, as SVG."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+from harness.report.timeline_data import Line, TimelineData
+
+WIDTH: Final = 960
+_LEFT, _RIGHT = 170, 20
+_LANE, _PANEL, _GAP = 20, 90, 26
+_NICE = (1, 2, 5)
+_MOST_BARS: Final = 800  # of a run of hours the first are drawn, and the rest are counted
+
+
+class _Figure:
+    def __init__(self, series: TimelineData) -> None:
+        self.series = series
+        self.parts: list[str] = []
+        self.y = 24.0
+
+    def x(self, at: float) -> float:
+        return _LEFT + (WIDTH - _LEFT - _RIGHT) * min(at, self.series.seconds) / self.series.seconds
+
+    def text(self, x: float, y: float, text: str, kind: str = "") -> None:
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(text)}</text>')
+
+    def rule(self, x1: float, y1: float, x2: float, y2: float, kind: str) -> None:
+        self.parts.append(f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" class="{kind}"/>')
+
+
+def figure(series: TimelineData) -> str:
+    """Draw the curves of a run."""
+    drawn = _Figure(series)
+    _lanes(drawn)
+    _panel(drawn, "records a second", series.records, ("committed", "aborted", "unknown"))
+    _panel(drawn, "answer after, ms", series.latency, ("half", "95 %", "slowest"))
+    _panel(drawn, "not yet stable", {"offsets": series.lag}, ("offsets",), height=50)
+    _panel(drawn, "fewest in sync", {"replicas": series.isr}, ("replicas",), height=50, steps=True)
+    bottom = drawn.y
+    _axis(drawn, bottom)
+    height = bottom + 34
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="the run over time" '
+        f'xmlns="http://www.w3.org/2000/svg">{"".join(drawn.parts)}</svg>'
+    )
+
+
+def _lanes(drawn: _Figure) -> None:
+    """One lane a fault and target; the lighter part of a bar is the time until it had bitten."""
+    lanes: dict[str, list[str]] = {}
+    for bar in drawn.series.bars[:_MOST_BARS]:
+        end = drawn.series.seconds if bar.healed is None else bar.healed
+        parts = [_bar(drawn, "fault soft", bar.begin, end), _bar(drawn, "fault", bar.bitten, end)]
+        lanes.setdefault(bar.name, []).extend(parts)
+    for at, fault in drawn.series.no_bites:
+        missed = f'<text class="none" x="{drawn.x(at):.1f}" y="{{y}}" dy="10">no bite</text>'
+        lanes.setdefault(fault, []).append(missed)
+    for name, bars in lanes.items():
+        drawn.text(_LEFT - 8, drawn.y + 10, _shortened(name), "label")
+        drawn.parts += [bar.replace("{y}", f"{drawn.y:.1f}") for bar in bars]
+        drawn.y += _LANE
+    if (left := len(drawn.series.bars) - _MOST_BARS) > 0:
+        drawn.text(_LEFT + 4, drawn.y + 10, f"and {left} more injections, in events.jsonl", "note")
+        drawn.y += _LANE
+    drawn.y += _GAP / 2
+
+
+def _bar(drawn: _Figure, kind: str, begin: float, end: float) -> str:
+    x, width = drawn.x(begin), max(1.0, drawn.x(end) - drawn.x(begin))
+    return f'<rect class="{kind}" x="{x:.1f}" width="{width:.1f}" y="{{y}}" height="12"/>'
+
+
+def _panel(
+    drawn: _Figure,
+    title: str,
+    curves: dict[str, Line],
+    order: tuple[str, ...],
+    *,
+    height: float = _PANEL,
+    steps: bool = False,
+) -> None:
+    """One small chart: its curves, its highest value, the name of each curve in its own style."""
+    found = {name: curves[name] for name in order if curves.get(name)}
+    if not found:
+        drawn.text(_LEFT - 8, drawn.y + 12, title, "label")
+        drawn.text(_LEFT + 4, drawn.y + 12, "not recorded", "note")
+        drawn.y += _GAP
+        return
+    most = max(value for line in found.values() for _, value in line)
+    top = (most or 1.0) if steps else _nice(most)  # what is counted has no number between
+    base = drawn.y + height
+    drawn.text(_LEFT - 8, drawn.y + height / 2 + 4, title, "label")
+    drawn.rule(_LEFT, base, WIDTH - _RIGHT, base, "axis")
+    drawn.rule(_LEFT, drawn.y, WIDTH - _RIGHT, drawn.y, "grid")
+    drawn.text(_LEFT - 8, drawn.y + 8, f"{top:g}", "label")
+    drawn.text(_LEFT - 8, base, "0", "label")
+    for number, (name, line) in enumerate(found.items()):
+        points = [(drawn.x(at), base - height * value / top) for at, value in line]
+        drawn.parts.append(f'<path class="curve c{number}" d="{_path(points, steps=steps)}"/>')
+        x = WIDTH - _RIGHT - 84 * (len(found) - number)
+        drawn.rule(x, drawn.y - 8, x + 16, drawn.y - 8, f"curve c{number}")
+        drawn.text(x + 20, drawn.y - 4, name, "note")
+    drawn.y = base + _GAP
+
+
+def _axis(drawn: _Figure, bottom: float) -> None:
+    """Seconds below, and a line for the begin of each phase through the whole figure."""
+    step = _nice(drawn.series.seconds / 10)
+    at = 0.0
+    while at <= drawn.series.seconds:
+        drawn.text(drawn.x(at), bottom + 6, f"{at:g} s", "tick")
+        at += step
+    free = 0.0
+    for at, name in drawn.series.phases:
+        x = drawn.x(at)
+        drawn.rule(x, 18, x, bottom - 8, "phase")
+        if x >= free:  # names that would run into each other are left out; the lines stay
+            drawn.text(x + 2, 12, name, "note")
+            free = x + 7.5 * len(name) + 8
+
+
+def _path(points: list[tuple[float, float]], *, steps: bool) -> str:
+    first, *rest = points
+    words = [f"M{first[0]:.1f} {first[1]:.1f}"]
+    words += [f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}" for x, y in rest]
+    return "".join(words)
+
+
+def _nice(value: float) -> float:
+    """The next round number that is not below the value."""
+    scale = 1.0
+    while scale * 10 <= value:
+        scale *= 10
+    while scale > value > 0:
+        scale /= 10
+    return next((scale * nice for nice in (*_NICE, 10) if scale * nice >= value), 1.0) or 1.0
+
+
+def _shortened(name: str) -> str:
+    name = name.replace("kafka-", "").replace("controller-", "c")
+    return name if len(name) <= 28 else f"{name[:27]}…"

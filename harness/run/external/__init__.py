@@ -1,0 +1,1 @@
+"""A run on an external cluster: preflight checks, guard, write budget."""

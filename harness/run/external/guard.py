@@ -1,0 +1,100 @@
+"""Watches a live cluster while a run is on it, and stops the run when something is not as it was."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from harness.base.closing import Closing
+from harness.base.errors import HarnessError
+from harness.cluster.external.external_cluster import ExternalCluster
+from harness.cluster.health import describe_partition
+from harness.run.external.write_budget import Meter
+from harness.scenario import Scenario
+
+EVERY_S: Final = 0.25
+LOOK_S: Final = 1.0
+COUNT_S: Final = 5.0
+"""Where its topics end is asked of every leader: not as often as what one broker can tell."""
+BLIND_S: Final = 15.0
+"""Longer than a fail-over of a busy cluster's metadata; who cannot see for so long must not go on."""
+
+
+class Guard(Closing):
+    """Looks from a thread of its own; the first reason to stop is the last thing that it does."""
+
+    def __init__(self, cluster: ExternalCluster, scenario: Scenario, stop: Callable[[str], None]) -> None:
+        self.stopped_because = ""
+        self.looks = 0
+        self._cluster = cluster
+        self._meter = Meter(cluster, scenario)
+        self._stop = stop
+        self._began = self._seen = time.monotonic()
+        self._looked = self._counted = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._loop, name="guard", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """Watch no more, and note what was counted."""
+        self._over.set()
+        self._thread.join(30)
+        with suppress(HarnessError, OSError, EOFError):  # then it is what was counted last
+            self._meter.look()
+        counted = {"stored": self._meter.stored, "bytes_per_second": round(self._meter.fastest)}
+        self._cluster.audit.note("counted", looks=self.looks, **counted)
+
+    def _loop(self) -> None:
+        while not self._over.wait(EVERY_S):
+            try:
+                why = self._reason()
+            except Exception as error:  # noqa: BLE001  # whatever it is, nobody would watch any more
+                why = f"the watcher failed: {type(error).__name__}: {error}"
+            if why:
+                self._end(why)
+                return
+
+    def _end(self, why: str) -> None:
+        """Note why and stop the run, which must not go on because a note failed."""
+        try:
+            self._cluster.audit.note("stop", why=why)
+        except Exception as error:  # noqa: BLE001  # such as of a full disk
+            why = f"{why} (the audit log does not have it: {error})"
+        self.stopped_because = why
+        self._stop(why)
+
+    def _reason(self) -> str:
+        """Why the run must not go on; empty if it may."""
+        limits = self._cluster.file.limits
+        if Path(limits.abort_file).exists():
+            return f"the abort file {limits.abort_file} is there"
+        if time.monotonic() - self._began > limits.deadline:
+            return f"the deadline of {limits.deadline} is over"
+        if time.monotonic() - self._looked < LOOK_S:
+            return ""
+        self._looked = time.monotonic()
+        try:
+            found = self._look()
+        except (HarnessError, OSError, EOFError) as error:
+            blind = time.monotonic() - self._seen
+            return f"nobody could look at the cluster for {blind:.0f} s: {error}" if blind > BLIND_S else ""
+        self._seen = time.monotonic()
+        self.looks += 1
+        return found
+
+    def _look(self) -> str:
+        limit = self._cluster.file.limits.foreign_under_replicated
+        ill = self._cluster.foreign_under_replicated()
+        if len(ill) > limit:
+            return (
+                f"{len(ill)} foreign partitions are under-replicated, such as {describe_partition(ill[0])}: "
+                f"limits.foreign_under_replicated is {limit}"
+            )
+        if time.monotonic() - self._counted < COUNT_S:
+            return ""
+        self._counted = time.monotonic()
+        return self._meter.look()

@@ -1,0 +1,48 @@
+"""The wire tap of a run: where a scenario touches or keeps frames, with what it and the logs tell."""
+
+from __future__ import annotations
+
+import time
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BrokerListener
+from harness.evidence.run_directory import RunDirectory
+from harness.run.fleet import Fleet
+from harness.scenario import Scenario
+from harness.tap import coordinator_entries
+from harness.tap.tap_client import ensure_tap
+
+# Faults of single frames carry it in their names.
+FRAME_SUFFIX = "_frame"
+
+
+class FrameCapture:
+    """Sends the clients of a run through the tap, and keeps the evidence for a diagram; else does nothing."""
+
+    def __init__(self, cluster: Cluster, scenario: Scenario, directory: RunDirectory) -> None:
+        self._cluster = cluster
+        self._directory = directory
+        touched = any(entry.fault.endswith(FRAME_SUFFIX) for entry in scenario.fault)
+        self._wanted = touched or scenario.verify.frames
+        self._since = 0
+
+    def start(self, fleet: Fleet) -> None:
+        """Start the tap and its log; the clients that start from now on use its listener."""
+        if self._wanted:
+            self._since = time.time_ns()
+            ensure_tap(self._cluster).log_to(self._directory.path)
+            fleet.listener = BrokerListener.TAPPED
+
+    def stop(self, fleet: Fleet) -> None:
+        """End the log, and read from the brokers' logs the steps that no client saw."""
+        if not self._since:
+            return
+        ensure_tap(self._cluster).stop_log()
+        ids = {getattr(client.spec, "transactional_id", None) for client in fleet.clients}
+        coordinator_entries.collect(
+            self._cluster,
+            self._directory.path,
+            topics=sorted(fleet.topics),
+            transactional_ids=sorted(ident for ident in ids if ident),
+            since=self._since,
+        )

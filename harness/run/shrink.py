@@ -1,0 +1,288 @@
+"""Searches a smaller scenario that still breaks: fewer faults, fewer clients, shorter.
+
+Timing is not replayed, so a candidate is tried several times before it is given up, and what is left at the
+end is run again a few times to say how often it breaks. The search is greedy: of all cuts, the largest
+that still breaks is taken, and the search begins again from there.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from threading import TIMEOUT_MAX, Timer
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from harness.base.errors import ExitCode, HarnessError, UsageError
+from harness.base.units import Duration, Span
+from harness.cluster.cluster import Cluster
+from harness.cluster.targets import Target
+from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
+from harness.faults.heal import heal
+from harness.run import make_run
+from harness.scenario import FaultEntry, Scenario
+from harness.scenario.model import Header, PlanRules
+from harness.scenario.plan import Plan, PlannedFault, draw
+from harness.scenario.writer import text_of
+
+NAME: Final = "shrunk.toml"
+SUFFIX: Final = "-shrunk"
+LEAST_FAULT_S: Final = 1.0
+LEAST_FAULTS_S: Final = 4.0
+LEAST_STEADY_S: Final = 1.0
+AFTER_LAST_S: Final = 1.0
+"""What remains of the time for faults behind the last of them."""
+
+
+Report = Callable[[str], None]
+
+
+class SearchLimits(NamedTuple):
+    """How long to search, how often to try a candidate, how often to repeat what is left."""
+
+    budget: float
+    tries: int
+    repeats: int
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A run that was invalid: its scenario with the plan written out, and what was wrong."""
+
+    directory: Path
+    scenario: Scenario
+    seed: int
+    anomalies: frozenset[str]
+
+
+def failed_run(directory: Path) -> Failed:
+    """Read an invalid run; an error for any other."""
+    run = RunDirectory.open(directory)
+    info, summary = run.read("run.json", RunInfo), run.read("summary.json", Summary)
+    if summary.verdict != "invalid":
+        raise UsageError(f"the run of {directory} was {summary.verdict}", "name a run that was invalid")
+    scenario = _stored(run, "scenario.json", Scenario, info.run)
+    if scenario.flow is not None:
+        raise UsageError(f"{info.scenario} is a flow", "its steps belong together: name another run")
+    plan = _stored(run, "plan.json", Plan, info.run)
+    anomalies = frozenset(summary.anomalies)
+    return Failed(directory.resolve(), _with_plan(scenario, plan, sorted(anomalies)), info.seed, anomalies)
+
+
+def _stored(run: RunDirectory, name: str, kind: type[Any], mark: str) -> Any:
+    """A file of a run, without the mark that its topics, groups and ids had."""
+    raw = (run.path / name).read_bytes().replace(f".{mark}".encode(), b"")
+
+    def measured(kind: type[Any], value: Any) -> object:
+        return kind(*value) if issubclass(kind, Span) else kind(value)
+
+    return msgspec.json.decode(raw, type=kind, dec_hook=measured)
+
+
+def _with_plan(scenario: Scenario, plan: Plan, anomalies: list[str]) -> Scenario:
+    """The scenario with every injection of a plan at its time, on its target, for as long as it lasted."""
+    return msgspec.structs.replace(
+        scenario,
+        scenario=msgspec.structs.replace(scenario.scenario, expect="invalid", anomalies=anomalies),
+        plan=msgspec.structs.replace(scenario.plan, duration=Duration(plan.duration)),
+        fault=[*(step.entry for step in plan.throughout), *map(_entry, plan.steps)],
+    )
+
+
+def _entry(step: PlannedFault) -> FaultEntry:
+    target = Target.parse(step.entry.target)
+    single = {target.kind, *target.arguments} & {"one", "minority"}
+    drawn = target.preview(Random(step.seed)) if single else step.entry.target
+    return msgspec.structs.replace(
+        step.entry, at=Duration(step.at), lasts=Span(step.lasts, step.lasts), target=drawn
+    )
+
+
+def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callable[[], bool]) -> Scenario:
+    """The smallest scenario that was seen to break until the search is over, or nothing is left to cut."""
+    known: set[bytes] = set()
+    smallest, cut = scenario, True
+    while cut:
+        cut = False
+        for candidate in smaller(smallest):
+            key = _key(candidate, smallest)
+            if key in known:
+                continue
+            if over():
+                return smallest
+            known.add(key)
+            if breaks(candidate):
+                smallest, cut = candidate, True
+                break
+    return smallest
+
+
+def _key(candidate: Scenario, smallest: Scenario) -> bytes:
+    """What has been tried: clients and faults that did not break need not be tried again in less time."""
+    if (candidate.fault, candidate.workload) != (smallest.fault, smallest.workload):
+        candidate = msgspec.structs.replace(candidate, plan=PlanRules())
+    return msgspec.json.encode(candidate, enc_hook=str)
+
+
+def smaller(scenario: Scenario) -> Iterator[Scenario]:
+    """Everything that can be cut off a scenario in one step, the largest cuts first."""
+    replace = msgspec.structs.replace
+    for fault in _parts(scenario.fault):
+        yield _fitted(replace(scenario, fault=fault))
+    for index, workload in enumerate(scenario.workload):
+        left = [*scenario.workload[:index], *scenario.workload[index + 1 :]]
+        if left and not any(other.source == workload.topic for other in left):
+            yield replace(scenario, workload=left)
+    for index, workload in enumerate(scenario.workload):
+        for clients in sorted({1, workload.clients // 2} - {0, workload.clients}):
+            changed = replace(workload, clients=clients)
+            yield replace(
+                scenario, workload=[*scenario.workload[:index], changed, *scenario.workload[index + 1 :]]
+            )
+    for index, entry in enumerate(scenario.fault):
+        if not entry.throughout and entry.lasts[0] / 2 >= LEAST_FAULT_S:
+            half = round(entry.lasts[0] / 2, 1)
+            changed_fault = replace(entry, lasts=Span(half, half))
+            fault = [*scenario.fault[:index], changed_fault, *scenario.fault[index + 1 :]]
+            yield _fitted(replace(scenario, fault=fault))
+    yield from _shorter(scenario)
+
+
+def _shorter(scenario: Scenario) -> Iterator[Scenario]:
+    replace = msgspec.structs.replace
+    plan = scenario.plan
+    if all(entry.throughout for entry in scenario.fault) and plan.duration / 2 >= LEAST_FAULTS_S:
+        yield replace(scenario, plan=replace(plan, duration=Duration(round(plan.duration / 2, 1))))
+    first = min((entry.at for entry in scenario.fault if entry.at is not None), default=0.0)
+    if first >= 2 * LEAST_FAULT_S:
+        # Everything that is left happens earlier by as much.
+        earlier = [
+            entry if entry.at is None else replace(entry, at=Duration(round(entry.at - first + 1.0, 1)))
+            for entry in scenario.fault
+        ]
+        yield _fitted(replace(scenario, fault=earlier))
+    if plan.steady > LEAST_STEADY_S:
+        yield replace(scenario, plan=replace(plan, steady=Duration(LEAST_STEADY_S)))
+
+
+def _fitted(scenario: Scenario) -> Scenario:
+    """The same without the time behind its last injection."""
+    ends = [entry.at + entry.lasts[0] for entry in scenario.fault if entry.at is not None]
+    if not ends:
+        return scenario
+    duration = min(float(scenario.plan.duration), max(LEAST_FAULTS_S, round(max(ends) + AFTER_LAST_S, 1)))
+    return msgspec.structs.replace(
+        scenario, plan=msgspec.structs.replace(scenario.plan, duration=Duration(duration))
+    )
+
+
+def _parts(faults: list[FaultEntry]) -> Iterator[list[FaultEntry]]:
+    """Lists with fewer entries: none, either half, all but one."""
+    if not faults:
+        return
+    yield []
+    half = len(faults) // 2
+    if half:
+        yield faults[:half]
+        yield faults[half:]
+    if len(faults) > 2:
+        for index in range(len(faults)):
+            yield [*faults[:index], *faults[index + 1 :]]
+
+
+class CandidateRuns:
+    """Runs of candidates on one cluster, each told in a line."""
+
+    def __init__(
+        self, cluster: Cluster, failed: Failed, report: Report, tries: int, end: float = math.inf
+    ) -> None:
+        self._end = end
+        self._cluster = cluster
+        self._failed = failed
+        self._report = report
+        self._tries = tries
+        self.runs = 0
+
+    def breaks(self, scenario: Scenario) -> bool:
+        """Whether any of a few runs has one of the anomalies that are searched for."""
+        for tried in range(1, self._tries + 1):
+            left = self._end - time.monotonic()
+            if left <= 0:
+                break
+            if hit := self.once(scenario, left):
+                # At once, so that a search that is interrupted has not been for nothing.
+                self.write(scenario, [hit, *(frozenset[str]() for _ in range(tried - 1))])
+                return True
+        return False
+
+    def once(self, scenario: Scenario, limit: float = math.inf) -> frozenset[str]:
+        """Run it, and say which of them it has; beyond the limit it is ended, and judged as it is."""
+        started = time.monotonic()
+        self.runs += 1
+        heal(self._cluster, self._report)
+        plan = draw(scenario, self._failed.seed + self.runs)
+        run = make_run(self._cluster, scenario, plan, self._failed.directory / "shrink", [])
+        timer = Timer(min(limit, TIMEOUT_MAX), run.stop, ["the budget is used up"])
+        timer.start()
+        try:
+            outcome = run.execute()
+        finally:
+            timer.cancel()
+        if outcome.exit_code is ExitCode.INTERRUPTED:
+            raise KeyboardInterrupt  # the run took it for itself, and the search was meant
+        names = sorted(set(outcome.judgement.names()))
+        said = " ".join([str(outcome.judgement.verdict), *names])
+        self._report(f"  {size_of(scenario)}: {said}   ({time.monotonic() - started:.0f} s)")
+        return self._failed.anomalies & frozenset(names)
+
+    def write(self, scenario: Scenario, hits: list[frozenset[str]]) -> Path:
+        """Write the smallest so far, with a header that says how often it broke, and with what each time."""
+        broke = [hit for hit in hits if hit]
+        always = frozenset.intersection(*broke) if broke else frozenset()
+        name = self._failed.scenario.name.removesuffix(SUFFIX)
+        shows = (
+            f"What is left of {name}, seed {self._failed.seed}: it broke in {len(broke)} of {len(hits)} runs."
+        )
+        header = Header(
+            name=f"{name}{SUFFIX}",
+            shows=shows,
+            expect="invalid",
+            anomalies=sorted(always or self._failed.anomalies),
+        )
+        file = self._failed.directory / NAME
+        write_atomic(file, text_of(msgspec.structs.replace(scenario, scenario=header)).encode())
+        return file
+
+
+def shrink(cluster: Cluster, failed: Failed, limits: SearchLimits, report: Report) -> Path:
+    """Search less that breaks as a run did; the file with what was found, in the run's directory."""
+    anomalies = ", ".join(sorted(failed.anomalies))
+    report(f"{size_of(failed.scenario)} broke with {anomalies}; searching for less")
+    for entry in failed.scenario.fault:
+        cluster.require(entry.capability)
+    end = time.monotonic() + limits.budget
+    tries = CandidateRuns(cluster, failed, report, limits.tries, end)
+    found = search(failed.scenario, tries.breaks, lambda: time.monotonic() > end)
+    report(f"{size_of(found)} after {tries.runs} runs; {limits.repeats} more of it")
+    hits = [tries.once(found) for _ in range(limits.repeats)]
+    broke = sum(map(bool, hits))
+    report(f"broke in {broke} of {limits.repeats} runs")
+    file = tries.write(found, hits)
+    if not broke:
+        raise HarnessError(
+            f"{file} did not break again in any of {limits.repeats} runs: it shows nothing",
+            "timing is not replayed: search again with more --tries and --repeats",
+        )
+    return file
+
+
+def size_of(scenario: Scenario) -> str:
+    """What a scenario still has, in words."""
+    clients = sum(workload.clients for workload in scenario.workload)
+    seconds = scenario.plan.steady + scenario.plan.duration
+    return f"{len(scenario.fault)} faults, {clients} clients, {seconds:g} s"

@@ -1,0 +1,230 @@
+"""Reads a scenario file, strictly: an error names file, line and key, what was found and what is allowed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.base.errors import HarnessError, UsageError
+from harness.base.strict_toml import StrictFile, nearest, parse, text_in
+from harness.cluster.targets import Target
+from harness.evidence.checkers.model import ANOMALIES
+from harness.faults.catalogue import CLIENT_FAULTS, FAULTS
+from harness.scenario.model import (
+    USED_BY,
+    USED_BY_ALL,
+    ClusterNeeds,
+    FaultEntry,
+    Header,
+    Limits,
+    PlanRules,
+    Scenario,
+    Verify,
+    WalkthroughPart,
+    Workload,
+)
+from harness.scenario.parameters import in_units_of, make_fault, missing_parameter, parameters_of
+from harness.walkthroughs.stage import FLOWS
+
+
+def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
+    """Read a scenario with what `--set` changes, or say what is wrong with it and where."""
+    text = text_in(path)
+    data = parse(path, text)
+    for key, value in (overrides or {}).items():
+        _override(data, key, value)
+    return _Loader(path, text).scenario(data)
+
+
+def _override(data: dict[str, Any], key: str, value: str) -> None:
+    """Apply `--set plan.duration=60s` or `--set workload.0.rate=500`."""
+    *parents, last = key.split(".")
+    place: Any = data
+    try:
+        for part in parents:
+            place = place[int(part)] if isinstance(place, list) else place.setdefault(part, {})
+        parsed = tomllib.loads(f"value = {value}")["value"] if _is_toml(value) else value
+        if isinstance(place, list):
+            place[int(last)] = parsed
+        else:
+            place[last] = parsed
+    except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
+        raise UsageError(
+            f"--set {key}={value} names no place in the scenario: {error}",
+            "write the path of a key, such as plan.duration or workload.0.rate",
+        ) from error
+
+
+def _is_toml(value: str) -> bool:
+    try:
+        tomllib.loads(f"value = {value}")
+    except tomllib.TOMLDecodeError:
+        return False
+    return True
+
+
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "scenario": Header,
+    "cluster": ClusterNeeds,
+    "workload": Workload,
+    "plan": PlanRules,
+    "limits": Limits,
+    "verify": Verify,
+    "flow": WalkthroughPart,
+}
+
+
+class _Loader:
+    """Turns a parsed file into a scenario, and every mistake into an error that a newcomer can act on."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._file = StrictFile(path, text, _TABLES, "`eos plan` of a shipped scenario shows a whole one")
+        self._fail = self._file.fail
+
+    def scenario(self, data: dict[str, Any]) -> Scenario:
+        faults = data.get("fault")
+        for index, entry in enumerate(faults if isinstance(faults, list) else []):
+            if isinstance(entry, dict):
+                self._split_parameters(entry, index)
+        scenario = self._file.convert(data, Scenario)
+        self._check_header(scenario)
+        for index, workload in enumerate(scenario.workload):
+            self._check_workload(workload, data["workload"][index], index)
+        for index, fault in enumerate(scenario.fault):
+            self._check_fault(fault, index)
+        self._check_pipelines(scenario)
+        return scenario
+
+    def _split_parameters(self, entry: dict[str, Any], index: int) -> None:
+        """Move the keys that belong to the fault itself into `parameters`, in the units that it counts in."""
+        known = {field for field in FaultEntry.__struct_fields__ if field != "parameters"}
+        name = entry.get("fault")
+        if not isinstance(name, str) or (name not in FAULTS and name not in CLIENT_FAULTS):
+            hint = nearest(str(name), [*FAULTS, *CLIENT_FAULTS], "faults are")
+            raise self._fail(f"fault[{index}].fault", f"{name!r} is not a fault", hint)
+        allowed = {} if name in CLIENT_FAULTS else parameters_of(name)
+        parameters = {}
+        for key in [key for key in entry if key not in known]:
+            if key not in allowed:
+                near = difflib.get_close_matches(key, [*allowed, *known], 1)
+                hint = (
+                    f"did you mean {near[0]}? " if near else ""
+                ) + f"{name} takes {', '.join(allowed) or 'none'}"
+                raise self._fail(f"fault[{index}].{key}", f"{name} has no such parameter", hint)
+            parameters[allowed[key]] = self._parameter(f"fault[{index}].{key}", allowed[key], entry.pop(key))
+        entry["parameters"] = parameters
+
+    def _parameter(self, key: str, field: str, value: object) -> object:
+        try:
+            return in_units_of(field, value)
+        except ValueError as error:
+            raise self._fail(key, str(error), "write it with its unit, such as 50ms or 1MiB/s") from None
+
+    def _check_header(self, scenario: Scenario) -> None:
+        header = scenario.scenario
+        for name in header.anomalies:
+            if name not in ANOMALIES:
+                hint = nearest(name, list(ANOMALIES), "anomalies are")
+                raise self._fail("scenario.anomalies", f"{name!r} is no anomaly", hint)
+        if (header.expect == "invalid") != bool(header.anomalies):
+            raise self._fail(
+                "scenario.expect",
+                f'expect = "{header.expect}" with anomalies {header.anomalies}',
+                "name anomalies where the verdict is expected to be invalid, and only there",
+            )
+        if scenario.flow is not None:
+            self._check_flow(scenario, scenario.flow)
+        elif not scenario.workload:
+            raise self._fail(
+                "workload", "there is none", "add a [[workload]]: without one nothing is compared"
+            )
+
+    def _check_flow(self, scenario: Scenario, flow: WalkthroughPart) -> None:
+        if flow.steps not in FLOWS:
+            hint = nearest(flow.steps, list(FLOWS), "flows are")
+            raise self._fail("flow.steps", f"{flow.steps!r} is no flow", hint)
+        if bool(flow.source) != bool(flow.group):
+            raise self._fail("flow.source", "a source without a group, or a group without", "name both")
+        for key, given in (("workload", scenario.workload), ("fault", scenario.fault)):
+            if given:
+                raise self._fail(key, "a flow has its own", f"remove [[{key}]] or [flow]")
+
+    def _check_workload(self, workload: Workload, written: dict[str, Any], index: int) -> None:
+        place = f"workload[{index}]"
+        for key in written:
+            if key not in USED_BY[workload.kind] | USED_BY_ALL:
+                used = ", ".join(sorted(USED_BY[workload.kind] | USED_BY_ALL))
+                raise self._fail(
+                    f"{place}.{key}", f"{workload.kind} clients do not use it", f"they use {used}"
+                )
+        least, most = workload.transaction
+        for key, wrong, allowed in (
+            ("clients", workload.clients < 1, "one or more"),
+            ("partitions", workload.partitions < 1, "one or more"),
+            ("rate", workload.rate < 1, "one or more records a second"),
+            ("abort_share", not 0 <= workload.abort_share < 1, "from 0 to below 1"),
+            ("transaction", not 1 <= least <= most, "[fewest, most] records, from 1 up"),
+        ):
+            if wrong:
+                raise self._fail(
+                    f"{place}.{key}", f"{getattr(workload, key)!r} is not allowed", f"allowed: {allowed}"
+                )
+        if workload.kind == "pipeline" and not (workload.source and workload.group):
+            raise self._fail(
+                place, "a pipeline needs source and group", 'add source = "orders", group = "workers"'
+            )
+        for key, given in (("changelog", workload.changelog), ("positions", workload.positions == "apart")):
+            if given and not workload.transactions:
+                raise self._fail(
+                    f"{place}.{key}", "it goes with transactions", f"remove {key}, or transactions = false"
+                )
+
+    def _check_fault(self, entry: FaultEntry, index: int) -> None:
+        place = f"fault[{index}]"
+        if entry.fault in CLIENT_FAULTS:
+            if not re.fullmatch(r"client\([\w*-]+\)", entry.target):
+                raise self._fail(
+                    f"{place}.target",
+                    f"{entry.target!r} names no client",
+                    'write target = "client(idempotent-1)" or "client(*)" for any',
+                )
+        else:
+            try:
+                Target.parse(entry.target)
+            except UsageError as error:
+                raise self._fail(f"{place}.target", error.message, error.hint) from None
+            self._check_parameters(entry, place)
+        if entry.throughout and entry.at is not None:
+            raise self._fail(
+                f"{place}.at", "a fault that lasts throughout has no time", "remove at or throughout"
+            )
+        if entry.weight <= 0:
+            raise self._fail(f"{place}.weight", f"{entry.weight} is not above 0", "remove the entry instead")
+
+    def _check_parameters(self, entry: FaultEntry, place: str) -> None:
+        if missing := missing_parameter(entry):
+            hint = f"{entry.fault} takes {', '.join(parameters_of(entry.fault))}"
+            raise self._fail(f"{place}.{missing}", f"{entry.fault} needs {missing}", hint)
+        try:
+            make_fault(entry)
+        except HarnessError as error:
+            raise self._fail(place, error.message, error.hint) from None
+
+    def _check_pipelines(self, scenario: Scenario) -> None:
+        written = {w.topic for w in scenario.workload if w.kind != "reader"}
+        for index, workload in enumerate(scenario.workload):
+            needed = workload.source if workload.kind == "pipeline" else ""
+            if needed and needed not in written:
+                raise self._fail(
+                    f"workload[{index}].source", f"nobody writes {needed!r}", "add a producer of it"
+                )
+        pipelines = [w for w in scenario.workload if w.kind == "pipeline"]
+        sources = {(w.source, w.group, w.changelog) for w in pipelines}
+        if len(sources) > 1:
+            hint = "one source, one group and one changelog in a scenario"
+            raise self._fail("workload", "more than one pipeline", hint)

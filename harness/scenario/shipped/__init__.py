@@ -1,0 +1,1 @@
+"""The scenarios that ship with the harness, as data."""

@@ -1,0 +1,67 @@
+"""Writes a scenario as a person would: what is not the default, in units, so that `load` reads it back."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+import msgspec
+
+from harness.base.units import Duration, Rate, Size, Span
+from harness.scenario.model import FaultEntry, Scenario
+from harness.scenario.parameters import written
+
+_TABLES: Final = ("scenario", "cluster", "flow", "plan", "limits", "verify")
+
+
+def text_of(scenario: Scenario) -> str:
+    """The scenario as TOML."""
+    parts = []
+    for name in _TABLES:
+        table = getattr(scenario, name)
+        if table is not None and (lines := _lines(_changed(table))):
+            parts.append([f"[{name}]", *lines])
+    parts += [["[[workload]]", *_lines(_changed(workload))] for workload in scenario.workload]
+    parts += [["[[fault]]", *_lines(_fault(entry))] for entry in scenario.fault]
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _changed(table: msgspec.Struct) -> dict[str, Any]:
+    """The fields that differ from their defaults, and those that have none."""
+    defaults = {field.name: field for field in msgspec.structs.fields(table)}
+    return {
+        name: value
+        for name in table.__struct_fields__
+        if (value := getattr(table, name)) != _default(defaults[name])
+    }
+
+
+def _default(field: msgspec.structs.FieldInfo) -> object:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return field.default_factory()
+    return field.default
+
+
+def _fault(entry: FaultEntry) -> dict[str, Any]:
+    fields = _changed(entry)
+    parameters = fields.pop("parameters", {})
+    if entry.throughout:
+        fields.pop("lasts", None)
+    return fields | dict(written(name, value) for name, value in parameters.items())
+
+
+def _lines(table: dict[str, Any]) -> list[str]:
+    return [f"{name} = {_value(value)}" for name, value in table.items()]
+
+
+def _value(value: object) -> str:
+    """One value as TOML; a string of JSON is one of TOML."""
+    if isinstance(value, Span):
+        return _value(value[0]) if value[0] == value[1] else _value(list(value))
+    if isinstance(value, Duration | Size | Rate):
+        return json.dumps(str(value))
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{json.dumps(str(k))} = {_value(v)}" for k, v in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,319 @@
+"""Turns frames into facts, with kafka-python's decoders; topic ids become names as metadata tells them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
+
+from harness.tap import api_keys
+from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
+
+_MOST_ENTRIES = 64
+"""Batches or partitions that one frame puts into the log; a large Fetch response has thousands."""
+
+
+class TopicNames:
+    """The names of topics by their ids: newer versions of Produce and Fetch carry ids only."""
+
+    def __init__(self) -> None:
+        self._names: dict[Any, str] = {}
+
+    def learn(self, topics: Iterable[Any]) -> None:
+        """Take in the topics of a metadata response."""
+        for topic in topics:
+            if topic.name and getattr(topic, "topic_id", None):
+                self._names[topic.topic_id] = topic.name
+
+    def of(self, topic: Any, field: str = "name") -> str:
+        """The name of a topic of some message, or its id while no metadata has named it."""
+        name = getattr(topic, field, None)
+        if name:
+            return str(name)
+        ident = getattr(topic, "topic_id", None)
+        return self._names.get(ident, f"id:{ident}")
+
+
+class Decoder:
+    """Decodes frames; holds the topic names that it learned on the way."""
+
+    def __init__(self) -> None:
+        self.names = TopicNames()
+
+    def request(self, key: int, version: int, frame: bytes) -> Facts:
+        """The facts of a request."""
+        describe = _REQUESTS.get(api_keys.name_of(key))
+        message = api_keys.decode_request(key, version, frame)
+        return describe(message, self.names) if describe else Facts()
+
+    def response(self, key: int, version: int, frame: bytes) -> Facts:
+        """The facts of a response."""
+        describe = _RESPONSES.get(api_keys.name_of(key))
+        message = api_keys.decode_response(key, version, frame)
+        return describe(message, self.names) if describe else Facts(error=_error(message))
+
+
+def _error(message: Any) -> str | None:
+    code = getattr(message, "error_code", 0)
+    return api_keys.error_name(code) if code else None
+
+
+def _batches(records: Any, topic: str, partition: int) -> list[Batch]:
+    """The batches in a partition's bytes; a fetched last one may be cut, and is then not there."""
+    from kafka.record.memory_records import MemoryRecords
+
+    if not records:
+        return []
+    found = []
+    for batch in MemoryRecords(bytes(records)):
+        if not hasattr(batch, "producer_id"):
+            found.append(Batch(topic=topic, partition=partition, count=-1, bytes=batch.size_in_bytes))
+            continue
+        found.append(
+            Batch(
+                topic=topic,
+                partition=partition,
+                count=batch.last_offset_delta + 1,
+                bytes=batch.size_in_bytes,
+                producer_id=batch.producer_id,
+                epoch=batch.producer_epoch,
+                base_sequence=batch.base_sequence,
+                transactional=batch.is_transactional,
+                base_offset=batch.base_offset,
+                marker=_marker(batch),
+                appended_ms=batch.max_timestamp if batch.is_control_batch else None,
+            )
+        )
+    return found
+
+
+def _marker(batch: Any) -> Literal["commit", "abort"] | None:
+    if not batch.is_control_batch:
+        return None
+    return "commit" if next(iter(batch)).commit else "abort"
+
+
+def _capped(facts: Facts) -> Facts:
+    facts.left_out = max(0, len(facts.batches) - _MOST_ENTRIES) + max(
+        0, len(facts.partitions) - _MOST_ENTRIES
+    )
+    del facts.batches[_MOST_ENTRIES:]
+    del facts.partitions[_MOST_ENTRIES:]
+    return facts
+
+
+def _produce_request(message: Any, names: TopicNames) -> Facts:
+    batches = [
+        batch
+        for topic in message.topic_data
+        for part in topic.partition_data
+        for batch in _batches(part.records, names.of(topic), part.index)
+    ]
+    first = next((b for b in batches if b.producer_id >= 0), None)
+    return _capped(
+        Facts(
+            transactional_id=message.transactional_id,
+            acks=message.acks,
+            batches=batches,
+            producer_id=first.producer_id if first else None,
+            epoch=first.epoch if first else None,
+        )
+    )
+
+
+def _produce_response(message: Any, names: TopicNames) -> Facts:
+    return _capped(
+        Facts(
+            partitions=[
+                Partition(
+                    topic=names.of(topic), partition=part.index, error=_error(part), offset=part.base_offset
+                )
+                for topic in message.responses
+                for part in topic.partition_responses
+            ]
+        )
+    )
+
+
+def _fetch_request(message: Any, names: TopicNames) -> Facts:
+    partitions = [
+        Partition(topic=names.of(topic, "topic"), partition=part.partition, offset=part.fetch_offset)
+        for topic in message.topics
+        for part in topic.partitions
+    ]
+    isolation: Literal["read_committed", "read_uncommitted"] = (
+        "read_committed" if message.isolation_level else "read_uncommitted"
+    )
+    return _capped(Facts(isolation=isolation, partitions=partitions))
+
+
+def _fetch_response(message: Any, names: TopicNames) -> Facts:
+    partitions, batches = [], []
+    for topic in message.responses:
+        name = names.of(topic, "topic")
+        for part in topic.partitions:
+            partitions.append(
+                Partition(
+                    topic=name,
+                    partition=part.partition_index,
+                    error=_error(part),
+                    high_watermark=part.high_watermark,
+                    last_stable_offset=part.last_stable_offset,
+                    log_start=part.log_start_offset,
+                    aborted=[(a.producer_id, a.first_offset) for a in part.aborted_transactions or ()],
+                )
+            )
+            batches += _batches(part.records, name, part.partition_index)
+    return _capped(Facts(error=_error(message), partitions=partitions, batches=batches))
+
+
+def _metadata_response(message: Any, names: TopicNames) -> Facts:
+    names.learn(message.topics)
+    return _capped(
+        Facts(
+            error=_error(message),
+            brokers=[b.node_id for b in message.brokers],
+            partitions=[
+                Partition(
+                    topic=names.of(topic),
+                    partition=p.partition_index,
+                    leader=p.leader_id,
+                    error=_error(p) or _error(topic),
+                )
+                for topic in message.topics
+                for p in topic.partitions
+            ],
+        )
+    )
+
+
+def _metadata_request(message: Any, names: TopicNames) -> Facts:
+    return _capped(
+        Facts(partitions=[Partition(topic=names.of(t), partition=-1) for t in message.topics or ()])
+    )
+
+
+def _find_coordinator_request(message: Any, _: TopicNames) -> Facts:
+    keys = message.coordinator_keys or [message.key]
+    if message.key_type:
+        return Facts(transactional_id=keys[0])
+    return Facts(group=keys[0])
+
+
+def _find_coordinator_response(message: Any, _: TopicNames) -> Facts:
+    found = [Coordinator(key=c.key, broker=c.node_id, error=_error(c)) for c in message.coordinators or ()]
+    if not found:  # up to version 3 the answer is about the one key that was asked for
+        found = [Coordinator(key="", broker=message.node_id, error=_error(message))]
+    return Facts(coordinators=found)
+
+
+def _of_producer(message: Any, _: TopicNames) -> Facts:
+    """A request that names its transactional id, producer id and epoch, and maybe a group or an outcome."""
+    return Facts(
+        transactional_id=message.transactional_id,
+        producer_id=message.producer_id,
+        epoch=message.producer_epoch,
+        group=getattr(message, "group_id", None),
+        committed=getattr(message, "committed", None),
+    )
+
+
+def _producer_response(message: Any, _: TopicNames) -> Facts:
+    """A response that may carry a producer id and epoch: always for InitProducerId, since v5 for EndTxn."""
+    ident = getattr(message, "producer_id", None)
+    known = ident is not None and ident >= 0
+    return Facts(
+        error=_error(message),
+        producer_id=ident if known else None,
+        epoch=message.producer_epoch if known else None,
+    )
+
+
+def _add_partitions_request(message: Any, names: TopicNames) -> Facts:
+    if message.transactions:
+        first = message.transactions[0]
+        ident, producer, epoch = first.transactional_id, first.producer_id, first.producer_epoch
+        topics = [topic for each in message.transactions for topic in each.topics]
+    else:
+        ident, producer = message.v3_and_below_transactional_id, message.v3_and_below_producer_id
+        epoch, topics = message.v3_and_below_producer_epoch, message.v3_and_below_topics
+    return _capped(
+        Facts(
+            transactional_id=ident,
+            producer_id=producer,
+            epoch=epoch,
+            partitions=[Partition(topic=names.of(t), partition=p) for t in topics for p in t.partitions],
+        )
+    )
+
+
+def _add_partitions_response(message: Any, names: TopicNames) -> Facts:
+    topics = [t for each in message.results_by_transaction or () for t in each.topic_results]
+    topics += message.results_by_topic_v3_and_below or ()
+    return _capped(
+        Facts(
+            error=_error(message),
+            partitions=[
+                Partition(
+                    topic=names.of(topic),
+                    partition=part.partition_index,
+                    error=api_keys.error_name(part.partition_error_code)
+                    if part.partition_error_code
+                    else None,
+                )
+                for topic in topics
+                for part in topic.results_by_partition
+            ],
+        )
+    )
+
+
+def _offset_commit_request(message: Any, names: TopicNames) -> Facts:
+    facts = _of_producer(message, names)
+    facts.generation = message.generation_id
+    facts.partitions = [
+        Partition(topic=names.of(topic), partition=part.partition_index, offset=part.committed_offset)
+        for topic in message.topics
+        for part in topic.partitions
+    ]
+    return _capped(facts)
+
+
+def _offset_commit_response(message: Any, names: TopicNames) -> Facts:
+    return _capped(
+        Facts(
+            partitions=[
+                Partition(topic=names.of(topic), partition=part.partition_index, error=_error(part))
+                for topic in message.topics
+                for part in topic.partitions
+            ]
+        )
+    )
+
+
+def _api_versions_response(message: Any, _: TopicNames) -> Facts:
+    return Facts(error=_error(message), apis=len(message.api_keys))
+
+
+_Describe = Callable[[Any, TopicNames], Facts]
+_REQUESTS: dict[str, _Describe] = {
+    "Produce": _produce_request,
+    "Fetch": _fetch_request,
+    "Metadata": _metadata_request,
+    "FindCoordinator": _find_coordinator_request,
+    "InitProducerId": _of_producer,
+    "AddPartitionsToTxn": _add_partitions_request,
+    "AddOffsetsToTxn": _of_producer,
+    "TxnOffsetCommit": _offset_commit_request,
+    "EndTxn": _of_producer,
+}
+_RESPONSES: dict[str, _Describe] = {
+    "ApiVersions": _api_versions_response,
+    "Produce": _produce_response,
+    "Fetch": _fetch_response,
+    "Metadata": _metadata_response,
+    "FindCoordinator": _find_coordinator_response,
+    "InitProducerId": _producer_response,
+    "AddPartitionsToTxn": _add_partitions_response,
+    "TxnOffsetCommit": _offset_commit_response,
+    "EndTxn": _producer_response,
+}

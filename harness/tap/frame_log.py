@@ -1,0 +1,195 @@
+"""Writes the frame log: decodes what was forwarded, after it was forwarded, as far as its budget goes.
+
+The log must not slow the tap: frames wait in a queue and are decoded when the sockets leave time. Beyond
+so many exchanges a second only the apis of transactions are still logged; the rest is counted by api.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import platform
+import time
+from collections import deque
+from pathlib import Path
+from typing import IO, TypedDict
+
+import msgspec
+
+from harness.evidence.history import clock_id
+from harness.tap.counters import Stats, count
+from harness.tap.frame_decoder import Decoder
+from harness.tap.frame_lines import FORMAT, Frame, FrameLogClosed, FrameLogOpened, Line, Sampled
+
+# What a transaction is told by; always logged, however busy the tap is.
+ALWAYS = frozenset(
+    {
+        "FindCoordinator",
+        "InitProducerId",
+        "AddPartitionsToTxn",
+        "AddOffsetsToTxn",
+        "TxnOffsetCommit",
+        "EndTxn",
+    }
+)
+EXCHANGES_PER_S = 500
+MOST_BYTES = 200 * 1024 * 1024
+_SLICE_S = 0.002  # decode for so long, then let the sockets have their turn
+_MOST_WAITING = 32 * 1024 * 1024
+_SECOND_NS = 1_000_000_000
+
+
+class FrameLog:
+    """One frame log after another, each in a run's directory; without one, frames are only counted."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, stats: Stats, decoder: Decoder, cluster: str) -> None:
+        self._loop = loop
+        self._stats = stats
+        self._decoder = decoder
+        self._cluster = cluster
+        self._encode = msgspec.json.Encoder().encode
+        self._file: IO[bytes] | None = None
+        self._queue: deque[tuple[Line, bytes]] = deque()
+        self._waiting = 0
+        self._scheduled = False
+        self._written = 0
+        self._window = 0
+        self._spent = 0
+        self._skipped: dict[str, int] = {}
+        self._since = 0
+        self._rate = EXCHANGES_PER_S
+        self._most = MOST_BYTES
+        self.path: Path | None = None
+
+    def start(self, path: Path, rate: int, most: int) -> None:
+        """Write to this file from now on, which must not exist."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("xb")
+        self.stop("another log was started")
+        self._file, self.path, self._rate, self._most, self._written = file, path, rate, most, 0
+        self._since = time.monotonic_ns()
+        self.put(
+            FrameLogOpened(
+                format=FORMAT,
+                cluster=self._cluster,
+                host=platform.node(),
+                pid=os.getpid(),
+                clock=clock_id(),
+                exchanges_per_s=rate,
+                most_bytes=most,
+                **now(),
+            )
+        )
+
+    def stop(self, reason: str) -> None:
+        """Write what waits, and close the file."""
+        if self._file is None:
+            return
+        self.put(FrameLogClosed(reason=reason, **now()))
+        self.flush()
+        if self._file is not None:
+            self._file.close()
+        self._file, self.path = None, None
+
+    def wants(self, api: str, mono: int) -> bool:
+        """Whether an exchange of this api, beginning now, is logged; if not, it is counted."""
+        if self._file is None:
+            return False
+        if mono - self._window >= _SECOND_NS:
+            self._window, self._spent = mono, 0
+            self._tell_skipped(mono)
+        if api in ALWAYS:
+            return True
+        if self._spent >= self._rate or self._written >= self._most or self._waiting >= _MOST_WAITING:
+            count(self._skipped, api)
+            count(self._stats.not_logged, api)
+            return False
+        self._spent += 1
+        return True
+
+    def put(self, line: Line, raw: bytes = b"") -> None:
+        """Write a line soon; with a frame's bytes, decode them into it first."""
+        if self._file is None:
+            return
+        self._queue.append((line, raw))
+        self._waiting += len(raw)
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._work)
+
+    def flush(self) -> None:
+        """Write everything that waits."""
+        self._tell_skipped(time.monotonic_ns())
+        while self._queue:
+            self._write_next()
+        self._sync()
+
+    def _work(self) -> None:
+        self._scheduled = False
+        end = time.monotonic() + _SLICE_S
+        while self._queue and time.monotonic() < end:
+            self._write_next()
+        if self._queue:
+            self._scheduled = True
+            self._loop.call_soon(self._work)
+        else:
+            self._sync()
+
+    def _write_next(self) -> None:
+        line, raw = self._queue.popleft()
+        self._waiting -= len(raw)
+        if raw and isinstance(line, Frame) and line.facts is None:
+            self._decode(line, raw)
+        if self._file is None:
+            return
+        data = self._encode(line) + b"\n"
+        try:
+            self._written += self._file.write(data)
+        except OSError as error:
+            self._give_up(error)
+
+    def _decode(self, line: Frame, raw: bytes) -> None:
+        """Put the facts of a frame into its line; what cannot be decoded is counted and says why."""
+        decode = self._decoder.request if line.side == "request" else self._decoder.response
+        try:
+            line.facts = decode(line.key, line.version, raw)
+        except Exception as error:  # noqa: BLE001  # whatever a decoder makes of strange bytes is told in the log
+            count(self._stats.odd, "undecodable")
+            line.undecoded = f"{type(error).__name__}: {error}"[:200]
+
+    def _tell_skipped(self, mono: int) -> None:
+        if self._skipped:
+            self.put(Sampled(since=self._since, exchanges=self._skipped, **now()))
+            self._skipped = {}
+        self._since = mono
+
+    def _sync(self) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.flush()
+        except OSError as error:
+            self._give_up(error)
+
+    def _give_up(self, error: OSError) -> None:
+        """A full disk must not stop the forwarding: the log ends here, without its closing line."""
+        self._stats.log_errors += 1
+        print(f"the frame log {self.path} ended: {error}", flush=True)
+        file, self._file = self._file, None
+        if file is not None:
+            try:
+                file.close()
+            except OSError:
+                self._stats.log_errors += 1  # closing writes again what could not be written
+
+
+class Clocks(TypedDict):
+    """Both clocks of a line."""
+
+    mono: int
+    wall: int
+
+
+def now() -> Clocks:
+    """Both clocks, for a line."""
+    return {"mono": time.monotonic_ns(), "wall": time.time_ns()}

@@ -1,0 +1,81 @@
+"""Sends a copy of a request on a connection of the tap's own, and notes the broker's answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from harness.tap.counters import count
+from harness.tap.frame_lines import Connection, Frame
+from harness.tap.frame_log import now
+from harness.tap.framing import Framer, Kind
+
+if TYPE_CHECKING:
+    from harness.tap.hub import Hub
+    from harness.tap.relay import Exchange
+    from harness.tap.rules import Armed, Hit
+
+_LIMIT_S = 10.0
+_READ_BYTES = 65536
+
+
+async def send_copy(hub: Hub, exchange: Exchange, frame: bytes, armed: Armed, hit: Hit) -> None:
+    """Send the frame, wait for its answer, and close; whatever happens stands in the hit."""
+    conn = hub.connection()
+    origin = f"copy of {exchange.n}"
+    hub.log.put(Connection(conn=conn, broker=hit.broker, client=origin, origin="tap", **now()))
+    start = time.monotonic_ns()
+    hub.log.put(_line(conn, exchange, frame, armed, hit), frame)
+    try:
+        answer = await asyncio.wait_for(_ask(hub, hit.broker, frame), _LIMIT_S)
+    except (OSError, EOFError, TimeoutError) as error:
+        hit.did, hit.answer = "undeliverable", f"{type(error).__name__}: {error}"
+        count(hub.stats.odd, "unreachable")
+    else:
+        hit.did = "delivered"
+        hit.answer = hub.answer(exchange, answer)
+        line = _line(conn, exchange, answer, armed, hit)
+        line.side, line.took_ms = "response", round((time.monotonic_ns() - start) / 1e6, 3)
+        hub.log.put(line, answer)
+    hit.ended = time.monotonic_ns()
+    hub.touched(armed, hit)
+
+
+async def _ask(hub: Hub, broker: int, frame: bytes) -> bytes:
+    host, port = hub.upstreams[broker]
+    reader, writer = await asyncio.open_connection(host, port)
+    try:
+        writer.write(frame)
+        await writer.drain()
+        hub.stats.duplicate_bytes += len(frame)
+        framer = Framer()
+        while (piece := framer.next()) is None:
+            data = await reader.read(_READ_BYTES)
+            if not data:
+                raise EOFError("the broker closed without an answer")
+            framer.push(data)
+        if piece.kind is not Kind.FRAME:
+            raise EOFError(f"the broker's answer is no frame: {framer.blind}")
+        return piece.data
+    finally:
+        writer.close()
+
+
+def _line(conn: int, exchange: Exchange, frame: bytes, armed: Armed, hit: Hit) -> Frame:
+    head = exchange.head
+    return Frame(
+        n=exchange.n,
+        conn=conn,
+        broker=hit.broker,
+        side="request",
+        key=head.key,
+        api=exchange.api,
+        version=head.version,
+        correlation=head.correlation,
+        bytes=len(frame),
+        client_id=head.client_id,
+        fate="copy",
+        rule=armed.rule.id,
+        **now(),
+    )

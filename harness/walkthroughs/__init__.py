@@ -1,0 +1,1 @@
+"""Kafka's protocol shown step by step on a real cluster, and the hazards it has."""

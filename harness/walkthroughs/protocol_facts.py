@@ -1,0 +1,199 @@
+"""The numbers that are quoted about exactly-once, beside what this cluster and this client say.
+
+Each observed value is read from the configuration that is in force, from the client library, or shown by a
+probe on a topic of its own. What is said is what texts say, right or wrong.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple
+
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BROKER_IDS, HOST
+from harness.kafka.brokers import setting
+from harness.kafka.connection import error_name
+from harness.kafka.librdkafka_defaults import client_defaults
+from harness.kafka.raw_produce import MOST_SEQUENCE, Written, encode_batch, new_producer_ids, produce
+from harness.walkthroughs.broker_evidence import blocks
+
+Source = Literal["cluster", "client", "probe"]
+_TRIED_BATCHES: Final = 8
+_IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
+
+
+class Fact(NamedTuple):
+    """A number that is quoted, and what was found."""
+
+    what: str
+    said: str
+    observed: str
+    source: Source
+
+    @property
+    def comparison(self) -> str:
+        """Whether the texts are right about this cluster and this client."""
+        return "same" if self.said == self.observed else "different"
+
+
+def read_facts(cluster: Cluster) -> list[Fact]:
+    """Read every number; the probes need the cluster to be healthy."""
+    return [*_of_cluster(cluster), *_of_client(), *_of_probes(cluster)]
+
+
+def table(facts: list[Fact]) -> str:
+    """The facts as a Markdown table, which a terminal shows as well."""
+    rows = [
+        ("what", "said", "found", "by", ""),
+        *((f.what, f.said, f.observed, f.source, f.comparison) for f in facts),
+    ]
+    wide = [max(len(row[i]) for row in rows) for i in range(5)]
+    lines = [
+        "| " + " | ".join(f"{cell:{w}}" for cell, w in zip(row, wide, strict=True)) + " |" for row in rows
+    ]
+    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in wide) + "|", *lines[1:]]) + "\n"
+
+
+# (what, what is said, setting): the texts name times; Kafka has milliseconds
+_SETTINGS: Final = (
+    ("least in-sync replicas of __transaction_state", "2", "transaction.state.log.min.isr"),
+    ("longest transaction time-out", "15 min", "transaction.max.timeout.ms"),
+    ("time-outs are looked for every", "10 s", "transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+    ("an idle transactional id expires after", "7 d", "transactional.id.expiration.ms"),
+    ("an idle producer id expires after", "1 d", "producer.id.expiration.ms"),
+    ("expired producer ids are looked for every", "10 min", "producer.id.expiration.check.interval.ms"),
+)
+_CLIENT: Final = (
+    ("idempotence by default", "true", "enable.idempotence"),
+    ("acks by default", "all", "acks"),
+    ("retries by default", str(2**31 - 1), "retries"),
+    ("requests in flight by default", "5", _IN_FLIGHT),
+    ("a record is given up after", "2 min", "message.timeout.ms"),
+    ("transaction time-out by default", "15 s", "transaction.timeout.ms"),
+    ("isolation by default", "read_uncommitted", "isolation.level"),
+)
+
+
+def _of_cluster(cluster: Cluster) -> Iterator[Fact]:
+    for topic in ("__transaction_state", "__consumer_offsets"):
+        found = cluster.admin.metadata([topic]).partitions
+        yield Fact(f"partitions of {topic}", "50", str(len(found)), "cluster")
+        replicas = sorted({len(partition.replicas) for partition in found})
+        yield Fact(f"replicas of {topic}", "3", " or ".join(map(str, replicas)), "cluster")
+    yield Fact(
+        "transaction version", "2", cluster.admin.features().get("transaction.version", "none"), "cluster"
+    )
+    for what, said, name in _SETTINGS:
+        values = {setting(cluster.admin, broker, name) for broker in BROKER_IDS}
+        yield Fact(what, said, " or ".join(sorted(_told(name, value) for value in values)), "cluster")
+
+
+def _of_client() -> Iterator[Fact]:
+    defaults = client_defaults(name for _, _, name in _CLIENT)
+    for what, said, name in _CLIENT:
+        yield Fact(what, said, _told(name, defaults[name]), "client")
+    yield Fact("most requests in flight with idempotence", "5", str(_most_in_flight()), "probe")
+
+
+def _told(name: str, value: str) -> str:
+    """A value in the words of the texts."""
+    if name == "acks":
+        return "all" if value == "-1" else value
+    if not name.endswith(".ms"):
+        return value
+    seconds = int(value) / 1000
+    for unit, size in (("d", 86_400), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def _most_in_flight() -> int:
+    """With how many the client library can be made."""
+    from confluent_kafka import KafkaException, Producer
+
+    def accepted(count: int) -> bool:
+        try:
+            Producer({"enable.idempotence": True, _IN_FLIGHT: count, "log_level": 0})
+        except KafkaException:
+            return False
+        return True
+
+    return max((count for count in range(1, 11) if accepted(count)), default=0)
+
+
+def _of_probes(cluster: Cluster) -> Iterator[Fact]:
+    for broker in BROKER_IDS:
+        _fresh(cluster, broker)  # each broker has a block once it has given an id
+    found = sorted(block.first for block in blocks(cluster))
+    steps = sorted({after - before for before, after in pairwise(found)})
+    yield Fact("producer ids of one block", "1000", " or ".join(map(str, steps)), "probe")
+    yield Fact("bits that idempotence adds to a batch", "96", str(_added_bits()), "probe")
+    with _probe_topic(cluster) as send:
+        yield Fact("highest epoch", str(2**31 - 1), str(_highest_epoch(send)), "probe")
+        yield Fact("after the last sequence comes", "0", _after_the_last(cluster, send), "probe")
+        remembered, refusal = _remembered(cluster, send)
+        yield Fact("batches of a producer that are remembered", "5", str(remembered), "probe")
+        yield Fact("an older one is refused with", "DUPLICATE_SEQUENCE_NUMBER", refusal, "probe")
+
+
+Send = Callable[[int, int, int], Written]
+
+
+@contextmanager
+def _probe_topic(cluster: Cluster) -> Iterator[Send]:
+    """Sends batches of one record with any producer id, epoch and sequence to a topic of its own."""
+    topic = f"eos-facts-{uuid.uuid4().hex[:8]}"
+    cluster.create_topic(topic, 1)
+    address = HOST, cluster.ports.direct(cluster.leader_of(topic, 0))
+    try:
+        yield lambda pid, epoch, seq: produce(address, (topic, 0), encode_batch(pid, epoch, seq, [b"probe"]))
+    finally:
+        cluster.delete_topics([topic])
+
+
+def _fresh(cluster: Cluster, broker: int = BROKER_IDS[0]) -> int:
+    return new_producer_ids((HOST, cluster.ports.direct(broker)), 1)[0]
+
+
+def _added_bits() -> int:
+    with_id, without = encode_batch(1, 0, 0, [b"x"]), encode_batch(-1, -1, -1, [b"x"])
+    return 8 * (len(with_id) - len(without))
+
+
+def _highest_epoch(send: Send) -> int:
+    """The highest epoch of a power of two less one that can be written."""
+    import struct
+
+    highest = 0
+    for bits in (7, 15, 31):
+        try:
+            # An id that no broker has given is taken with any epoch, so each try has one of its own.
+            accepted = send(10**12 + bits, 2**bits - 1, 0).code == 0
+        except (struct.error, ValueError):
+            break
+        highest = 2**bits - 1 if accepted else highest
+    return highest
+
+
+def _after_the_last(cluster: Cluster, send: Send) -> str:
+    pid = _fresh(cluster)
+    last, first = send(pid, 0, MOST_SEQUENCE), send(pid, 0, 0)
+    return "0" if (last.code, first.code) == (0, 0) else f"{error_name(last.code)}, {error_name(first.code)}"
+
+
+def _remembered(cluster: Cluster, send: Send) -> tuple[int, str]:
+    """How many of the last batches are recognised when they come again, and how the next older is refused."""
+    pid = _fresh(cluster)
+    offsets = [send(pid, 0, sequence).offset for sequence in range(_TRIED_BATCHES)]
+    known = 0
+    for sequence in reversed(range(_TRIED_BATCHES)):
+        again = send(pid, 0, sequence)
+        if again.code:
+            return known, error_name(again.code)
+        assert again.offset == offsets[sequence], "a repeat was written again"
+        known += 1
+    return known, f"none of {_TRIED_BATCHES}"

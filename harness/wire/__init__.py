@@ -1,1 +1,0 @@
-"""The only place that speaks to Kafka, Toxiproxy, Docker and the operating system's processes."""

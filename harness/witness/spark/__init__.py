@@ -1,0 +1,1 @@
+"""Starts and supervises the Spark jobs of `spark_jobs`."""

@@ -1,0 +1,77 @@
+"""A Spark job as a process of its own: what it is asked for stands in a file, and what it found too.
+
+python -m harness.witness.spark.spark_process JOB.json
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from harness.evidence.observation import Observation, Window, save
+from harness.kafka.security import PLAINTEXT, Security
+from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
+
+
+class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """What to read, from where, and where to put the account."""
+
+    kind: Literal["batch", "stream"]
+    bootstrap: str
+    windows: list[Window]
+    folder: str
+    run: str
+    where: Literal["value", "key", "header"] = "value"
+    with_runs: bool = False
+    purpose: Literal["all", "consumed"] = "all"
+    master: str = DEFAULT_MASTER
+    most_per_batch: int = 2_000_000
+    trigger_s: float = 1.0
+    restart_limit_s: float = 600.0
+    options: dict[str, str] = {}
+    settings: dict[str, str] = {}
+    security: Security = PLAINTEXT
+
+
+ACCOUNT = "account"
+"""Folder of the observation inside a job's folder; its meta.json says that the job is done."""
+
+
+def write_job(job: Job) -> Path:
+    """Write a job into its folder and return its file."""
+    folder = Path(job.folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "job.json"
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(job)))
+    return path
+
+
+def run_job(path: Path) -> Observation:
+    """Run a job in this process; done again after a kill it goes on where the first one was."""
+    from spark_jobs import batch_job, streaming_job
+    from spark_jobs.kafka_source import KafkaSource
+    from spark_jobs.scan_pass import Wanted
+
+    job = msgspec.json.decode(path.read_bytes(), type=Job)
+    job.security.for_java()
+    spark = start_session(f"eos {job.kind} {job.run}", job.master, overrides=job.settings)
+    source = KafkaSource(job.bootstrap, job.where, job.options | job.security.spark())
+    wanted = Wanted(job.run, job.with_runs)
+    try:
+        if job.kind == "batch":
+            found = batch_job.main(spark, source, job.windows, wanted, purpose=job.purpose)
+        else:
+            pace = streaming_job.Pace(job.most_per_batch, job.trigger_s, job.restart_limit_s)
+            folder = Path(job.folder)
+            found = streaming_job.main(spark, source, job.windows, wanted, folder=folder, pace=pace)
+        save(found, Path(job.folder) / ACCOUNT)
+    finally:
+        spark.stop()
+    return found
+
+
+if __name__ == "__main__":
+    run_job(Path(sys.argv[1]))

@@ -1,1 +1,0 @@
-"""What clients do, one operating-system process each, with a history of its own (docs/workloads.md)."""

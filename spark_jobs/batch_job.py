@@ -1,0 +1,150 @@
+"""The batch job: one scan over frozen ranges, and second scans of what it leaves in doubt."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from harness.evidence.history import clock_id
+from harness.evidence.observation import Meta, Observation, Window
+from spark_jobs import scan_rows as row
+from spark_jobs.jvm_fold import folded
+from spark_jobs.kafka_source import KafkaSource, Log, read_ranges
+from spark_jobs.scan_observation import ScanObservation
+from spark_jobs.scan_pass import Batches, Wanted, scan_words
+from spark_jobs.scan_rows import Columns
+from spark_jobs.second_scan import scan_late, scan_outputs, scan_records
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Scan = Callable[[Batches], Batches]
+
+
+@dataclass
+class Observed:
+    """An observation and the rows it was made from."""
+
+    observation: Observation
+    rows: pa.Table
+    aborted: int
+
+    def with_case(self, case: int) -> pa.Table:
+        """Return the rows as those of one case, for the functions that keep cases apart."""
+        return self.rows.append_column("case", pa.array(np.full(self.rows.num_rows, case, np.int32)))
+
+
+def main(
+    spark: SparkSession,
+    source: KafkaSource,
+    windows: Sequence[Window],
+    wanted: Wanted,
+    *,
+    witness: str = "spark-batch",
+    purpose: Literal["all", "consumed"] = "all",
+) -> Observation:
+    """Observe frozen ranges: whatever is read lies between each window's `start` and `read_to`."""
+    return main_with_rows(spark, source, windows, wanted, new_meta(witness, windows, purpose)).observation
+
+
+def main_with_rows(
+    spark: SparkSession,
+    source: KafkaSource,
+    windows: Sequence[Window],
+    wanted: Wanted,
+    meta: Meta | None = None,
+) -> Observed:
+    """Observe frozen ranges and keep the rows, for findings that are drawn from them."""
+    rows = collect(read_ranges(spark, source, windows), scan_words(wanted))
+    return _settled(spark, source, rows, wanted, meta or new_meta("spark-batch", windows))
+
+
+def every_run(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> dict[str, Observed]:
+    """Observe frozen ranges whose runs nobody names: one account for every run that left records."""
+    rows = collect(read_ranges(spark, source, windows), scan_words(Wanted(None)))
+    named = pc.unique(rows["run"].drop_null()).to_pylist()
+    found = {}
+    for run in sorted(named) or [""]:
+        mine = rows.filter(pc.or_kleene(pc.equal(rows["run"], run), pc.is_null(rows["run"])))
+        meta = new_meta(f"spark-batch {run}".strip(), windows)
+        found[run] = _settled(spark, source, mine, Wanted(run), meta)
+    return found
+
+
+def _settled(
+    spark: SparkSession, source: KafkaSource, rows: pa.Table, wanted: Wanted, meta: Meta
+) -> Observed:
+    account = ScanObservation(meta, rows)
+    observation, late = settle(spark, source, account, wanted)
+    return Observed(observation, pa.concat_tables([rows, late]), account.aborted)
+
+
+def new_meta(witness: str, windows: Sequence[Window], purpose: Literal["all", "consumed"] = "all") -> Meta:
+    """Return the head of an account that read its windows to their ends."""
+    return Meta(
+        witness=witness,
+        kind="spark",
+        purpose=purpose,
+        complete=all(window.start == 0 for window in windows),
+        clock=clock_id(),
+        finished=time.monotonic_ns(),
+        windows=list(windows),
+    )
+
+
+def settle(
+    spark: SparkSession, source: KafkaSource, account: ScanObservation, wanted: Wanted
+) -> tuple[Observation, pa.Table]:
+    """Read again what the words leave in doubt, and close the account; return late records as well."""
+    doubts = account.doubts()
+    records = late = outputs = empty()
+    if doubts:
+        windows = account.meta.windows
+        if len(doubts.repeats["word"]):
+            records = collect(
+                read_ranges(spark, source, _narrowed(windows, account, doubts.repeats)),
+                scan_records(wanted, doubts.words()),
+            )
+        if len(doubts.lanes):
+            touched = set(row.unpack(doubts.lanes).window.tolist())
+            held = [window if i in touched else _nothing(window) for i, window in enumerate(windows)]
+            late = collect(read_ranges(spark, source, held), scan_late(wanted, doubts.lanes, doubts.earlier))
+        if len(doubts.twice["word"]):
+            outputs = collect(
+                read_ranges(spark, source, _narrowed(windows, account, doubts.twice)),
+                scan_outputs(wanted, doubts.inputs()),
+            )
+    return account.close(records, late, outputs), late
+
+
+def collect(log: Log, scan: Scan) -> pa.Table:
+    """Fold a log, run a scan over it, and bring its rows here."""
+    return folded(log).mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
+
+
+def empty() -> pa.Table:
+    """Return rows of no scan."""
+    return row.SCHEMA.empty_table()
+
+
+def _nothing(window: Window) -> Window:
+    return Window(window.topic, window.partition, window.start, window.lso, window.hw, window.start)
+
+
+def _narrowed(windows: Sequence[Window], account: ScanObservation, doubtful: Columns) -> list[Window]:
+    """Cut the windows down to the offsets between which the doubtful words lie."""
+    found: dict[int, tuple[int, int]] = {}
+    for window, low, high in zip(*(doubtful[name].tolist() for name in ("window", "lo", "hi")), strict=True):
+        before = found.get(window, (low, high))
+        found[window] = (min(low, before[0]), max(high, before[1]))
+    narrowed = []
+    for i, window in enumerate(windows, account.first_window):
+        low, high = found.get(i, (window.start, window.start - 1))
+        narrowed.append(Window(window.topic, window.partition, low, window.lso, window.hw, high + 1))
+    return narrowed

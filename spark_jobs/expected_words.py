@@ -1,0 +1,115 @@
+"""The ledger as DataFrames: what should be there, interval by interval, exploded into words.
+
+`case` keeps several ledgers apart in one frame: a run has one, tests judge hundreds at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from harness.evidence.ledger import LANE_SHIFT, OPEN_END, Ledger
+from harness.evidence.observation import Meta
+from spark_jobs.scan_rows import WORD_SEQS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_LANES: Final = ("case", "window", "producer", "lane")
+
+
+def covered_windows(meta: Meta) -> list[bool]:
+    """Return window by window whether missing means lost: it was read to its very end."""
+    return [meta.complete and window.read_to >= window.hw for window in meta.windows]
+
+
+def lanes_table(ledger: Ledger, meta: Meta, case: int, first_window: int) -> pa.Table:
+    """Return every declared lane: where it belongs, and what its producer was promised."""
+    numbers = {(w.topic, w.partition): i for i, w in enumerate(meta.windows)}
+    covered = covered_windows(meta)
+    rows = []
+    for key, place in zip(ledger.lanes.tolist(), ledger.places, strict=True):
+        producer, lane = divmod(key, LANE_SHIFT)
+        window = numbers.get(place, -1)
+        promise = ledger.producers[producer].contract
+        home = first_window + window if window >= 0 else -1
+        rows.append((case, home, producer, lane, window >= 0 and covered[window], *promise))
+    names = (*_LANES, "covered", "no_duplicates", "no_loss", "ordered")
+    types = [pa.int32()] * 4 + [pa.bool_()] * 4
+    columns = zip(*rows, strict=True) if rows else [()] * len(names)
+    arrays = [pa.array(column, kind) for column, kind in zip(columns, types, strict=True)]
+    return pa.table(dict(zip(names, arrays, strict=True)))
+
+
+def intervals_table(ledger: Ledger, case: int) -> pa.Table:
+    """Return every interval with its fate and its transaction."""
+    intervals, groups = ledger.intervals, ledger.groups
+    producer, lane = np.divmod(ledger.lanes[intervals.lane], LANE_SHIFT)
+    columns = {
+        "case": np.full(len(lane), case, np.int32),
+        "producer": producer.astype(np.int32),
+        "lane": lane.astype(np.int32),
+        "first": intervals.first,
+        "last": intervals.last,
+        "fate": intervals.fate.astype(np.int32),
+        "grp": intervals.group.astype(np.int32),
+        "txn": groups.txn[intervals.group],
+    }
+    return pa.table(columns)
+
+
+def acks_table(ledger: Ledger, case: int) -> pa.Table:
+    """Return what producers were told: these sequences stand from this offset on."""
+    lane, first, last, offset, _ = ledger.acks.T
+    producer, number = np.divmod(ledger.lanes[lane], LANE_SHIFT)
+    columns = {
+        "case": np.full(len(lane), case, np.int32),
+        "producer": producer.astype(np.int32),
+        "lane": number.astype(np.int32),
+        "first": first,
+        "last": last,
+        "offset": offset,
+    }
+    return pa.table(columns)
+
+
+def frame_of(spark: SparkSession, tables: Sequence[pa.Table]) -> DataFrame:
+    """Make one frame of the tables of all cases."""
+    return spark.createDataFrame(pa.concat_tables(tables).combine_chunks())
+
+
+def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) -> DataFrame:
+    """Explode intervals into words: for every word that an interval touches, the bits it owes.
+
+    The end of an interval that nobody wrote down is taken to be the last word seen of its lane.
+    """
+    from pyspark.sql import functions as f
+
+    last_seen = observed.groupBy(*_LANES).agg(f.max("word").alias("top"))
+    placed = intervals.join(f.broadcast(lanes), ["case", "producer", "lane"])
+    placed = placed.join(f.broadcast(last_seen), list(_LANES), "left")
+    top = (f.coalesce("top", f.lit(-1)) + 1) * WORD_SEQS - 1
+    end = f.when(f.col("last") >= OPEN_END, f.greatest(f.col("first"), top)).otherwise(f.col("last"))
+    words = f.sequence(f.expr(f"first div {WORD_SEQS}"), f.expr(f"end div {WORD_SEQS}"))
+    exploded = placed.withColumn("end", end).withColumn("word", f.explode(words))
+    # The whole interval's length is told once, with its first word.
+    length = f.when(f.expr(f"word = first div {WORD_SEQS}"), f.col("last") - f.col("first") + 1)
+    masks = {f"m{quarter}": mask(quarter) for quarter in range(4)}
+    return exploded.withColumns({"length": length.otherwise(f.lit(0)), **masks})
+
+
+def mask(quarter: int) -> Column:
+    """Return the bits of one quarter of a word that lie between `first` and `end`."""
+    from pyspark.sql import functions as f
+
+    base = f.col("word") * WORD_SEQS + 64 * quarter
+    low = f.greatest(f.col("first") - base, f.lit(0))
+    high = f.least(f.col("end") - base, f.lit(63))
+    # Arithmetic on 64-bit numbers whose highest bit is a bit like any other: shifts, and no sums.
+    ones = f.call_function("shiftrightunsigned", f.lit(-1).cast("bigint"), (63 - (high - low)).cast("int"))
+    return f.when(low <= high, f.call_function("shiftleft", ones, low.cast("int"))).otherwise(
+        f.lit(0).cast("bigint")
+    )

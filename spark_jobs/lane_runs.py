@@ -1,0 +1,160 @@
+"""Runs and pieces: the arithmetic between decoded records and words.
+
+A run is a stretch of the log in which one lane's sequences follow each other; a piece is the part of a
+run that lies in one word. A log has far fewer of them than records, so all that costs is paid per run.
+Runs count records and not rows, because a row may stand for several (fold.py); `Places` says where a
+record stands.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from spark_jobs.scan_rows import WORD_SEQS, Bools, Columns, Ints, Words, group_starts
+
+
+class Runs(NamedTuple):
+    """Stretches of neighbouring sequences of one lane, in the order of the log."""
+
+    key: Ints
+    seq: Ints
+    size: Ints
+    at: Ints  # index of the first record
+    aborted: Bools
+
+
+class Pieces(NamedTuple):
+    """Runs cut at the borders of words."""
+
+    key: Ints
+    word: Ints
+    first: Ints  # sequences
+    last: Ints
+    at: Ints  # index of the first record
+    aborted: Bools
+    run: Ints
+
+
+class Places:
+    """Where the records of some rows stand: every row has its first record's offset, and how many it is."""
+
+    def __init__(self, offset: Ints, n: Ints) -> None:
+        self.offset = offset
+        self.n = n
+        self.first: Ints = np.cumsum(n) - n
+        self.count = int(n.sum())
+
+    def offset_of(self, record: Ints) -> Ints:
+        """Return where records stand, by their index."""
+        if self.count == len(self.offset):
+            return self.offset[record]
+        row = np.searchsorted(self.first, record, "right") - 1
+        return self.offset[row] + record - self.first[row]
+
+    def unfolded(self, *columns: Ints) -> list[Ints]:
+        """Return columns that count up by one from record to record, a value for each record."""
+        step = np.arange(self.count) - np.repeat(self.first, self.n)
+        return [np.repeat(column, self.n) + step for column in columns]
+
+
+def cut(runs: Runs) -> Pieces:
+    """Cut runs at the borders of words."""
+    last = runs.seq + runs.size - 1
+    low = runs.seq // WORD_SEQS
+    touched = last // WORD_SEQS - low + 1
+    run = np.repeat(np.arange(len(runs.seq)), touched)
+    step = np.arange(len(run)) - np.repeat(np.cumsum(touched) - touched, touched)
+    word = low[run] + step
+    first = np.maximum(runs.seq[run], word * WORD_SEQS)
+    end = np.minimum(last[run], word * WORD_SEQS + WORD_SEQS - 1)
+    at = runs.at[run] + first - runs.seq[run]
+    return Pieces(runs.key[run], word, first, end, at, runs.aborted[run], run)
+
+
+def masks(first: Ints, last: Ints) -> Words:
+    """Return the four quarters of the word in which a piece lies, with the bits of the piece set."""
+    quarters = np.arange(4) * 64
+    low = np.clip(first[:, None] % WORD_SEQS - quarters, 0, 64)
+    high = np.clip(last[:, None] % WORD_SEQS - quarters + 1, 0, 64)
+    return _ones(high) & ~_ones(low)
+
+
+def _ones(count: Ints) -> Words:
+    """Return numbers with this many low bits set; 64 of them at most."""
+    everything = np.uint64(0xFFFFFFFFFFFFFFFF)
+    shift = (64 - np.maximum(count, 1)).astype(np.uint64)
+    ones: Words = np.where(count > 0, everything >> shift, np.uint64(0))
+    return ones
+
+
+class Highest:
+    """The highest sequence of every lane so far and where it stands, carried from batch to batch."""
+
+    def __init__(self) -> None:
+        self.keys: Ints = np.zeros(0, np.int64)
+        self.seqs: Ints = np.zeros(0, np.int64)
+        self.offsets: Ints = np.zeros(0, np.int64)
+
+    def before(self, key: Ints, last: Ints, offset: Ints) -> tuple[Ints, Ints]:
+        """Return the highest sequence of its lane before every run, and its offset; take the runs in.
+
+        `last` is the last sequence of every run and `offset` where it stands; -1 where there was none.
+        """
+        if not len(key):
+            return key, key
+        order = np.argsort(key, kind="stable")
+        key, last, offset = key[order], last[order], offset[order]
+        starts = group_starts(key)
+        sizes = np.diff(np.append(starts, len(key)))
+        index = self._index(key[starts])
+        lane = np.repeat(np.arange(len(starts)), sizes)
+        # Lanes take turns on one number line, so that one running maximum serves all of them.
+        width = max(int(last.max()), int(self.seqs.max())) + 2
+        carried = lane * width + self.seqs[index][lane] + 1
+        line = lane * width + last + 1
+        running = np.maximum(np.maximum.accumulate(line), carried)
+        before = np.concatenate([running[:1], running[:-1]])
+        before[starts] = carried[starts]
+        rises = line > before
+        # The holder of a maximum is the last row that rose to it; a lane's first row asks the batches before.
+        mark = np.where(rises, np.arange(len(line)), 0)
+        mark[starts] = starts
+        holder = np.maximum.accumulate(mark)
+        held = np.where(rises[holder], offset[holder], self.offsets[index][lane])
+        held_before = np.concatenate([held[:1], held[:-1]])
+        held_before[starts] = self.offsets[index]
+        ends = starts + sizes - 1
+        self.seqs[index] = running[ends] - lane[ends] * width - 1
+        self.offsets[index] = held[ends]
+        highest, leader = np.empty_like(before), np.empty_like(before)
+        highest[order] = before - lane * width - 1
+        leader[order] = held_before
+        return highest, leader
+
+    def _index(self, keys: Ints) -> Ints:
+        missing = keys[~np.isin(keys, self.keys)]
+        if len(missing):
+            merged = np.append(self.keys, missing)
+            order = np.argsort(merged)
+            fill = np.full(len(missing), -1, np.int64)
+            self.keys = merged[order]
+            self.seqs = np.append(self.seqs, fill)[order]
+            self.offsets = np.append(self.offsets, fill)[order]
+        return np.searchsorted(self.keys, keys)
+
+
+def merge(pieces: list[Columns], names: tuple[str, ...]) -> Columns:
+    """Unite pieces of the same word: bits are united, counts added, offsets spanned."""
+    columns = {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
+    order = np.lexsort(tuple(columns[name] for name in reversed(names)))
+    columns = {name: column[order] for name, column in columns.items()}
+    starts = group_starts(*(columns[name] for name in names))
+    united: dict[str, Any] = {name: columns[name][starts] for name in names}
+    for name, column in columns.items():
+        if name in names:
+            continue
+        how = {"bits": np.bitwise_or, "lo": np.minimum, "hi": np.maximum}.get(name, np.add)
+        united[name] = how.reduceat(column, starts, axis=0) if len(starts) else column
+    return united

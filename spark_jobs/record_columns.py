@@ -1,0 +1,205 @@
+"""Raw bytes to columns, a whole Arrow batch at once, without an object for any record.
+
+Records that stand side by side mostly differ in their sequence only. So everything else is compared with
+the record before, eight bytes at a time, and taken apart only where it changes; the sequence's last
+eight digits are read from every record with three multiplications.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from harness.evidence.record import (
+    ABORT,
+    FIELDS,
+    KIND_PIPELINE,
+    KIND_RECORD,
+    MAGIC,
+    ORIGIN_FIELDS,
+    ORIGIN_WIDTH,
+    OUTCOMES,
+    WIDTH,
+    Field,
+)
+from spark_jobs.scan_rows import Bools, Ints, Words
+
+Bytes = npt.NDArray[np.uint8]
+
+_BY_NAME: Final = {field.name: field for field in (*FIELDS, *ORIGIN_FIELDS)}
+_SEQ = _BY_NAME["seq"]
+_SEQ_LOW: Final = _SEQ.start + _SEQ.width - 8
+# Eight bytes each, overlapping: together every byte of the prefix but the sequence's last eight digits.
+_SAME: Final = (0, 8, 16, _SEQ_LOW - 8, _SEQ.start + _SEQ.width, WIDTH - 8)
+_ORIGIN_SEQ = _BY_NAME["origin_seq"]
+_ORIGIN_LOW: Final = _ORIGIN_SEQ.start + _ORIGIN_SEQ.width - 8
+_POWERS: Final = 10 ** np.arange(12, dtype=np.int64)[::-1]
+
+
+class Values(NamedTuple):
+    """Values of one batch as a table of bytes, and which rows of the batch were long enough for it."""
+
+    table: Bytes  # (rows, WIDTH or more)
+    rows: Ints
+    lengths: Ints  # of these rows
+
+
+def gather(values: pa.Array) -> Values:
+    """Lay out the values that are long enough as a table: without a copy if all have one length.
+
+    Where lengths differ the table is as wide as an output's identity, and what lies beyond a value's own
+    length means nothing.
+    """
+    count = len(values)
+    nothing = np.zeros(0, np.int64)
+    if not count:
+        return Values(np.zeros((0, WIDTH), np.uint8), nothing, nothing)
+    wide = pa.types.is_large_binary(values.type)
+    _, offsets, data = values.buffers()
+    at = np.frombuffer(offsets, np.int64 if wide else np.int32)[values.offset : values.offset + count + 1]
+    lengths = np.diff(at).astype(np.int64)
+    if values.null_count:
+        lengths[np.asarray(values.is_null())] = -1
+    flat = np.frombuffer(data, np.uint8) if data is not None else np.zeros(0, np.uint8)
+    first = int(lengths[0])
+    if first >= WIDTH and np.all(lengths == first):
+        table = flat[at[0] : at[-1]].reshape(count, first)
+        return Values(table, np.arange(count), lengths)
+    rows = np.flatnonzero(lengths >= WIDTH)
+    index = at[:-1][rows].astype(np.int64)[:, None] + np.arange(WIDTH + ORIGIN_WIDTH)
+    return Values(flat[np.minimum(index, max(len(flat) - 1, 0))], rows, lengths[rows])
+
+
+def eight(table: Bytes, start: int) -> Words:
+    """Read eight bytes of every row as one number."""
+    if not len(table):
+        return np.zeros(0, np.uint64)
+    column: Words = np.ndarray(
+        (len(table),), "<u8", buffer=table.data, offset=start, strides=(table.strides[0],)
+    )
+    # The processor reads unaligned numbers; numpy wants one aligned copy and is quick from there.
+    return column.copy()
+
+
+def not_digits(number: Words) -> Words:
+    """Return what is not zero where one of eight ASCII bytes is not a digit."""
+    above = number + np.uint64(0x4646464646464646)
+    below = number - np.uint64(0x3030303030303030)
+    return (above | below | number) & np.uint64(0x8080808080808080)
+
+
+def eight_digits(number: Words) -> Ints:
+    """Read eight ASCII digits of every row at once: pairs, then fours, then all."""
+    n = number & np.uint64(0x0F0F0F0F0F0F0F0F)
+    n = (n * np.uint64(2561)) >> np.uint64(8)
+    n &= np.uint64(0x00FF00FF00FF00FF)
+    n = (n * np.uint64(6553601)) >> np.uint64(16)
+    n &= np.uint64(0x0000FFFF0000FFFF)
+    n = (n * np.uint64(42949672960001)) >> np.uint64(32)
+    return n.view(np.int64)
+
+
+def number(table: Bytes, field: Field) -> Ints:
+    """Read one field of a few rows."""
+    digits = table[:, field.start : field.start + field.width].astype(np.int64) - 48
+    value: Ints = digits @ _POWERS[-field.width :]
+    return value
+
+
+def field_of(name: str) -> Field:
+    """Return where a field stands."""
+    return _BY_NAME[name]
+
+
+def same_as_before(table: Bytes, places: tuple[int, ...] = _SAME) -> Bools:
+    """Return which rows repeat the bytes of the row before at these places, eight bytes each."""
+    same = np.ones(len(table), np.bool_)
+    same[:1] = False
+    for place in places:
+        column = eight(table, place)
+        same[1:] &= column[1:] == column[:-1]
+    return same
+
+
+_PART = _BY_NAME["part"]
+ORIGIN_SAME: Final = (WIDTH, _ORIGIN_LOW - 8, _PART.start)
+"""Producer, lane, the sequence's first digits, part: where an output's origin repeats the one before."""
+
+
+def sequences(table: Bytes, same: Bools) -> Ints:
+    """Read every row's sequence; the first four digits only where they may have changed."""
+    return _long_number(table, same, _SEQ)
+
+
+def origin_sequences(table: Bytes, same: Bools) -> Ints:
+    """Read the sequence of every row's input."""
+    return _long_number(table, same, _ORIGIN_SEQ)
+
+
+def _long_number(table: Bytes, same: Bools, field: Field) -> Ints:
+    low = eight_digits(eight(table, field.start + field.width - 8))
+    heads = np.flatnonzero(~same)
+    high = number(table[heads], Field("high", field.start, field.width - 8)) * 10**8
+    if high.any():
+        low = low + np.repeat(high, np.diff(np.append(heads, len(table))))
+    return low
+
+
+def _digits_everywhere(table: Bytes, start: int, stop: int) -> Bools:
+    # Bytes below "0" wrap round to large numbers.
+    good: Bools = np.all(table[:, start:stop] - np.uint8(48) <= 9, axis=1)
+    return good
+
+
+def bad_rows(table: Bytes, same: Bools, lengths: Ints) -> Bools:
+    """Return which rows do not begin with an identity, by the rules of `harness.evidence.record.decode`."""
+    heads = np.flatnonzero(~same)
+    head = np.ascontiguousarray(table[heads, :WIDTH])
+    run = _BY_NAME["run"]
+    magic = np.all(head[:, : run.start] == np.frombuffer(MAGIC, np.uint8), axis=1)
+    alone = _alphanumeric(head[:, run.start : run.start + run.width])
+    # Not the sequence's last eight digits: what stands there in the first row says nothing of the others.
+    digits = _digits_everywhere(head, _BY_NAME["producer"].start, _SEQ_LOW)
+    digits &= _digits_everywhere(head, _BY_NAME["txn"].start, _BY_NAME["outcome"].start)
+    outcome = np.isin(head[:, _BY_NAME["outcome"].start], [ord(one) for one in OUTCOMES])
+    kind = head[:, _BY_NAME["kind"].start]
+    known = np.isin(kind, [ord(KIND_RECORD), ord(KIND_PIPELINE)])
+    sizes = np.diff(np.append(heads, len(table)))
+    bad: Bools = np.repeat(~(magic & alone & digits & outcome & known), sizes)
+    wrong = not_digits(eight(table, _SEQ_LOW))
+    if wrong.any():
+        bad |= wrong != 0
+    outputs = np.repeat(kind == ord(KIND_PIPELINE), sizes) & ~bad
+    if outputs.any():
+        short = outputs & (lengths < WIDTH + ORIGIN_WIDTH)
+        bad |= short
+        rows = np.flatnonzero(outputs & ~short)
+        if len(rows):
+            bad[rows] |= ~_digits_everywhere(table[rows], WIDTH, WIDTH + ORIGIN_WIDTH)
+    return bad
+
+
+def _alphanumeric(text: Bytes) -> Bools:
+    lower = text | np.uint8(0x20)
+    letter = (lower - np.uint8(ord("a"))) < 26
+    good: Bools = np.all(letter | (text - np.uint8(48) <= 9), axis=1)
+    return good
+
+
+def runs_of(table: Bytes, heads: Ints) -> npt.NDArray[Any]:
+    """Return the run ids of some rows, eight bytes each."""
+    run = _BY_NAME["run"]
+    return np.ascontiguousarray(table[heads, run.start : run.start + run.width]).view("S8").reshape(-1)
+
+
+def outcome_is_abort(table: Bytes, heads: Ints) -> Bools:
+    """Return which rows were meant to be aborted."""
+    return np.asarray(table[heads, _BY_NAME["outcome"].start] == ord(ABORT))
+
+
+def is_output(table: Bytes, heads: Ints) -> Bools:
+    """Return which rows are outputs of a pipeline."""
+    return np.asarray(table[heads, _BY_NAME["kind"].start] == ord(KIND_PIPELINE))

@@ -1,0 +1,199 @@
+"""Reads batches of raw records in offset order: what is ours becomes runs, the rest is kept by name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from harness.evidence.record import Identity, NotARecordError, decode
+from spark_jobs import scan_rows as row
+from spark_jobs.lane_runs import Places, Runs
+from spark_jobs.record_columns import (
+    Bytes,
+    Values,
+    bad_rows,
+    field_of,
+    gather,
+    number,
+    outcome_is_abort,
+    runs_of,
+    same_as_before,
+    sequences,
+)
+from spark_jobs.scan_rows import Bools, Ints, group_starts
+
+EXAMPLES: Final = 8
+
+UNFOLDED: Final = 1 << 18
+"""Records that are unfolded at once, give or take one row's."""
+
+
+class Decoded(NamedTuple):
+    """The rows of one batch that are ours, and the runs that they make."""
+
+    table: Bytes
+    window: Ints
+    seq: Ints
+    places: Places
+    heads: Ints  # the first row of every run
+    runs: Runs
+
+    def of_rows(self, told: Bools) -> Bools:
+        """Say of every row what is told of its run."""
+        return np.repeat(told, np.diff(np.append(self.heads, len(self.seq))))
+
+    def records(self) -> tuple[Ints, Ints, Ints]:
+        """Return lane, sequence and offset of every record."""
+        seq, offset = self.places.unfolded(self.seq, self.places.offset)
+        return np.repeat(self.runs.key, self.runs.size), seq, offset
+
+
+def portions(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    """Cut batches so that each stands for so many records, give or take one row's: they cost memory."""
+    for batch in batches:
+        starts = group_starts(np.cumsum(_how_many(batch)) // most).tolist()
+        for start, end in pairwise([*starts, batch.num_rows]):
+            yield batch.slice(start, end - start)
+
+
+def _how_many(batch: pa.RecordBatch) -> Ints:
+    """Return for how many records each row stands; rows of three columns were never folded."""
+    if batch.num_columns == 3:
+        return np.ones(batch.num_rows, np.int64)
+    return np.asarray(batch.column(3)).astype(np.int64)
+
+
+class Reader:
+    """Decodes batch after batch; remembers where it stood, and what does not belong here."""
+
+    def __init__(self, run: str | None) -> None:
+        self.run = run
+        self.names: list[str] = [] if run is None else [run]
+        self.clashes: list[tuple[int, ...]] = []
+        self.foreign: dict[int, list[tuple[int, str]]] = {}
+        self.foreign_counts: dict[int, int] = {}
+        self._last: tuple[int, int, bytes, int] | None = None
+
+    def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Decoded]:
+        """Decode portion after portion, small enough to be unfolded; pass over those with nothing of ours."""
+        for batch in portions(batches, UNFOLDED):
+            found = self.read(batch)
+            if found is not None:
+                yield found
+
+    def read(self, batch: pa.RecordBatch) -> Decoded | None:
+        """Decode one batch of `window`, `offset`, `value` and maybe `n`; None if nothing of it is ours."""
+        window = np.asarray(batch.column(0)).astype(np.int64)
+        offset = np.asarray(batch.column(1))
+        values, n = batch.column(2), _how_many(batch)
+        table, same = self._ours(gather(values))
+        if len(table.rows) < len(offset):
+            strange = np.ones(len(offset), np.bool_)
+            strange[table.rows] = False
+            self._strangers(np.flatnonzero(strange), window, Places(offset, n), values)
+        window, offset, n = window[table.rows], offset[table.rows], n[table.rows]
+        if not len(offset):
+            return None
+        seq = sequences(table.table, same)
+        decoded = self._runs(table.table, window, Places(offset, n), same, seq)
+        fresh = self._fresh(decoded)
+        if fresh is not None:
+            keep = np.flatnonzero(fresh)
+            if not len(keep):
+                return None
+            kept = np.ascontiguousarray(table.table[keep])
+            places = Places(offset[keep], n[keep])
+            return self._runs(kept, window[keep], places, same_as_before(kept), seq[keep])
+        return decoded
+
+    def _ours(self, taken: Values) -> tuple[Values, Bools]:
+        table, same = taken.table, same_as_before(taken.table)
+        bad = bad_rows(table, same, taken.lengths)
+        if self.run is not None:
+            heads = np.flatnonzero(~same)
+            other = runs_of(table, heads) != self.run.encode()
+            bad |= np.repeat(other, np.diff(np.append(heads, len(table))))
+        if not bad.any():
+            return taken, same
+        kept = np.ascontiguousarray(table[~bad])
+        return Values(kept, taken.rows[~bad], taken.lengths[~bad]), same_as_before(kept)
+
+    def _strangers(self, found: Ints, window: Ints, places: Places, values: pa.Array) -> None:
+        for place in np.unique(window[found]).tolist():
+            mine = found[window[found] == place]
+            self.foreign_counts[place] = self.foreign_counts.get(place, 0) + int(places.n[mine].sum())
+            kept = self.foreign.setdefault(place, [])
+            for i in mine[: EXAMPLES - len(kept)].tolist():
+                first, why = int(places.offset[i]), why_foreign(values[i].as_py())
+                more = min(int(places.n[i]), EXAMPLES - len(kept))
+                kept.extend((offset, why) for offset in range(first, first + more))
+
+    def _runs(self, table: Bytes, window: Ints, places: Places, same: Bools, seq: Ints) -> Decoded:
+        joined = same.copy()
+        joined[1:] &= (seq[1:] == (seq + places.n)[:-1]) & (window[1:] == window[:-1])
+        heads = np.flatnonzero(~joined)
+        index = self._run_index(runs_of(table, heads))
+        head = table[heads]
+        producer, lane = (number(head, field_of(name)) for name in ("producer", "lane"))
+        key = row.pack(index, window[heads], producer, lane)
+        size = np.add.reduceat(places.n, heads)
+        runs = Runs(key, seq[heads], size, places.first[heads], outcome_is_abort(table, heads))
+        return Decoded(table, window, seq, places, heads, runs)
+
+    def _run_index(self, found: Ints) -> Ints:
+        if self.run is not None:
+            return np.zeros(len(found), np.int64)
+        unique, inverse = np.unique(found, return_inverse=True)
+        for name in (one.decode() for one in unique.tolist()):
+            if name not in self.names:
+                self.names.append(name)
+        if len(self.names) > row.MAX_RUNS:
+            raise ValueError(
+                f"the topic holds records of more than {row.MAX_RUNS} runs: name the one to verify"
+            )
+        numbers = np.array([self.names.index(one.decode()) for one in unique.tolist()], np.int64)
+        return numbers[inverse]
+
+    def _fresh(self, decoded: Decoded) -> Bools | None:
+        """Return which rows do not repeat the offset before them; None if no offset is repeated at all.
+
+        A row that repeats one stands for one record: the fold leaves it alone.
+        """
+        window, table, (offset, n) = decoded.window, decoded.table, (decoded.places.offset, decoded.places.n)
+        end = offset + n - 1
+        last = self._last
+        self._last = (int(window[-1]), int(end[-1]), bytes(table[-1]), int(n[-1]))
+        ahead = (window[1:] != window[:-1]) | (offset[1:] > end[:-1])
+        first_ahead = last is None or last[0] != window[0] or last[1] < offset[0]
+        if first_ahead and ahead.all():
+            return None
+        backwards = (window[1:] == window[:-1]) & (offset[1:] < end[:-1])
+        if backwards.any() or (last is not None and last[0] == window[0] and last[1] > offset[0]):
+            raise ValueError("offsets went back: this scan needs the records of a partition in offset order")
+        fresh = np.append(first_ahead, ahead)
+        for i in np.flatnonzero(~fresh).tolist():
+            before, many = (table[i - 1].tobytes(), int(n[i - 1])) if i else last[2:] if last else (b"", 1)
+            mine, other = _told(decode(table[i].tobytes())), _told(decode(before), many - 1)
+            if mine != other:
+                place = (int(window[i]), int(offset[i]), *mine[:3], other[2])
+                self.clashes.append(place)
+        return fresh
+
+
+def _told(identity: Identity, later: int = 0) -> tuple[int, ...]:
+    """Return what a record says, or one that was folded into it so much later."""
+    producer, lane, seq, part, _ = identity.origin or (-1, -1, -1 - later, -1, -1)
+    return identity.producer, identity.lane, identity.seq + later, producer, lane, seq + later, part
+
+
+def why_foreign(value: bytes | None) -> str:
+    """Say why a record is not one of this run."""
+    try:
+        identity = decode(value)
+    except NotARecordError as error:
+        return str(error)
+    return f"it belongs to run {identity.run}"

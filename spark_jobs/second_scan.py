@@ -1,0 +1,206 @@
+"""Second scans, of what the words say is wrong and nothing else: they name records."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from spark_jobs import scan_rows as row
+from spark_jobs.lane_runs import Highest, Places
+from spark_jobs.record_columns import (
+    ORIGIN_SAME,
+    field_of,
+    is_output,
+    number,
+    origin_sequences,
+    same_as_before,
+)
+from spark_jobs.record_reader import EXAMPLES, UNFOLDED, Reader, portions
+from spark_jobs.scan_pass import Batches, Wanted
+from spark_jobs.scan_rows import WORD_SEQS, Bools, Ints, Words, group_starts
+
+_WORD_SHIFT = 40
+_NAMES = ("origin_producer", "origin_lane", "part")
+
+
+class WordSet(NamedTuple):
+    """Some words of some lanes, and bits for each of them."""
+
+    lanes: Ints  # packed keys, sorted
+    keys: Ints  # index of the lane and the word, sorted
+    bits: Words
+
+    @classmethod
+    def of(cls, lane: Ints, word: Ints, bits: Words | None = None) -> WordSet:
+        """Make a set of words; the bits of a word that is named twice are united."""
+        lanes = np.unique(lane)
+        keys = (np.searchsorted(lanes, lane) << _WORD_SHIFT) + word
+        order = np.argsort(keys, kind="stable")
+        keys = keys[order]
+        starts = group_starts(keys)
+        bits = np.zeros((len(keys), 4), np.uint64) if bits is None else bits[order]
+        united = np.bitwise_or.reduceat(bits, starts, axis=0) if len(starts) else bits
+        return cls(lanes, keys[starts], united)
+
+    def find(self, lane: Ints, word: Ints) -> Ints:
+        """Return the index of every word, -1 where it is not in the set."""
+        if not len(self.keys):
+            return np.full(len(lane), -1, np.int64)
+        index = np.minimum(np.searchsorted(self.lanes, lane), len(self.lanes) - 1)
+        key = (index << _WORD_SHIFT) + word
+        at = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
+        found: Ints = np.where((self.lanes[index] == lane) & (self.keys[at] == key), at, -1)
+        return found
+
+    def has(self, lane: Ints, seq: Ints) -> Bools:
+        """Return which sequences are in the set."""
+        at = self.find(lane, seq // WORD_SEQS)
+        if not len(self.keys):
+            return at >= 0
+        inside = seq % WORD_SEQS
+        shifted = self.bits[at, inside // 64] >> (inside % 64).astype(np.uint64)
+        held: Bools = (at >= 0) & ((shifted & np.uint64(1)) == 1)
+        return held
+
+    def with_seqs(self, lane: Ints, seq: Ints) -> WordSet:
+        """Return this set with some sequences more."""
+        inside = seq % WORD_SEQS
+        bits = np.zeros((len(seq), 4), np.uint64)
+        bits[np.arange(len(seq)), inside // 64] = np.uint64(1) << (inside % 64).astype(np.uint64)
+        known = self.lanes[self.keys >> _WORD_SHIFT] if len(self.keys) else self.keys
+        words = self.keys & ((1 << _WORD_SHIFT) - 1)
+        return WordSet.of(
+            np.append(known, lane),
+            np.append(words, seq // WORD_SEQS),
+            np.concatenate([self.bits.reshape(-1, 4), bits]),
+        )
+
+
+def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]:
+    """Return the function for mapInArrow that names every record of some words."""
+
+    def run(batches: Batches) -> Batches:
+        reader = Reader(wanted.run)
+        for decoded in reader.decoded(batches):
+            lane, seq, offset = decoded.records()
+            found = np.flatnonzero(words.find(lane, seq // WORD_SEQS) >= 0)
+            if len(found):
+                yield _named(row.RECORD, lane[found], seq[found], offset[found], reader)
+
+    return run
+
+
+def scan_outputs(wanted: Wanted, inputs: WordSet) -> Callable[[Batches], Batches]:
+    """Return the function for mapInArrow that names every output made from inputs of some words."""
+
+    def run(batches: Batches) -> Batches:
+        reader = Reader(wanted.run)
+        for decoded in reader.decoded(batches):
+            made = np.flatnonzero(decoded.of_rows(is_output(decoded.table, decoded.heads)))
+            if not len(made):
+                continue
+            table = np.ascontiguousarray(decoded.table[made])
+            places = Places(decoded.places.offset[made], decoded.places.n[made])
+            same = same_as_before(table, ORIGIN_SAME)
+            seq, offset = places.unfolded(origin_sequences(table, same), places.offset)
+            window, producer, lane, part = (
+                np.repeat(column, places.n)
+                for column in (decoded.window[made], *(number(table, field_of(n)) for n in _NAMES))
+            )
+            key = row.pack(np.zeros_like(seq), part, producer, lane)
+            found = np.flatnonzero(inputs.find(key, seq // WORD_SEQS) >= 0)
+            if len(found):
+                columns = {"window": window, "producer": producer, "lane": lane, "part": part}
+                columns |= {"word": seq, "lo": offset}
+                columns = {name: column[found] for name, column in columns.items()}
+                yield row.to_batch({**columns, "n": 1, "kind": row.OUTPUT}, len(found))
+
+    return run
+
+
+def _named(
+    kind: int, lane: Ints, seq: Ints, offset: Ints, reader: Reader, **more: Ints | int
+) -> pa.RecordBatch:
+    parts = row.unpack(lane)
+    columns = {"window": parts.window, "producer": parts.producer, "lane": parts.lane, "word": seq}
+    names = pa.array(reader.names).take(pa.array(parts.run))
+    return row.to_batch({**columns, "run": names, "lo": offset, "n": 1, "kind": kind, **more}, len(seq))
+
+
+class LateScan:
+    """Finds the records of some lanes whose first appearance stands behind a later record's.
+
+    A record that appeared before, in this partition or in one with a lower number, is a repeat and not
+    late: `earlier` holds what the partitions before hold of these lanes.
+    """
+
+    def __init__(self, wanted: Wanted, lanes: Ints, earlier: WordSet) -> None:
+        self.reader = Reader(wanted.run)
+        self.lanes = lanes
+        self.seen = earlier
+        self._highest = Highest()
+        self._counts: dict[int, int] = {}
+
+    def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take in one batch, and hand back the first late records of every lane."""
+        decoded = self.reader.read(batch)
+        if decoded is None:
+            return
+        lane, seq, offset = decoded.records()
+        mine = np.flatnonzero(np.isin(lane, self.lanes))
+        lane, seq, offset = lane[mine], seq[mine], offset[mine]
+        first = self._first_here(lane, seq) & ~self.seen.has(lane, seq)
+        lane, seq, offset = lane[first], seq[first], offset[first]
+        if not len(seq):
+            return
+        self.seen = self.seen.with_seqs(lane, seq)
+        highest, leader = self._highest.before(lane, seq, offset)
+        late = np.flatnonzero(seq < highest)
+        kept = []
+        for i in late.tolist():
+            count = self._counts[int(lane[i])] = self._counts.get(int(lane[i]), 0) + 1
+            if count <= EXAMPLES:
+                kept.append(i)
+        if kept:
+            yield _named(
+                row.LATE,
+                lane[kept],
+                seq[kept],
+                offset[kept],
+                self.reader,
+                n=0,
+                b0=highest[kept],
+                hi=leader[kept],
+            )
+
+    def _first_here(self, lane: Ints, seq: Ints) -> Bools:
+        order = np.lexsort((np.arange(len(seq)), seq, lane))
+        first = np.zeros(len(seq), np.bool_)
+        first[order[group_starts(lane[order], seq[order])]] = True
+        return first
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        """Hand back how many records of every lane are late."""
+        if self._counts:
+            lanes = np.array(list(self._counts), np.int64)
+            counts = np.array(list(self._counts.values()), np.int64)
+            nowhere = np.full(len(lanes), -1, np.int64)
+            yield _named(row.LATE, lanes, nowhere, nowhere, self.reader, n=counts)
+
+
+def scan_late(wanted: Wanted, lanes: Ints, earlier: WordSet) -> Callable[[Batches], Batches]:
+    """Return the function for mapInArrow that finds and counts the late records of some lanes.
+
+    Every partition's records must reach one task whole and in offset order.
+    """
+
+    def run(batches: Batches) -> Batches:
+        scan = LateScan(wanted, lanes, earlier)
+        for batch in portions(batches, UNFOLDED):
+            yield from scan.feed(batch)
+        yield from scan.finish()
+
+    return run

@@ -1,0 +1,290 @@
+"""The stand-in for somebody else's cluster, and `eos run … --cluster` as a user calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harness.base import processes
+from harness.base.ports import free_ports
+from harness.base.waits import wait_until
+from harness.cluster.external.cluster_file_loader import load_cluster_file
+from harness.cluster.toxiproxy_client import Toxiproxy
+from harness.provision.toxiproxy_binary import ensure_toxiproxy
+from harness.run.external.dry_run_report import acls
+from tests.external.secured_cluster import (
+    HOST,
+    KEY_PASSWORD,
+    PASSWORD,
+    PREFIX,
+    SUBJECT,
+    USER,
+    VERBS,
+    StandIn,
+    stand_in,
+)
+
+EOS = Path(sys.executable).with_name("eos")
+SCENARIO = """[scenario]
+name = "short"
+shows = "Clients, for a few seconds."
+[plan]
+steady = "2s"
+duration = "{duration}"
+gap = ["500ms", "1s"]
+[limits]
+recovery = "40s"
+[verify]
+witnesses = {witnesses}
+[[workload]]
+kind = "idempotent"
+topic = "clicks"
+rate = 200
+"""
+ALL_KINDS = """[[workload]]
+kind = "transactional"
+topic = "orders"
+rate = 100
+[[workload]]
+kind = "pipeline"
+source = "orders"
+topic = "invoices"
+group = "billing"
+"""
+_SECRETS = {"CHAOS_PASSWORD": PASSWORD, "CHAOS_KEY_PASSWORD": KEY_PASSWORD}
+
+
+class User:
+    """Who runs scenarios on the stand-in: a file, a folder, and the password in the environment."""
+
+    def __init__(self, cluster: StandIn, folder: Path, login: str = "plain") -> None:
+        self.cluster = cluster
+        self.folder = folder
+        self.login = login
+        self.state = folder / "state"
+        self.abort_file = folder / "stop"
+        self.told: list[str] = []
+
+    def file(self, *, more: str = "", **changes: str) -> Path:
+        """A file of the cluster; `limits__deadline='"5s"'` changes a key, None leaves it out."""
+        keys: dict[str, dict[str, str]] = {
+            "cluster": {
+                "id": f'"{self.cluster.cluster_id}"',
+                "bootstrap": json.dumps(self.cluster.bootstrap(self.door("straight")).split(",")),
+                "prefix": f'"{PREFIX}"',
+            },
+            "security": self.security(),
+            "faults": {"allowed": '["crash_client", "zombie"]'},
+            "limits": {
+                "deadline": '"5m"',
+                "bytes_per_second": '"1MB/s"',
+                "storage": '"100MB"',
+                "abort_file": f'"{self.abort_file}"',
+            },
+        }
+        for key, value in changes.items():
+            table, name = key.split("__")
+            keys.setdefault(table, {})[name] = value
+        lines = []
+        for table, entries in keys.items():
+            lines += [f"[{table}]", *(f"{name} = {value}" for name, value in entries.items() if value)]
+        path = self.folder / "live.toml"
+        path.write_text("\n".join([*lines, more]) + "\n")
+        return path
+
+    def door(self, name: str) -> str:
+        """The straight or the proxied one of those that ask for the login that this user has."""
+        return f"mutual_{name}" if self.login == "certificate" else name
+
+    def security(self) -> dict[str, str]:
+        """How this user logs in: with a password, or with a certificate."""
+        tls = {"ca": f'"{self.cluster.ca}"'}
+        if self.login == "certificate":
+            mine = {
+                name: f'"{self.cluster.keys}/chaos.{ending}"'
+                for name, ending in (("certificate", "pem"), ("key", "key"))
+            }
+            return {
+                "protocol": '"SSL"',
+                **tls,
+                **mine,
+                "key_password": '"env:CHAOS_KEY_PASSWORD"',
+                "principal": f'"User:{SUBJECT}"',
+            }
+        mechanism = {"plain": "PLAIN", "scram": "SCRAM-SHA-512"}[self.login]
+        return {
+            "protocol": '"SASL_SSL"',
+            "mechanism": f'"{mechanism}"',
+            "username": f'"{USER}"',
+            "password": '"env:CHAOS_PASSWORD"',
+            **tls,
+        }
+
+    def proxies(self, *, host: str = HOST) -> str:
+        """A Toxiproxy that the harness has to start."""
+        listen, proxied = self.door("listen"), self.door("proxied")
+        ways = [
+            f'[[proxy]]\nbroker = {i}\nlisten = "{host}:{p[listen]}"\nupstream = "{HOST}:{p[proxied]}"'
+            for i, p in self.cluster.ports.items()
+        ]
+        return "\n".join(['[links]\ntoxiproxy = "start"', *ways])
+
+    @contextmanager
+    def own_toxiproxy(self) -> Iterator[str]:
+        """A Toxiproxy that the user has running."""
+        (api,) = free_ports(1)
+        served = [
+            {
+                "name": f"kafka-{i}",
+                "listen": f"{HOST}:{p['listen']}",
+                "upstream": f"{HOST}:{p['proxied']}",
+                "enabled": True,
+            }
+            for i, p in self.cluster.ports.items()
+        ]
+        config = self.folder / "their-proxies.json"
+        config.write_text(json.dumps(served))
+        server = ensure_toxiproxy(lambda _: None).server
+        command = [server, "-host", HOST, "-port", str(api), "-config", config]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+            try:
+                wait_until(lambda: len(Toxiproxy(HOST, api).proxies()) == 3, 15, "their Toxiproxy")
+                ways = [
+                    f'[[proxy]]\nbroker = {i}\nlisten = "{HOST}:{p["listen"]}"\nname = "kafka-{i}"'
+                    for i, p in self.cluster.ports.items()
+                ]
+                yield "\n".join([f'[links]\ntoxiproxy = "{HOST}:{api}"', *ways])
+            finally:
+                process.kill()
+
+    def nodes(self) -> str:
+        """How its nodes are killed, stopped, started, frozen and let go."""
+        commands = [
+            f'{verb} = "sh {self.cluster.folder}/node-{{id}}/{verb}.sh"' for verb in ("start", *VERBS)
+        ]
+        return "\n".join(["[nodes]", *commands])
+
+    def logs(self) -> str:
+        """Consent to read what the brokers' own logs tell, and how those of the nodes are read."""
+        return "\n".join(
+            [
+                "[evidence]",
+                'logs = ["__transaction_state", "__consumer_offsets", "nodes"]',
+                "[nodes]",
+                f'log = "tail -n 50 {self.cluster.folder}/node-{{id}}/log"',
+            ]
+        )
+
+    def scenario(
+        self, *faults: str, duration: str = "4s", witnesses: str = '["reader"]', all_kinds: bool = False
+    ) -> Path:
+        """An idempotent producer; with `all_kinds` a transactional one and a pipeline too."""
+        path = self.folder / "short.toml"
+        first = SCENARIO.format(duration=duration, witnesses=witnesses)
+        path.write_text("\n".join([first + (ALL_KINDS if all_kinds else ""), *faults]))
+        return path
+
+    def command(self, *arguments: str | Path) -> list[str]:
+        return [str(EOS), *map(str, arguments), "--state", str(self.state)]
+
+    def run_command(self, scenario: Path, file: Path, *more: str) -> list[str]:
+        typed = () if "--dry-run" in more else ("--i-understand", self.cluster.cluster_id)
+        return self.command(
+            "run", scenario, "--cluster", file, *typed, "--seed", "1", "--runs", self.folder / "runs", *more
+        )
+
+    def do(self, command: list[str], **environment: str) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=400,
+            check=False,
+            env=self.environment(environment),
+        )
+        self.told.append(done.stdout + done.stderr)
+        return done
+
+    def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:  # read only
+        return dict(os.environ) | _SECRETS | dict(more)
+
+    def begin(self, command: list[str]) -> subprocess.Popen[str]:
+        """Start a run in the background; its output goes to a file."""
+        with (self.folder / "output").open("a") as out:
+            return subprocess.Popen(
+                command, stdout=out, stderr=out, text=True, env=self.environment(), start_new_session=True
+            )
+
+    def said(self) -> str:
+        """What a run in the background has told so far."""
+        path = self.folder / "output"
+        return path.read_text() if path.exists() else ""
+
+    def wait_said(self, text: str, limit: float = 180) -> None:
+        wait_until(lambda: text in self.said(), limit, f"the run to say {text!r}", hint=self.said()[-1500:])
+
+    def latest(self) -> Path:
+        return (self.folder / "runs" / "short" / "latest").resolve()
+
+    def audit(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (self.latest() / "audit.jsonl").read_text().splitlines()]
+
+    def left(self) -> list[str]:
+        """What a run has left on this host."""
+        return [one.command[:120] for one in processes.find(f"{self.state}/")]
+
+    def clean(self) -> None:
+        processes.end_all(f"{self.state}/")
+        if topics := self.cluster.ours():
+            self.cluster.admin.delete_topics(topics)
+            wait_until(lambda: not self.cluster.ours(), 30, "the topics of a failed test to be gone")
+        self.cluster.mend()
+
+
+@pytest.fixture(scope="package")
+def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
+    """Somebody else's cluster; the user has the rights that a dry run asks for, and no others."""
+    with stand_in(tmp_path_factory.mktemp("standin")) as cluster:
+        for login in ("plain", "certificate"):  # with SCRAM it is the same user as with PLAIN
+            someone = User(cluster, tmp_path_factory.mktemp("rights"), login)
+            logs = someone.logs() if login == "certificate" else ""  # this one alone may read them
+            cluster.grant(acls(load_cluster_file(someone.file(more=logs))))
+        yield cluster
+
+
+@pytest.fixture
+def user(standin: StandIn, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[User]:
+    """A user who logs in as the case asks for; what is not theirs is compared, and no secret is found."""
+    before = standin.foreign()
+    found = User(standin, tmp_path, getattr(request, "param", "plain"))
+    yield found
+    found.clean()
+    assert standin.foreign() == before
+    assert secrets_in(tmp_path, [*found.told, found.said()]) == []
+
+
+def secrets_in(folder: Path, outputs: list[str]) -> list[str]:
+    """Where a password stands, as it is or as JSON has it."""
+    forms = {KEY_PASSWORD, PASSWORD, PASSWORD.replace("\\", "\\\\").replace('"', '\\"')}
+    files = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    files |= {f"output {i}": text.encode() for i, text in enumerate(outputs)}
+    return [name for name, data in files.items() if any(form.encode() in data for form in forms)]
+
+
+def end(process: subprocess.Popen[str]) -> int:
+    """Wait for a run that ends by itself; SIGKILL it if it does not."""
+    try:
+        return process.wait(240)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait(10)

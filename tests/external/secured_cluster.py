@@ -1,0 +1,332 @@
+"""Somebody else's cluster: three brokers with TLS, passwords and rights, topics and groups of other people.
+
+Four doors are secured: two ask for a password (PLAIN or SCRAM, over TLS), two for a certificate. Of each two
+one leads straight to the brokers, and one is advertised where a Toxiproxy has to listen. The tests look at it
+through another, open door, which no file of a live cluster names.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import (
+    AclBinding,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ConfigResource,
+    ResourcePatternType,
+    ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialUpsertion,
+)
+
+from harness.base import processes
+from harness.base.ports import free_ports
+from harness.base.waits import wait_until
+from harness.kafka.admin import Admin, random_cluster_id
+from harness.kafka.connection import answers
+from harness.provision.kafka_runtime import ensure_kafka
+
+HOST = "127.0.0.1"
+USER, PASSWORD = "chaos", 'pass"word-5eCr3t\\x'
+"""With what quoting has to survive."""
+KEY_PASSWORD = "key-pa55word"
+PREFIX = "eos-chaos-"
+FOREIGN = {"payments": 3, "shipments": 2}
+SUBJECT = "CN=chaos,O=Stand-in"
+"""Of the client's certificate: its user, in the words of a broker."""
+DOORS = (
+    "open",
+    "controller",
+    "straight",
+    "proxied",
+    "listen",
+    "mutual_straight",
+    "mutual_proxied",
+    "mutual_listen",
+)
+VERBS = {
+    "kill": "kill -9 $(cat pid)",
+    "stop": "kill $(cat pid)",
+    "pause": "kill -STOP $(cat pid)",
+    "resume": "kill -CONT $(cat pid)",
+}
+"""What scripts of an operator do to a node, beside starting it."""
+PROPERTIES = """process.roles={roles}
+node.id={id}
+controller.quorum.voters=1@127.0.0.1:{voter}
+listeners=OPEN://127.0.0.1:{open},STRAIGHT://127.0.0.1:{straight},PROXIED://127.0.0.1:{proxied},\
+  MUTUAL://127.0.0.1:{mutual_straight},THROUGH://127.0.0.1:{mutual_proxied}{more}
+advertised.listeners=OPEN://127.0.0.1:{open},STRAIGHT://127.0.0.1:{straight},PROXIED://127.0.0.1:{listen},\
+  MUTUAL://127.0.0.1:{mutual_straight},THROUGH://127.0.0.1:{mutual_listen}
+listener.security.protocol.map=OPEN:PLAINTEXT,STRAIGHT:SASL_SSL,PROXIED:SASL_SSL,MUTUAL:SSL,THROUGH:SSL,\
+  CONTROLLER:PLAINTEXT
+inter.broker.listener.name=OPEN
+controller.listener.names=CONTROLLER
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-512
+listener.name.straight.plain.sasl.jaas.config={jaas}
+listener.name.proxied.plain.sasl.jaas.config={jaas}
+listener.name.straight.scram-sha-512.sasl.jaas.config={scram}
+listener.name.proxied.scram-sha-512.sasl.jaas.config={scram}
+listener.name.mutual.ssl.client.auth=required
+listener.name.through.ssl.client.auth=required
+ssl.keystore.type=PEM
+ssl.keystore.location={keys}/broker.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={keys}/chaos.pem
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:ANONYMOUS
+default.replication.factor=3
+offsets.topic.replication.factor=3
+offsets.topic.num.partitions=6
+transaction.state.log.replication.factor=3
+transaction.state.log.min.isr=2
+transaction.state.log.num.partitions=6
+min.insync.replicas=2
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+replica.lag.time.max.ms=5000
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+auto.leader.rebalance.enable=false
+num.io.threads=4
+num.network.threads=2
+background.threads=2
+log.cleaner.dedupe.buffer.size=2097152
+log.dirs={data}
+"""
+
+
+class StandIn:
+    """The cluster, its open door, and what stands on it that is not ours."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cluster_id = random_cluster_id()
+        ports = free_ports(3 * len(DOORS))
+        self.ports = {
+            i: dict(zip(DOORS, ports[(i - 1) * len(DOORS) : i * len(DOORS)], strict=True)) for i in (1, 2, 3)
+        }
+        self.admin = Admin({i: (HOST, p["open"]) for i, p in self.ports.items()}, timeout=10)
+        self.servers = self.bootstrap("open")
+        self.keys = folder / "keys"
+        self.ca = self.keys / "ca.pem"
+
+    def bootstrap(self, door: str) -> str:
+        return ",".join(f"{HOST}:{ports[door]}" for ports in self.ports.values())
+
+    @cached_property
+    def client(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
+    # Nodes: started, killed, stopped and frozen by scripts, as an operator would
+
+    def node(self, number: int) -> Path:
+        return self.folder / f"node-{number}"
+
+    def start(self, number: int) -> None:
+        subprocess.run(["sh", self.node(number) / "start.sh"], check=True, timeout=30)
+
+    def kill(self, number: int) -> None:
+        subprocess.run(["sh", self.node(number) / "kill.sh"], check=True, timeout=30)
+
+    def serves(self, number: int) -> bool:
+        return answers(HOST, self.ports[number]["open"])
+
+    def whole(self) -> bool:
+        """Whether every broker is there and every partition has all its replicas."""
+        view = self.admin.metadata(None)
+        return len(view.brokers) == 3 and all(set(p.isr) == set(p.replicas) for p in view.partitions)
+
+    def mend(self) -> None:
+        """Start what does not run, let go what is frozen, and wait until everything is whole."""
+        for number in self.ports:
+            if not self.serves(number):
+                subprocess.run(["sh", self.node(number) / "resume.sh"], check=False, timeout=30)
+            if not self.serves(number):
+                self.start(number)
+        wait_until(self.whole, 120, "the stand-in to be whole")
+
+    def prepare(self) -> None:
+        """Write the configuration of every node, and the scripts of its operator."""
+        runtime = ensure_kafka(lambda _: None)
+        self._certificates()
+        quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
+        modules = "org.apache.kafka.common.security"
+        jaas = f'{modules}.plain.PlainLoginModule required user_{USER}="{quoted}";'.replace("\\", "\\\\")
+        for number, ports in self.ports.items():
+            folder = self.node(number)
+            runtime.format(folder / "data", self.cluster_id, number)
+            leads = number == 1
+            (folder / "server.properties").write_text(
+                PROPERTIES.format(
+                    id=number,
+                    roles="broker,controller" if leads else "broker",
+                    more=f",CONTROLLER://127.0.0.1:{ports['controller']}" if leads else "",
+                    voter=self.ports[1]["controller"],
+                    jaas=jaas,
+                    keys=self.keys,
+                    data=folder / "data",
+                    scram=f"{modules}.scram.ScramLoginModule required;",
+                    **ports,
+                )
+            )
+            options = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
+            command = runtime.command("kafka.Kafka", str(folder / "server.properties"), options=options)
+            start = f"{processes.SUPERVISED}=1 setsid {shlex.join(command)} >>log 2>&1 </dev/null &"
+            for verb, script in {**VERBS, "start": f"{start}\necho $! >pid"}.items():
+                (folder / f"{verb}.sh").write_text(f"cd {shlex.quote(str(folder))}\n{script}\n")
+
+    def _certificates(self) -> None:
+        """One that signs itself for the brokers, and one for a client, whose key has a password."""
+        self.keys.mkdir()
+        new = shlex.split("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 30")
+        for arguments in (
+            [
+                "-subj",
+                "/CN=stand-in",
+                "-addext",
+                f"subjectAltName=IP:{HOST},DNS:localhost",
+                "-nodes",
+                "-keyout",
+                "broker.key",
+                "-out",
+                "ca.pem",
+            ],
+            [
+                "-subj",
+                "/O=Stand-in/CN=chaos",
+                "-passout",
+                "env:KEY_PASSWORD",
+                "-keyout",
+                "chaos.key",
+                "-out",
+                "chaos.pem",
+            ],
+        ):
+            subprocess.run(
+                [*new, *arguments],
+                check=True,
+                capture_output=True,
+                timeout=60,
+                cwd=self.keys,
+                env={**os.environ, "KEY_PASSWORD": KEY_PASSWORD},
+            )
+        both = (self.keys / "broker.key").read_text() + self.ca.read_text()
+        (self.keys / "broker.pem").write_text(both)
+
+    # What is not ours
+
+    def settle(self) -> None:
+        """A user who logs in with SCRAM; topics, records, positions and a transactional id of others."""
+        how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
+        login = UserScramCredentialUpsertion(USER, how, PASSWORD.encode())
+        self.client.alter_user_scram_credentials([login], request_timeout=10)[USER].result(10)
+        for name, partitions in FOREIGN.items():
+            ring = [1, 2, 3, 1, 2]
+            self.admin.create_topic(
+                name, [ring[i : i + 3] for i in range(partitions)], {"retention.ms": "7654321"}
+            )
+        wait_until(lambda: len(self.admin.metadata(list(FOREIGN)).partitions) == 5, 30, "the foreign topics")
+        producer = Producer({"bootstrap.servers": self.servers, "transactional.id": "till-7"})
+        wait_until(lambda: self.admin.coordinator("transaction", "till-7") > 0, 60, "transactions")
+        producer.init_transactions(60)
+        producer.begin_transaction()
+        for i in range(30):
+            producer.produce("payments", f"payment {i}".encode(), partition=i % 3)
+        producer.commit_transaction(60)
+        wait_until(lambda: self.admin.coordinator("group", "bookkeeping") > 0, 60, "groups")
+        consumer = Consumer(
+            {"bootstrap.servers": self.servers, "group.id": "bookkeeping", "auto.offset.reset": "earliest"}
+        )
+        consumer.subscribe(["payments"])
+        wait_until(lambda: consumer.poll(1.0), 60, "the payments")
+        consumer.commit(asynchronous=False)
+        consumer.close()
+        wait_until(self.whole, 120, "the stand-in to be whole")
+
+    def grant(self, commands: list[str]) -> None:
+        """Give the rights that lines for kafka-acls.sh ask for."""
+        rules = [rule for command in commands for rule in _rules(command)]
+        for future in self.client.create_acls(rules, request_timeout=10).values():
+            future.result(10)
+
+    def foreign(self) -> dict[str, Any]:
+        """Everything on it that is not ours: topics, ends, settings, groups and positions, rights, ids."""
+        client = self.client
+        view = self.admin.metadata(None).partitions
+        topics = sorted({p.topic for p in view if not p.topic.startswith(PREFIX)})
+        kinds = [(ConfigResource.Type.TOPIC, name) for name in topics]
+        kinds += [(ConfigResource.Type.BROKER, str(i)) for i in self.ports]
+        # One call each: no more than one broker may be asked for in one.
+        asked = [client.describe_configs([ConfigResource(*one)], request_timeout=10) for one in kinds]
+        groups = client.list_consumer_groups(request_timeout=10).result(10).valid
+        from harness.kafka.coordinators import coordinated_transactions
+        from harness.witness.plain_consumer import group_positions
+
+        names = sorted(g.group_id for g in groups if not g.group_id.startswith(PREFIX))
+        ids = {t for i in self.ports for t in coordinated_transactions(self.admin, i)}
+        return {
+            "partitions": [(p.topic, p.partition, sorted(p.replicas)) for p in view if p.topic in topics],
+            "ends": {name: self.admin.end_offsets(name) for name in FOREIGN},
+            "configs": {
+                f"{r.restype} {r.name}": {k: v.value for k, v in f.result(10).items()}
+                for one in asked
+                for r, f in one.items()
+            },
+            "positions": {name: group_positions(self.servers, name) for name in names},
+            "ids": sorted(t for t in ids if not t.startswith(PREFIX)),
+        }
+
+    def ours(self) -> list[str]:
+        """Topics that carry the prefix."""
+        return sorted({p.topic for p in self.admin.metadata(None).partitions if p.topic.startswith(PREFIX)})
+
+    def lacking(self) -> int:
+        """How many partitions of others lack a replica now."""
+        view = self.admin.metadata(None).partitions
+        return sum(set(p.isr) != set(p.replicas) for p in view if not p.topic.startswith(PREFIX))
+
+
+def _rules(command: str) -> Iterator[AclBinding]:
+    words = shlex.split(command)
+    who = words[words.index("--allow-principal") + 1]
+    pattern = ResourcePatternType.PREFIXED if "prefixed" in words else ResourcePatternType.LITERAL
+    kinds = {
+        "--topic": ResourceType.TOPIC,
+        "--group": ResourceType.GROUP,
+        "--transactional-id": ResourceType.TRANSACTIONAL_ID,
+    }
+    kind, name = next((kinds[word], words[i + 1]) for i, word in enumerate(words) if word in kinds)
+    for i, word in enumerate(words):
+        if word == "--operation":
+            operation = AclOperation[words[i + 1].upper()]
+            yield AclBinding(kind, name, pattern, who, "*", operation, AclPermissionType.ALLOW)
+
+
+@contextmanager
+def stand_in(folder: Path) -> Iterator[StandIn]:
+    """Start it, and end it with everything in its folder."""
+    cluster = StandIn(folder)
+    cluster.prepare()
+    try:
+        for number in cluster.ports:
+            cluster.start(number)
+        for number in cluster.ports:
+            hint = f"see {cluster.node(number) / 'log'}"
+            wait_until(lambda n=number: cluster.serves(n), 60, f"node {number} of the stand-in", hint=hint)
+        wait_until(lambda: len(cluster.admin.metadata(()).brokers) == 3, 30, "three brokers")
+        cluster.settle()
+        yield cluster
+    finally:
+        processes.end_all(str(folder))

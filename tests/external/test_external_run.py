@@ -1,0 +1,239 @@
+"""Runs on somebody else's cluster, reached only through its file, with TLS and a password."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from harness.base.errors import ExitCode
+from tests.external.conftest import User
+from tests.external.secured_cluster import PASSWORD, PREFIX
+
+pytestmark = pytest.mark.cluster
+CRASH = '[[fault]]\nfault = "crash_client"\ntarget = "client(*)"\nat = "1s"\nlasts = "500ms"\n'
+
+
+def told(user: User) -> list[dict[str, Any]]:
+    """The events of the latest run."""
+    return [json.loads(line) for line in (user.latest() / "events.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("user", ["certificate"], indirect=True)
+def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
+    user: User, evidence: Callable[..., None]
+) -> None:
+    scenario = user.scenario(CRASH, duration="3s", witnesses='["spark", "reader", "raw-log"]', all_kinds=True)
+    done = user.do(user.run_command(scenario, user.file(more=user.logs())))
+
+    assert done.returncode == ExitCode.VALID, done.stderr
+    summary = json.loads((user.latest() / "summary.json").read_text())
+    assert set(summary["witnesses"]) >= {"spark", "reader", "raw-log"}
+    assert summary["records"] > 300
+    assert summary["properties"]["pipeline"]["compared"] > 50
+    audit = user.audit()
+    created = [name for line in audit if line["action"] == "CreateTopics" for name in line["names"]]
+    assert len(created) == 3
+    assert all(name.startswith(PREFIX) for name in created)
+    assert {n for line in audit if line["action"] == "DeleteTopics" for n in line["names"]} == set(created)
+    # What was counted while it ran: every record at least three times, and no faster than was allowed.
+    (counted,) = [line for line in audit if line["action"] == "counted"]
+    assert counted["stored"] > summary["records"] * 3 * 100
+    assert 10_000 < counted["bytes_per_second"] < 1_000_000
+    assert counted["looks"] > 5
+    assert user.cluster.ours() == []
+    assert user.left() == []
+    # The password is in use: were it not redacted, and written somewhere, it would be found afterwards.
+    assert "env:CHAOS_KEY_PASSWORD" in (user.folder / "live.toml").read_text()
+    evidence(
+        records=summary["records"], witnesses=summary["witnesses"], created=created, logs=logs_tell(user)
+    )
+
+
+def logs_tell(user: User) -> list[str]:
+    """With consent the coordinators' logs tell of what is ours, and of nothing else."""
+    run = user.latest()
+    noted = [
+        json.loads(line) for line in (run / "logs" / "__transaction_state.jsonl").read_text().splitlines()
+    ]
+    assert {line["transactional_id"].split("-")[2] for line in noted} == {"orders", "invoices"}
+    assert all(line["transactional_id"].startswith(PREFIX) for line in noted)
+    states = Counter(line["state"] for line in noted)
+    assert states["PrepareCommit"] == states["CompleteCommit"] > 10
+    told_of = [event["committed"] for event in told(user) if event["event"] == "progress"][-1]
+    assert states["PrepareCommit"] >= told_of > 10
+    lines = [
+        json.loads(line) for line in (run / "logs" / "__consumer_offsets.jsonl").read_text().splitlines()
+    ]
+    kept = [line for line in lines if line["transaction"] == "committed"]
+    assert {line["transaction"] for line in lines} <= {"committed", "aborted"}  # none is left open
+    positions = {(line["topic"], line["of"], line["position"]) for line in kept}
+    stood = json.loads((run / "observations" / "consumed" / "meta.json").read_text())["positions"]
+    assert stood != []
+    assert {tuple(place) for place in stood} <= positions
+    for number in user.cluster.ports:
+        assert len((run / "logs" / f"kafka-{number}.log").read_text().splitlines()) == 50
+    read = [line for line in user.audit() if line["action"] == "read"]
+    assert [line["log"] for line in read] == ["__transaction_state", "__consumer_offsets"]
+    assert [line["verb"] for line in user.audit() if line["action"] == "node"] == ["log"] * 3
+    found: dict[str, list[str]] = json.loads((run / "logs.json").read_text())
+    assert len(found["shown"]) == 3
+    assert found["not_shown"] == []
+    assert "Logs of the brokers" in (run / "report.html").read_text()
+    return found["shown"]
+
+
+def through_toxiproxy(user: User, **witnesses: str) -> dict[str, Any]:
+    """What the faults of links have bitten, in a valid run with clients of all kinds."""
+    file = user.file(more=user.proxies(), faults__allowed='["jitter", "down"]', faults__most_targets="3")
+    jitter = '[[fault]]\nfault = "jitter"\ntarget = "all"\nlatency = "60ms"\nthroughout = true\n'
+    down = '[[fault]]\nfault = "down"\ntarget = "leader_of(orders, 0)"\nat = "1s"\nlasts = "1s"\n'
+    scenario = user.scenario(jitter, down, duration="3s", all_kinds=True, **witnesses)
+    done = user.do(user.run_command(scenario, file))
+
+    assert done.returncode == ExitCode.VALID, done.stderr
+    bites: dict[str, Any] = {
+        event["fault"]: event["bite"] for event in told(user) if event["event"] == "injected"
+    }
+    assert min(bites["jitter"]["slower_ms"].values()) > 25
+    assert bites["down"]["refused"] == 1
+    assert user.left() == []
+    return bites
+
+
+@pytest.mark.parametrize("user", ["scram"], indirect=True)
+def test_link_faults_pass_a_toxiproxy_that_is_started_for_the_run(
+    user: User, evidence: Callable[..., None]
+) -> None:
+    bites = through_toxiproxy(user)
+    changes = [line for line in user.audit() if line["action"] == "toxiproxy"]
+    assert {line["method"] for line in changes} >= {"POST", "DELETE"}
+    # What the run says to type again is what was typed.
+    again = [event["replay"] for event in told(user) if event["event"] == "verdict"]
+    scenario, file, typed = user.folder / "short.toml", user.folder / "live.toml", user.cluster.cluster_id
+    where = f"--runs {user.folder / 'runs'} --state {user.folder / 'state'}"
+    typed_again = f"--seed 1 --cluster {file} --i-understand {typed} {where}"
+    assert again[0].startswith(f"eos run {scenario} {typed_again}   (")
+    assert f"again: {again[0]}" in user.told[-1]
+    # Nobody has allowed to read more than metadata: the report says what it cannot show.
+    found = json.loads((user.latest() / "logs.json").read_text())
+    assert found["shown"] == []
+    assert [line.partition(":")[0] for line in found["not_shown"]] == [
+        "what the coordinators noted of its transactions (__transaction_state)",
+        "what the coordinators noted of its groups' positions (__consumer_offsets)",
+        "what the brokers have logged (nodes)",
+    ]
+    assert (
+        "evidence.logs of the cluster&#x27;s file does not have it"
+        in (user.latest() / "report.html").read_text()
+    )
+    assert [line for line in user.audit() if line["action"] == "read"] == []
+    evidence(bites=bites, changes=len(changes), again=again[0], not_shown=found["not_shown"])
+
+
+@pytest.mark.soak
+@pytest.mark.spark
+@pytest.mark.parametrize("user", ["plain", "scram", "certificate"], indirect=True)
+def test_every_login_serves_clients_observer_spark_and_toxiproxy(
+    user: User, evidence: Callable[..., None]
+) -> None:
+    bites = through_toxiproxy(user, witnesses='["spark", "reader", "raw-log"]')
+    summary = json.loads((user.latest() / "summary.json").read_text())
+    assert set(summary["witnesses"]) >= {"spark", "reader", "raw-log"}
+    evidence(login=user.login, bites=bites, records=summary["records"])
+
+
+def test_without_an_unfaulted_path_the_verdict_is_unknown_and_says_why(user: User) -> None:
+    through = user.cluster.bootstrap("listen").split(",")
+    with user.own_toxiproxy() as proxies:
+        file = user.file(more=proxies, faults__allowed='["sever"]', cluster__bootstrap=json.dumps(through))
+        sever = '[[fault]]\nfault = "sever"\ntarget = "one"\nat = "500ms"\nlasts = "200ms"\n'
+        done = user.do(user.run_command(user.scenario(sever, duration="2s"), file))
+
+    assert done.returncode == ExitCode.UNKNOWN, done.stderr
+    summary = json.loads((user.latest() / "summary.json").read_text())
+    assert summary["reasons"] == [
+        "coverage: the observer has no unfaulted path: cluster.bootstrap leads through the proxies that are "
+        "faulted"
+    ]
+
+
+NODE_FAULTS = {"kill": ("kafka-2", "start"), "pause": ("kafka-3", "resume"), "stop": ("kafka-2", "start")}
+"""What each is tried on, and what undoes it."""
+
+
+@pytest.mark.parametrize(
+    "kinds", [("kill", "pause"), pytest.param(("stop",), marks=pytest.mark.soak)], ids=["kill-pause", "stop"]
+)
+def test_the_users_own_commands_hit_brokers_after_a_consent_of_its_own(
+    user: User, kinds: tuple[str, ...], evidence: Callable[..., None]
+) -> None:
+    faults = [
+        f'[[fault]]\nfault = "{kind}"\ntarget = "{NODE_FAULTS[kind][0]}"\nat = "{at}s"\nlasts = "1s"\n'
+        for at, kind in enumerate(kinds, 1)
+    ]
+    scenario = user.scenario(*faults, duration="3s")
+    allowed = {"faults__allowed": '["kill", "pause", "stop"]'}
+
+    refused = user.do(user.run_command(scenario, user.file(more=user.nodes(), **allowed)))
+    assert refused.returncode == ExitCode.REFUSED
+    assert "kafka-2: leads" in refused.stderr
+    assert "--move-foreign" in refused.stderr
+    assert "till-7" in refused.stderr
+    assert "bookkeeping" in refused.stderr
+    assert "foreign partitions would be under-replicated" in refused.stderr
+
+    file = user.file(more=user.nodes(), limits__foreign_under_replicated="100", **allowed)
+    done = user.do(user.run_command(scenario, file, "--move-foreign"))
+    assert done.returncode == ExitCode.VALID, done.stderr
+    verbs = [(line["node"], line["verb"]) for line in user.audit() if line["action"] == "node"]
+    # Who looks at the screen sees a few names; the audit log has all of them.
+    moved = {line["broker"]: line for line in user.audit() if line["action"] == "may move"}
+    assert set(moved) == {"kafka-1", "kafka-2", "kafka-3"}
+    assert {name for one in moved.values() for name in one["leaders"]} >= {"payments-0", "shipments-1"}
+    assert [one["groups"] for one in moved.values()].count(["bookkeeping"]) == 1
+    assert [one["transactional_ids"] for one in moved.values()].count(["till-7"]) == 1
+    bites = {event["fault"]: event["bite"] for event in told(user) if event["event"] == "injected"}
+    healed = {event["fault"]: event["took_s"] for event in told(user) if event["event"] == "healed"}
+    assert set(bites) == set(healed) == set(kinds)
+    for kind in kinds:
+        node, undo = NODE_FAULTS[kind]
+        # Of somebody else's node the network tells whether it is frozen, or gone.
+        assert bites[kind] == (
+            {"state": {node: "paused"}} if kind == "pause" else {"exit_code": {node: "answers nobody"}}
+        )
+        assert {(node, kind), (node, undo)} <= set(verbs)
+    assert all(user.cluster.serves(number) for number in user.cluster.ports)
+    assert f"--move-foreign --runs {user.folder / 'runs'}" in done.stdout + done.stderr
+    evidence(
+        verbs=verbs,
+        healed=healed,
+        bites=bites,
+        lists=[line for line in refused.stderr.splitlines() if "foreign" in line],
+    )
+
+
+def test_a_dry_run_tells_everything_and_does_nothing(user: User) -> None:
+    file = user.file(more=f"{user.proxies()}\n{user.nodes()}", faults__allowed='["jitter", "kill"]')
+    jitter = '[[fault]]\nfault = "jitter"\ntarget = "one"\nlatency = "60ms"\nat = "1s"\n'
+    kill = '[[fault]]\nfault = "kill"\ntarget = "kafka-3"\nat = "2s"\n'
+    done = user.do(user.run_command(user.scenario(jitter, kill, all_kinds=True), file, "--dry-run"))
+
+    assert done.returncode == ExitCode.REFUSED
+    for told in (
+        f"create {PREFIX}orders.RUN: 3 partitions, 3 replicas",
+        "inject    1.0 s  for 5.0 s  jitter on one latency_ms=60",
+        f"kill kafka-3: sh {user.cluster.folder}/node-3/kill.sh",
+        "brokers hit at once: at most 1",
+        "kafka-3: leads",
+        f"--resource-pattern-type prefixed --transactional-id {PREFIX}",
+        "refused: its faults of nodes would move what is not ours",
+    ):
+        assert told in done.stdout
+    assert PASSWORD not in done.stdout
+    assert user.cluster.ours() == []
+    assert user.left() == []

@@ -1,0 +1,293 @@
+"""What is read of logs that belong to everybody: with consent, of ours alone, and from where a run began."""
+
+from __future__ import annotations
+
+import json
+import struct
+from itertools import starmap
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kafka.record.memory_records import MemoryRecordsBuilder
+
+from harness.cluster.external.audit_log import Audit
+from harness.cluster.external.cluster_file import NodesPart
+from harness.cluster.external.external_nodes import AuditedNode, CommandNode
+from harness.kafka.admin import EndOffsets
+from harness.kafka.connection import KafkaAnswerError
+from harness.run.external.broker_log_capture import LogEvidence
+from harness.scenario import load
+from harness.tap.coordinator_entries import java_hash
+
+STATES, POSITIONS = "__transaction_state", "__consumer_offsets"
+OURS, GROUP = "eos-chaos-orders-1.ab12cd34", "eos-chaos-billing.ab12cd34"
+SCENARIO = """[scenario]
+name = "two"
+shows = "x"
+[[workload]]
+kind = "transactional"
+topic = "eos-chaos-orders.ab12cd34"
+[[workload]]
+kind = "reader"
+topic = "eos-chaos-orders.ab12cd34"
+group = "eos-chaos-billing.ab12cd34"
+"""
+
+
+def text(said: str) -> bytes:
+    return struct.pack(">h", len(said)) + said.encode()
+
+
+def state(ident: str, number: int) -> tuple[bytes, bytes]:
+    """A record of the transaction log: version 0, producer 7 in epoch 2, no partitions."""
+    value = struct.pack(">hqhib", 0, 7, 2, 60_000, number) + struct.pack(">i", -1) + bytes(16)
+    return struct.pack(">h", 0) + text(ident), value
+
+
+def position(group: str, offset: int) -> tuple[bytes, bytes]:
+    """A record of the offsets log: version 1 of its key, version 3 of its value."""
+    key = struct.pack(">h", 1) + text(group) + text("orders") + struct.pack(">i", 2)
+    return key, struct.pack(">hqi", 3, offset, 0) + text("") + bytes(8)
+
+
+Noted = tuple[Any, ...]
+"""Key, value, and the producer id where it is in a transaction."""
+
+
+def batch(offset: int, noted: Noted) -> bytes:
+    """The batch of one record; a key of four bytes is a marker's."""
+    where = {"magic": 2, "compression_type": 0, "batch_size": 1 << 20, "offset": offset}
+    if len(noted) > 2:
+        where |= {"transactional": True, "producer_id": noted[2], "producer_epoch": 0, "base_sequence": 0}
+    builder = MemoryRecordsBuilder(**where)
+    builder.append(timestamp=1_700_000_000_000, key=noted[0], value=noted[1])
+    builder.close()
+    data = bytearray(builder.buffer())
+    if len(noted[0]) == 4:
+        data[22] |= 0x20  # of the attributes: a control batch
+    return bytes(data)
+
+
+def marker(kind: int, producer_id: int) -> Noted:
+    return struct.pack(">hh", 0, kind), struct.pack(">hi", 0, 1), producer_id
+
+
+class Fake:
+    """A cluster whose two logs say what a test puts there, in whichever partition is asked for."""
+
+    def __init__(self, folder: Path, allowed: list[str]) -> None:
+        self.nodes: dict[str, Any] = {}
+        self.audit = Audit(folder / "audit.jsonl")
+        self.file = SimpleNamespace(evidence=SimpleNamespace(logs=allowed))
+        self.logs: dict[str, list[Noted]] = {STATES: [], POSITIONS: []}
+        self.handed_out = 1000
+        self.admin = self
+        self.asked: list[tuple[str, int]] = []
+
+    def end_offsets(self, log: str) -> dict[int, EndOffsets]:
+        return {p: EndOffsets(len(self.logs[log]), len(self.logs[log])) for p in range(5)}
+
+    def partition(self, log: str, partition: int) -> Any:  # noqa: ARG002
+        return SimpleNamespace(leader=1)
+
+    def call(self, _: int, request: Any) -> Any:
+        topic = request.topics[0]
+        self.asked.append((topic.topic, topic.partitions[0].partition))
+        noted = enumerate(self.logs[topic.topic][: self.handed_out])
+        found = SimpleNamespace(error_code=0, records=b"".join(starmap(batch, noted)))
+        return SimpleNamespace(error_code=0, responses=[SimpleNamespace(partitions=[found])])
+
+
+def read(folder: Path, log: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / "logs" / f"{log}.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> tuple[Fake, LogEvidence]:
+    """A cluster whose file allows both logs, and a run that is about to begin."""
+    (tmp_path / "two.toml").write_text(SCENARIO)
+    cluster = Fake(tmp_path, [STATES, POSITIONS])
+    cluster.logs[STATES].append(state(OURS, 0))
+    return cluster, LogEvidence(cast(Any, cluster), load(tmp_path / "two.toml"))
+
+
+def test_of_what_was_added_only_what_is_ours_is_kept(fake: tuple[Fake, LogEvidence], tmp_path: Path) -> None:
+    cluster, evidence = fake
+    evidence.begin()
+    cluster.logs[STATES] += [state("till-7", 1), state(OURS, 1), state("till-7", 2), state(OURS, 2)]
+    cluster.logs[POSITIONS] += [position("bookkeeping", 3), position(GROUP, 8)]
+    # A group's other records: what its coordinator knows of its members.
+    cluster.logs[POSITIONS].append((struct.pack(">h", 2) + text(GROUP), b"members"))
+    evidence.collect(tmp_path)
+
+    assert [(line["offset"], line["state"]) for line in read(tmp_path, STATES)] == [
+        (2, "Ongoing"),
+        (4, "PrepareCommit"),
+    ]
+    assert {(line["producer_id"], line["epoch"]) for line in read(tmp_path, STATES)} == {(7, 2)}
+    (found,) = read(tmp_path, POSITIONS)
+    assert (found["group"], found["topic"], found["of"], found["position"]) == (GROUP, "orders", 2, 8)
+    assert "till-7" not in "".join(path.read_text() for path in tmp_path.rglob("*.json*"))
+    assert set(cluster.asked) == {(STATES, java_hash(OURS) % 5), (POSITIONS, java_hash(GROUP) % 5)}
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert "1 Ongoing, 1 PrepareCommit, in 1 partitions" in told["shown"][0]
+    assert [line.partition(":")[0] for line in told["not_shown"]] == ["what the brokers have logged (nodes)"]
+
+
+def test_without_consent_nothing_is_asked_and_the_report_is_told_what_is_missing(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path
+) -> None:
+    cluster, evidence = fake
+    cluster.file.evidence.logs.clear()
+    evidence.begin()
+    evidence.collect(tmp_path)
+
+    assert cluster.asked == []
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert told["shown"] == []
+    assert len(told["not_shown"]) == 3
+
+
+def test_what_could_not_be_read_is_told_and_is_no_error(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, evidence = fake
+
+    def refused(log: str) -> Any:
+        raise ConnectionError(f"{log} is not for you")
+
+    monkeypatch.setattr(cluster, "end_offsets", refused)
+    evidence.begin()
+    evidence.collect(tmp_path)
+
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert told["shown"] == []
+    assert (
+        f"({STATES}): where it ended before the run is not known: {STATES} is not for you"
+        in told["not_shown"][0]
+    )
+
+
+@pytest.mark.parametrize("error", [ConnectionError("silent"), struct.error("short"), IndexError("none")])
+def test_a_log_whose_end_was_not_known_before_the_run_is_not_read_after_it(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    cluster, evidence = fake
+    ends = cluster.end_offsets
+
+    def failing(log: str) -> Any:
+        if log == STATES:
+            raise error
+        return ends(log)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "end_offsets", failing)
+        evidence.begin()
+    cluster.logs[POSITIONS].append(position(GROUP, 8))
+    evidence.collect(tmp_path)
+
+    assert {log for log, _ in cluster.asked} == {POSITIONS}
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert "where it ended before the run is not known" in told["not_shown"][0]
+    assert [line.partition(" (")[0] for line in told["shown"]] == [
+        "what the coordinators noted of its groups' positions: 1 position"
+    ]
+
+
+def test_a_topic_that_was_made_during_the_run_is_read_from_its_beginning(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, evidence = fake
+
+    def none(log: str) -> Any:
+        raise KafkaAnswerError(f"metadata of topic {log}", 3)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cluster, "end_offsets", none)
+        evidence.begin()
+    cluster.logs[POSITIONS].append(position(GROUP, 8))
+    evidence.collect(tmp_path)
+    assert [line["offset"] for line in read(tmp_path, POSITIONS)] == [0]
+
+
+def test_what_cannot_be_decoded_is_told_and_loses_no_other_log(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path
+) -> None:
+    cluster, evidence = fake
+    evidence.begin()
+    cluster.logs[STATES].append((state(OURS, 1)[0], b"\x00"))
+    foreign = struct.pack(">hh", 1, 2) + b"\xff\xfe" + text("orders") + struct.pack(">i", 2)
+    cluster.logs[POSITIONS] += [(foreign, b""), (b"", b""), position(GROUP, 8)]
+    evidence.collect(tmp_path)
+
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert f"({STATES}): error: unpack_from requires" in told["not_shown"][0]
+    assert [line["position"] for line in read(tmp_path, POSITIONS)] == [8]
+
+
+def test_each_position_says_how_its_transaction_ended(fake: tuple[Fake, LogEvidence], tmp_path: Path) -> None:
+    cluster, evidence = fake
+    evidence.begin()
+    cluster.logs[POSITIONS] += [
+        (*position(GROUP, 1), 7),
+        (*position(GROUP, 2), 9),
+        position(GROUP, 3),
+        marker(0, 7),
+        marker(1, 8),
+        (*position(GROUP, 4), 7),
+        marker(1, 9),
+        marker(1, 7),
+        (*position(GROUP, 5), 7),
+    ]
+    evidence.collect(tmp_path)
+
+    assert {line["position"]: line["transaction"] for line in read(tmp_path, POSITIONS)} == {
+        1: "aborted",
+        2: "committed",
+        3: "none",
+        4: "committed",
+        5: "open",
+    }
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert (
+        "1 position (aborted), 2 position (committed), 1 position (none), 1 position (open)"
+        in told["shown"][1]
+    )
+
+
+def test_what_is_not_handed_out_to_the_end_is_told_as_cut(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path
+) -> None:
+    cluster, evidence = fake
+    evidence.begin()
+    cluster.logs[STATES] += [state(OURS, 1), state(OURS, 2)]
+    cluster.handed_out = 2
+    evidence.collect(tmp_path)
+
+    assert [line["offset"] for line in read(tmp_path, STATES)] == [1]
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert "not read from 2 to 3: nothing more was handed out" in told["shown"][0]
+
+
+def test_a_log_of_a_node_that_could_not_be_read_is_named(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path
+) -> None:
+    cluster, evidence = fake
+    cluster.file.evidence.logs[:] = ["nodes"]
+
+    def node(name: str, log: str) -> AuditedNode:
+        part = NodesPart(log=log)
+        inner = CommandNode(name, 1, part, ("127.0.0.1", 1), cast(Any, None))
+        return AuditedNode(inner, cluster.audit, logs=True)
+
+    cluster.nodes = {"kafka-1": node("kafka-1", "echo it serves"), "kafka-2": node("kafka-2", "false")}
+    said = {name: one.log() for name, one in cluster.nodes.items()}
+    evidence.collect(tmp_path)
+
+    assert said["kafka-1"] == "it serves\n"
+    assert said["kafka-2"].startswith("not read: `false` ended with 1")
+    told = json.loads((tmp_path / "logs.json").read_text())
+    assert told["shown"] == ["what the brokers have logged: logs/kafka-1.log"]
+    assert "what the brokers have logged (kafka-2): `false` ended with 1: " in told["not_shown"]

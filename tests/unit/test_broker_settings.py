@@ -1,0 +1,163 @@
+"""What stands in two places is equal: the compose file works without Python, and must not drift from it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+
+import pytest
+
+from harness.cluster import compose_backend
+from harness.cluster.broker_settings import (
+    KAFKA_VERSION,
+    SESSION_TIMEOUT_MS,
+    SETTINGS,
+    Profile,
+    heap_options,
+    jvm_options,
+    settings_for,
+)
+from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, BrokerListener, node_name
+from harness.cluster.network_links import address, served_port
+from harness.cluster.proxy_names import proxies_of
+from harness.provision.image_build import recipes
+from harness.provision.images import official_images
+from harness.provision.jars import pinned_jars
+from harness.provision.paths import checkout_dir
+from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION
+
+COMPOSE = (checkout_dir() / "docker-compose.yml").read_text()
+
+
+def block(name: str) -> dict[str, str]:
+    """The KAFKA_ variables of a top-level block, as the settings that they become."""
+    body = re.search(rf"^{name}:.*\n((?:(?:  .*)?\n)*)", COMPOSE, re.MULTILINE)
+    assert body, f"no block {name}"
+    found = re.findall(r'^  KAFKA_([A-Z_]+): "?([^"\n]*)"?$', body[1], re.MULTILINE)
+    repeated = [key for key, count in Counter(key for key, _ in found).items() if count > 1]
+    assert not repeated
+    return {key.lower().replace("_", "."): value for key, value in found}
+
+
+def default(variable: str) -> str:
+    """The default of a variable, the same wherever the compose file uses it."""
+    found = set(re.findall(rf"\$\{{{variable}:-([^}}]*)\}}", COMPOSE))
+    assert len(found) == 1, f"{variable} has the defaults {found}"
+    return str(found.pop())
+
+
+def test_controllers_run_with_the_table_and_nothing_else() -> None:
+    assert block("x-kafka") == settings_for("controller")
+
+
+def test_brokers_run_with_the_table_and_nothing_else() -> None:
+    assert block("x-kafka") | block("x-kafka-broker") == settings_for("broker")
+    assert not block("x-kafka").keys() & block("x-kafka-broker").keys()
+
+
+def test_no_setting_is_given_twice_or_without_a_reason() -> None:
+    names = [setting.name for setting in SETTINGS]
+    assert len(names) == len(set(names))
+    assert all(len(setting.why) > 10 for setting in SETTINGS)
+
+
+def test_a_broker_is_fenced_within_three_seconds_and_has_several_heartbeats_till_then() -> None:
+    broker = settings_for("broker")
+    assert SESSION_TIMEOUT_MS <= 3000
+    assert int(broker["broker.heartbeat.interval.ms"]) * 4 <= SESSION_TIMEOUT_MS
+
+
+def test_the_compose_file_starts_the_quick_profile() -> None:
+    assert default("EOS_JVM_OPTS").split() == jvm_options("quick")
+    assert default("EOS_BROKER_HEAP").split() == heap_options("broker", "quick")
+    assert default("EOS_CONTROLLER_HEAP").split() == heap_options("controller", "quick")
+
+
+def test_load_env_is_the_load_profile() -> None:
+    lines = (checkout_dir() / "docker" / "load.env").read_text().splitlines()
+    pairs = [line.partition("=")[::2] for line in lines if not line.startswith("#")]
+    assert {name: value.split() for name, value in pairs} == {
+        "EOS_JVM_OPTS": jvm_options("load"),
+        "EOS_BROKER_HEAP": heap_options("broker", "load"),
+        "EOS_CONTROLLER_HEAP": heap_options("controller", "load"),
+    }
+
+
+@pytest.mark.parametrize("profile", ["quick", "load"])
+def test_heap_and_collector_are_explicit_and_fit_the_container(profile: Profile) -> None:
+    assert any(re.fullmatch(r"-XX:\+Use\w+GC", option) for option in jvm_options(profile))
+    for role, limit in (("broker", "EOS_BROKER_MEMORY"), ("controller", "EOS_CONTROLLER_MEMORY")):
+        most = heap_options(role, profile)[1]  # type: ignore[arg-type]
+        assert int(most.removeprefix("-Xmx").removesuffix("m")) * 1.4 <= int(default(limit).removesuffix("m"))
+
+
+def test_every_variable_that_the_harness_sets_is_one_of_the_compose_file() -> None:
+    backend = compose_backend.ComposeBackend.__new__(compose_backend.ComposeBackend)
+    backend._record = compose_backend.ClusterRecord(
+        name="n",
+        backend="compose",
+        profile="quick",
+        cluster_id="c",
+        port_base=12_000,
+        images={"kafka": "k", "toxiproxy": "t", "nettools": "n"},
+    )
+    ours = set(backend._variables())
+    theirs = set(re.findall(r"\$\{(\w+):-", COMPOSE))
+
+    assert ours <= theirs
+    # What is left to the user: memory limits, what is logged, and the profile of Spark.
+    spark = {
+        "EOS_SPARK_IMAGE",
+        "EOS_SPARK_MEMORY_LIMIT",
+        "EOS_PORT_SPARK",
+        "EOS_SPARK_CORES",
+        "EOS_SPARK_MEMORY",
+    }
+    assert theirs - ours == {"EOS_BROKER_MEMORY", "EOS_CONTROLLER_MEMORY", "EOS_KAFKA_LOGGERS", *spark}
+
+
+def test_addresses_and_ports_inside_the_network_are_what_the_partitions_cut() -> None:
+    subnet = default("EOS_SUBNET")
+    for node in (*BROKER_IDS, *CONTROLLER_IDS):
+        service = re.search(rf"^  {node_name(node)}:\n(?:    .*\n)+", COMPOSE, re.MULTILINE)
+        assert service
+        expected = address(subnet, node).removeprefix(subnet)
+        assert f'ipv4_address: "${{EOS_SUBNET:-{subnet}}}{expected}"' in service[0]
+        assert f'KAFKA_NODE_ID: "{node}"' in service[0]
+    assert f"INTERNAL://:{served_port(1)}," in COMPOSE
+    assert f"KAFKA_LISTENERS: CONTROLLER://:{served_port(11)}\n" in COMPOSE
+    assert f"KAFKA_LOG_DIRS: {compose_backend._DATA}\n" in COMPOSE
+
+
+def test_the_proxy_map_has_the_names_of_the_harness_and_leads_to_the_right_door() -> None:
+    proxies = json.loads((checkout_dir() / "toxiproxy" / "proxies.json").read_text())
+    assert [p["name"] for p in proxies] == sorted(name for b in BROKER_IDS for name in proxies_of(b))
+    doors = dict(re.findall(r"(PROXIED|TAPPED)://:(\d+)", COMPOSE))
+    for proxy in proxies:
+        door, broker = proxy["name"].split("-")
+        assert proxy["upstream"] == f"kafka-{broker}.fixed:{doors[door.upper()]}"
+        assert proxy["enabled"] is True
+        port = proxy["listen"].removeprefix("0.0.0.0:")
+        variable = {BrokerListener.PROXIED: "PROXIED", BrokerListener.TAPPED: "TAP_UPSTREAM"}[
+            BrokerListener(door.upper())
+        ]
+        assert (
+            f'${{EOS_PORT_{variable}_{broker}:-{default(f"EOS_PORT_{variable}_{broker}")}}}:{port}"'
+            in COMPOSE
+        )
+
+
+def test_one_version_of_each_thing_everywhere() -> None:
+    official = official_images()
+    assert official == {
+        "kafka": f"apache/kafka:{KAFKA_VERSION}",
+        "toxiproxy": official["toxiproxy"].split(":")[0] + f":{TOXIPROXY_VERSION}",
+    }
+    assert recipes()["kafka"].tag.endswith(f":{KAFKA_VERSION}")
+    assert recipes()["toxiproxy"].tag.endswith(f":{TOXIPROXY_VERSION}")
+    kafka = {j.version for j in pinned_jars() if j.jar_set != "spark" and j.group == "org.apache.kafka"}
+    assert kafka == {KAFKA_VERSION}
+    (connector,) = (j for j in pinned_jars() if j.artifact.startswith("spark-sql-kafka"))
+    assert f"pyspark=={connector.version}" in (checkout_dir() / "pyproject.toml").read_text()
+    assert f"\npyspark=={connector.version} " in (checkout_dir() / "requirements.lock").read_text()

@@ -1,0 +1,292 @@
+"""What a live run may do at once, what it would write, and what the guard stops it for; without a cluster."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from harness.base.errors import RefusedError
+from harness.base.units import Duration, Rate, Size
+from harness.base.waits import wait_until
+from harness.cluster.external.audit_log import Audit
+from harness.cluster.external.guarded_admin import PrefixedAdmin
+from harness.kafka.admin import PartitionInfo
+from harness.kafka.security import PLAINTEXT
+from harness.run.external import guard as guarding
+from harness.run.external.guard import Guard
+from harness.run.external.preflight import most_at_once
+from harness.run.external.write_budget import Meter, bytes_per_second
+from harness.scenario import Scenario, find, load
+from harness.scenario.plan import Plan, draw
+from harness.witness.raw_log import fetch_request
+
+WHOLE = PartitionInfo("payments", 0, 1, 0, (1, 2), (1, 2))
+LACKING = PartitionInfo("payments", 1, 1, 0, (1, 2), (1,))
+
+
+def plan(folder: Path, *faults: str) -> tuple[Scenario, Plan]:
+    """A scenario of an idempotent client with these faults."""
+    path = folder / "one.toml"
+    path.write_text(
+        '[scenario]\nname = "one"\nshows = "x"\n[[workload]]\nkind = "idempotent"\nrate = 100\n'
+        + "\n".join(faults)
+    )
+    loaded = load(path)
+    return loaded, draw(loaded, 1)
+
+
+def fault(target: str, when: str = 'at = "1s"') -> str:
+    return f'[[fault]]\nfault = "down"\ntarget = "{target}"\n{when}\n'
+
+
+@pytest.mark.parametrize(
+    ("faults", "brokers", "most"),
+    [
+        ([], 3, 0),
+        (["one"], 3, 1),
+        (["majority"], 5, 3),
+        (["minority"], 5, 2),
+        (["all"], 6, 6),
+        (["leader_of(orders, 0)", "kafka-1"], 3, 1),
+    ],
+)
+def test_how_many_brokers_are_hit_at_once(tmp_path: Path, faults: list[str], brokers: int, most: int) -> None:
+    assert most_at_once(plan(tmp_path, *map(fault, faults))[1], brokers) == most
+
+
+def test_what_lasts_throughout_adds_to_each_step(tmp_path: Path) -> None:
+    drawn = plan(tmp_path, fault("one", "throughout = true"), fault("one"))[1]
+    assert most_at_once(drawn, 3) == 2
+
+
+def test_what_its_clients_would_write(tmp_path: Path) -> None:
+    # An identity, a pipeline's origin, the payload, and a batch of its own: 48 + 32 + 64 + 80 bytes.
+    assert bytes_per_second(plan(tmp_path)[0]) == 100 * 224
+    demo = load(find("demo"))
+    # Its transactions have 55 records on average, and a marker in each of three partitions.
+    assert bytes_per_second(demo) == pytest.approx((2000 + 2 * (500 + 500 / 55 * 3)) * 224)
+
+
+def test_a_pipeline_writes_what_it_reads_and_its_changelog_too(tmp_path: Path) -> None:
+    path = tmp_path / "totals.toml"
+    path.write_text("""[scenario]
+name = "totals"
+shows = "x"
+[[workload]]
+kind = "pipeline"
+source = "orders"
+topic = "invoices"
+group = "billing"
+changelog = "totals"
+transaction = [10, 10]
+[[workload]]
+kind = "idempotent"
+topic = "orders"
+rate = 10
+""")
+    # Ten records a second come to five in each half second that a transaction waits, with three markers.
+    assert bytes_per_second(load(path)) == (10 + 2 * (10 + 10 / 5 * 3)) * 224
+
+
+class Watched:
+    """A cluster that is as a test says."""
+
+    def __init__(self, folder: Path) -> None:
+        self.prefix = "eos-chaos-"
+        self.replication = 3
+        self.audit = Audit(folder / "audit.jsonl")
+        self.limits = SimpleNamespace(
+            abort_file=str(folder / "stop"),
+            deadline=Duration(60),
+            foreign_under_replicated=0,
+            storage=Size(1_000_000),
+            bytes_per_second=Rate(10**9),
+        )
+        self.file = SimpleNamespace(limits=self.limits)
+        self.partitions = [WHOLE]
+        self.error: Exception | None = None
+        self.stored = 0
+        self.admin = SimpleNamespace(metadata=lambda _: SimpleNamespace(partitions=self.mine()))
+
+    def mine(self) -> list[PartitionInfo]:
+        return [PartitionInfo("orders", 0, 1, 0, (1,), (1,))]
+
+    def end_offsets(self, _: str) -> dict[int, Any]:
+        return {0: SimpleNamespace(high_watermark=self.stored)}
+
+    def foreign_under_replicated(self) -> list[PartitionInfo]:
+        if self.error:
+            raise self.error
+        return [p for p in self.partitions if p.isr != p.replicas]
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda w: Path(w.limits.abort_file).touch(), "the abort file"),
+        (lambda w: setattr(w.limits, "deadline", Duration(0)), "the deadline of 0ms is over"),
+        (lambda w: w.partitions.append(LACKING), "payments-1 has leader 1, ISR [1] of [1, 2]"),
+        (lambda w: setattr(w, "error", ConnectionError("no broker")), "nobody could look at the cluster"),
+        (lambda w: setattr(w, "stored", 2000), "up to 1344000 B are stored: limits.storage is 1000000B"),
+        (
+            lambda w: (setattr(w.limits, "bytes_per_second", Rate(1000)), setattr(w, "stored", 1000)),
+            "were written: limits.bytes_per_second is 1000B/s",
+        ),
+    ],
+    ids=["abort", "deadline", "replica", "blind", "storage", "rate"],
+)
+def test_the_guard_stops_for_each_reason_and_notes_it_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, why: str
+) -> None:
+    for name, seconds in (("EVERY_S", 0.01), ("LOOK_S", 0.01), ("COUNT_S", 0.01), ("BLIND_S", 0.05)):
+        monkeypatch.setattr(guarding, name, seconds)
+    watched = Watched(tmp_path)
+    told: list[str] = []
+    with Guard(cast(Any, watched), plan(tmp_path)[0], told.append) as guard:
+        wait_until(lambda: guard.looks > 3, 10, "a few looks")
+        assert told == []
+        change(watched)
+        wait_until(lambda: told, 10, "the guard to stop")
+    assert why in told[0]
+    assert guard.stopped_because == told[0]
+    noted = (tmp_path / "audit.jsonl").read_text()
+    assert '"action": "stop"' in noted
+    assert f'"action": "counted", "looks": {guard.looks}, "stored": {watched.stored * 3 * 224}' in noted
+
+
+@pytest.mark.parametrize("failing", ["look", "abort-file", "note"])
+def test_a_guard_that_fails_stops_the_run_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OSError("No space left") if failing == "note" else ValueError("not as expected")
+
+    monkeypatch.setattr(guarding, "EVERY_S", 0.01)
+    watched = Watched(tmp_path)
+    told: list[str] = []
+    with Guard(cast(Any, watched), plan(tmp_path)[0], told.append) as guard, monkeypatch.context() as patch:
+        if failing == "note":
+            patch.setattr(watched.audit, "note", fail)
+            Path(watched.limits.abort_file).touch()
+        elif failing == "abort-file":
+            patch.setattr(Path, "exists", fail)
+        else:
+            patch.setattr(watched, "foreign_under_replicated", fail)
+        wait_until(lambda: told, 10, "the guard to stop")
+    why = {"note": "is there (the audit log does not have it: No space left)"}
+    assert why.get(failing, "the watcher failed: ValueError: not as expected") in told[0]
+    assert guard.stopped_because == told[0]
+
+
+def test_what_is_written_while_the_ends_are_asked_has_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched, now = Watched(tmp_path), 0.0
+
+    def slow(_: str) -> dict[int, Any]:
+        nonlocal now
+        now = 10.0
+        return {0: SimpleNamespace(high_watermark=1000)}
+
+    monkeypatch.setattr(watched, "end_offsets", slow)
+    monkeypatch.setattr("harness.run.external.write_budget.time.monotonic", lambda: now)
+    meter = Meter(cast(Any, watched), plan(tmp_path)[0])
+    assert "limits.storage" not in meter.look()
+    assert meter.fastest == 1000 * 224 / 10
+
+
+class Silent(PrefixedAdmin):
+    """Asks nobody."""
+
+    def connect(self, broker: int) -> Any:  # noqa: ARG002
+        return SimpleNamespace(call=lambda request: type(request).__name__)
+
+
+def test_only_what_carries_the_prefix_is_changed(tmp_path: Path) -> None:
+    from kafka.protocol.admin import (
+        AlterPartitionReassignmentsRequest,
+        DeleteTopicsRequest,
+        ElectLeadersRequest,
+        IncrementalAlterConfigsRequest,
+    )
+    from kafka.protocol.consumer import ListOffsetsRequest
+    from kafka.protocol.metadata import MetadataRequest
+
+    audit = tmp_path / "audit.jsonl"
+    admin = Silent({1: ("127.0.0.1", 1)}, 1, PLAINTEXT, "eos-chaos-", Audit(audit))
+    assert admin.call(1, MetadataRequest(topics=None, version=9)) == "MetadataRequest"
+    refused = [
+        DeleteTopicsRequest(topic_names=["eos-chaos-a", "payments"], version=5),
+        ElectLeadersRequest(election_type=0, topic_partitions=None, version=2),
+        IncrementalAlterConfigsRequest(resources=[], version=1),
+        AlterPartitionReassignmentsRequest(topics=[], version=0),
+    ]
+    for request in refused:
+        with pytest.raises(RefusedError, match="only what begins with 'eos-chaos-' is ours"):
+            admin.call(1, request)
+    assert audit.read_text().count('"action": "refused"') == len(refused)
+    topic = ListOffsetsRequest.ListOffsetsTopic(name="payments", partitions=[])
+    with pytest.raises(RefusedError, match="ListOffsetsRequest on payments"):
+        admin.call(1, ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic], version=5))
+
+
+def test_a_log_of_everybody_is_read_with_consent_and_never_changed(tmp_path: Path) -> None:
+    from kafka.protocol.admin import DeleteTopicsRequest
+
+    audit = Audit(tmp_path / "audit.jsonl")
+    log, other = ("__transaction_state", 3), ("__consumer_offsets", 3)
+    where = {1: ("127.0.0.1", 1)}
+    admin = Silent(where, 1, PLAINTEXT, "eos-chaos-", audit, readable=frozenset({log[0]}))
+    assert admin.call(1, fetch_request(log, 0, 0)) == "FetchRequest"
+    assert admin.call(1, fetch_request(("eos-chaos-orders.1", 0), 0, 0)) == "FetchRequest"
+    for refused in (fetch_request(other, 0, 0), DeleteTopicsRequest(topic_names=[log[0]], version=5)):
+        with pytest.raises(RefusedError, match="only what begins with 'eos-chaos-' is ours"):
+            admin.call(1, refused)
+    with pytest.raises(RefusedError, match="FetchRequest on __transaction_state"):
+        Silent(where, 1, PLAINTEXT, "eos-chaos-", audit).call(1, fetch_request(log, 0, 0))
+
+
+def test_asking_whether_a_topic_could_be_made_is_no_action_and_for_the_prefix_alone(tmp_path: Path) -> None:
+    from kafka.protocol.admin import CreateTopicsRequest
+
+    def asked(name: str) -> Any:
+        topic = CreateTopicsRequest.CreatableTopic(
+            name=name, num_partitions=-1, replication_factor=-1, assignments=[], configs=[]
+        )
+        return CreateTopicsRequest(topics=[topic], timeout_ms=1000, validate_only=True, version=5)
+
+    audit = tmp_path / "audit.jsonl"
+    admin = Silent({1: ("127.0.0.1", 1)}, 1, PLAINTEXT, "eos-chaos-", Audit(audit))
+    assert admin.call(1, asked("eos-chaos-asked")) == "CreateTopicsRequest"
+    assert not audit.exists()
+    with pytest.raises(RefusedError, match="CreateTopicsRequest on payments is refused"):
+        admin.call(1, asked("payments"))
+
+
+def test_a_run_has_the_lines_of_its_own_process_and_no_other(tmp_path: Path) -> None:
+    state = tmp_path / "audit.jsonl"
+    Audit(state).also(tmp_path / "nothing.jsonl")
+    assert (tmp_path / "nothing.jsonl").read_bytes() == b""
+    Audit(state).note("of an earlier run")
+    audit = Audit(state)
+    audit.note("before", pid_of="this")
+    with state.open("a") as file:
+        file.write('{"pid": 1, "action": "of another process"}\n')
+    audit.also(tmp_path / "run.jsonl")
+    audit.note("after")
+    lines = [json.loads(line)["action"] for line in (tmp_path / "run.jsonl").read_text().splitlines()]
+    assert lines == ["before", "after"]
+    actions = [json.loads(line)["action"] for line in state.read_text().splitlines()]
+    assert actions == ["of an earlier run", "before", "of another process", "after"]
+
+
+def test_what_is_ours_is_noted_before_it_is_changed(tmp_path: Path) -> None:
+    audit = tmp_path / "audit.jsonl"
+    admin = PrefixedAdmin({1: ("127.0.0.1", 1)}, 1, PLAINTEXT, "eos-chaos-", Audit(audit))
+    with pytest.raises(ConnectionError):
+        admin.delete_topics(["eos-chaos-orders"])
+    assert '"action": "DeleteTopics", "names": ["eos-chaos-orders"]' in audit.read_text()

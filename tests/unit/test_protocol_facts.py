@@ -1,0 +1,53 @@
+"""The numbers that are quoted: how they are compared, told, and asked of the client library."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import KafkaException, Producer
+
+from harness.kafka.librdkafka_defaults import client_defaults
+from harness.walkthroughs.protocol_facts import Fact, _told, table
+
+
+def test_a_fact_is_the_same_only_when_it_is_told_the_same() -> None:
+    assert Fact("replicas", "3", "3", "cluster").comparison == "same"
+    assert Fact("replicas", "3", "3 or 1", "cluster").comparison == "different"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("transaction.max.timeout.ms", "900000", "15 min"),
+        ("transactional.id.expiration.ms", "604800000", "7 d"),
+        ("transaction.timeout.ms", "1500", "1.5 s"),
+        ("transaction.timeout.ms", "90000", "90 s"),
+        ("acks", "-1", "all"),
+        ("acks", "1", "1"),
+        ("retries", "2147483647", "2147483647"),
+    ],
+)
+def test_values_are_told_in_the_words_of_the_texts(name: str, value: str, told: str) -> None:
+    assert _told(name, value) == told
+
+
+def test_the_table_has_a_line_for_each_fact_and_marks_it() -> None:
+    lines = table([Fact("epoch", "2", "1", "probe"), Fact("a long name", "x", "x", "client")]).splitlines()
+    assert len({len(line) for line in lines}) == 1
+    assert lines[2].split("|")[1:-1] == [" epoch       ", " 2    ", " 1     ", " probe  ", " different "]
+    assert lines[3].rstrip(" |").endswith("same")
+
+
+def test_a_default_is_what_the_loaded_library_takes() -> None:
+    """Asked for by name, of settings of a client and of a topic; and what it says is what it accepts."""
+    asked = ("transaction.timeout.ms", "message.timeout.ms", "enable.idempotence")
+    found = client_defaults(asked)
+    assert set(found) == set(asked)
+    Producer({**found, "log_level": 0})
+    with pytest.raises(KafkaException, match=r"message\.timeout\.ms"):
+        # The library itself holds a transaction to its own default of the time-out.
+        Producer({"transactional.id": "x", "message.timeout.ms": int(found["transaction.timeout.ms"]) + 1})
+
+
+def test_a_setting_that_the_library_does_not_know_is_an_error() -> None:
+    with pytest.raises(LookupError, match=r"no\.such\.setting"):
+        client_defaults(["no.such.setting"])

@@ -1,0 +1,160 @@
+"""Secrets: looked up where they stand, and redacted from then on, in outputs and in files."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from threading import Event
+
+import click
+import pytest
+
+from harness.base import secrets
+from harness.base.errors import UsageError
+from harness.base.events import PhaseEvent, redacted
+from harness.base.secrets import beware, look_up, redact
+from harness.evidence.history import Error, HistoryWriter
+from harness.evidence.run_directory import write_atomic
+from harness.kafka.security import Security
+
+KIND = "PRIVATE"  # not in one word with the rest: no file here has a key
+VALUE = 'tr0ub"4dor&3\\'
+
+
+@pytest.fixture
+def known(monkeypatch: pytest.MonkeyPatch) -> str:
+    """A secret that this process has looked up."""
+    monkeypatch.setenv("A_SECRET", VALUE)
+    return look_up("env:A_SECRET")
+
+
+def test_it_stands_in_the_environment_or_in_a_file(known: str, tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("of the file\n")
+    assert (known, look_up(f"file:{tmp_path}/password")) == (VALUE, "of the file")
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("env:NO_SUCH_NAME", "the environment has no NO_SUCH_NAME"),
+        ("file:/no/such/file", "there is no file /no/such/file"),
+        ("hunter22", "not named by where it stands"),
+        ("env:", "not named by where it stands"),
+    ],
+)
+def test_one_that_is_not_there_is_an_error_that_names_the_place(reference: str, said: str) -> None:
+    with pytest.raises(UsageError) as found:
+        look_up(reference)
+    assert said in found.value.message
+    assert "hunter22" not in str(found.value)
+
+
+def test_nothing_is_changed_while_no_secret_is_known() -> None:
+    assert redact("password = anything") == "password = anything"
+
+
+def test_who_is_wary_redacts_what_looks_like_a_secret_before_one_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    beware()
+    print("ssl.key.password=another-one")
+    assert out.getvalue() == "ssl.key.password=[redacted]\n"
+
+
+def test_a_client_that_logs_in_with_a_certificate_is_wary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(secrets, "_wary", Event())
+    monkeypatch.setattr(sys, "stdout", sys.stdout)
+    monkeypatch.setattr(sys, "stderr", sys.stderr)
+    Security(protocol="SSL", certificate="/me.pem", key="/me.key").client()
+    assert redact("password = anything") == "password = [redacted]"
+
+
+def test_a_file_that_is_not_to_be_read_is_an_error_that_shows_nothing_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "password"
+    path.write_bytes(b"hunter22\xff")
+    with pytest.raises(UsageError, match="it is not text in UTF-8") as found:
+        look_up(f"file:{path}")
+    assert "hunter" not in str(found.value)
+
+    def denied(_: Path) -> str:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "read_text", denied)
+    with pytest.raises(UsageError, match=f"the secret in {path} could not be read: Permission denied"):
+        look_up(f"file:{path}")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"said {VALUE} aloud",
+        json.dumps({"said": VALUE}),
+        "sasl.password=another-one,",
+        "'ssl.key.password': 'another-one'",
+        '{"token": "another-one"}',
+        json.dumps({"message": '{"client.secret": "another-one"}'}),
+        f"-----BEGIN RSA {KIND} KEY-----\nanother-one\n-----END RSA {KIND} KEY-----",
+    ],
+)
+def test_the_secret_and_what_looks_like_one_are_redacted(known: str, text: str) -> None:
+    clean = redact(text)
+    assert "[redacted]" in clean
+    assert known not in clean
+    assert "another-one" not in clean
+    assert clean == redact(clean)
+    if text.startswith("{"):
+        assert json.loads(clean).keys() == json.loads(text).keys()
+
+
+def test_where_a_secret_stands_may_be_told(known: str) -> None:  # noqa: ARG001
+    text = '{"password":"env:A_SECRET","key_password":"file:/run/key"}'
+    assert redact(text) == text
+
+
+def test_outputs_files_histories_and_events_are_redacted(
+    known: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, err = io.StringIO(), io.StringIO()
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "stderr", err)
+    look_up("env:A_SECRET")
+    click.echo(f"out {known}")
+    print(f"err {known}", file=sys.stderr)
+    write_atomic(tmp_path / "file", f"file {known}".encode())
+    with HistoryWriter(tmp_path / "h.jsonl", run="ab12cd34", client="c", role="r") as history:
+        history.info(history.invoke("f"), Error(code=1, name="X", message=f"history {known}"))
+    told = redacted(PhaseEvent(name="heal", detail=f"event {known}"))
+
+    assert out.getvalue() == "out [redacted]\n"
+    assert err.getvalue() == "err [redacted]\n"
+    assert (tmp_path / "file").read_text() == "file [redacted]"
+    assert "history [redacted]" in (tmp_path / "h.jsonl").read_text()
+    assert told == PhaseEvent(name="heal", detail="event [redacted]")
+
+
+def test_what_is_handed_to_spark_has_no_secret_in_it(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EOS_SASL_PASSWORD", raising=False)
+    security = Security(protocol="SASL_PLAINTEXT", username="me", password="env:A_SECRET")
+    options = security.spark()
+    assert known not in str(options)
+    assert 'password="${env:EOS_SASL_PASSWORD}"' in options["kafka.sasl.jaas.config"]
+    monkeypatch.setenv("EOS_SASL_PASSWORD", "")
+    security.for_java()
+    import os
+
+    # Quoted as Java's own reader of such lines wants it.
+    assert os.environ["EOS_SASL_PASSWORD"] == 'tr0ub\\"4dor&3\\\\'
+
+
+@pytest.mark.timeout(60)
+def test_a_long_word_is_looked_through_once() -> None:
+    """A page has diagrams and keys of a hundred thousand letters: quadratic time would be minutes."""
+    beware()
+    text = f"{'x' * 1_000_000} my.password={'y' * 10}"
+    assert redact(text) == text[:-10] + "[redacted]"

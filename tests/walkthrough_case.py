@@ -1,0 +1,44 @@
+"""A flow from end to end: every step with its evidence, and no verdict where a step is missing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from harness.base.errors import ExitCode
+from harness.base.events import Event, PhaseEvent
+from harness.cluster.cluster import Cluster
+from harness.evidence.checkers.check_run import check_run
+from harness.evidence.run_directory import RunDirectory
+from harness.evidence.step_report import FILE, WalkthroughStep
+from harness.run import make_run
+from harness.scenario import find, load
+from harness.scenario.plan import draw
+from harness.walkthroughs.walkthrough_page import NAME, document
+from tests.tapped import Evidence
+
+
+def carry_out(cluster: Cluster, name: str, count: int, folder: Path, evidence: Evidence) -> Path:
+    """Run a flow of so many steps; everything that holds for each of them is asserted here."""
+    told: list[Event] = []
+    scenario = load(find(name))
+    outcome = make_run(cluster, scenario, draw(scenario, 1), folder, [told.append]).execute()
+
+    run = RunDirectory.open(outcome.directory)
+    steps = run.read(FILE, list[WalkthroughStep])
+    evidence(verdict=outcome.judgement.verdict, claims=[c.observed for s in steps for c in s.claims])
+    assert outcome.exit_code is ExitCode.VALID, outcome.judgement
+    assert [step.number for step in steps] == list(range(1, count + 1))
+    assert [step.missing for step in steps] == [[]] * count
+    narrated = [event.name for event in told if isinstance(event, PhaseEvent)]
+    assert [n for n in narrated if n.startswith("step")] == [f"step {n}" for n in range(1, count + 1)]
+    page = (outcome.directory / NAME).read_text()
+    assert page == document(outcome.directory)
+    assert "sequenceDiagram" in page
+
+    # Judged again it is the same; without a step that it promised, nothing is proved.
+    before = (outcome.directory / "verdict.json").read_bytes()
+    assert check_run(outcome.directory)[0] is ExitCode.VALID
+    assert (outcome.directory / "verdict.json").read_bytes() == before
+    run.write(FILE, steps[:-1])
+    assert check_run(outcome.directory)[0] is ExitCode.UNKNOWN
+    return outcome.directory

@@ -1,0 +1,1 @@
+"""Developer tools: benchmarks and mutants; not part of the shipped package."""

@@ -1,0 +1,114 @@
+"""Plain ways to read a topic, which a verification is measured against: a client library, Kafka's tool."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from harness.evidence.observation import Window
+from harness.provision.jars import ensure_jars
+from harness.provision.java import find_java
+
+_LIMIT_S: Final = 600
+
+
+def scan(bootstrap: str, windows: Sequence[Window], done: Any) -> None:
+    """Count the records of some partitions with confluent-kafka, in a process of its own."""
+    from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap,
+            "group.id": "bench",
+            "enable.auto.commit": False,
+            "isolation.level": "read_committed",
+            "enable.partition.eof": True,
+            "fetch.message.max.bytes": 8 << 20,
+        }
+    )
+    consumer.assign([TopicPartition(w.topic, w.partition, w.start) for w in windows])
+    left, count, deadline = len(windows), 0, time.monotonic() + _LIMIT_S
+    while left and time.monotonic() < deadline:
+        for message in consumer.consume(10_000, 1.0):
+            error = message.error()
+            if error is None:
+                count += 1
+            elif error.code() == KafkaError._PARTITION_EOF:
+                left -= 1
+    consumer.close()
+    done.put(count)
+
+
+def two_processes(bootstrap: str, windows: Sequence[Window]) -> int:
+    """Count with two confluent-kafka processes side by side."""
+    context = multiprocessing.get_context("spawn")
+    done = context.Queue()
+    workers = [context.Process(target=scan, args=(bootstrap, windows[i::2], done)) for i in range(2)]
+    for worker in workers:
+        worker.start()
+    counts = [done.get(timeout=_LIMIT_S) for _ in workers]
+    for worker in workers:
+        worker.join(60)
+    return sum(counts)
+
+
+def cpu_seconds() -> float:
+    """Return what this process and all below it have used of the processor: other load does not count."""
+    below: dict[int, list[int]] = {}
+    used: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it ended meanwhile
+            fields = path.read_text().rpartition(")")[2].split()
+            pid, parent = int(path.parent.name), int(fields[1])
+            below.setdefault(parent, []).append(pid)
+            used[pid] = sum(map(int, fields[11:15]))
+    left, total = [os.getpid()], 0
+    while left:
+        pid = left.pop()
+        total += used.get(pid, 0)
+        left += below.get(pid, [])
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def consumer_performance(
+    bootstrap: str, topic: str, records: int, report: Callable[[str], None]
+) -> tuple[int, float]:
+    """Return what Kafka's ConsumerPerformance says: how many records, and records per second of fetching."""
+    jars = ensure_jars(report, "kafka", "tools")
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "consumer.properties"
+        config.write_text("isolation.level=read_committed\nmax.poll.records=10000\n")
+        done = subprocess.run(
+            [
+                str(find_java().executable),
+                "-Xmx1g",
+                "-XX:+UseParallelGC",
+                "-cp",
+                ":".join(map(str, jars)),
+                "org.apache.kafka.tools.ConsumerPerformance",
+                "--bootstrap-server",
+                bootstrap,
+                "--topic",
+                topic,
+                "--num-records",
+                str(records),
+                "--timeout",
+                "30000",
+                "--command-config",
+                str(config),
+            ],
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            check=True,
+        )
+    names, values = (line.split(", ") for line in done.stdout.splitlines() if "," in line)
+    said = dict(zip(names, values, strict=True))
+    return int(said["data.consumed.in.nMsg"]), float(said["fetch.nMsg.sec"])

@@ -1,0 +1,202 @@
+"""What identity and history cost a producer, beside the same loop without them.
+
+The bare loop and the harness's client run in turns, so that a machine that is busy in between burdens both
+alike. Told are the time that the client takes and the processor time of its sending thread, which no other
+process can lengthen, each as a ratio to the loop's.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from harness.clients.client import Deadline
+from harness.clients.client_settings import PRODUCER, settings, transaction_settings
+from harness.clients.client_spec import IdempotentSpec, TransactionalSpec
+from harness.clients.idempotent import MOST_OPEN_BURSTS, BurstProducer
+from harness.clients.progress import ClientProgress
+from harness.clients.transactor import Transactor
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BrokerListener
+from harness.evidence.history import HistoryWriter
+from harness.evidence.record import COMMIT, LaneEncoder
+from tools.bench.interleaved_runs import Cost, Length, Pair, Spread, in_turns, timed
+from tools.bench.scratch_topic import each_on_its_own
+
+RUN: Final = "bench001"
+PARTITIONS: Final = 3
+PAYLOAD: Final = b"x" * 100
+BURST: Final = 500
+TRANSACTION: Final = 100
+LIMIT_S: Final = 60.0
+
+
+def nothing(error: KafkaError | None, message: Message) -> None:
+    """The empty delivery callback of the bare loop."""
+
+
+def bare_idempotent(bootstrap: str, topic: str, length: Length) -> Cost:
+    """Send the records with an empty callback."""
+    config: dict[str, Any] = {**settings(PRODUCER), "bootstrap.servers": bootstrap}
+    producer = Producer(config)
+    producer.list_topics(topic, LIMIT_S)
+
+    def work() -> int:
+        value, sent = b"y" * 48 + PAYLOAD, 0
+        for burst in length.bursts(BURST):
+            while len(producer) > MOST_OPEN_BURSTS * BURST:
+                producer.poll(0.01)
+            lane = burst % PARTITIONS
+            for _ in range(BURST):
+                _produce(producer, topic, value, lane)
+            producer.poll(0)
+            sent += BURST
+        producer.flush(LIMIT_S)
+        return sent
+
+    return timed(work)
+
+
+def _produce(producer: Producer, topic: str, value: bytes, lane: int) -> None:
+    while True:
+        try:
+            producer.produce(topic, value, partition=lane, on_delivery=nothing)
+        except BufferError:
+            producer.poll(0.1)
+        else:
+            return
+
+
+def harness_idempotent(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
+    """Send the records as the idempotent client does."""
+    spec = IdempotentSpec(
+        run=RUN,
+        client="bench",
+        number=1,
+        bootstrap=bootstrap,
+        history="",
+        seconds=LIMIT_S,
+        topic=topic,
+        partitions=PARTITIONS,
+    )
+    with HistoryWriter(folder / "i.jsonl", run=RUN, client="bench", role="bench") as history:
+        producer = BurstProducer(spec, topic, history, ClientProgress(), idempotence=True)
+        producer._producer.list_topics(topic, LIMIT_S)
+        encoders = [LaneEncoder(RUN, 1, lane, PAYLOAD) for lane in range(PARTITIONS)]
+
+        def work() -> int:
+            sent = 0
+            for burst in length.bursts(BURST):
+                while len(producer.open) > MOST_OPEN_BURSTS:
+                    producer.serve(0.01)
+                    producer.complete()
+                lane = burst % PARTITIONS
+                producer.send(lane, encoders[lane].batch(producer.next_of(lane), BURST))
+                producer.serve(0)
+                producer.complete()
+                sent += BURST
+            producer.flush(LIMIT_S)
+            producer.complete(final=True)
+            return sent
+
+        return timed(work)
+
+
+def bare_transactional(bootstrap: str, topic: str, length: Length) -> Cost:
+    """Send the records in transactions of one hundred."""
+    config: dict[str, Any] = {
+        **transaction_settings(f"{topic}-bare", 20_000, {}),
+        "bootstrap.servers": bootstrap,
+        "error_cb": lambda _: None,
+    }
+    producer = Producer(config)
+    producer.init_transactions(LIMIT_S)
+
+    def work() -> int:
+        value, sent = b"y" * 48 + PAYLOAD, 0
+        for txn in length.bursts(TRANSACTION):
+            producer.begin_transaction()
+            for _ in range(TRANSACTION):
+                producer.produce(topic, value, partition=txn % PARTITIONS)
+            producer.flush(LIMIT_S)
+            producer.commit_transaction(LIMIT_S)
+            sent += TRANSACTION
+        return sent
+
+    return timed(work)
+
+
+def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
+    """Send the records as the transactional client does."""
+    spec = TransactionalSpec(
+        run=RUN,
+        client="bench",
+        number=2,
+        bootstrap=bootstrap,
+        history="",
+        seconds=LIMIT_S,
+        topic=topic,
+        partitions=PARTITIONS,
+        transactional_id=f"{topic}-harness",
+    )
+    with HistoryWriter(folder / "t.jsonl", run=RUN, client="bench", role="bench") as history:
+        transactor = Transactor(spec, history, ClientProgress(), Deadline(10 * LIMIT_S))
+        transactor.settle()
+        encoders = [LaneEncoder(RUN, 2, lane, PAYLOAD) for lane in range(PARTITIONS)]
+
+        def work() -> int:
+            sent = 0
+            for txn in length.bursts(TRANSACTION):
+                transactor.begin()
+                lane = txn % PARTITIONS
+                first = transactor.next_of(lane)
+                transactor.send(lane, encoders[lane].batch(first, TRANSACTION, transactor.txn, COMMIT))
+                transactor.commit()
+                sent += TRANSACTION
+            return sent
+
+        cost = timed(work)
+        transactor.close()
+        return cost
+
+
+def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
+    """Run each harness client and its bare loop in turns; a line for each kind."""
+    bootstrap, short = cluster.bootstrap(BrokerListener.DIRECT), length._replace(records=TRANSACTION)
+    yield "the harness's identity and history, against the same loop with an empty on_delivery:"
+    for name, some, bare, ours in (
+        ("idempotent", length, bare_idempotent, harness_idempotent),
+        (f"transactional, {TRANSACTION} a transaction", short, bare_transactional, harness_transactional),
+    ):
+        plain = each_on_its_own(cluster, PARTITIONS, partial(bare, bootstrap))
+        mine = each_on_its_own(cluster, PARTITIONS, partial(_in_a_folder, ours, bootstrap))
+        yield _told(name, in_turns(plain, [mine], some, rounds)[1])
+
+
+def _in_a_folder(ours: Callable[..., Cost], bootstrap: str, topic: str, length: Length) -> Cost:
+    with tempfile.TemporaryDirectory() as folder:
+        return ours(bootstrap, topic, length, Path(folder))
+
+
+def _told(name: str, mine: list[Pair]) -> str:
+    """What the harness adds."""
+    plain = statistics.median(pair.before.rate for pair in mine)
+    told = statistics.median(pair.run.rate for pair in mine)
+    wall = Spread.over([1 / pair.ratio(lambda cost: cost.rate) for pair in mine])
+    thread = Spread.over([pair.ratio(lambda cost: cost.thread_us) for pair in mine])
+    return (
+        f"  {name}: bare {plain:,.0f} records/s, harness {told:,.0f} records/s\n"
+        f"    times as long: {wall}\n"
+        f"    times the sending thread's processor time: {thread}, "
+        f"{statistics.median(_more_us(pair) for pair in mine):.2f} µs more a record"
+    )
+
+
+def _more_us(pair: Pair) -> float:
+    return pair.run.thread_us - (pair.before.thread_us + pair.after.thread_us) / 2

@@ -1,0 +1,249 @@
+"""What a producer's settings cost, and what the harness's own bookkeeping costs: `eos bench producers`.
+
+Everything is sent over DIRECT, in turns with what it is compared with: acks=1, acks=all and idempotence;
+transactions of several sizes with the idempotent producer; a read_committed reader with one that waits for no
+transaction; the harness's client with a bare loop.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import click
+from confluent_kafka import Producer
+
+from harness.cli.options import backend_option, report, state_of, state_option
+from harness.clients.client_settings import PRODUCER, Value, settings, transaction_settings
+from harness.cluster import lifecycle
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BROKER_IDS, BrokerListener, node_name
+from tools.bench import bookkeeping, latency
+from tools.bench.bookkeeping import LIMIT_S, PARTITIONS, nothing
+from tools.bench.interleaved_runs import Cost, Length, in_turns, rates, timed
+from tools.bench.scratch_topic import each_on_its_own, fresh_topic
+
+SIZES: Final = (100, 1024)
+TRANSACTIONS: Final = (10, 100, 1000, 10_000)
+"""Records a transaction."""
+BURST: Final = 500
+MOST_WAITING: Final = 20_000
+"""Records that wait in the client: enough for full batches, too few for a request to be given up."""
+BATCH: Final = 100
+HEADER_SHARE: Final = 8 + 2 + 4
+"""Bytes of a batch's header that hold producer id, epoch and base sequence, used or not."""
+IN_FLIGHT: Final[dict[str, Value]] = {"max.in.flight.requests.per.connection": 5}
+"""The same for all: without idempotence a million may be in flight, and that would be compared too."""
+
+
+class Kind(NamedTuple):
+    """A producer of the comparison."""
+
+    name: str
+    settings: dict[str, Value]
+
+
+BASE: Final = Kind("acks=all", {"acks": "all", "enable.idempotence": False})
+"""What idempotence adds is seen against acks=all."""
+IDEMPOTENT: Final = Kind("acks=all, idempotent", {"acks": "all", "enable.idempotence": True})
+KINDS: Final = (BASE, Kind("acks=1", {"acks": "1", "enable.idempotence": False}), IDEMPOTENT)
+
+
+def _settings(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
+    for size in SIZES:
+        with_topic = partial(_rate, cluster, size=size)
+        runs = [partial(with_topic, kind=kind) for kind in KINDS]
+        yield f"{size} bytes a record:"
+        yield from _compare(cluster, [kind.name for kind in KINDS], runs, length, rounds)
+    yield from _batch_bytes(cluster)
+
+
+def _transactions(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
+    runs = [partial(_rate, cluster, size=SIZES[0], kind=IDEMPOTENT)]
+    runs += [partial(_transactional, cluster, size=SIZES[0], records=records) for records in TRANSACTIONS]
+    names = ["idempotent, no transaction", *(f"{records:,} a transaction" for records in TRANSACTIONS)]
+    yield f"transactions, {SIZES[0]} bytes a record:"
+    yield from _compare(cluster, names, runs, length, rounds)
+
+
+PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[str]]]] = {
+    "settings": _settings,
+    "transactions": _transactions,
+    "latency": latency.measure,
+    "bookkeeping": bookkeeping.measure,
+}
+"""What is measured, by the names of --part."""
+
+
+def measure(
+    cluster: Cluster, length: Length, rounds: int, parts: Sequence[str] = tuple(PARTS)
+) -> Iterator[str]:
+    """Measure these parts, a line for each result."""
+    yield (
+        f"over DIRECT, {rounds} rounds in turns, each run {length.seconds:g} s and {length.records:,} "
+        "records at least; medians, and the quartiles of the ratios of neighbours"
+    )
+    for part in parts:
+        yield from PARTS[part](cluster, length, rounds)
+
+
+def _compare(
+    cluster: Cluster, names: Sequence[str], runs: Sequence[Callable[..., Cost]], length: Length, rounds: int
+) -> Iterator[str]:
+    """Each run on a topic of its own, the first against the others."""
+    base, *others = (each_on_its_own(cluster, PARTITIONS, run) for run in runs)
+    yield from rates(names, in_turns(base, others, length, rounds), names[0])
+
+
+def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
+    config: dict[str, Any] = {
+        **settings(PRODUCER, **changes),
+        "bootstrap.servers": cluster.bootstrap(BrokerListener.DIRECT),
+        **IN_FLIGHT,
+        **kind.settings,
+    }
+    return Producer(config)
+
+
+def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind) -> Cost:
+    """From the first call to the last acknowledgement; a record that is left over is an error."""
+    producer = _producer(cluster, kind)
+    producer.produce(topic, b"warm", partition=0, on_delivery=nothing)
+    producer.flush(LIMIT_S)  # connected, and an idempotent one has its id
+    value, produce = b"x" * size, producer.produce
+
+    def work() -> int:
+        sent = 0
+        for burst in length.bursts(BURST):
+            while len(producer) > MOST_WAITING:
+                producer.poll(0.01)
+            for _ in range(BURST):
+                produce(topic, value, partition=burst % PARTITIONS, on_delivery=nothing)
+            producer.poll(0)
+            sent += BURST
+        if left := producer.flush(LIMIT_S):
+            raise TimeoutError(f"{left} records were not acknowledged in {LIMIT_S:g} s")
+        return sent
+
+    cost = timed(work)
+    producer.close()
+    _replicated(cluster, topic)
+    return cost
+
+
+def _replicated(cluster: Cluster, topic: str) -> None:
+    """Wait until followers have everything: what acks=1 leaves to be done would burden the next run."""
+    producer = _producer(cluster, BASE)
+    for partition in range(PARTITIONS):
+        producer.produce(topic, b"last", partition=partition, on_delivery=nothing)
+    producer.flush(LIMIT_S)
+    producer.close()
+
+
+def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, records: int) -> Cost:
+    """One transaction after the other, each over all partitions, until the last one is committed."""
+    config: dict[str, Any] = {
+        **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}),
+        **IN_FLIGHT,
+        "bootstrap.servers": cluster.bootstrap(BrokerListener.DIRECT),
+        "statistics.interval.ms": 1000,
+    }
+    producer = Producer(config)
+    producer.init_transactions(LIMIT_S)
+    value, produce = b"x" * size, producer.produce
+
+    def work() -> int:
+        sent = 0
+        for _ in length._replace(records=records).bursts(records):
+            producer.begin_transaction()
+            for i in range(records):
+                produce(topic, value, partition=i % PARTITIONS, on_delivery=nothing)
+                if not i % BURST:
+                    producer.poll(0)
+            producer.commit_transaction(LIMIT_S)
+            sent += records
+        return sent
+
+    cost = timed(work)
+    producer.close()
+    return cost
+
+
+def _batch_bytes(cluster: Cluster) -> Iterator[str]:
+    """The same batch in the log's files, from a producer without and from one with idempotence."""
+    found = [_stored(cluster, kind) for kind in (BASE, IDEMPOTENT)]
+    yield (
+        f"a batch of {BATCH} records of {SIZES[0]} bytes takes {found[0]} bytes in the log, {found[1]} with "
+        f"idempotence: {found[1] - found[0]:+d} "
+        f"({HEADER_SHARE} bytes of every header hold the fields, used or not)"
+    )
+
+
+def _stored(cluster: Cluster, kind: Kind) -> int:
+    with fresh_topic(cluster, 1) as topic:
+        producer = _producer(cluster, kind, linger_ms=1000)
+        for _ in range(BATCH):
+            producer.produce(topic, b"x" * SIZES[0], partition=0, on_delivery=nothing)
+        producer.flush(LIMIT_S)
+        producer.close()
+        with tempfile.TemporaryDirectory(prefix="eos-segments-") as scratch:
+            files = cluster.node(node_name(BROKER_IDS[0])).segments(f"{topic}-0", Path(scratch))
+            return sum(file.stat().st_size for file in files)
+
+
+@click.command(epilog="Example:  python -m tools.bench.producers --part transactions --rounds 5")
+@click.option(
+    "--records", type=click.IntRange(1), default=10_000, show_default=True, help="Minimum records per run."
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0),
+    default=2.0,
+    show_default=True,
+    help="Minimum seconds per run; shorter runs are too noisy.",
+)
+@click.option(
+    "--rounds", type=click.IntRange(1), default=5, show_default=True, help="Number of interleaved rounds."
+)
+@click.option(
+    "--part",
+    "parts",
+    multiple=True,
+    type=click.Choice(list(PARTS)),
+    help="Measure this part only; repeatable.  [default: all]",
+)
+@backend_option
+@click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
+@state_option
+def main(
+    records: int,
+    seconds: float,
+    rounds: int,
+    parts: tuple[str, ...],
+    backend: str,
+    *,
+    keep: bool,
+    state_path: Path | None,
+) -> None:
+    """Measure the cost of each producer guarantee, as ratios of neighbouring runs.
+
+    settings: acks=1, acks=all, idempotence, bytes per batch. transactions: 10 to 10,000 records each, against
+    the idempotent producer. latency: the extra delay of a read_committed reader while transactions are open.
+    bookkeeping: the harness's clients against a bare loop. Runs on a cluster of the load profile, started if
+    none is up.
+    """
+    state = state_of(state_path)
+    cluster, started = lifecycle.up(state, backend, "load", report)  # type: ignore[arg-type]
+    try:
+        for line in measure(cluster, Length(records, seconds), rounds, parts or tuple(PARTS)):
+            click.echo(line)
+    finally:
+        if started and not keep:
+            lifecycle.down(state)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""Measure whether the live verification keeps up with clients that write at a steady rate.
+
+    python -m tools.bench.streaming --bootstrap HOST:PORT [--rate 200000] [--seconds 30] [--warm-up 20]
+
+Transactions of 20,000 records, one in ten aborted, are written at a steady rate while the streaming job runs
+in a process of its own, as in every run. Told every second are what is written and how far the job is behind
+what can be read; at the end, the rate that was kept and how long the job took to end after the last record.
+The job has kept up if it was no further behind in the second half than in the first, give or take a second.
+The first seconds are told and not counted: until its JVM has compiled itself the job is several times slower.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Sequence
+from threading import Thread
+from typing import Final, NamedTuple
+
+from harness.base.errors import HarnessError
+from harness.base.waits import wait_until
+from harness.evidence.observation import Window
+from harness.witness.spark.frozen_offsets import freeze_ends
+from harness.witness.spark.spark_process import Job
+from harness.witness.spark.stream_supervisor import StreamVerification
+from tools.bench.synthetic_topic import PARTITIONS, RUN, TXN, Plan, Writer
+
+FIRST: Final = 2
+"""Transactions before the measured ones: the job starts its session and its first batch on them."""
+
+
+class Look(NamedTuple):
+    """By how many seconds the job was behind, so many seconds after the first record."""
+
+    at: float
+    behind: float
+
+
+class Steady(Thread):
+    """Writes a plan's transactions, each when its time has come."""
+
+    def __init__(self, writer: Writer, rate: int) -> None:
+        super().__init__(daemon=True)
+        self.writer = writer
+        self.rate = rate
+        self.written = 0
+        self.took = 0.0
+        self.failed: BaseException | None = None
+
+    def run(self) -> None:
+        """Write all but the first transactions; what goes wrong is for who waits for the end."""
+        try:
+            self._write()
+        except BaseException as error:  # noqa: BLE001  # another thread's: `end` raises it
+            self.failed = error
+
+    def end(self) -> None:
+        """Wait for the end; raise what went wrong."""
+        self.join()
+        if self.failed is not None:
+            raise self.failed
+
+    def _write(self) -> None:
+        """One that is late is written at once."""
+        start = time.perf_counter()
+        for txn in range(FIRST, len(self.writer.plan.aborted)):
+            due = start + (txn - FIRST) * TXN / self.rate
+            time.sleep(max(0.0, due - time.perf_counter()))
+            self.writer.transaction(txn)
+            self.written += TXN
+        self.took = time.perf_counter() - start
+
+
+def watch(live: StreamVerification, writing: Steady) -> list[Look]:
+    """Print a line a second while records are written; return by how many seconds the job was behind when."""
+    looks: list[Look] = []
+    start = time.perf_counter()
+    while writing.is_alive():
+        writing.join(1.0)
+        said = live.progress()
+        if said is None or said.lag is None:
+            continue
+        looks.append(Look(time.perf_counter() - start, said.lag.behind_stable / writing.rate))
+        print(
+            f"{looks[-1].at:5.1f} s  {writing.written:>11,} written  "
+            f"{said.lag.behind_stable:>9,} behind ({looks[-1].behind:.2f} s)  "
+            f"{said.lag.unstable:>7,} not stable  "
+            f"last batch {said.rows:,} records, {said.rows_per_s / 1e6:.2f} M rows/s",
+            flush=True,
+        )
+    writing.end()
+    return looks
+
+
+def halves(looks: Sequence[Look], warm_up: float) -> tuple[list[float], list[float]]:
+    """How far the job was behind in the first and in the second half of the seconds that count."""
+    behind = [look.behind for look in looks if look.at >= warm_up]
+    half = len(behind) // 2
+    if not half:
+        raise HarnessError(
+            f"{len(behind)} looks after {warm_up:g} s of warm-up say nothing", "give it more --seconds"
+        )
+    return behind[:half], behind[half:]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Measure, and print a line a second and the sum; exit code 1 if the job did not keep up."""
+    parser = argparse.ArgumentParser(prog="bench live", description="Whether the live job keeps up.")
+    parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--rate", type=int, default=200_000, help="records a second, aborted ones as well")
+    parser.add_argument("--seconds", type=int, default=30)
+    parser.add_argument("--warm-up", type=int, default=20, help="seconds before those that count")
+    given = parser.parse_args(arguments)
+    topic = f"live-{uuid.uuid4().hex[:8]}"
+    plan = Plan(topic, int(given.rate * (given.warm_up + given.seconds) * 0.9) + FIRST * TXN)
+    writer = Writer(given.bootstrap, plan)
+    for txn in range(FIRST):
+        writer.transaction(txn)
+    windows = [Window(topic, partition, 0, 0, 0, 0) for partition in range(PARTITIONS)]
+    with tempfile.TemporaryDirectory(prefix="eos-live-") as folder:
+        job = Job(kind="stream", bootstrap=given.bootstrap, windows=windows, folder=folder, run=RUN)
+        live = StreamVerification(job, print)
+        live.start()
+        try:
+            wait_until(live.progress, 300, "the live job's first batch", hint=f"look at {folder}/driver.log")
+            return measure(live, Steady(writer, given.rate), given.warm_up)
+        finally:
+            live.kill()
+
+
+def measure(live: StreamVerification, writing: Steady, warm_up: int) -> int:
+    """Write, watch, see the job through, and tell."""
+    writing.start()
+    first, second = halves(watch(live, writing), warm_up)
+    start = time.perf_counter()
+    found = live.finish(freeze_ends(live.job.bootstrap, [writing.writer.plan.topic]).windows)
+    ended = time.perf_counter() - start
+    before, after = statistics.median(first), statistics.median(second)
+    kept = after <= before + 1
+    committed = writing.writer.plan.aborted.count(False) * TXN
+    assert found.meta.records == committed, f"{found.meta.records} records were read of {committed}"
+    print(
+        f"{writing.written / writing.took:,.0f} records/s written of {writing.rate:,}",
+        f"behind: {before:.2f} s in the first half, {after:.2f} s in the second, "
+        f"{max(*first, *second):.2f} s at most",
+        f"all {committed:,} committed records accounted for {ended:.1f} s after the last one",
+        "the job kept up" if kept else "the job did NOT keep up",
+        sep="\n",
+    )
+    return 0 if kept else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,106 @@
+"""What measurements of the verification write: transactions by a plan, and the ledger they would have."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from harness.evidence.history import HistoryFile
+from harness.evidence.ledger import Ledger, fold
+from harness.evidence.record import LaneEncoder
+
+PARTITIONS: Final = 4
+TXN: Final = 20_000
+SHARE: Final = TXN // PARTITIONS
+RUN: Final = "bench001"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Transactions over all partitions, every tenth of them aborted, until so many records are committed.
+
+    Where a partition has several lanes their records take turns, one by one.
+    """
+
+    topic: str
+    records: int
+    turns: int = 1
+
+    @cached_property
+    def aborted(self) -> list[bool]:
+        """Which transactions are aborted."""
+        ends: list[bool] = []
+        while ends.count(False) * TXN < self.records:
+            ends.append(len(ends) % 10 == 9)
+        return ends
+
+    @property
+    def lanes(self) -> list[tuple[str, int]]:
+        """Where every lane lives."""
+        return [(self.topic, lane % PARTITIONS) for lane in range(PARTITIONS * self.turns)]
+
+    def sent(self, txn: int) -> list[tuple[int, int, int]]:
+        """Return lane, first and last sequence of what a transaction sends."""
+        size = SHARE // self.turns
+        return [(lane, txn * size, txn * size + size - 1) for lane in range(len(self.lanes))]
+
+    def ledger(self) -> Ledger:
+        """Return the ledger of the history that a writer of this plan would have written."""
+        lines = self._opening()
+        for txn, aborted in enumerate(self.aborted):
+            told = {"f": "abort" if aborted else "commit", "op": txn, "mono": txn + 1, "wall": txn + 1}
+            lines.append({"type": "invoke", "producer": 1, "txn": txn + 1, "sent": self.sent(txn), **told})
+            lines.append({"type": "ok", **told})
+        return fold([HistoryFile(Path("p1.jsonl"), msgspec.json.Encoder().encode_lines(lines))])
+
+    def _opening(self) -> list[dict[str, Any]]:
+        clocks = {"mono": 0, "wall": 0}
+        first = {"type": "open", "format": 1, "run": RUN, "client": "p1", "role": "producer", "host": "h"}
+        declared = {"type": "producer", "producer": 1, "transactional_id": "bench", "lanes": self.lanes}
+        return [{**first, "pid": 1, "clock": "clock", **clocks}, {**declared, **clocks}]
+
+
+class Writer:
+    """Writes a plan's transactions, one after the other, into a topic that it makes."""
+
+    def __init__(self, bootstrap: str, plan: Plan, replicas: int = 3) -> None:
+        from confluent_kafka import Producer
+        from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
+
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        admin.create_topics([NewTopic(plan.topic, PARTITIONS, replicas)])[plan.topic].result(30)
+        self.plan = plan
+        self._lanes = [LaneEncoder(RUN, 1, lane) for lane in range(len(plan.lanes))]
+        self._producer = Producer(
+            {
+                "bootstrap.servers": bootstrap,
+                "transactional.id": f"bench-{uuid.uuid4().hex[:8]}",
+                "linger.ms": 20,
+                "batch.num.messages": 10_000,
+                "compression.type": "lz4",
+                "queue.buffering.max.messages": 500_000,
+            }
+        )
+        self._producer.init_transactions(60)
+
+    def transaction(self, txn: int) -> None:
+        """Write one transaction and end it as it is planned."""
+        producer, aborted = self._producer, self.plan.aborted[txn]
+        producer.begin_transaction()
+        sent = self.plan.sent(txn)
+        for partition in range(PARTITIONS):
+            batches = [
+                self._lanes[lane].batch(first, last - first + 1, txn, "a" if aborted else "c")
+                for lane, first, last in sent[partition::PARTITIONS]
+            ]
+            values = [{"value": value} for turn in zip(*batches, strict=True) for value in turn]
+            taken = producer.produce_batch(self.plan.topic, values, partition=partition)
+            assert taken == len(values), "the client's queue is too small for a transaction"
+            producer.poll(0)
+        producer.flush(120)  # what was only queued would be dropped by an abort, and never aborted
+        (producer.abort_transaction if aborted else producer.commit_transaction)(120)
