@@ -1,4 +1,4 @@
-"""What the wire tap costs, against no proxy and against Toxiproxy alone, on the cluster that is up.
+"""Measure the cost of the wire tap, compared with no proxy and with Toxiproxy alone, on the cluster that is up.
 
     python -m tools.bench.tap --state DIR
 
