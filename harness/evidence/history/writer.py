@@ -27,7 +27,6 @@ from harness.evidence.history.lines import (
     Bounds,
     Completion,
     Error,
-    Fail,
     Fault,
     HistoryClosed,
     HistoryOpened,
@@ -163,10 +162,6 @@ class HistoryWriter:
         """Write that the operation surely happened."""
         fields = {"acked": list(acked), "read": list(read), "pid": pid, "epoch": epoch}
         self._complete(Ok, op, fields)
-
-    def fail(self, op: int, error: Error, *, read: Iterable[Read] = ()) -> None:
-        """Write that the operation surely did not happen; when in doubt, call `info`."""
-        self._complete(Fail, op, {"error": error, "read": list(read)})
 
     def info(
         self,
