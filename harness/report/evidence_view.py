@@ -11,31 +11,13 @@ from urllib.parse import quote
 
 import msgspec
 
-from harness.evidence.checkers.model import Anomaly, Example, HistoryRef
+from harness.evidence.checkers.model import SEVERITY, Anomaly, Example, HistoryRef
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import HistoryFile
 from harness.evidence.run_directory import RunDirectory
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-WORST_FIRST: Final = (
-    "lost",
-    "torn_transaction",
-    "zombie_write",
-    "aborted_read",
-    "duplicate",
-    "never_processed",
-    "processed_twice",
-    "aggregate_drift",
-    "offset_drift",
-    "phantom",
-    "inconsistent_offset",
-    "early_read",
-    "reordered",
-    "hanging_transaction",
-    "stalled",
-)
-"""Counts of records, transactions and positions do not compare: what is gone comes before what is late."""
 FRAMES: Final = "frames.jsonl"
 _LINES_SHOWN: Final = 4  # history lines of one example
 _FRAMES_SHOWN: Final = 3
@@ -70,7 +52,7 @@ def section(run: RunDirectory, judgement: Judgement) -> str:
     """What is wrong or not known, the worst first, with a line of links to each anomaly on top."""
     found = sorted(
         (anomaly for result in judgement.results for anomaly in result.anomalies),
-        key=lambda anomaly: (WORST_FIRST.index(anomaly.name), -anomaly.count),
+        key=lambda anomaly: (SEVERITY[anomaly.name], -anomaly.count),
     )
     reasons = [reason for result in judgement.results for reason in result.reasons]
     if not (found or reasons):

@@ -16,7 +16,7 @@ from typing import IO, TypedDict
 
 import msgspec
 
-from harness.evidence.history import clock_id
+from harness.evidence.log_line import clock_id
 from harness.tap.counters import Stats, count
 from harness.tap.frame_decoder import Decoder
 from harness.tap.frame_lines import FORMAT, Frame, FrameLogClosed, FrameLogOpened, Line, Sampled

@@ -16,7 +16,7 @@ import msgspec
 from kafka.record.memory_records import MemoryRecords
 
 from harness.base.errors import UsageError
-from harness.evidence.history import clock_id
+from harness.evidence.log_line import clock_id
 from harness.evidence.observation import EXAMPLES, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import NotARecordError

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from harness.base.events import Healed, Injected, ProgressEvent, Started
 from harness.evidence.checkers.check_run import check_run
-from harness.evidence.checkers.model import ANOMALIES, Anomaly, Example, HistoryRef, Result
+from harness.evidence.checkers.model import ANOMALIES, SEVERITY, Anomaly, Example, HistoryRef, Result
 from harness.evidence.checkers.model import Verdict as Found
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.run_directory import RunDirectory
@@ -50,7 +50,7 @@ def test_what_is_gone_comes_before_what_is_late_however_often(tmp_path: Path) ->
     ]
     assert re.findall(r'href="#([^"]+)"', text) == [anchor for anchor, _, _ in heads]
     assert len({anchor for anchor, _, _ in heads}) == len(heads)
-    assert set(evidence_view.WORST_FIRST) == set(ANOMALIES)
+    assert set(SEVERITY) == set(ANOMALIES)
 
 
 def test_an_example_leads_to_its_history_lines_and_to_the_frames_of_the_operation(tmp_path: Path) -> None:

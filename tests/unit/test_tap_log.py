@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from harness.base.errors import UsageError
-from harness.evidence.history import HistoryWriter, clock_id
+from harness.evidence.history import HistoryWriter
 from harness.evidence.history.lines import Error
+from harness.evidence.log_line import clock_id
 from harness.report.diagram.operation_join import Operations
 from harness.tap import frame_lines
 from harness.tap.coordinator_entries import java_hash
