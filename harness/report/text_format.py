@@ -33,12 +33,18 @@ def _holds_objects(value: object) -> bool:
 
 
 def format_table(
-    rows: Sequence[Sequence[str]], head: Sequence[str] = (), *, right: Sequence[int] = (), markdown: bool = False
+    rows: Sequence[Sequence[str]],
+    head: Sequence[str] = (),
+    *,
+    right: Sequence[int] = (),
+    markdown: bool = False,
 ) -> list[str]:
     """Return a table as lines of plain text, one line per row, whatever the width of the terminal.
 
     `right` names the columns that are aligned to the right. `markdown` draws the borders of a Markdown table.
     """
+    if not (head or rows):
+        return []
     if markdown:
         table = Table(box=box.MARKDOWN, show_header=bool(head))
     else:

@@ -9,7 +9,7 @@ import pytest
 
 from harness.cluster.cluster import Cluster
 from harness.report.late_endtxn_audit import Broken, broken_of
-from harness.report.proportions import in_a_thousand
+from harness.report.proportions import format_per_thousand
 from harness.testing.plugin import Ran
 from tests.hazards.conftest import CHANGED
 
@@ -32,9 +32,9 @@ def test_chance_finds_it_too(run_scenario: Callable[..., Ran], evidence: Callabl
     late = [one for one in found if one.late]
     evidence(
         runs=seed,
-        late=in_a_thousand(len(late), transactions),
+        late=format_per_thousand(len(late), transactions),
         broken=[one.text for one in found],
-        other=in_a_thousand(len(found) - len(late), transactions),
+        other=format_per_thousand(len(found) - len(late), transactions),
     )
     assert late, f"nothing in {seed} runs is the work of a late EndTxn: {CHANGED}"
 
