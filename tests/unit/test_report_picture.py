@@ -18,7 +18,7 @@ from tests.unit.test_report import judged
 PROBE = """<script>
 addEventListener("load", () => {
   const root = document.documentElement, wide = [...document.querySelectorAll("body *")].filter(
-    (item) => item.getBoundingClientRect().right > root.clientWidth + 1 && !item.closest(".scroll, pre, svg"));
+    (el) => el.getBoundingClientRect().right > root.clientWidth + 1 && !el.closest(".scroll, pre, svg"));
   const named = wide.map((item) => item.outerHTML.slice(0, 80));
   document.title = JSON.stringify([root.clientWidth, root.scrollWidth, named]);
 });
