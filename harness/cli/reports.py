@@ -35,9 +35,9 @@ def report(directory: Path) -> None:
 @click.argument("second", type=click.Path(path_type=Path))
 def compare(first: Path, second: Path) -> None:
     """Show what two runs differ in: verdict, what was compared, limits, faults, versions."""
-    from harness.report.compare import differences
+    from harness.report.compare import compare_runs
 
-    click.echo("\n".join(differences(first, second)))
+    click.echo("\n".join(compare_runs(first, second)))
 
 
 @click.command(epilog="Example:  eos index runs")
@@ -65,12 +65,12 @@ def late(directories: tuple[Path, ...]) -> None:
 
     Of runs whose clients passed the wire tap; with how often that is, all runs together.
     """
-    from harness.report.late_endtxn_audit import broken_of
-    from harness.report.proportions import in_a_thousand
+    from harness.report.late_endtxn_audit import find_broken_transactions
+    from harness.report.proportions import format_per_thousand
 
     found, transactions = [], 0
     for directory in dict.fromkeys(directory.resolve() for directory in directories):
-        broken, judged = broken_of(directory)
+        broken, judged = find_broken_transactions(directory)
         transactions += judged
         click.echo(f"{directory.name}: {len(broken)} of {judged} transactions are broken")
         for one in broken:
@@ -79,9 +79,9 @@ def late(directories: tuple[Path, ...]) -> None:
     if not transactions:
         say("nothing was judged: these runs have no transactions that were read back")
         sys.exit(ExitCode.UNKNOWN)
-    hits = sum(one.late for one in found)
-    click.echo(f"by a late EndTxn: {in_a_thousand(hits, transactions)}")
-    click.echo(f"of another kind: {in_a_thousand(len(found) - hits, transactions)}")
+    hits = sum(one.late_endtxn for one in found)
+    click.echo(f"by a late EndTxn: {format_per_thousand(hits, transactions)}")
+    click.echo(f"of another kind: {format_per_thousand(len(found) - hits, transactions)}")
 
 
 @click.command(epilog="Example:  eos diagram runs/mine/latest --transactional-id orders-1.ab12cd34")

@@ -1,4 +1,4 @@
-"""The recorder: every event of a run as a line of events.jsonl in its directory."""
+"""The recorder of a run: writes every event as a line of events.jsonl."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from harness.base.events import Event
 
 
 class Recorder:
-    """Appends each event at once, so that a killed run keeps what it had told."""
+    """Event listener that appends each event at once, so that a killed run keeps its events."""
 
     def __init__(self, directory: Path) -> None:
         self._file = (directory / "events.jsonl").open("ab", buffering=0)
 
     def __call__(self, event: Event) -> None:
-        """Write one event."""
         self._file.write(msgspec.json.encode(event) + b"\n")
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
     def __enter__(self) -> Self:
