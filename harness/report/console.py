@@ -95,7 +95,7 @@ class Console:
             case Healed():
                 text = f"{event.fault} on {', '.join(event.names)} healed in {event.took_s:.1f} s"
             case ClientEnded():
-                text = f"client {event.client} ended ({event.exit_code}): {event.said}"
+                text = f"client {event.client} ended ({event.exit_code}): {event.last_line}"
             case VerdictEvent():
                 text = self._verdict(event)
         return text
