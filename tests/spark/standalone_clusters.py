@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from harness.base.errors import HarnessError
 from harness.base.waits import wait_until
 from harness.evidence.observation import Observation, load
 from harness.provision.compose import ComposeProject, write_env_file
