@@ -1,17 +1,17 @@
-"""Client settings and every time limit of a client, in one table with its derivation.
+"""Client settings and time limits, in one table with their derivation.
 
-The defaults of confluent-kafka wait for ever in places; a harness that waits for ever proves nothing. All
-limits follow from how long the cluster may be away from a partition:
+Some defaults of confluent-kafka wait forever, and a harness that waits forever proves nothing. All limits
+derive from the longest time a partition may be unavailable:
 
-    F   4.5 s  a fail-over: the broker session (3 s) and half of it again
-    Q   5 s    a request is given up and sent again: longer than F would hide a lost answer behind it
-    T  60 s    a record is given up: room for an outage of all brokers and their restart, several Q long
-    X  20 s    a transaction is aborted by its coordinator: longer than F + Q, shorter than T
-    P  10 s    one call of the transactional interface, 2 Q: then it returns, and is asked again
-    E  30 s    an end is asked for again, X + P: after X its coordinator has decided by itself
-    S   6 s    a group takes a member for dead: longer than F, or every fail-over would be a rebalance
-    M 120 s    a member must poll again, 2 E + T: offsets, end and a new producer lie between two polls
-    B 0.1 s    a request that failed is sent again no sooner than 0.8 B: librdkafka spreads it by a fifth
+    F   4.5 s  fail-over: the broker session (3 s) and half of it again
+    Q   5 s    request time-out: longer than F would hide a lost answer
+    T  60 s    delivery time-out: an outage of all brokers and their restart, several Q long
+    X  20 s    transaction time-out at the coordinator: longer than F + Q, shorter than T
+    P  10 s    one call of the transactional interface, 2 Q; then it returns and is retried
+    E  30 s    interval before an end is requested again, X + P: after X the coordinator has decided
+    S   6 s    group session: longer than F, or every fail-over would cause a rebalance
+    M 120 s    maximum poll interval, 2 E + T: offsets, end and a new producer fit between two polls
+    B 0.1 s    retry back-off; librdkafka varies it by a fifth, so no retry comes before 0.8 B
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ DELIVERY_LIMIT_S: Final = 60.0
 TRANSACTION_LIMIT_S: Final = 20.0
 ATTEMPT_LIMIT_S: Final = 2 * REQUEST_LIMIT_S
 GRACE_S: Final = 1.0
-"""For a call to come back by itself when its limit is over."""
+"""Extra time for a call to return on its own after its limit."""
 END_LIMIT_S: Final = TRANSACTION_LIMIT_S + ATTEMPT_LIMIT_S
 INIT_LIMIT_S: Final = DELIVERY_LIMIT_S
 SESSION_LIMIT_S: Final = 6.0
 POLL_LIMIT_S: Final = 2 * END_LIMIT_S + INIT_LIMIT_S
 RETRY_BACKOFF_S: Final = 0.1
 QUICKEST_RETRY_S: Final = 0.8 * RETRY_BACKOFF_S
-"""A call that took less cannot hide a request that was sent twice."""
+"""A call that took less time cannot contain a retried request."""
 STATISTICS_S: Final = 0.1
-"""How often a transactional client counts its requests; what it waits for after an end that took long."""
+"""Statistics interval of a transactional client, and the wait after a slow end of a transaction."""
 STATISTICS_LIMIT_S: Final = 2.0
-"""Twenty times that: statistics that do not come leave the end in doubt."""
-# What is asked of a client call that blocks: one delivery, and one request on top for its answer.
+"""Twenty intervals: without statistics within this time, the end of the transaction is in doubt."""
+# Limit of a blocking call: one delivery, plus one request for its answer.
 CALL_LIMIT_S: Final = DELIVERY_LIMIT_S + REQUEST_LIMIT_S
-# After SIGTERM: what is in flight gets as long as a delivery; a call that had begun, and leaving a group, P.
+# After SIGTERM: one delivery for what is in flight; P for a call that has started and for leaving the group.
 FINISH_LIMIT_S: Final = CALL_LIMIT_S
 STOP_LIMIT_S: Final = FINISH_LIMIT_S + 2 * ATTEMPT_LIMIT_S
 
@@ -114,7 +114,7 @@ CLASSIC: Final = (
 )
 NEXT_GENERATION: Final = (
     *CONSUMER,
-    # Session and heartbeat are the broker's to say in this protocol: the cluster sets S and a sixth of it.
+    # With the KIP-848 protocol, session timeout and heartbeat are broker settings: S and a sixth of S.
     ClientSetting(
         "group.protocol", "consumer", "the broker assigns; a session limit of the client's own is refused"
     ),
@@ -125,13 +125,13 @@ Protocol = Literal["classic", "consumer"]
 
 
 def settings(table: tuple[ClientSetting, ...], **overrides: Value) -> Config:
-    """A configuration for confluent-kafka out of the table, with what a scenario changes."""
+    """Return a confluent-kafka configuration from a table, with the scenario's overrides."""
     config: Config = {s.name: s.value for s in table}
     return config | {name.replace("_", "."): value for name, value in overrides.items()}
 
 
 def transaction_settings(transactional_id: str, timeout_ms: int, overrides: Config) -> Config:
-    """The configuration of a transactional producer: no limit is longer than its transaction may last."""
+    """Return the configuration of a transactional producer; no limit exceeds the transaction time-out."""
     config = settings(TRANSACTIONS) | {
         "transactional.id": transactional_id,
         "transaction.timeout.ms": timeout_ms,

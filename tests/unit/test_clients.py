@@ -103,7 +103,7 @@ def test_a_told_client_gets_the_rest_of_its_time_and_no_more() -> None:
     assert not stop
     assert stop.limit(1000) == 1000
 
-    stop.tell()
+    stop.request_stop()
 
     assert stop
     assert table.FINISH_LIMIT_S - 1 < stop.limit(1000) <= table.FINISH_LIMIT_S
