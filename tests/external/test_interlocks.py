@@ -1,4 +1,4 @@
-"""What keeps a run from a live cluster, and what stops one that is under way: exit 5, with the reason."""
+"""Interlocks that refuse a run on an external cluster, or stop it: exit 5, with the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = "60s"
 
 
 def refused(user: User, file: Path, scenario: Path | None = None) -> str:
-    """What a run is told that is refused before anything is done."""
+    """Output of a run that is refused before any change."""
     done = user.do(user.run_command(scenario or user.scenario(), file))
     assert done.returncode == ExitCode.REFUSED, done.stderr
     assert not (user.folder / "runs").exists()
@@ -130,7 +130,7 @@ def test_a_file_without_a_prefix_is_an_error_that_names_the_key(user: User) -> N
 
 
 def test_a_proxy_that_clients_would_be_sent_past_is_refused(user: User) -> None:
-    """Its upstream is a door that advertises the brokers themselves."""
+    """The proxy's upstream is a listener that advertises the brokers' own addresses."""
     proxies = user.proxies()
     for ports in user.cluster.ports.values():
         proxies = proxies.replace(
@@ -142,7 +142,7 @@ def test_a_proxy_that_clients_would_be_sent_past_is_refused(user: User) -> None:
 
 
 def begin(user: User) -> subprocess.Popen[str]:
-    """A run that would last a minute with a closed link throughout, as far as that the link is closed."""
+    """A one-minute run with a closed link throughout, started up to the closed link."""
     file = user.file(more=user.proxies(), faults__allowed='["down"]')
     process = user.begin(user.run_command(user.scenario(DOWN, duration=LONG), file))
     user.wait_said(" bit after ")
@@ -150,7 +150,7 @@ def begin(user: User) -> subprocess.Popen[str]:
 
 
 def ended(user: User, why: str) -> None:
-    """It said why, healed what it had injected, and left nothing behind."""
+    """The run gave its reason, healed its injections, and left nothing behind."""
     told = user.said()
     assert why in told.partition("refused to go on: ")[2]
     assert unhealed(State(user.state)) == []
@@ -185,7 +185,7 @@ def test_a_foreign_partition_that_loses_a_replica_stops_the_run_and_the_next_is_
     ("cap", "value"), [("storage", '"10MB"'), ("bytes_per_second", '"60kB/s"')], ids=["storage", "rate"]
 )
 def test_more_than_was_reckoned_heals_and_stops(user: User, cap: str, value: str) -> None:
-    """Somebody else writes into a topic of the run: nothing that the harness has reckoned with."""
+    """A foreign client writes into a topic of the run, which the estimate does not include."""
     file = user.file(more=user.proxies(), faults__allowed='["down"]', **{f"limits__{cap}": value})
     process = user.begin(user.run_command(user.scenario(DOWN, duration=LONG), file))
     user.wait_said(" bit after ")
@@ -202,7 +202,7 @@ def test_more_than_was_reckoned_heals_and_stops(user: User, cap: str, value: str
 
 
 def test_the_deadline_heals_and_stops(user: User) -> None:
-    # Half a second more than its phases last: topics and clients alone take longer to begin.
+    # Half a second more than the phases: starting topics and clients alone takes longer.
     file = user.file(more=user.proxies(), faults__allowed='["down"]', limits__deadline='"5500ms"')
     process = user.begin(user.run_command(user.scenario(DOWN, duration="3s"), file))
 

@@ -1,4 +1,4 @@
-"""Nodes that are containers with a label of the user's: found, killed, frozen, started, and noted."""
+"""Nodes in containers with the user's label: found, killed, frozen, started, audited."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture
 def label() -> Iterator[str]:
-    """Two containers of somebody's, told apart by the value of a label; they need not be brokers."""
+    """Two containers with different values of a label; they need not be brokers."""
     import docker
 
     image = ensure_images(lambda _: None).toxiproxy

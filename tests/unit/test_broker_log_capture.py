@@ -1,4 +1,4 @@
-"""What is read of logs that belong to everybody: with consent, of ours alone, and from where a run began."""
+"""Capture of shared logs: with consent, only the run's entries, from the run's start on."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def position(group: str, offset: int) -> tuple[bytes, bytes]:
 
 
 Noted = tuple[Any, ...]
-"""Key, value, and the producer id where it is in a transaction."""
+"""Key, value, and the producer id if it is in a transaction."""
 
 
 def batch(offset: int, noted: Noted) -> bytes:
-    """The batch of one record; a key of four bytes is a marker's."""
+    """A batch with one record; a four-byte key makes it a marker."""
     where = {"magic": 2, "compression_type": 0, "batch_size": 1 << 20, "offset": offset}
     if len(noted) > 2:
         where |= {"transactional": True, "producer_id": noted[2], "producer_epoch": 0, "base_sequence": 0}
@@ -66,7 +66,7 @@ def batch(offset: int, noted: Noted) -> bytes:
     builder.close()
     data = bytearray(builder.buffer())
     if len(noted[0]) == 4:
-        data[22] |= 0x20  # of the attributes: a control batch
+        data[22] |= 0x20  # control-batch bit of the attributes
     return bytes(data)
 
 
@@ -75,7 +75,7 @@ def marker(kind: int, producer_id: int) -> Noted:
 
 
 class Fake:
-    """A cluster whose two logs say what a test puts there, in whichever partition is asked for."""
+    """A cluster whose two logs have the test's content, in whichever partition is read."""
 
     def __init__(self, folder: Path, allowed: list[str]) -> None:
         self.nodes: dict[str, Any] = {}
@@ -106,7 +106,7 @@ def read(folder: Path, log: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def fake(tmp_path: Path) -> tuple[Fake, LogEvidence]:
-    """A cluster whose file allows both logs, and a run that is about to begin."""
+    """A cluster whose file permits both logs, and a run that is about to start."""
     (tmp_path / "two.toml").write_text(SCENARIO)
     cluster = Fake(tmp_path, [STATES, POSITIONS])
     cluster.logs[STATES].append(state(OURS, 0))
@@ -118,7 +118,7 @@ def test_of_what_was_added_only_what_is_ours_is_kept(fake: tuple[Fake, LogEviden
     evidence.begin()
     cluster.logs[STATES] += [state("till-7", 1), state(OURS, 1), state("till-7", 2), state(OURS, 2)]
     cluster.logs[POSITIONS] += [position("bookkeeping", 3), position(GROUP, 8)]
-    # A group's other records: what its coordinator knows of its members.
+    # A group's other records: the coordinator's metadata of its members.
     cluster.logs[POSITIONS].append((struct.pack(">h", 2) + text(GROUP), b"members"))
     evidence.collect(tmp_path)
 

@@ -48,7 +48,7 @@ SPECS: list[ClientSpec] = [
 
 
 class Told:
-    """A delivery report's message: where it lies and what is in it."""
+    """A delivery report's message: its offset and value."""
 
     def __init__(self, offset: int | None, value: bytes = b"") -> None:
         self._offset, self._value = offset, value
@@ -89,7 +89,7 @@ def test_a_wrong_spec_names_what_is_wrong(change: dict[str, Any], said: str, tmp
 
 def test_every_wait_of_a_client_is_finite_and_fits_the_next() -> None:
     assert table.REQUEST_LIMIT_S < table.TRANSACTION_LIMIT_S < table.DELIVERY_LIMIT_S
-    assert table.SESSION_LIMIT_S > 4.5  # a fail-over is no rebalance
+    assert table.SESSION_LIMIT_S > 4.5  # a fail-over must not cause a rebalance
     for settings in (table.PRODUCER, table.TRANSACTIONS, table.CLASSIC, table.NEXT_GENERATION):
         config = table.settings(settings)
         assert all(int(config[name]) > 0 for name in config if name.endswith("timeout.ms"))
@@ -207,7 +207,7 @@ def test_what_was_delivered_of_a_burst_is_told_in_intervals() -> None:
 
 def test_a_record_whose_offset_the_client_was_not_told_is_delivered_without_one() -> None:
     one = Burst(0, 1, 10, 5, "abcd1234", ordered=True)
-    for offset in (None, -1001, 0, 1, None):  # a later batch's answer said that these were written
+    for offset in (None, -1001, 0, 1, None):  # a later batch's answer implied that these were written
         one.delivered(None, Told(offset))  # type: ignore[arg-type]
     assert one.acked() == [(1, 10, 11, -1), (1, 12, 13, 0), (1, 14, 14, -1)]
 

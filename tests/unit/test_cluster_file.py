@@ -1,4 +1,4 @@
-"""The file of a live cluster is read strictly: every mistake is told with line, key and what to do."""
+"""The cluster file is read strictly: every mistake is reported with line, key and hint."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_a_whole_file_is_read(tmp_path: Path) -> None:
     found = loaded(tmp_path, WHOLE)
     assert found.limits.deadline == 900
     assert found.limits.storage == 2_000_000_000
-    # A client's process works in a folder of its own: paths are those beside the file.
+    # A client works in its own folder, so relative paths are resolved beside the file.
     assert found.security.ca == str(tmp_path / "ca.pem")
     assert found.limits.abort_file == str(tmp_path / "stop")
     assert found.proxies[1].upstream == "broker-1.example:9094"
@@ -244,7 +244,7 @@ def test_a_key_without_a_password_is_redacted_by_what_it_says(
 
 
 def test_java_is_given_a_key_that_it_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka's Java client knows PKCS#8 alone, and no PBES2: what an operator has is often another."""
+    """Kafka's Java client reads PKCS#8 only, without PBES2; an operator's key often has another form."""
     key, secret = tmp_path / "me.key", "key-pa55word"
     make = (
         f"openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -aes-256-cbc -out {key} -pass env:KP"

@@ -1,4 +1,4 @@
-"""What a live run may do at once, what it would write, and what the guard stops it for; without a cluster."""
+"""Fault limits, write estimate and guard of a run on an external cluster, without a cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LACKING = PartitionInfo("payments", 1, 1, 0, (1, 2), (1,))
 
 
 def plan(folder: Path, *faults: str) -> tuple[Scenario, Plan]:
-    """A scenario of an idempotent client with these faults."""
+    """A plan of an idempotent client with these faults."""
     path = folder / "one.toml"
     path.write_text(
         '[scenario]\nname = "one"\nshows = "x"\n[[workload]]\nkind = "idempotent"\nrate = 100\n'
@@ -88,12 +88,12 @@ kind = "idempotent"
 topic = "orders"
 rate = 10
 """)
-    # Ten records a second come to five in each half second that a transaction waits, with three markers.
+    # Ten records per second make five per half-second transaction, with three markers.
     assert bytes_per_second(load(path)) == (10 + 2 * (10 + 10 / 5 * 3)) * 224
 
 
 class Watched:
-    """A cluster that is as a test says."""
+    """A cluster whose answers a test sets."""
 
     def __init__(self, folder: Path) -> None:
         self.prefix = "eos-chaos-"
@@ -200,7 +200,7 @@ def test_what_is_written_while_the_ends_are_asked_has_its_time(
 
 
 class Silent(PrefixedAdmin):
-    """Asks nobody."""
+    """A cluster that is never asked."""
 
     def connect(self, broker: int) -> Any:  # noqa: ARG002
         return SimpleNamespace(call=lambda request: type(request).__name__)

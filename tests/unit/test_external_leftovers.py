@@ -1,4 +1,4 @@
-"""What an earlier run has left, what a run would move of others, and who is a broker; without a cluster."""
+"""Leftovers of an earlier run, foreign partitions that a run would move, broker ids; without a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILL = '[[fault]]\nfault = "kill"\ntarget = "kafka-7"\nat = "1s"\n'
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Observed:
-    """A live cluster of two brokers, 0 and 7."""
+    """An external cluster of two brokers, 0 and 7."""
     return Observed(tmp_path)
 
 
@@ -33,7 +33,7 @@ def test_a_run_that_was_killed_between_faults_keeps_the_next_one_away(
 ) -> None:
     check_left_over(theirs)
     theirs.made.note_topic(TOPIC)
-    check_left_over(theirs)  # it was killed before the topic was there
+    check_left_over(theirs)  # the run was killed before the topic existed
     theirs.brokers_say.topics = [TOPIC]
     theirs.made.note_groups([GROUP])
     with pytest.raises(RefusedError, match="2 topics and groups were not deleted") as found:

@@ -1,4 +1,4 @@
-"""A run on a live cluster from lock to clearing: one at a time, and nothing but its own is deleted."""
+"""A run on an external cluster from lock to cleanup: one at a time; it deletes only what it created."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.external_stand_in import FILE, ID, TOPIC, Observed, planned
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observed:
-    """A live cluster of two brokers, 0 and 7, that whoever attaches gets."""
+    """An external cluster of two brokers, 0 and 7, returned by every attach."""
     found = Observed(tmp_path)
     monkeypatch.setattr(running, "attach", lambda _file, _state: found)
     monkeypatch.setattr(running, "beware", lambda: None)
@@ -36,7 +36,7 @@ def do(theirs: Observed, folder: Path, *, keep: bool = False) -> Any:
 
 
 def ready(monkeypatch: pytest.MonkeyPatch, folder: Path, ended: Any) -> None:
-    """Let every run be accepted, and do what the test says."""
+    """Accept every run, and replace its execution by the test's."""
     made = SimpleNamespace(scenario=planned(folder)[0], again="", directory=SimpleNamespace(path=folder))
     monkeypatch.setattr(running, "_check", lambda *_: None)
     monkeypatch.setattr(running, "make_run", lambda *_: made)
@@ -123,7 +123,7 @@ def test_only_a_missing_right_and_a_policy_are_a_refusal(
 
 
 class Ran:
-    """A run that tells two events and is over."""
+    """A run that sends two events and ends."""
 
     def __init__(self, folder: Path, scenario: Scenario, *, interrupted: bool) -> None:
         self.directory = SimpleNamespace(path=folder)
@@ -180,7 +180,7 @@ def test_nobody_watches_while_logs_are_collected_and_what_fails_there_loses_no_o
     told: list[str] = []
     assert running._guarded(theirs, ran, told.append).interrupted is interrupted
     assert done == ["begun", "closed", "collected"]
-    # A deadline that was over when all was judged has stopped nothing.
+    # A deadline that passes after the verdict has not cut the run short.
     assert told[:-1] == (["refused to go on: the deadline is over"] if interrupted else [])
     assert "could not be written: No space left" in told[-1]
     noted = [json.loads(line) for line in (theirs.state.path / "audit.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""What a client makes of its producer: second copies that it doubts, successors, calls that never return."""
+"""Producer lifecycle in a client: suspected second copies, successors, calls that never return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Find the cluster that a file describes, if it is the one that answers there."""
+"""Attaches to the external cluster that a file describes, after checking the cluster id."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from harness.provision.paths import checkout_dir
 
 
 def external_state(file: ClusterFile) -> State:
-    """The state directory of a live cluster: what was injected there, and by whom, is found again."""
+    """Return the state directory of an external cluster; it records the open injections of earlier runs."""
     return State(checkout_dir() / ".eos-live" / re.sub(r"[^\w-]", "_", file.cluster.id))
 
 
 def attach(file: ClusterFile, state: State) -> ExternalCluster:
-    """The cluster that the file describes, if it is the one that answers there."""
+    """Return the cluster that the file describes; refuse it if another cluster answers at that address."""
     view = _first_view(file.cluster.bootstrap, file.security)
     if view.cluster_id != file.cluster.id:
         raise RefusedError(

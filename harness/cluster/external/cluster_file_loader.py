@@ -1,4 +1,4 @@
-"""Reads a live cluster's file, strictly: nobody's cluster is touched on a guess."""
+"""Reads a cluster file strictly: the harness never guesses about an external cluster."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _PASSWORDS = ("password", "key_password")
 
 
 def load_cluster_file(path: Path) -> ClusterFile:
-    """Read a live cluster's file, or say what is wrong with it and where."""
+    """Read a cluster file; raise UsageError with line, key and hint if it is invalid."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}", "docs/live.md has one to begin with")
     try:
@@ -71,7 +71,7 @@ class _Loader:
         return msgspec.structs.replace(found, security=self._security(found), limits=limits)
 
     def _secrets(self, table: object) -> None:
-        """Before anything else: no later error may show a password that somebody wrote down."""
+        """Register secrets first: no later error may print a password from the file."""
         for name in _PASSWORDS:
             if isinstance(table, dict) and name in table and not is_reference(str(table[name])):
                 raise self._fail(
@@ -245,5 +245,5 @@ class _Loader:
 
 
 def reaches(nodes: NodesPart | None, verb: str) -> bool:
-    """Whether the file says how to do this to a node."""
+    """Return whether the file defines a way to do this to a node."""
     return nodes is not None and bool(nodes.docker_label or getattr(nodes, verb))

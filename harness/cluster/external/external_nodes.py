@@ -1,4 +1,4 @@
-"""Nodes of somebody else's: reached by the user's own commands, or by the label of their containers."""
+"""Nodes of an external cluster, controlled by the user's commands or by container labels."""
 
 from __future__ import annotations
 
@@ -28,15 +28,13 @@ NOT_READ: Final = f"not read: evidence.logs of the cluster's file has no {NODE_L
 
 
 class Asks(Protocol):
-    """Whether a broker answers."""
+    """Callable that checks whether a broker answers."""
 
-    def __call__(self, broker: int, timeout: float = 1.0) -> bool:
-        """Ask it."""
-        ...
+    def __call__(self, broker: int, timeout: float = 1.0) -> bool: ...
 
 
 class CommandNode:
-    """A broker that the user's commands reach; how it is doing is seen over the network alone."""
+    """A broker controlled by the user's commands; its state is observed over the network only."""
 
     role: Role = "broker"
 
@@ -48,7 +46,7 @@ class CommandNode:
         self._answers = answers
 
     def command(self, verb: str) -> list[str]:
-        """The command that does it, as it will be run: without a shell."""
+        """The command for a verb, as it is executed: without a shell."""
         template = getattr(self._part, verb)
         if not template:
             raise CapabilityError(f"nothing says how to {verb} a node", f'add {verb} = "..." to [nodes]')
@@ -56,7 +54,7 @@ class CommandNode:
         return [word.format(host=host, id=self.node_id) for word in shlex.split(template)]
 
     def status(self) -> NodeStatus:
-        """Running if it answers, frozen if it takes a connection and does not, else gone."""
+        """Running if the broker answers, frozen if it accepts a connection without answering, else gone."""
         if self._answers(self.node_id):
             return NodeStatus(Condition.RUNNING)
         try:
@@ -66,24 +64,24 @@ class CommandNode:
         return NodeStatus(Condition.PAUSED)
 
     def start(self) -> None:
-        """Run the command for it, unless it answers."""
+        """Run the start command, unless the broker answers."""
         if self.status().condition is Condition.EXITED:
             self._run("start")
 
     def stop(self) -> None:
-        """Run the command, and wait until it takes no connection."""
+        """Run the stop command, and wait until the port is closed."""
         self._run("stop", Condition.EXITED)
 
     def kill(self) -> None:
-        """Run the command, and wait until it takes no connection."""
+        """Run the kill command, and wait until the port is closed."""
         self._run("kill", Condition.EXITED)
 
     def pause(self) -> None:
-        """Run the command, and wait until it answers no more."""
+        """Run the pause command, and wait until the broker stops answering."""
         self._run("pause", Condition.PAUSED)
 
     def resume(self) -> None:
-        """Run the command, if it is frozen and there is one: what was only killed is not resumed."""
+        """Run the resume command if there is one and the broker is frozen; a killed broker is not resumed."""
         if self._part.resume and self.status().condition is Condition.PAUSED:
             self._run("resume")
 
@@ -111,23 +109,23 @@ class CommandNode:
         return done.stdout
 
     def log(self, lines: int = 200) -> str:
-        """The last lines that the command for it prints."""
+        """Return the last lines that the log command prints."""
         return "".join(self._run("log").splitlines(keepends=True)[-lines:])
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Refused."""
+        """Refuse: the files of an external broker are not read."""
         raise CapabilityError(_NO_EVIDENCE, f"{partition} is not copied to {scratch}")
 
 
 class LabelledEngine(Engine):
-    """Finds the container of a node by a label of the user's."""
+    """Finds the container of a node by the user's label."""
 
     def __init__(self, template: str, host: str, node_id: int) -> None:
         super().__init__("")
         self.label = template.format(host=host, id=node_id)
 
     def container(self, service: str) -> Container:
-        """The one container with the label, running or not."""
+        """Return the single container with the label, running or not."""
         found = self.client.containers.list(all=True, filters={"label": self.label})
         if len(found) != 1:
             raise HarnessError(
@@ -138,14 +136,14 @@ class LabelledEngine(Engine):
 
 
 def labelled_node(name: str, node_id: int, template: str, host: str) -> Node:
-    """The container that carries the label of this node."""
+    """Return the node whose container carries the label."""
     return ContainerNode(name, node_id, "broker", LabelledEngine(template, host, node_id))
 
 
 class AuditedNode:
-    """A node whose every change stands in the audit log first, and whose log is read with consent alone.
+    """A node that records every change in the audit log first, and reads its log only with consent.
 
-    `log_unread` says why its log was not read the last time; it is empty once it was.
+    `log_unread` is the reason why the last log was not read, or empty if it was.
     """
 
     role: Role = "broker"
@@ -159,36 +157,30 @@ class AuditedNode:
         self._audit = audit
 
     def status(self) -> NodeStatus:
-        """What the node says."""
         return self._node.status()
 
     def start(self) -> None:
-        """Start it."""
         self._noted("start")
         self._node.start()
 
     def stop(self) -> None:
-        """Stop it."""
         self._noted("stop")
         self._node.stop()
 
     def kill(self) -> None:
-        """Kill it."""
         self._noted("kill")
         self._node.kill()
 
     def pause(self) -> None:
-        """Freeze it."""
         self._noted("pause")
         self._node.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
         self._noted("resume")
         self._node.resume()
 
     def log(self, lines: int = 200) -> str:
-        """The log of a broker tells of others too: nothing of it without consent."""
+        """Return the log if the file permits it: a broker's log also contains data of other users."""
         if not self._logs:
             return NOT_READ
         self._noted("log")
@@ -201,7 +193,7 @@ class AuditedNode:
         return found
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Refused."""
+        """Refuse: the files of an external broker are not read."""
         raise CapabilityError(_NO_EVIDENCE, f"{partition} is not copied to {scratch}")
 
     def _noted(self, verb: str) -> None:

@@ -1,4 +1,4 @@
-"""What a run on a live cluster would do, and the rights that it needs, for a person to read first."""
+"""Formats a dry run on an external cluster: every action, and the rights it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
 
-# What is done to what begins with the prefix, as kafka-acls.sh names it.
+# Operations on resources with the prefix, as named by kafka-acls.sh.
 _RIGHTS: Final = (
     ("--topic", ("Create", "Delete", "Describe", "Read", "Write")),
     ("--group", ("Describe", "Read", "Delete")),
@@ -27,7 +27,7 @@ _RIGHTS: Final = (
 def format_dry_run(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, moved: Sequence[Moved]
 ) -> list[str]:
-    """Everything that would be done, in order, and what it takes."""
+    """Return every action of the run in order, and the rights it needs."""
     return [
         *_where(cluster),
         *_clients(cluster, scenario, plan),
@@ -112,7 +112,7 @@ def _logs(file: ClusterFile) -> Iterator[str]:
 
 
 def acls(file: ClusterFile) -> list[str]:
-    """The rights as commands of Kafka's own tool."""
+    """Return the rights as kafka-acls.sh commands."""
     who = f"kafka-acls.sh --add --allow-principal {shlex.quote(file.security.who)}"
     name = shlex.quote(file.cluster.prefix)
 

@@ -1,4 +1,4 @@
-"""One run on a live cluster, from the first question to the last topic deleted."""
+"""One run on an external cluster, from the first check to the deletion of the last topic."""
 
 from __future__ import annotations
 
@@ -32,30 +32,30 @@ Report = Callable[[str], None]
 
 
 class Session(NamedTuple):
-    """What a run on a live cluster is asked for."""
+    """Options of a run on an external cluster."""
 
     file: ClusterFile
     state: State
     consent: Consent
     keep: bool = False
     again: str = ""
-    """The command that does the same once more; empty if there is none."""
+    """Command that repeats the run; empty if there is none."""
 
 
 def open_session(
     path: Path, state: State | None, consent: Consent, *, keep: bool = False, again: str = ""
 ) -> Session:
-    """Read the file, and take the state directory that belongs to its cluster."""
-    beware()  # what nodes, commands and brokers of others say is told too
+    """Read the cluster file and open the state directory of that cluster."""
+    beware()  # redact output of the cluster's nodes, commands and brokers from now on
     file = load_cluster_file(path)
     return Session(file, state or external_state(file), consent, keep, again)
 
 
 def dry_run(session: Session, scenario: Scenario, plan: Plan) -> tuple[list[str], list[str]]:
-    """What would be done, and why it would be refused; asks, and changes nothing."""
+    """Describe the run and the reasons to refuse it; send read-only requests."""
     cluster = attach(session.file, session.state)
     moved = foreign_moves(cluster, plan)
-    # Nothing is started for it: a Toxiproxy of our own is not there to be looked at.
+    # Start nothing for a dry run: the harness's own Toxiproxy does not exist yet.
     spared = cluster.without_links() if cluster.starts_toxiproxy else cluster
     return format_dry_run(cluster, scenario, plan, moved), refusals(
         spared, scenario, plan, moved, session.consent
@@ -71,10 +71,10 @@ def execute(
     listeners: Callable[[], list[EventListener]],
     report: Report,
 ) -> Outcome:
-    """Check everything, run, and leave nothing behind but the verdict."""
+    """Check all preconditions, run, and leave nothing behind except the run directory."""
     check_typed(session.file, session.consent)
     cluster = attach(session.file, session.state)
-    # Before anything is looked at that another run may have made, and until all of this one is gone.
+    # Take the lock before checking anything another run may have created, and hold it until cleanup.
     with cluster.locked(f"run {scenario.name}"):
         check_left_over(cluster)
         with _proxies(cluster):
@@ -97,7 +97,7 @@ def execute(
 def _check(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, consent: Consent, report: Report
 ) -> None:
-    """Tell and note what the run may move of others; refuse it for every reason that there is."""
+    """Report and record foreign partitions that the run may move; refuse the run with all reasons."""
     moved = foreign_moves(cluster, plan)
     for one in moved:
         cluster.audit.note("may move", **one._asdict())
@@ -110,7 +110,7 @@ def _check(
 
 
 def _ended(error: KafkaAnswerError) -> HarnessError:
-    """What a broker's answer means that ended a run: a right that is missing, or anything else."""
+    """Convert a broker error that ended a run: a missing right, or any other error."""
     if error.denied:
         return RefusedError(f"the cluster refused what a run needs: {error}", _RIGHTS)
     return HarnessError(
@@ -120,7 +120,7 @@ def _ended(error: KafkaAnswerError) -> HarnessError:
 
 def _guarded(cluster: ExternalCluster, run: Run, report: Report) -> Outcome:
     def listen(event: Event) -> None:
-        if not isinstance(event, ProgressEvent):  # it tells nothing that was done, about once a second
+        if not isinstance(event, ProgressEvent):  # sent every second, and no action of the run
             cluster.audit.note("event", event=str(event.__struct_config__.tag), told=_short(event))
 
     with Recorder(run.directory.path) as recorder:
@@ -130,7 +130,7 @@ def _guarded(cluster: ExternalCluster, run: Run, report: Report) -> Outcome:
         logs.begin()
         with Guard(cluster, run.scenario, run.stop) as guard:
             outcome = run.execute()
-        # What it stopped for when all was judged kept nothing from going on.
+        # If the guard fires after the verdict, the run was not cut short: do not refuse it.
         if guard.stopped_because and outcome.interrupted:
             report(f"refused to go on: {guard.stopped_because}")
         try:
@@ -147,7 +147,7 @@ def _short(event: Event) -> dict[str, object]:
 
 @contextmanager
 def _proxies(cluster: ExternalCluster) -> Iterator[None]:
-    """The Toxiproxy of our own for as long as the run lasts."""
+    """Run the harness's own Toxiproxy while the run lasts."""
     try:
         cluster.start_proxies()
         yield
@@ -156,7 +156,7 @@ def _proxies(cluster: ExternalCluster) -> Iterator[None]:
 
 
 def _clear(cluster: ExternalCluster, report: Report) -> None:
-    """Delete what the run has made; what cannot be deleted is told, and `eos heal` tries again."""
+    """Delete what the run created; report what remains, which `eos heal` deletes later."""
     try:
         if names := cluster.made.delete_topics():
             report(f"deleted {', '.join(names)} (--keep leaves them)")
@@ -167,7 +167,7 @@ def _clear(cluster: ExternalCluster, report: Report) -> None:
 
 
 def heal_external(path: Path, state: State | None, report: Report) -> int:
-    """Undo what a run that was killed has left: clients, faults, topics, groups, a Toxiproxy of our own."""
+    """Undo what a killed run left behind: clients, faults, topics, groups, Toxiproxy."""
     beware()
     file = load_cluster_file(path)
     cluster = attach(file, state or external_state(file))

@@ -1,4 +1,4 @@
-"""Before anything is done on a live cluster: every reason not to, all at once."""
+"""Preflight checks of a run on an external cluster: every reason to refuse it, in one answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.scenario import Scenario
 from harness.scenario.plan import Plan, PlannedFault
 
 _CONTROLLERS: Final = ("controllers", "active_controller")
-# What belongs to the file of the cluster, and would lead out of the prefix if a scenario could set it.
+# Keys that belong to the cluster file; a scenario that set them could leave the prefix.
 _NOT_TO_SET: Final = (
     "transactional.id",
     "group.id",
@@ -35,14 +35,14 @@ _MOST_TOLD: Final = 3
 
 
 class Consent(NamedTuple):
-    """What the user has agreed to on the command line."""
+    """What the user agreed to on the command line."""
 
     cluster_id: str = ""
     moves_foreign: bool = False
 
 
 class Moved(NamedTuple):
-    """What of others a fault of a node would move away from a broker."""
+    """Foreign leaderships and coordinators that a node fault may move away from a broker."""
 
     broker: str
     leaders: list[str]
@@ -51,7 +51,7 @@ class Moved(NamedTuple):
     transactional_ids: list[str]
 
     def lines(self, most: int | None = _MOST_TOLD) -> list[str]:
-        """The same for a person; of many names so many, or all of them."""
+        """Human-readable form; lists at most `most` names per kind (None: all)."""
         led, groups, ids = self.leaders, self.groups, self.transactional_ids
         return [
             f"{self.broker}: leads {len(led)} foreign partitions{_some(led, most)}",
@@ -62,12 +62,12 @@ class Moved(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Whether nobody else would notice."""
+        """Whether no foreign resource would move."""
         return not (self.leaders or self.replicas or self.groups or self.transactional_ids)
 
 
 def check_typed(file: ClusterFile, consent: Consent) -> None:
-    """The cluster's id, typed in full: before so much as a connection is made."""
+    """Compare the cluster id typed by the user with the file's, before any connection is made."""
     if consent.cluster_id != file.cluster.id:
         typed = f"says {consent.cluster_id!r}" if consent.cluster_id else "is missing"
         raise RefusedError(
@@ -79,7 +79,7 @@ def check_typed(file: ClusterFile, consent: Consent) -> None:
 def refusals(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, moved: Sequence[Moved], consent: Consent
 ) -> list[str]:
-    """Why this run is refused; empty if nothing speaks against it."""
+    """Return the reasons to refuse this run; empty if there are none."""
     return [
         *_unwanted(cluster),
         *_unsuitable(scenario),
@@ -91,7 +91,7 @@ def refusals(
 
 
 def foreign_moves(cluster: ExternalCluster, plan: Plan) -> list[Moved]:
-    """What the plan's faults of nodes may move that is not ours, broker by broker."""
+    """Return the foreign resources that the plan's node faults may move, by broker."""
     if not any(step.entry.fault in NODE_FAULTS for step in _steps(plan)):
         return []
     with _refused("what its faults of nodes would move could not be asked"):
@@ -113,7 +113,7 @@ def _moved(cluster: ExternalCluster, broker: int, foreign: Sequence[PartitionInf
 
 
 def check_left_over(cluster: ExternalCluster) -> None:
-    """What an earlier run has left is healed first: nothing of it is touched here."""
+    """Refuse the run while leftovers of an earlier one exist: they must be healed first."""
     clients = len(processes.find(cluster.state.client_mark))
     with _refused("what an earlier run has left could not be asked"):
         made = [*cluster.made.topics(), *cluster.made.groups()]
@@ -130,7 +130,7 @@ def check_left_over(cluster: ExternalCluster) -> None:
 
 @contextmanager
 def _refused(what: str) -> Iterator[None]:
-    """A broker that does not answer, or not now (a coordinator that loads), keeps the run from beginning."""
+    """Convert a broker's missing or temporary error answer into a refusal."""
     try:
         yield
     except (OSError, EOFError) as error:
@@ -170,7 +170,7 @@ def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
 
 
 def most_at_once(plan: Plan, brokers: int) -> int:
-    """How many brokers may be under a fault at the same time: what lasts throughout, and one step."""
+    """Return the maximum number of brokers under fault at once: `throughout` faults plus one step."""
 
     def hit(step: PlannedFault) -> int:
         target = Target.parse(step.entry.target)
