@@ -55,7 +55,7 @@ def main(spec_file: str) -> int:
             client_of(spec, history, progress, stop).run()
         except KafkaException as error:
             # For example, a setting that the client library rejects.
-            refused = CannotGoOnError("the client library refused", kafka_error(error))
+            refused = CannotGoOnError("the client library refused to start", kafka_error(error))
             return _give_up(spec, history, progress, refused)
         except (CannotGoOnError, HarnessError) as error:
             return _give_up(spec, history, progress, error)

@@ -124,7 +124,9 @@ def kafka_error(error: KafkaException) -> KafkaError:
     return inside
 
 
-def error_of(error: KafkaError | None, otherwise: str = "the client was closed before it knew") -> Error:
+def error_of(
+    error: KafkaError | None, otherwise: str = "the client was closed before the result arrived"
+) -> Error:
     """Convert an error into its history form; None means that no answer came."""
     if error is None:
         return Error(code=0, name="NO_ANSWER", message=otherwise)

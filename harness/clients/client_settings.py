@@ -54,70 +54,52 @@ class ClientSetting(NamedTuple):
 
 
 COMMON: Final = (
-    ClientSetting(
-        "socket.timeout.ms", int(REQUEST_LIMIT_S * 1000), "Q: a request without an answer is sent again"
-    ),
-    ClientSetting("reconnect.backoff.ms", 50, "a severed link is tried again at once"),
-    ClientSetting(
-        "reconnect.backoff.max.ms", 500, "10 s by default: the client would sleep through a recovery"
-    ),
-    ClientSetting("retry.backoff.ms", int(RETRY_BACKOFF_S * 1000), "B: a moved leader is asked soon"),
-    ClientSetting("retry.backoff.max.ms", 500, "and then not too often"),
-    ClientSetting(
-        "topic.metadata.refresh.interval.ms", 10_000, "a moved leader is noticed without an error too"
-    ),
-    ClientSetting(
-        "metadata.recovery.strategy", "none", "a new bootstrap would set the counters of requests to zero"
-    ),
-    ClientSetting("socket.nagle.disable", "true", "small requests are not held back by the operating system"),
-    ClientSetting("log_level", 4, "warnings and errors: the client's log is part of a run"),
+    ClientSetting("socket.timeout.ms", int(REQUEST_LIMIT_S * 1000), "Q: retry a request without an answer"),
+    ClientSetting("reconnect.backoff.ms", 50, "reconnect at once after a cut"),
+    ClientSetting("reconnect.backoff.max.ms", 500, "default 10 s: the client would miss a recovery"),
+    ClientSetting("retry.backoff.ms", int(RETRY_BACKOFF_S * 1000), "B: find a new leader soon"),
+    ClientSetting("retry.backoff.max.ms", 500, "but do not flood it"),
+    ClientSetting("topic.metadata.refresh.interval.ms", 10_000, "find a new leader even without an error"),
+    ClientSetting("metadata.recovery.strategy", "none", "a rebootstrap would reset the request counters"),
+    ClientSetting("socket.nagle.disable", "true", "send small requests without delay"),
+    ClientSetting("log_level", 4, "log warnings and errors: the log is part of a run"),
 )
 PRODUCER: Final = (
     *COMMON,
-    ClientSetting("message.timeout.ms", int(DELIVERY_LIMIT_S * 1000), "T: a record is given up"),
+    ClientSetting("message.timeout.ms", int(DELIVERY_LIMIT_S * 1000), "T: give up on a record"),
     ClientSetting(
-        "request.timeout.ms", int(REQUEST_LIMIT_S * 1000), "Q: how long a leader waits for its followers"
+        "request.timeout.ms", int(REQUEST_LIMIT_S * 1000), "Q: time a leader waits for its followers"
     ),
     ClientSetting("linger.ms", 5, "batches of several records, as in production"),
-    ClientSetting("acks", "all", "what exactly-once needs"),
-    ClientSetting("enable.idempotence", "true", "what exactly-once needs"),
-    ClientSetting(
-        "statistics.interval.ms", 1000, "the producer id and its epoch stand in the statistics only"
-    ),
+    ClientSetting("acks", "all", "required for exactly-once"),
+    ClientSetting("enable.idempotence", "true", "required for exactly-once"),
+    ClientSetting("statistics.interval.ms", 1000, "producer id and epoch are only in the statistics"),
 )
 TRANSACTIONS: Final = (
     *PRODUCER,
-    ClientSetting(
-        "statistics.interval.ms", int(STATISTICS_S * 1000), "a request that was sent twice is noticed"
-    ),
+    ClientSetting("statistics.interval.ms", int(STATISTICS_S * 1000), "detect a retried request"),
 )
 CONSUMER: Final = (
     *COMMON,
-    ClientSetting("enable.auto.commit", False, "positions are committed with the outputs, or not at all"),
-    ClientSetting("auto.offset.reset", "earliest", "a group without a position has processed nothing"),
-    ClientSetting("fetch.wait.max.ms", 100, "half a second by default: a poll would come back that late"),
-    ClientSetting("fetch.error.backoff.ms", 100, "a moved leader is asked soon"),
-    ClientSetting(
-        "queued.min.messages", 2000, "100,000 a partition by default: what is behind holds that much"
-    ),
-    ClientSetting("queued.max.messages.kbytes", 1024, "64 MB a partition by default, and more to keep it in"),
-    ClientSetting(
-        "fetch.queue.backoff.ms", 10, "1 s by default: a queue that was full would run empty meanwhile"
-    ),
-    ClientSetting("check.crcs", True, "damage on the way is an error and not a record"),
-    ClientSetting("max.poll.interval.ms", int(POLL_LIMIT_S * 1000), "M: five minutes by default"),
+    ClientSetting("enable.auto.commit", False, "commit positions together with outputs only"),
+    ClientSetting("auto.offset.reset", "earliest", "a group without positions has processed nothing"),
+    ClientSetting("fetch.wait.max.ms", 100, "default 0.5 s: a poll would return that late"),
+    ClientSetting("fetch.error.backoff.ms", 100, "find a new leader soon"),
+    ClientSetting("queued.min.messages", 2000, "default 100,000 a partition: memory of a lagging client"),
+    ClientSetting("queued.max.messages.kbytes", 1024, "default 64 MB a partition, plus overhead"),
+    ClientSetting("fetch.queue.backoff.ms", 10, "default 1 s: a full queue would run empty in that time"),
+    ClientSetting("check.crcs", True, "report corrupted records as errors"),
+    ClientSetting("max.poll.interval.ms", int(POLL_LIMIT_S * 1000), "M: default five minutes"),
 )
 CLASSIC: Final = (
     *CONSUMER,
-    ClientSetting("session.timeout.ms", int(SESSION_LIMIT_S * 1000), "S: 45 s by default"),
+    ClientSetting("session.timeout.ms", int(SESSION_LIMIT_S * 1000), "S: default 45 s"),
     ClientSetting("heartbeat.interval.ms", 1000, "six heartbeats in a session"),
 )
 NEXT_GENERATION: Final = (
     *CONSUMER,
     # With the KIP-848 protocol, session timeout and heartbeat are broker settings: S and a sixth of S.
-    ClientSetting(
-        "group.protocol", "consumer", "the broker assigns; a session limit of the client's own is refused"
-    ),
+    ClientSetting("group.protocol", "consumer", "the broker assigns; a client session timeout is rejected"),
 )
 
 GROUP: Final[dict[str, tuple[ClientSetting, ...]]] = {"classic": CLASSIC, "consumer": NEXT_GENERATION}

@@ -125,7 +125,5 @@ def load_spec(path: Path) -> ClientSpec:
     try:
         spec: ClientSpec = msgspec.json.decode(path.read_bytes(), type=ClientSpec)
     except msgspec.DecodeError as error:
-        raise UsageError(
-            f"{path}: {error}", "it is written by the harness and not meant to be edited"
-        ) from error
+        raise UsageError(f"{path}: {error}", "the harness writes this file; do not edit it") from error
     return spec

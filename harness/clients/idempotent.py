@@ -213,7 +213,7 @@ class BurstProducer:
         self.open = still_open
         self._progress.in_flight = sum(burst.waiting for burst in still_open)
         if fatal is not None:
-            raise CannotGoOnError("the producer failed for good", fatal)
+            raise CannotGoOnError("the producer failed fatally", fatal)
 
 
 class IdempotentClient:

@@ -68,7 +68,7 @@ class ProducerLife:
         self.watch = RequestCounter(self.identity)
         self._resent_before = 0
         self._fatal: KafkaError | None = None
-        self.renew_because = "it is the first"
+        self.renew_because = "first producer"
 
     def settle(self) -> None:
         """Replace the producer if required; afterwards, the last transaction is decided."""

@@ -199,7 +199,7 @@ class Transactor:
                 self._life.judge_end(time.monotonic() - started)
                 return Ended.COMMITTED if f == "commit" else Ended.ABORTED
             self._life.watch.doubt = (
-                self._life.watch.doubt or f"the {f} of transaction {self.txn} was asked for again"
+                self._life.watch.doubt or f"the {f} of transaction {self.txn} was requested again"
             )
             if error.txn_requires_abort() and f == "commit":
                 return self._end("abort", self._life.live.abort_transaction)

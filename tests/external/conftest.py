@@ -72,7 +72,7 @@ class User:
         self.login = login
         self.state = folder / "state"
         self.abort_file = folder / "stop"
-        self.told: list[str] = []
+        self.output: list[str] = []
 
     def file(self, *, more: str = "", **changes: str) -> Path:
         """Write a cluster file; `limits__deadline='"5s"'` changes a key, None removes it."""
@@ -211,7 +211,7 @@ class User:
             check=False,
             env=self.environment(environment),
         )
-        self.told.append(done.stdout + done.stderr)
+        self.output.append(done.stdout + done.stderr)
         return done
 
     def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:  # read only
@@ -224,13 +224,18 @@ class User:
                 command, stdout=out, stderr=out, text=True, env=self.environment(), start_new_session=True
             )
 
-    def said(self) -> str:
+    def background_output(self) -> str:
         """Output of the background run so far."""
         path = self.folder / "output"
         return path.read_text() if path.exists() else ""
 
-    def wait_said(self, text: str, limit: float = 180) -> None:
-        wait_until(lambda: text in self.said(), limit, f"the run to say {text!r}", hint=self.said()[-1500:])
+    def wait_for_output(self, text: str, limit: float = 180) -> None:
+        wait_until(
+            lambda: text in self.background_output(),
+            limit,
+            f"the run to print {text!r}",
+            hint=self.background_output()[-1500:],
+        )
 
     def latest(self) -> Path:
         return (self.folder / "runs" / "short" / "latest").resolve()
@@ -271,7 +276,7 @@ def user(standin: StandIn, tmp_path: Path, request: pytest.FixtureRequest) -> It
     yield found
     found.clean()
     assert standin.foreign() == before
-    assert secrets_in(tmp_path, [*found.told, found.said()]) == []
+    assert secrets_in(tmp_path, [*found.output, found.background_output()]) == []
 
 
 def secrets_in(folder: Path, outputs: list[str]) -> list[str]:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 CRASH = '[[fault]]\nfault = "crash_client"\ntarget = "client(*)"\nat = "1s"\nlasts = "500ms"\n'
 
 
-def told(user: User) -> list[dict[str, Any]]:
+def events_of(user: User) -> list[dict[str, Any]]:
     """Events of the latest run."""
     return [json.loads(line) for line in (user.latest() / "events.jsonl").read_text().splitlines()]
 
@@ -50,11 +50,11 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
     # The password is in use: if it were written unredacted, the fixture would find it.
     assert "env:CHAOS_KEY_PASSWORD" in (user.folder / "live.toml").read_text()
     evidence(
-        records=summary["records"], witnesses=summary["witnesses"], created=created, logs=logs_tell(user)
+        records=summary["records"], witnesses=summary["witnesses"], created=created, logs=captured_logs(user)
     )
 
 
-def logs_tell(user: User) -> list[str]:
+def captured_logs(user: User) -> list[str]:
     """With consent, the coordinators' logs contain entries of the run and no others."""
     run = user.latest()
     noted = [
@@ -64,7 +64,7 @@ def logs_tell(user: User) -> list[str]:
     assert all(line["transactional_id"].startswith(PREFIX) for line in noted)
     states = Counter(line["state"] for line in noted)
     assert states["PrepareCommit"] == states["CompleteCommit"] > 10
-    told_of = [event["committed"] for event in told(user) if event["event"] == "progress"][-1]
+    told_of = [event["committed"] for event in events_of(user) if event["event"] == "progress"][-1]
     assert states["PrepareCommit"] >= told_of > 10
     lines = [
         json.loads(line) for line in (run / "logs" / "__consumer_offsets.jsonl").read_text().splitlines()
@@ -97,7 +97,7 @@ def through_toxiproxy(user: User, **witnesses: str) -> dict[str, Any]:
 
     assert done.returncode == ExitCode.VALID, done.stderr
     bites: dict[str, Any] = {
-        event["fault"]: event["bite"] for event in told(user) if event["event"] == "injected"
+        event["fault"]: event["bite"] for event in events_of(user) if event["event"] == "injected"
     }
     assert min(bites["jitter"]["slower_ms"].values()) > 25
     assert bites["down"]["refused"] == 1
@@ -106,26 +106,24 @@ def through_toxiproxy(user: User, **witnesses: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("user", ["scram"], indirect=True)
-def test_link_faults_pass_a_toxiproxy_that_is_started_for_the_run(
-    user: User, evidence: Callable[..., None]
-) -> None:
+def test_link_faults_use_a_toxiproxy_started_for_the_run(user: User, evidence: Callable[..., None]) -> None:
     bites = through_toxiproxy(user)
     changes = [line for line in user.audit() if line["action"] == "toxiproxy"]
     assert {line["method"] for line in changes} >= {"POST", "DELETE"}
     # The replay command equals the command that was typed.
-    again = [event["replay"] for event in told(user) if event["event"] == "verdict"]
+    again = [event["replay"] for event in events_of(user) if event["event"] == "verdict"]
     scenario, file, typed = user.folder / "short.toml", user.folder / "live.toml", user.cluster.cluster_id
     where = f"--runs {user.folder / 'runs'} --state {user.folder / 'state'}"
     typed_again = f"--seed 1 --cluster {file} --i-understand {typed} {where}"
     assert again[0].startswith(f"eos run {scenario} {typed_again}   (")
-    assert f"again: {again[0]}" in user.told[-1]
+    assert f"again: {again[0]}" in user.output[-1]
     # Without consent to read logs, the report names what it cannot show.
     found = json.loads((user.latest() / "logs.json").read_text())
     assert found["shown"] == []
     assert [line.partition(":")[0] for line in found["not_shown"]] == [
-        "what the coordinators noted of its transactions (__transaction_state)",
-        "what the coordinators noted of its groups' positions (__consumer_offsets)",
-        "what the brokers have logged (nodes)",
+        "coordinator entries of its transactions (__transaction_state)",
+        "coordinator entries of its groups' positions (__consumer_offsets)",
+        "the brokers' logs (nodes)",
     ]
     assert (
         "evidence.logs of the cluster&#x27;s file does not have it"
@@ -138,7 +136,7 @@ def test_link_faults_pass_a_toxiproxy_that_is_started_for_the_run(
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.parametrize("user", ["plain", "scram", "certificate"], indirect=True)
-def test_every_login_serves_clients_observer_spark_and_toxiproxy(
+def test_every_login_method_works_for_clients_observer_spark_and_toxiproxy(
     user: User, evidence: Callable[..., None]
 ) -> None:
     bites = through_toxiproxy(user, witnesses='["spark", "reader", "raw-log"]')
@@ -147,7 +145,7 @@ def test_every_login_serves_clients_observer_spark_and_toxiproxy(
     evidence(login=user.login, bites=bites, records=summary["records"])
 
 
-def test_without_an_unfaulted_path_the_verdict_is_unknown_and_says_why(user: User) -> None:
+def test_without_an_unfaulted_path_the_verdict_is_unknown_with_the_reason(user: User) -> None:
     through = user.cluster.bootstrap("listen").split(",")
     with user.own_toxiproxy() as proxies:
         file = user.file(more=proxies, faults__allowed='["sever"]', cluster__bootstrap=json.dumps(through))
@@ -169,7 +167,7 @@ NODE_FAULTS = {"kill": ("kafka-2", "start"), "pause": ("kafka-3", "resume"), "st
 @pytest.mark.parametrize(
     "kinds", [("kill", "pause"), pytest.param(("stop",), marks=pytest.mark.soak)], ids=["kill-pause", "stop"]
 )
-def test_the_users_own_commands_hit_brokers_after_a_consent_of_its_own(
+def test_the_users_commands_fault_brokers_only_with_separate_consent(
     user: User, kinds: tuple[str, ...], evidence: Callable[..., None]
 ) -> None:
     faults = [
@@ -197,8 +195,8 @@ def test_the_users_own_commands_hit_brokers_after_a_consent_of_its_own(
     assert {name for one in moved.values() for name in one["leaders"]} >= {"payments-0", "shipments-1"}
     assert [one["groups"] for one in moved.values()].count(["bookkeeping"]) == 1
     assert [one["transactional_ids"] for one in moved.values()].count(["till-7"]) == 1
-    bites = {event["fault"]: event["bite"] for event in told(user) if event["event"] == "injected"}
-    healed = {event["fault"]: event["took_s"] for event in told(user) if event["event"] == "healed"}
+    bites = {event["fault"]: event["bite"] for event in events_of(user) if event["event"] == "injected"}
+    healed = {event["fault"]: event["took_s"] for event in events_of(user) if event["event"] == "healed"}
     assert set(bites) == set(healed) == set(kinds)
     for kind in kinds:
         node, undo = NODE_FAULTS[kind]
@@ -217,23 +215,23 @@ def test_the_users_own_commands_hit_brokers_after_a_consent_of_its_own(
     )
 
 
-def test_a_dry_run_tells_everything_and_does_nothing(user: User) -> None:
+def test_a_dry_run_reports_every_action_and_does_nothing(user: User) -> None:
     file = user.file(more=f"{user.proxies()}\n{user.nodes()}", faults__allowed='["jitter", "kill"]')
     jitter = '[[fault]]\nfault = "jitter"\ntarget = "one"\nlatency = "60ms"\nat = "1s"\n'
     kill = '[[fault]]\nfault = "kill"\ntarget = "kafka-3"\nat = "2s"\n'
     done = user.do(user.run_command(user.scenario(jitter, kill, all_kinds=True), file, "--dry-run"))
 
     assert done.returncode == ExitCode.REFUSED
-    for told in (
+    for output in (
         f"create {PREFIX}orders.RUN: 3 partitions, 3 replicas",
         "inject    1.0 s  for 5.0 s  jitter on one latency_ms=60",
         f"kill kafka-3: sh {user.cluster.folder}/node-3/kill.sh",
         "brokers hit at once: at most 1",
         "kafka-3: leads",
         f"--resource-pattern-type prefixed --transactional-id {PREFIX}",
-        "refused: its faults of nodes would move what is not ours",
+        "refused: its faults of nodes would move foreign resources",
     ):
-        assert told in done.stdout
+        assert output in done.stdout
     assert PASSWORD not in done.stdout
     assert user.cluster.ours() == []
     assert user.left() == []

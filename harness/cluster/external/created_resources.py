@@ -83,7 +83,7 @@ class Made:
         except KafkaAnswerError as error:
             if error.code in _NOT_YET:
                 raise
-            raise HarnessError(str(error), "--dry-run prints the rights that it needs") from error
+            raise HarnessError(str(error), "--dry-run prints the required rights") from error
         return True
 
 

@@ -81,7 +81,9 @@ class ExternalCluster(Cluster):
     def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
         """Return the bootstrap servers: clients use the proxies if there are any, the observer never does."""
         if BrokerListener(listener) is BrokerListener.TAPPED:
-            raise CapabilityError("a live cluster has no wire tap", "leave out flows and faults of frames")
+            raise CapabilityError(
+                "an external cluster has no wire tap", "remove walkthroughs and frame faults"
+            )
         if BrokerListener(listener) is BrokerListener.PROXIED and self.file.proxy:
             return ",".join(proxy.listen for proxy in self.file.proxy)
         return ",".join(self.file.cluster.bootstrap)
@@ -113,7 +115,9 @@ class ExternalCluster(Cluster):
     def toxiproxy(self) -> AuditedToxiproxy:
         """The Toxiproxy named in the file, or the one started by the harness."""
         if self.file.links is None:
-            raise CapabilityError("there is no Toxiproxy before this cluster", "add [links] and [[proxy]]")
+            raise CapabilityError(
+                "there is no Toxiproxy in front of this cluster", "add [links] and [[proxy]]"
+            )
         return AuditedToxiproxy(*toxiproxy_address(self.file.links, self._proxy_folder), self.audit)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
@@ -176,9 +180,7 @@ class ExternalCluster(Cluster):
         """Caveats of a run: without an unfaulted path, faults hit the observer as well."""
         if Capability.LINK not in capabilities or self.unfaulted:
             return []
-        return [
-            "the observer has no unfaulted path: cluster.bootstrap leads through the proxies that are faulted"
-        ]
+        return ["the observer has no unfaulted path: cluster.bootstrap leads through the faulted proxies"]
 
     # Nodes
 
@@ -232,7 +234,7 @@ class ExternalCluster(Cluster):
     def ailments(self) -> list[str]:
         """Return missing or silent brokers, and partitions without a leader or a full ISR."""
         view = self.admin.metadata(None)
-        missing = [f"{self.name_of(b)} is not there" for b in self.addresses if b not in view.brokers]
+        missing = [f"{self.name_of(b)} is missing" for b in self.addresses if b not in view.brokers]
         silent = [f"{self.name_of(b)} does not answer" for b in view.brokers if not self._serves(b)]
         ill = [describe_partition(p) for p in view.partitions if ailing(p)]
         return missing + silent + self._ailing_links() + ill[:_MOST_TOLD]
@@ -243,7 +245,7 @@ class ExternalCluster(Cluster):
     def _ailing_links(self) -> list[str]:
         mine = {proxy_name(p) for p in self.file.proxy}
         proxies = self.toxiproxy.proxies() if mine else []
-        found = [f"proxy {name} is not there" for name in sorted(mine - {p.name for p in proxies})]
+        found = [f"proxy {name} is missing" for name in sorted(mine - {p.name for p in proxies})]
         return found + [
             f"proxy {p.name} is {'toxic' if p.enabled else 'down'}"
             for p in proxies
@@ -293,4 +295,4 @@ class _ExternalBackend:
         return list(self._cluster.nodes.values())
 
     def __getattr__(self, verb: str) -> Any:
-        raise CapabilityError(f"a live cluster is not ours to {verb}", "use a cluster of `eos up` for it")
+        raise CapabilityError(f"cannot {verb} an external cluster", "use a cluster started by `eos up`")

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 COMMAND_LIMIT_S: Final = 60.0
 _CONNECT_S: Final = 2.0
-_NO_EVIDENCE: Final = "of nodes that are not ours only metadata is read"
-NOT_READ: Final = f"not read: evidence.logs of the cluster's file has no {NODE_LOGS}\n"
+_NO_EVIDENCE: Final = "the files of external nodes are not read"
+NOT_READ: Final = f"not read: evidence.logs in the cluster file lacks {NODE_LOGS}\n"
 
 
 class Asks(Protocol):
@@ -49,7 +49,7 @@ class CommandNode:
         """The command for a verb, as it is executed: without a shell."""
         template = getattr(self._part, verb)
         if not template:
-            raise CapabilityError(f"nothing says how to {verb} a node", f'add {verb} = "..." to [nodes]')
+            raise CapabilityError(f"no command to {verb} a node", f'add {verb} = "..." to [nodes]')
         host = self._part.hosts.get(str(self.node_id), self._address[0])
         return [word.format(host=host, id=self.node_id) for word in shlex.split(template)]
 
@@ -87,7 +87,7 @@ class CommandNode:
 
     def _run(self, verb: str, then: Condition | None = None) -> str:
         command = self.command(verb)
-        hint = "run it by hand; [nodes] of the cluster's file says what is run"
+        hint = "run the command by hand; it is in [nodes] of the cluster file"
         shown = shlex.join(command)
         try:
             done = subprocess.run(
@@ -100,10 +100,10 @@ class CommandNode:
                 errors="replace",
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise HarnessError(f"`{shown}` could not be run: {error}", hint) from error
+            raise HarnessError(f"cannot run `{shown}`: {error}", hint) from error
         if done.returncode != 0:
-            said = redact(f"{done.stdout}{done.stderr}".strip()[-300:])
-            raise HarnessError(f"`{shown}` ended with {done.returncode}: {said}", hint)
+            output = redact(f"{done.stdout}{done.stderr}".strip()[-300:])
+            raise HarnessError(f"`{shown}` exited with {done.returncode}: {output}", hint)
         if then is not None:
             wait_until(lambda: self.status().condition is then, COMMAND_LIMIT_S, f"{self.name} to be {then}")
         return done.stdout
@@ -129,8 +129,8 @@ class LabelledEngine(Engine):
         found = self.client.containers.list(all=True, filters={"label": self.label})
         if len(found) != 1:
             raise HarnessError(
-                f"{len(found)} containers of {service} have the label {self.label}, not one",
-                "docker_label must name one container a broker: use {id} or {host} in it",
+                f"{len(found)} containers of {service} have the label {self.label}; expected one",
+                "docker_label must match one container per broker: use {id} or {host} in it",
             )
         return found[0]
 
@@ -150,7 +150,7 @@ class AuditedNode:
 
     def __init__(self, node: Node, audit: Audit, *, logs: bool = False) -> None:
         self._logs = logs
-        self.log_unread = "nobody asked for it"
+        self.log_unread = "it was not requested"
         self.name = node.name
         self.node_id = node.node_id
         self._node = node

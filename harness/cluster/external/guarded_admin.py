@@ -62,10 +62,10 @@ class PrefixedAdmin(Admin):
         also = self._readable if kind in _READS else frozenset()
         if names is None or not all(name.startswith(self._prefix) or name in also for name in names):
             self._audit.note("refused", request=kind, names=names)
-            what = ", ".join(names) if names else "a live cluster"
+            what = ", ".join(names) if names else "an external cluster"
             raise RefusedError(
-                f"{kind} on {what} is refused: only what begins with {self._prefix!r} is ours",
-                "this is an interlock: a scenario, or a bug of ours, asked for something outside",
+                f"{kind} on {what} is refused: only names that begin with {self._prefix!r} may be changed",
+                "this is an interlock: a scenario, or a bug of the harness, addressed a foreign resource",
             )
         if kind in _READS or getattr(request, "validate_only", False):
             return self._ask(broker, request)

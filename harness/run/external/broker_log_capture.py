@@ -29,9 +29,9 @@ from harness.witness.plain_consumer import Place
 
 NAME: Final = "logs.json"
 WHAT: Final = {
-    TRANSACTION_LOG: "what the coordinators noted of its transactions",
-    OFFSETS_LOG: "what the coordinators noted of its groups' positions",
-    NODE_LOGS: "what the brokers have logged",
+    TRANSACTION_LOG: "coordinator entries of its transactions",
+    OFFSETS_LOG: "coordinator entries of its groups' positions",
+    NODE_LOGS: "the brokers' logs",
 }
 READ_S: Final = 30.0
 """Limit per topic: on a busy cluster, other users write to the same partitions."""
@@ -60,8 +60,8 @@ class LogEvidence:
         for log in self._wanted():
             try:
                 self._starts[log] = self._ends(log)
-            except Exception as error:  # noqa: BLE001  # a run does not need it: told when it would be read
-                self._starts[log] = f"where it ended before the run is not known: {_said(error)}"
+            except Exception as error:  # noqa: BLE001  # optional evidence: reported by collect
+                self._starts[log] = f"its end offset before the run is unknown: {_said(error)}"
 
     def collect(self, run: Path) -> None:
         """Write the run's entries to its directory, and name each log that could not be read."""
@@ -69,7 +69,7 @@ class LogEvidence:
         for log, what in WHAT.items():
             if log not in self._cluster.file.evidence.logs:
                 if log == NODE_LOGS or self._names[log]:
-                    missing.append(f"{what} ({log}): evidence.logs of the cluster's file does not have it")
+                    missing.append(f"{what} ({log}): evidence.logs in the cluster file does not list it")
             elif log == NODE_LOGS:
                 nodes = [n for n in self._cluster.nodes.values() if isinstance(n, AuditedNode)]
                 if read := ", ".join(f"logs/{node.name}.log" for node in nodes if not node.log_unread):
@@ -101,13 +101,15 @@ class LogEvidence:
     def _lines(self, log: str, path: Path) -> str:
         starts = self._starts[log]
         if isinstance(starts, str):
-            raise HarnessError(starts, "a log of everybody is read from where it ended, or not at all")
+            raise HarnessError(
+                starts, "a shared log is read from its end offset before the run, or not at all"
+            )
         ends = self._ends(log)
         if starts and starts.keys() != ends.keys():
-            raise HarnessError("it has another number of partitions than before the run", "run again")
+            raise HarnessError("its number of partitions changed during the run", "run again")
         spans = {place: (starts.get(place, 0), end) for place, end in ends.items()}
-        told = [f"{p} from {start} to {end}" for (_, p), (start, end) in spans.items()]
-        self._cluster.audit.note("read", log=log, partitions=told)
+        read = [f"{p} from {start} to {end}" for (_, p), (start, end) in spans.items()]
+        self._cluster.audit.note("read", log=log, partitions=read)
         deadline = time.monotonic() + READ_S
         found = [Added(self._cluster.admin, place, *span, deadline) for place, span in spans.items()]
         lines = [{"partition": added.place[1]} | line for added in found for line in self._told(log, added)]

@@ -35,7 +35,7 @@ def format_dry_run(
         *(line for one in moved for line in one.lines(most=None)),
         *_limits(cluster.file),
         *_logs(cluster.file),
-        "rights that it needs (the last three show what others have: else nobody can watch it):",
+        "required rights (the last three make foreign resources visible, so that the guard can watch them):",
         *(f"  {line}" for line in acls(cluster.file)),
     ]
 
@@ -47,7 +47,7 @@ def _where(cluster: ExternalCluster) -> Iterator[str]:
     yield f"cluster {cluster.file.cluster.id}, {security.protocol}{user}: brokers {brokers}"
     yield f"clients through {cluster.bootstrap(BrokerListener.PROXIED)}"
     yield f"observer through {cluster.bootstrap(BrokerListener.DIRECT)}" + (
-        "" if cluster.unfaulted else ", which faults of links hit too: then the verdict is unknown"
+        "" if cluster.unfaulted else ", which link faults hit too: the verdict is then unknown"
     )
     if cluster.file.links and cluster.file.proxy:
         ways = ", ".join(f"{p.broker}: {p.listen} -> {p.upstream or p.name}" for p in cluster.file.proxy)
@@ -83,7 +83,7 @@ def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
     if part is None or not any(step.entry.fault in NODE_FAULTS for step in plan.steps):
         return
     if part.docker_label:
-        yield f"nodes are containers with the label {part.docker_label}"
+        yield f"nodes: containers with the label {part.docker_label}"
         return
     used = {step.entry.fault for step in [*plan.throughout, *plan.steps]} & set(NODE_FAULTS)
     used |= {UNDONE_BY[fault] for fault in used}
@@ -97,14 +97,14 @@ def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
 def _limits(file: ClusterFile) -> Iterator[str]:
     limits = file.limits
     yield (
-        f"stopped and healed at once: after {limits.deadline}, when {limits.abort_file} is there, "
+        f"stopped and healed at once: after {limits.deadline}, when {limits.abort_file} exists, "
         f"over {limits.storage} stored, over {limits.bytes_per_second} written, "
         f"over {limits.foreign_under_replicated} foreign partitions under-replicated"
     )
 
 
 def _logs(file: ClusterFile) -> Iterator[str]:
-    yield f"of what is outside {file.cluster.prefix}* only metadata is read" + (
+    yield f"outside {file.cluster.prefix}*, only metadata is read" + (
         "" if file.evidence.logs else " (evidence.logs has none)"
     )
     for log in file.evidence.logs:

@@ -27,7 +27,7 @@ from harness.run.run import Run
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
 
-_RIGHTS = "--dry-run prints the rights that it needs"
+_RIGHTS = "--dry-run prints the required rights"
 Report = Callable[[str], None]
 
 
@@ -106,15 +106,15 @@ def _check(
     if found := refusals(cluster, scenario, plan, moved, consent):
         cluster.audit.note("refused", reasons=found)
         reasons = found[0] if len(found) == 1 else "\n  ".join([f"{len(found)} reasons:", *found])
-        raise RefusedError(reasons, "--dry-run shows all that would be done, and what it needs")
+        raise RefusedError(reasons, "--dry-run shows every action and the required rights")
 
 
 def _ended(error: KafkaAnswerError) -> HarnessError:
     """Convert a broker error that ended a run: a missing right, or any other error."""
     if error.denied:
-        return RefusedError(f"the cluster refused what a run needs: {error}", _RIGHTS)
+        return RefusedError(f"the cluster refused a request that the run needs: {error}", _RIGHTS)
     return HarnessError(
-        f"a broker's answer ended the run: {error}", "try again; the audit log has what was done until then"
+        f"a broker's answer ended the run: {error}", "run it again; the audit log lists every action so far"
     )
 
 
@@ -132,11 +132,11 @@ def _guarded(cluster: ExternalCluster, run: Run, report: Report) -> Outcome:
             outcome = run.execute()
         # If the guard fires after the verdict, the run was not cut short: do not refuse it.
         if guard.stopped_because and outcome.interrupted:
-            report(f"refused to go on: {guard.stopped_because}")
+            report(f"stopped by the guard: {guard.stopped_because}")
         try:
             logs.collect(run.directory.path)
         except OSError as error:
-            report(f"what the logs of the brokers show could not be written: {error}")
+            report(f"could not write the captured broker logs: {error}")
     return outcome
 
 
@@ -159,11 +159,11 @@ def _clear(cluster: ExternalCluster, report: Report) -> None:
     """Delete what the run created; report what remains, which `eos heal` deletes later."""
     try:
         if names := cluster.made.delete_topics():
-            report(f"deleted {', '.join(names)} (--keep leaves them)")
+            report(f"deleted {', '.join(names)} (--keep would keep them)")
         cluster.made.delete_groups()
     except (HarnessError, OSError, EOFError) as error:
-        said = error.message if isinstance(error, HarnessError) else str(error)
-        report(f"not all could be deleted: {said}; `eos heal --cluster FILE` tries again")
+        reason = error.message if isinstance(error, HarnessError) else str(error)
+        report(f"some resources were not deleted: {reason}; `eos heal --cluster FILE` retries")
 
 
 def heal_external(path: Path, state: State | None, report: Report) -> int:

@@ -52,8 +52,8 @@ class Guard(Closing):
         while not self._over.wait(EVERY_S):
             try:
                 why = self._reason()
-            except Exception as error:  # noqa: BLE001  # whatever it is, nobody would watch any more
-                why = f"the watcher failed: {type(error).__name__}: {error}"
+            except Exception as error:  # noqa: BLE001  # any failure ends the guard, so the run must stop
+                why = f"the guard failed: {type(error).__name__}: {error}"
             if why:
                 self._end(why)
                 return
@@ -63,7 +63,7 @@ class Guard(Closing):
         try:
             self._cluster.audit.note("stop", why=why)
         except Exception as error:  # noqa: BLE001  # such as of a full disk
-            why = f"{why} (the audit log does not have it: {error})"
+            why = f"{why} (not in the audit log: {error})"
         self.stopped_because = why
         self._stop(why)
 
@@ -71,9 +71,9 @@ class Guard(Closing):
         """Return the reason to stop the run; empty if there is none."""
         limits = self._cluster.file.limits
         if Path(limits.abort_file).exists():
-            return f"the abort file {limits.abort_file} is there"
+            return f"the abort file {limits.abort_file} exists"
         if time.monotonic() - self._began > limits.deadline:
-            return f"the deadline of {limits.deadline} is over"
+            return f"the deadline of {limits.deadline} has passed"
         if time.monotonic() - self._looked < LOOK_S:
             return ""
         self._looked = time.monotonic()
@@ -81,7 +81,7 @@ class Guard(Closing):
             found = self._look()
         except (HarnessError, OSError, EOFError) as error:
             blind = time.monotonic() - self._seen
-            return f"nobody could look at the cluster for {blind:.0f} s: {error}" if blind > BLIND_S else ""
+            return f"could not observe the cluster for {blind:.0f} s: {error}" if blind > BLIND_S else ""
         self._seen = time.monotonic()
         self.looks += 1
         return found
