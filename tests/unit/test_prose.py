@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from harness.provision.paths import checkout_dir
 from tools.prose import PENDING, check_text, tracked_files
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_pages_and_shipped_scenarios_are_checked() -> None:
     checked = tracked_files([])
 
     assert {"README.md", "docs/spark.md", "harness/scenario/shipped/jitter.toml"} <= set(checked)
-    assert all((checkout_dir() / name.rstrip("/")).exists() for name in PENDING)
+    assert all((ROOT / name.rstrip("/")).exists() for name in PENDING)
 
 
 def test_the_command_fails_and_prints_the_place(tmp_path: Path) -> None:
@@ -58,7 +59,7 @@ def test_the_command_fails_and_prints_the_place(tmp_path: Path) -> None:
     subprocess.run([*git, "add", "page.md"], check=True, timeout=60)
 
     command = [sys.executable, "-m", "tools.prose"]
-    environment = {**os.environ, "PYTHONPATH": str(checkout_dir())}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         command, capture_output=True, text=True, timeout=60, check=False, cwd=tmp_path, env=environment
     )

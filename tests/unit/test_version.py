@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from pathlib import Path
 
 from harness import __version__
-from harness.provision.paths import checkout_dir
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_the_package_takes_its_version_from_the_module() -> None:
-    project = tomllib.loads((checkout_dir() / "pyproject.toml").read_text())
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
 
     assert "version" not in project["project"]
     assert "version" in project["project"]["dynamic"]
@@ -18,7 +20,7 @@ def test_the_package_takes_its_version_from_the_module() -> None:
 
 
 def test_the_changelog_has_the_version_as_its_newest_release_with_a_date() -> None:
-    headings = re.findall(r"^## (.*)$", (checkout_dir() / "CHANGELOG.md").read_text(), re.MULTILINE)
+    headings = re.findall(r"^## (.*)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
 
     releases = [heading for heading in headings if heading != "Unreleased"]
     assert re.fullmatch(rf"{re.escape(__version__)} \(\d{{4}}-\d\d-\d\d\)", releases[0])
