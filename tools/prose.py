@@ -41,7 +41,6 @@ PENDING: Final = (
     "harness/testing/",
     "harness/walkthroughs/",
     "harness/witness/",
-    "scripts/",
     "spark_jobs/",
     "tests/",
     "tools/bench/",
