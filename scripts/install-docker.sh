@@ -67,7 +67,7 @@ install_packages() {
     DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" \
         >>"$state_dir/apt.log" 2>&1 || {
         tail -n 15 "$state_dir/apt.log" >&2
-        refuse "apt-get could not install ${missing[*]}" "the last lines above log why; all of it is in $state_dir/apt.log"
+        refuse "apt-get could not install ${missing[*]}" "see the last lines above; the full log is $state_dir/apt.log"
     }
 }
 

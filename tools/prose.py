@@ -41,6 +41,7 @@ PENDING: Final = (
     "harness/testing/",
     "harness/walkthroughs/",
     "harness/witness/",
+    "scripts/clean.sh",
     "spark_jobs/",
     "tests/",
     "tools/bench/",
@@ -67,7 +68,7 @@ _PHRASES: Final = (
     (r"at your place", "on your cluster"),
     (r"(?<!back)(?<!out)doors?", "listener"),
     (r"live clusters?|clusters? that (is|are) not ours", "external cluster"),
-    (r"goes on|go on|went on|going on", "continue"),
+    (r"(?:goes|go|went|going) on(?! the)", "continue"),
     (r"made anew|for ever", "created again; forever"),
     (r"by the same token|as it were|in turns", "plain words; interleaved, alternately"),
 )

@@ -23,7 +23,7 @@ exit {code}
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with a cluster, a run, the state of an external cluster, and an `eos` that records its calls."""
+    """A checkout with a cluster, a run, notes on an external cluster, and an `eos` that records its calls."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(checkout_dir() / "scripts" / "clean.sh", tmp_path / "scripts")
     tools = tmp_path / "venv" / "bin"
