@@ -46,7 +46,7 @@ def _result(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest) -> Evidence:
-    """Record observations of a case as a line of evidence.jsonl beside the cluster, kept after the session."""
+    """Record observations of a case as a line of evidence.jsonl beside the cluster."""
 
     def note(**facts: object) -> None:
         line = json.dumps({"case": request.node.name} | facts, default=str)

@@ -309,7 +309,7 @@ def test_late_of_runs_without_transactions_claims_nothing(monkeypatch: pytest.Mo
 
     from harness.report import late_endtxn_audit
 
-    monkeypatch.setattr(late_endtxn_audit, "broken_of", lambda _: ([], 0))
+    monkeypatch.setattr(late_endtxn_audit, "find_broken_transactions", lambda _: ([], 0))
     done = CliRunner().invoke(cli, ["late", "runs/mine/latest"])
     assert done.exit_code == ExitCode.UNKNOWN
     assert "nothing was judged" in done.output
