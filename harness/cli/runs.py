@@ -149,9 +149,9 @@ DEMO_SCENARIOS: Final = ("everything", "without-idempotence")
 def demo(backend: str, *, keep: bool) -> None:
     """Start a cluster, break it under load, say the verdict; then plant a fault that must be found."""
     from harness.cluster import lifecycle
-    from harness.provision.paths import checkout_dir
+    from harness.provision.paths import state_dir
 
-    state = state_of(checkout_dir() / ".eos-demo")
+    state = state_of(state_dir("eos-demo"))
     where = RunOptions(backend, True, RUNS, state.path)
     where.check()
     shown: list[Outcome] = []

@@ -25,11 +25,12 @@ import pytest
 
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
-from harness.cluster.state_directory import State, default_state
+from harness.cluster.state_directory import State
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import history_files
 from harness.evidence.ledger import Ledger, fold
 from harness.faults.heal import heal
+from harness.provision.paths import state_dir
 from harness.run import Outcome, make_run
 from harness.scenario import Scenario, find, load
 from harness.scenario.plan import draw
@@ -56,7 +57,7 @@ def backend(config: pytest.Config) -> str:
 
 def state_of_tests() -> State:
     """The state directory of the session's cluster."""
-    return State(Path(os.environ.get("EOS_TEST_STATE", default_state().parent / ".eos-tests")))
+    return State(Path(os.environ.get("EOS_TEST_STATE") or state_dir("eos-tests")))
 
 
 @pytest.hookimpl(wrapper=True)

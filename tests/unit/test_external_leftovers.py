@@ -10,7 +10,7 @@ import pytest
 
 from harness.base import processes
 from harness.base.errors import HarnessError, RefusedError, UsageError
-from harness.base.processes import Found
+from harness.base.processes import FoundProcess
 from harness.cluster.layout import BROKER_IDS, node_name
 from harness.kafka.connection import KafkaAnswerError
 from harness.run import Run
@@ -41,7 +41,7 @@ def test_a_run_that_was_killed_between_faults_keeps_the_next_one_away(
     assert TOPIC in found.value.message
     assert "eos heal --cluster" in found.value.hint
     theirs.made.keep()
-    monkeypatch.setattr(processes, "find", lambda mark: [Found(1, f"{mark}x")] * 2)
+    monkeypatch.setattr(processes, "find", lambda mark: [FoundProcess(1, f"{mark}x")] * 2)
     with pytest.raises(RefusedError, match="2 processes of clients still run"):
         check_left_over(theirs)
 

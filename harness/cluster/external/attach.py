@@ -12,12 +12,12 @@ from harness.cluster.state_directory import State
 from harness.kafka.admin import Address, Admin, Metadata
 from harness.kafka.connection import KafkaAnswerError
 from harness.kafka.security import Security
-from harness.provision.paths import checkout_dir
+from harness.provision.paths import state_dir
 
 
 def external_state(file: ClusterFile) -> State:
     """The state directory of a live cluster: what was injected there, and by whom, is found again."""
-    return State(checkout_dir() / ".eos-live" / re.sub(r"[^\w-]", "_", file.cluster.id))
+    return State(state_dir("eos-live") / re.sub(r"[^\w-]", "_", file.cluster.id))
 
 
 def attach(file: ClusterFile, state: State) -> ExternalCluster:

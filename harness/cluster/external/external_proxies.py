@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from requests import Response
+
 from harness.base.ports import free_ports
 from harness.cluster.external.audit_log import Audit
 from harness.cluster.external.cluster_file import START, LinksPart, ProxyPart, address
@@ -21,10 +23,10 @@ class AuditedToxiproxy(Toxiproxy):
         super().__init__(host, port)
         self._audit = audit
 
-    def _call(self, method: str, path: str, body: object = None) -> Any:
+    def send(self, method: str, path: str, **content: Any) -> Response:
         if method != "GET":
-            self._audit.note("toxiproxy", method=method, path=path, body=body)
-        return super()._call(method, path, body)
+            self._audit.note("toxiproxy", method=method, path=path, body=content.get("json"))
+        return super().send(method, path, **content)
 
 
 def proxy_name(proxy: ProxyPart) -> str:

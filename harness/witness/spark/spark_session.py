@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import harness
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java
-from harness.provision.paths import checkout_dir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,8 +109,8 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def code_archive() -> Path:
-    """A zip of what workers import: the jobs, and the record's identity from the harness."""
-    root = checkout_dir()
+    """Write a zip of the modules that workers import: the jobs and the record."""
+    root = Path(harness.__file__).parent.parent
     files = [*sorted((root / "spark_jobs").glob("*.py")), root / "harness" / "evidence" / "record.py"]
     folder = Path(tempfile.mkdtemp(prefix="eos-spark-"))
     path = folder / "eos_spark_jobs.zip"
