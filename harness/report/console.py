@@ -101,7 +101,7 @@ class Console:
             case Healed():
                 text = f"{event.fault} on {', '.join(event.names)} healed in {event.took_s:.1f} s"
             case ClientEnded():
-                text = f"client {event.client} ended ({event.exit_code}): {event.said}"
+                text = f"client {event.client} ended ({event.exit_code}): {event.last_line}"
             case VerdictEvent():
                 expected = "as expected" if event.expected else "NOT as expected"
                 details, _, _ = event.text.rstrip().rpartition("\n")

@@ -68,7 +68,7 @@ def test_what_its_clients_would_write(tmp_path: Path) -> None:
     assert bytes_per_second(plan(tmp_path)[0]) == 100 * 224
     demo = load(find("demo"))
     # Its transactions have 55 records on average, and a marker in each of three partitions.
-    assert bytes_per_second(demo) == pytest.approx((2000 + 2 * (500 + 500 / 55 * 3)) * 224)
+    assert bytes_per_second(demo) == pytest.approx((1000 + 2 * (400 + 400 / 55 * 3)) * 224)
 
 
 def test_a_pipeline_writes_what_it_reads_and_its_changelog_too(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from harness.base.errors import HarnessError, RefusedError, UsageError
 from harness.base.processes import FoundProcess
 from harness.cluster.layout import BROKER_IDS, node_name
 from harness.kafka.connection import KafkaAnswerError
-from harness.run import Run
+from harness.run import make_run
 from harness.run.external import dry_run_report
 from harness.run.external import external_session as running
 from harness.run.external.preflight import Moved, check_left_over, foreign_moves
@@ -114,6 +114,6 @@ def test_a_dry_run_lists_every_name_and_a_run_a_few(theirs: Observed, tmp_path: 
 def test_a_run_on_a_cluster_that_has_no_such_broker_says_so_before_it_makes_anything(tmp_path: Path) -> None:
     ours = SimpleNamespace(broker_ids=BROKER_IDS, name_of=node_name)
     with pytest.raises(UsageError, match="there is no node 'kafka-7'") as found:
-        Run(cast(Any, ours), *planned(tmp_path, KILL), tmp_path / "runs", [])
+        make_run(cast(Any, ours), *planned(tmp_path, KILL), tmp_path / "runs")
     assert found.value.hint == "the brokers are kafka-1, kafka-2, kafka-3"
     assert not (tmp_path / "runs").exists()

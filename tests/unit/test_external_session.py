@@ -11,7 +11,7 @@ import pytest
 
 from harness.base.closing import Closing
 from harness.base.errors import ExitCode, HarnessError, RefusedError
-from harness.base.events import PhaseEvent, ProgressEvent
+from harness.base.events import EventHandler, PhaseEvent, ProgressEvent
 from harness.cluster.state_directory import State
 from harness.kafka.connection import KafkaAnswerError
 from harness.run.external import external_session as running
@@ -37,9 +37,9 @@ def do(theirs: Observed, folder: Path, *, keep: bool = False) -> Any:
 
 def ready(monkeypatch: pytest.MonkeyPatch, folder: Path, ended: Any) -> None:
     """Let every run be accepted, and do what the test says."""
-    made = SimpleNamespace(scenario=planned(folder)[0], again="", directory=SimpleNamespace(path=folder))
+    made = SimpleNamespace(scenario=planned(folder)[0])
     monkeypatch.setattr(running, "_check", lambda *_: None)
-    monkeypatch.setattr(running, "make_run", lambda *_: made)
+    monkeypatch.setattr(running, "make_run", lambda *_, **__: made)
     monkeypatch.setattr(running, "_guarded", ended)
 
 
@@ -126,19 +126,20 @@ class Ran:
     """A run that tells two events and is over."""
 
     def __init__(self, folder: Path, scenario: Scenario, *, interrupted: bool) -> None:
-        self.directory = SimpleNamespace(path=folder)
         self.scenario = scenario
         self.stop = print
+        self._folder = folder
         self._interrupted = interrupted
-        self._listeners: list[Any] = []
+        self._handlers: list[EventHandler] = []
 
-    def listen(self, listener: Any) -> None:
-        self._listeners.append(listener)
+    def add_handler(self, handler: EventHandler) -> None:
+        self._handlers.append(handler)
 
     def execute(self) -> Any:
-        for listener in self._listeners:
-            listener(PhaseEvent(name="steady"))
-            listener(
+        for handler in self._handlers:
+            handler.start(self._folder)
+            handler.handle(PhaseEvent(name="steady"))
+            handler.handle(
                 ProgressEvent(
                     phase="steady",
                     acknowledged=1,
@@ -151,6 +152,7 @@ class Ran:
                     lso_lag=None,
                 )
             )
+            handler.shutdown()
         return SimpleNamespace(interrupted=self._interrupted)
 
 
@@ -181,8 +183,8 @@ def test_nobody_watches_while_logs_are_collected_and_what_fails_there_loses_no_o
     assert running._guarded(theirs, ran, told.append).interrupted is interrupted
     assert done == ["begun", "closed", "collected"]
     # A deadline that was over when all was judged has stopped nothing.
-    assert told[:-1] == (["refused to go on: the deadline is over"] if interrupted else [])
-    assert "could not be written: No space left" in told[-1]
+    assert "could not write what the brokers' logs show: No space left" in told[0]
+    assert told[1:] == (["refused to go on: the deadline is over"] if interrupted else [])
     noted = [json.loads(line) for line in (theirs.state.path / "audit.jsonl").read_text().splitlines()]
     assert [line["event"] for line in noted] == ["phase"]
 

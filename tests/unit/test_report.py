@@ -6,6 +6,7 @@ import html
 import io
 import re
 import shutil
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -32,7 +33,7 @@ from harness.report import index, page, results
 from harness.report.compare import compare_runs
 from harness.report.github import GitHub
 from harness.report.junit import JUnit
-from harness.report.recorder import Recorder
+from harness.report.outputs import Recorder
 from harness.report.timeline_data import read_events, series_of
 from tests.unit.test_run_directory import make_run
 
@@ -71,10 +72,17 @@ def events_of(run: RunDirectory, *, expected: bool = False) -> list[Event]:
 def judged(root: Path, shown: int = 9) -> RunDirectory:
     run = make_run(root, shown=shown)
     check_run(run.path)
-    with Recorder(run.path) as recorder:
-        for event in events_of(run):
-            recorder(event)
+    record(run, events_of(run))
     return run
+
+
+def record(run: RunDirectory, events: Iterable[Event]) -> None:
+    """Write events into the directory of a run."""
+    recorder = Recorder()
+    recorder.start(run.path)
+    for event in events:
+        recorder.handle(event)
+    recorder.shutdown()
 
 
 class Balanced(HTMLParser):
@@ -217,9 +225,7 @@ def test_results_are_grouped_by_scenario_and_by_fault(tmp_path: Path) -> None:
     for root, expected in ((tmp_path / "a", False), (tmp_path / "b", True)):
         run = make_run(root, shown=9)
         check_run(run.path)
-        with Recorder(run.path) as recorder:
-            for event in events_of(run, expected=expected):
-                recorder(event)
+        record(run, events_of(run, expected=expected))
         results.append(file, results.result_of(run.path))
 
     lines = results.read(file)

@@ -6,7 +6,7 @@ import json
 import re
 from pathlib import Path
 
-from harness.base.events import Healed, Injected, ProgressEvent, Started
+from harness.base.events import Event, Healed, Injected, ProgressEvent, Started
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import ANOMALIES, SEVERITY, Anomaly, Example, HistoryRef, Result
 from harness.evidence.checkers.model import Verdict as Found
@@ -14,10 +14,9 @@ from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.run_directory import RunDirectory
 from harness.report import page, spark_progress
 from harness.report.evidence_view import render_anomalies
-from harness.report.recorder import Recorder
 from harness.report.timeline_data import PIECES, Bar, TimelineData, thinned
 from harness.report.timeline_svg import draw_timeline
-from tests.unit.test_report import judged
+from tests.unit.test_report import judged, record
 from tests.unit.test_run_directory import make_run
 
 
@@ -95,19 +94,21 @@ def test_the_report_of_an_hour_stays_below_the_size_limit(tmp_path: Path) -> Non
     check_run(run.path)
     (run.path / "diagram.svg").write_text(f"<svg>{'x' * 140_000}</svg>")
     progress = {"phase": "faults", "rate": 9.0, "committed": 0, "aborted": 0, "unknown": 0, "in_flight": 0}
-    with Recorder(run.path) as recorder:
-        recorder(Started(scenario="demo", run="r", seed=7, directory="", environment={}, mono=started))
-        for at in range(seconds):
-            recorder(
-                ProgressEvent(
-                    at=at, acknowledged=at, active=[], lso_lag=at * 7919 % 997, isr=2 + at % 2, **progress
-                )
-            )  # type: ignore[arg-type]
-            if at % 7 == 0:
-                names = [f"kafka-{at % 3 + 1}"]
-                bite = {"exit_code": 137, "moved_to": "kafka-2", "detail": "x" * 120}
-                recorder(Injected(at=at, fault="kill", names=names, bite=bite, took_s=0.5))
-                recorder(Healed(at=at + 3, fault="kill", names=names, health={}, took_s=1.0))
+    events: list[Event] = [
+        Started(scenario="demo", run="r", seed=7, directory="", environment={}, mono=started)
+    ]
+    for at in range(seconds):
+        events.append(
+            ProgressEvent(
+                at=at, acknowledged=at, active=[], lso_lag=at * 7919 % 997, isr=2 + at % 2, **progress
+            )
+        )  # type: ignore[arg-type]
+        if at % 7 == 0:
+            names = [f"kafka-{at % 3 + 1}"]
+            bite = {"exit_code": 137, "moved_to": "kafka-2", "detail": "x" * 120}
+            events.append(Injected(at=at, fault="kill", names=names, bite=bite, took_s=0.5))
+            events.append(Healed(at=at + 3, fault="kill", names=names, health={}, took_s=1.0))
+    record(run, events)
 
     text = page.write(run.path).read_text()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.base.errors import HarnessError, RefusedError
-from harness.base.events import Event, EventListener, ProgressEvent
+from harness.base.events import Event, EventHandler, EventListener, ProgressEvent
 from harness.base.secrets import beware
 from harness.cluster.external.attach import attach, external_state
 from harness.cluster.external.cluster_file import ClusterFile
@@ -17,7 +17,6 @@ from harness.cluster.external.external_cluster import ExternalCluster
 from harness.cluster.state_directory import State
 from harness.faults.heal import heal
 from harness.kafka.connection import KafkaAnswerError
-from harness.report.recorder import Recorder
 from harness.run import Outcome, make_run
 from harness.run.external.broker_log_capture import LogEvidence
 from harness.run.external.dry_run_report import format_dry_run
@@ -38,17 +37,17 @@ class Session(NamedTuple):
     state: State
     consent: Consent
     keep: bool = False
-    again: str = ""
-    """The command that does the same once more; empty if there is none."""
+    replay_command: str = ""
+    """The shell command that runs the same plan again; empty for the default one."""
 
 
 def open_session(
-    path: Path, state: State | None, consent: Consent, *, keep: bool = False, again: str = ""
+    path: Path, state: State | None, consent: Consent, *, keep: bool = False, replay_command: str = ""
 ) -> Session:
     """Read the file, and take the state directory that belongs to its cluster."""
     beware()  # what nodes, commands and brokers of others say is told too
     file = load_cluster_file(path)
-    return Session(file, state or external_state(file), consent, keep, again)
+    return Session(file, state or external_state(file), consent, keep, replay_command)
 
 
 def dry_run(session: Session, scenario: Scenario, plan: Plan) -> tuple[list[str], list[str]]:
@@ -79,9 +78,7 @@ def execute(
         check_left_over(cluster)
         with _proxies(cluster):
             _check(cluster, scenario, plan, session.consent, report)
-            run = make_run(cluster, scenario, plan, root, listeners())
-            run.again = session.again or run.again
-            cluster.audit.also(run.directory.path / "audit.jsonl")
+            run = make_run(cluster, scenario, plan, root, listeners(), replay_command=session.replay_command)
             cluster.made.note_groups(sorted({w.group for w in run.scenario.workload if w.group}))
             try:
                 return _guarded(cluster, run, report)
@@ -118,25 +115,52 @@ def _ended(error: KafkaAnswerError) -> HarnessError:
     )
 
 
-def _guarded(cluster: ExternalCluster, run: Run, report: Report) -> Outcome:
-    def listen(event: Event) -> None:
-        if not isinstance(event, ProgressEvent):  # it tells nothing that was done, about once a second
-            cluster.audit.note("event", event=str(event.__struct_config__.tag), told=_short(event))
+class ExternalRunHandler(EventHandler):
+    """Guards a run, notes its events in the audit log, and afterwards collects what brokers logged."""
 
-    with Recorder(run.directory.path) as recorder:
-        run.listen(recorder)
-        run.listen(listen)
-        logs = LogEvidence(cluster, run.scenario)
-        logs.begin()
-        with Guard(cluster, run.scenario, run.stop) as guard:
-            outcome = run.execute()
-        # What it stopped for when all was judged kept nothing from going on.
-        if guard.stopped_because and outcome.interrupted:
-            report(f"refused to go on: {guard.stopped_because}")
+    def __init__(self, cluster: ExternalCluster, run: Run, report: Report) -> None:
+        self._cluster = cluster
+        self._run = run
+        self._report = report
+        self._logs = LogEvidence(cluster, run.scenario)
+        self._guard: Guard | None = None
+        self._directory = Path()
+
+    @property
+    def stopped_because(self) -> str:
+        """Why the guard stopped the run; empty if it did not."""
+        return self._guard.stopped_because if self._guard is not None else ""
+
+    def start(self, directory: Path) -> None:
+        """Start to note, and to watch the cluster."""
+        self._directory = directory
+        self._cluster.audit.also(directory / "audit.jsonl")
+        self._logs.begin()
+        self._guard = Guard(self._cluster, self._run.scenario, self._run.stop)
+
+    def handle(self, event: Event) -> None:
+        """Note an event, except progress, which changes nothing and comes every second."""
+        if not isinstance(event, ProgressEvent):
+            self._cluster.audit.note("event", event=str(event.__struct_config__.tag), told=_short(event))
+
+    def shutdown(self) -> None:
+        """Stop watching, then collect the logs: nothing there may stop the run."""
+        if self._guard is None:
+            return
+        self._guard.close()
         try:
-            logs.collect(run.directory.path)
+            self._logs.collect(self._directory)
         except OSError as error:
-            report(f"what the logs of the brokers show could not be written: {error}")
+            self._report(f"could not write what the brokers' logs show: {error}")
+
+
+def _guarded(cluster: ExternalCluster, run: Run, report: Report) -> Outcome:
+    handler = ExternalRunHandler(cluster, run, report)
+    run.add_handler(handler)
+    outcome = run.execute()
+    # A guard that stopped only after the verdict has interrupted nothing.
+    if handler.stopped_because and outcome.interrupted:
+        report(f"refused to go on: {handler.stopped_because}")
     return outcome
 
 
