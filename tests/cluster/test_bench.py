@@ -1,4 +1,4 @@
-"""`tools.bench.producers` in small: it compares everything it names, and open transactions delay readers."""
+"""A short run of `tools.bench.producers`: every comparison has a line, and open transactions delay readers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 SHORT = Length(records=1, seconds=0.2)
 
 
-def test_every_part_has_a_line_for_each_of_what_it_compares(
+def test_every_part_prints_a_line_for_each_comparison(
     cluster: Cluster, evidence: Callable[..., None]
 ) -> None:
-    said = list(producers.measure(cluster, SHORT, rounds=1))
-    evidence(said=said)
+    lines = list(producers.measure(cluster, SHORT, rounds=1))
+    evidence(lines=lines)
     for name in (
         *(kind.name for kind in producers.KINDS),
         *(f"{records:,} a transaction" for records in producers.TRANSACTIONS),
@@ -31,7 +31,7 @@ def test_every_part_has_a_line_for_each_of_what_it_compares(
         "transactional, 100 a transaction: bare",
         "bytes in the log",
     ):
-        assert any(name in line for line in said), name
+        assert any(name in line for line in lines), name
 
 
 def test_a_reader_waits_for_the_open_transaction_before_a_record(
@@ -46,6 +46,6 @@ def test_a_reader_waits_for_the_open_transaction_before_a_record(
         cluster.delete_topics([topic])
     evidence(free=max(free.added), held=max(held.added), longest=held.longest)
     assert held.longest >= 500
-    # Of several transactions there is a record right behind the beginning of at least one.
+    # At least one of the transactions has a record right after its beginning.
     assert max(held.added) > 250
     assert 0 < len(held.added) <= len(held.plain)

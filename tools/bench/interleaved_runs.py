@@ -1,8 +1,8 @@
-"""Runs in turns: each stands between two runs of the base and is compared with their mean.
+"""Interleaved runs: each measured run stands between two runs of a baseline, and is compared with their mean.
 
-A machine that others use too is now fast, now slow: a rate says little there, a ratio of neighbours much. A
-run lasts by the clock, because a short one measures the machine's moods. Told are the median of the ratios
-and their quartiles; and where these lie far apart, that the ratio says nothing.
+On a shared machine the speed changes all the time: absolute rates mean little, ratios of neighbouring runs
+are reliable. A run lasts for a minimum time, because short runs are too noisy. The result is the median of
+the ratios with its quartiles; if the quartiles are too far apart, the result is inconclusive.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from harness.report.text_format import format_table
+
 WIDEST: Final = 0.2
-"""Quartiles that lie further apart than this share of the median: the ratio says nothing."""
+"""Largest distance of the quartiles, as a share of the median, for a conclusive result."""
 FEWEST: Final = 4
-"""With fewer ratios than this there are no quartiles to speak of."""
+"""Smallest number of ratios for meaningful quartiles."""
 WARM_UP: Final = 4
-"""How much shorter the first turn is, which warms the brokers up and does not count."""
+"""Factor by which the warm-up runs are shorter; they do not count."""
 
 
 class Length(NamedTuple):
-    """How long a run is: at least so many records, and at least so many seconds."""
+    """The length of a run: minimum number of records and minimum number of seconds."""
 
     records: int
     seconds: float
 
     def bursts(self, size: int) -> Iterator[int]:
-        """Number the bursts of so many records that a run of this length has."""
+        """Number the bursts of `size` records that a run of this length has."""
         end = time.perf_counter() + self.seconds
         number = 0
         while number * size < self.records or time.perf_counter() < end:
@@ -37,7 +39,7 @@ class Length(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a run took: seconds by the clock on the wall, and of the sending thread's processor time."""
+    """The cost of a run: records, seconds of wall time, and processor seconds of the sending thread."""
 
     records: int
     wall: float
@@ -45,17 +47,17 @@ class Cost(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Records a second."""
+        """Records per second."""
         return self.records / self.wall
 
     @property
     def thread_us(self) -> float:
-        """Microseconds of the sending thread a record."""
+        """Microseconds of the sending thread per record."""
         return self.thread / self.records * 1e6
 
 
 def timed(work: Callable[[], int]) -> Cost:
-    """What the work takes, which returns how many records it has sent."""
+    """Run a function that returns the number of records it sent, and return its cost."""
     wall, thread = time.perf_counter(), time.thread_time()
     records = work()
     return Cost(records, time.perf_counter() - wall, time.thread_time() - thread)
@@ -63,7 +65,7 @@ def timed(work: Callable[[], int]) -> Cost:
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of some values, and the quartiles around it."""
+    """The median of some values, and their quartiles."""
 
     median: float
     low: float
@@ -72,7 +74,7 @@ class Spread:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Spread:
-        """The spread of these values; of a single one it is that value."""
+        """Return the spread of some values; with one value, the quartiles equal it."""
         if len(values) < 2:
             return cls(values[0], values[0], values[0], 1)
         low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -80,66 +82,64 @@ class Spread:
 
     @property
     def doubt(self) -> str:
-        """Why this says nothing; empty if it says something."""
+        """The reason why the result is inconclusive; empty if it is conclusive."""
         if self.of < FEWEST:
-            return f"NOTHING TOLD: {self.of} rounds have no spread; give more --rounds"
+            return f"inconclusive: {self.of} rounds are too few for quartiles, use more --rounds"
         apart = self.high - self.low
         if apart <= WIDEST * abs(self.median):
             return ""
-        return (
-            f"NOTHING TOLD: the quartiles are {apart:.2g} apart; give longer runs (--seconds), "
-            "or the machine to this alone"
-        )
+        return f"inconclusive: quartiles {apart:.2g} apart, use more --seconds or an idle machine"
 
     def __str__(self) -> str:
-        told = f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g})"
-        return f"{told}  {self.doubt}".rstrip()
+        return f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g})  {self.doubt}".rstrip()
 
 
 Run = Callable[[Length], Cost]
 
 
 class Pair(NamedTuple):
-    """A run, and the runs of the base before it and after it."""
+    """A run, and the runs of the baseline before and after it."""
 
     before: Cost
     run: Cost
     after: Cost
 
     def ratio(self, of: Callable[[Cost], float]) -> float:
-        """A measure of the run, as a share of the mean of its neighbours'."""
+        """Return a measure of the run divided by the mean of its neighbours' measures."""
         return 2 * of(self.run) / (of(self.before) + of(self.after))
 
 
-def in_turns(base: Run, others: Sequence[Run], length: Length, rounds: int) -> list[list[Pair]]:
-    """Run base, other, base, next other, base and so on; for the base itself and each other, its pairs.
+def interleave(base: Run, others: Sequence[Run], length: Length, rounds: int) -> list[list[Pair]]:
+    """Run base, other, base, next other, base and so on; return the pairs of the base and of each other.
 
-    The base's own pairs say how far apart two runs of the same thing are on this machine.
+    The pairs of the base itself show the difference between two runs of the same thing on this machine.
     """
     short = Length(length.records // WARM_UP, length.seconds / WARM_UP)
     for run in (base, *others):
         run(short)
-    bases, found = [base(length)], []
+    bases, measured = [base(length)], []
     for number in range(rounds):
-        # Each round begins with another of them, so that none always comes first.
+        # Each round begins with a different run, so that none is always the first.
         for i in range(len(others)):
             other = (number + i) % len(others)
-            found.append((other, others[other](length)))
+            measured.append((other, others[other](length)))
             bases.append(base(length))
     own = [Pair(*three) for three in zip(bases, bases[1:], bases[2:], strict=False)]
-    pairs = [(i, Pair(bases[at], run, bases[at + 1])) for at, (i, run) in enumerate(found)]
+    pairs = [(i, Pair(bases[at], run, bases[at + 1])) for at, (i, run) in enumerate(measured)]
     return [own, *([pair for i, pair in pairs if i == other] for other in range(len(others)))]
 
 
-def rates(names: Sequence[str], pairs: Sequence[Sequence[Pair]], of: str) -> Iterator[str]:
-    """A line for each: records a second, and what share that is of the base; the base comes first.
+def format_rates(names: Sequence[str], pairs: Sequence[Sequence[Pair]], base: str) -> list[str]:
+    """Return a line per run: records per second, and their ratio to the baseline, which comes first.
 
-    Where the base has no spread to speak of beside its own neighbours, no ratio to it says anything.
+    If the ratio of the baseline to its own neighbours is inconclusive, so is every ratio to the baseline.
     """
-    spreads = [Spread.over([pair.ratio(lambda cost: cost.rate) for pair in mine]) for mine in pairs]
-    for number, (name, mine, spread) in enumerate(zip(names, pairs, spreads, strict=True)):
-        rate = statistics.median(pair.run.rate for pair in mine)
-        beside = f"of {of}" if number else "of its own neighbours"
-        told = f"{spread.median:.3g} {beside} ({spread.low:.3g} to {spread.high:.3g})"
-        doubt = spread.doubt or (spreads[0].doubt and "NOTHING TOLD: the base swings too much")
-        yield f"  {name:26}{rate:11,.0f} records/s   {told}  {doubt}".rstrip()
+    spreads = [Spread.over([pair.ratio(lambda cost: cost.rate) for pair in of_run]) for of_run in pairs]
+    rows = []
+    for number, (name, of_run, spread) in enumerate(zip(names, pairs, spreads, strict=True)):
+        rate = statistics.median(pair.run.rate for pair in of_run)
+        ratio = f"{spread.median:.3g} of {base if number else 'its own neighbours'}"
+        doubt = spread.doubt or (spreads[0].doubt and "inconclusive: the baseline varies too much")
+        range_ = f"({spread.low:.3g} to {spread.high:.3g})"
+        rows.append((f"  {name}", f"{rate:,.0f} records/s", f"{ratio} {range_}", doubt))
+    return format_table(rows, right=(1,))

@@ -1,9 +1,9 @@
-"""How much later a read_committed reader is given a record, while a transaction is open before it.
+"""The delay that open transactions add for a read_committed reader.
 
-An idempotent producer writes a numbered record every few milliseconds, in no transaction. Another keeps one
-transaction after the other open on the same partition, each for a set time. Two readers are given the
-records, and only one of them waits for transactions: told is how much later that one has the records that
-were written while a transaction was open.
+An idempotent producer writes a numbered record every few milliseconds, outside of transactions. A second
+producer keeps one transaction after the other open on the same partition, each for a given time. Two readers
+read the records, one of them with read_committed. The result is the delay of that reader for the records
+that were written while a transaction was open.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ from harness.base.waits import wait_until
 from harness.clients.client_settings import PRODUCER, settings, transaction_settings
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
+from harness.report.text_format import format_table
 from tools.bench.interleaved_runs import Length, Spread
 
 OPEN_MS: Final = (0, 10, 100, 1000)
-"""How long each transaction is open; 0 for none."""
+"""Open time of the transactions in milliseconds; 0: no transactions."""
 EVERY_S: Final = 0.005
 LIMIT_S: Final = 30.0
-SEVERAL: Final = 3
-"""At least so many transactions a run."""
+FEWEST_TRANSACTIONS: Final = 3
+"""Minimum number of transactions per run."""
 
 
-class Later(NamedTuple):
-    """One run: how much later each record came, in milliseconds; and the longest transaction."""
+class Delays(NamedTuple):
+    """Delays of one run in milliseconds, per record, and the longest transaction."""
 
     added: list[float]
     plain: list[float]
@@ -40,35 +41,35 @@ class Later(NamedTuple):
 
 
 def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
-    """Measure each length in turns; a line for each."""
+    """Measure each open time, interleaved; yield a line per open time."""
     topic = f"bench-{time.time_ns():x}"
     cluster.create_topic(topic, 1)
-    found: dict[int, list[Later]] = {ms: [] for ms in OPEN_MS}
+    delays: dict[int, list[Delays]] = {ms: [] for ms in OPEN_MS}
     with ExitStack() as stack:
         stack.callback(lambda: cluster.delete_topics([topic]))
         bench = stack.enter_context(_Bench(cluster.bootstrap(BrokerListener.DIRECT), topic))
-        bench.run(0, length.seconds / 2)  # warms the brokers up
+        bench.run(0, length.seconds / 2)  # warm-up
         for number in range(rounds):
             for i in range(len(OPEN_MS)):
                 ms = OPEN_MS[(number + i) % len(OPEN_MS)]
-                found[ms].append(bench.run(ms, max(length.seconds, SEVERAL * ms / 1000)))
-    yield "a record written while a transaction is open on its partition is read later with read_committed by"
-    yield from (_line(ms, runs) for ms, runs in found.items())
+                delays[ms].append(bench.run(ms, max(length.seconds, FEWEST_TRANSACTIONS * ms / 1000)))
+    yield "delay added by read_committed for records written while a transaction is open on their partition:"
+    yield from format_table([_row(ms, runs) for ms, runs in delays.items()])
 
 
-def _line(ms: int, runs: list[Later]) -> str:
+def _row(ms: int, runs: list[Delays]) -> tuple[str, ...]:
     spread = Spread.over([statistics.median(run.added) for run in runs])
     plain = statistics.median(statistics.median(run.plain) for run in runs)
     longest = max(run.longest for run in runs)
     name = f"{ms} ms each, at most {longest:.0f} ms" if ms else "none open"
-    told = f"{spread.median:.1f} ms ({spread.low:.1f} to {spread.high:.1f})"
+    delay = f"{spread.median:.1f} ms ({spread.low:.1f} to {spread.high:.1f})"
     most = max(max(run.added) for run in runs)
-    doubt = f"  {spread.doubt}".rstrip() if ms else ""
-    return f"  {name:30}{told:28}at most {most:.0f} ms; else it takes {plain:.1f} ms{doubt}"
+    doubt = spread.doubt if ms else ""
+    return f"  {name}", delay, f"at most {most:.0f} ms", f"read_uncommitted: {plain:.1f} ms", doubt
 
 
 class _Bench:
-    """A producer and two readers that stay, so that no run measures how they start."""
+    """A producer and two readers that stay connected, so that no run includes their start."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap = bootstrap
@@ -94,8 +95,8 @@ class _Bench:
         self._producer.close()
         self._holder.close()
 
-    def run(self, open_ms: int, seconds: float) -> Later:
-        """Send for so long, while transactions are open for so many milliseconds each."""
+    def run(self, open_ms: int, seconds: float) -> Delays:
+        """Send for some seconds, while transactions are open for `open_ms` milliseconds each."""
         first, over = len(self._sent), threading.Event()
         spans: list[tuple[float, float]] = []
         holder = threading.Thread(target=self._hold, args=(open_ms / 1000, over, spans), daemon=True)
@@ -115,32 +116,34 @@ class _Bench:
         committed, plain = (reader.wait(len(self._sent)) for reader in self._readers)
         numbers = range(first, len(self._sent))
         behind = [n for n in numbers if any(begin <= self._sent[n] <= end for begin, end in spans)]
-        return Later(
+        return Delays(
             [(committed[n] - plain[n]) * 1000 for n in (behind if open_ms else numbers)],
             [(plain[n] - self._sent[n]) * 1000 for n in numbers],
             max((end - begin for begin, end in spans), default=0.0) * 1000,
         )
 
     def _hold(self, seconds: float, over: threading.Event, spans: list[tuple[float, float]]) -> None:
-        """Keep one transaction after the other open; note from when to when each was."""
+        """Keep one transaction after the other open, and record when each was open."""
         while not over.is_set():
             self._holder.begin_transaction()
             self._holder.produce(self._topic, b"", partition=0)
             self._holder.flush(LIMIT_S)
-            opened = time.perf_counter()  # not before: it may have waited for the end of the one before
+            opened = (
+                time.perf_counter()
+            )  # not earlier: the produce call may have waited for the end of the previous one
             over.wait(seconds)
             self._holder.commit_transaction(LIMIT_S)
             spans.append((opened, time.perf_counter()))
 
 
 class _Reader(threading.Thread):
-    """A reader that notes when it was given each record."""
+    """A reader that records when it received each record."""
 
     def __init__(self, bootstrap: str, topic: str, isolation: str) -> None:
         super().__init__(daemon=True, name=isolation)
         self.over = threading.Event()
-        self._given: dict[int, float] = {}
-        # Otherwise the library's own defaults: what is measured is what an application meets.
+        self._received: dict[int, float] = {}
+        # All other settings are defaults, as in an application.
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -152,14 +155,13 @@ class _Reader(threading.Thread):
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def run(self) -> None:
-        """Read until it is over."""
         while not self.over.is_set():
             message = self._consumer.poll(0.1)
             if message is not None and message.error() is None and (value := message.value()):
-                self._given[int(value)] = time.perf_counter()
+                self._received[int(value)] = time.perf_counter()
         self._consumer.close()
 
     def wait(self, records: int) -> dict[int, float]:
-        """Wait until all records so far have been given; when each was."""
-        wait_until(lambda: len(self._given) >= records, LIMIT_S, f"{self.name} to be given {records} records")
-        return self._given
+        """Wait for a number of records; return the time of each."""
+        wait_until(lambda: len(self._received) >= records, LIMIT_S, f"{self.name} to read {records} records")
+        return self._received

@@ -1,8 +1,8 @@
-"""What a producer's settings cost, and what the harness's own bookkeeping costs: `eos bench producers`.
+"""Benchmark of producer guarantees, and of the harness's own bookkeeping.
 
-Everything is sent over DIRECT, in turns with what it is compared with: acks=1, acks=all and idempotence;
-transactions of several sizes with the idempotent producer; a read_committed reader with one that waits for no
-transaction; the harness's client with a bare loop.
+All records are sent over DIRECT. Each measured run is interleaved with its baseline: idempotence and acks=1
+with acks=all, transactions with the idempotent producer, read_committed with read_uncommitted, and the
+harness's clients with a bare loop.
 """
 
 from __future__ import annotations
@@ -16,28 +16,35 @@ from typing import Any, Final, NamedTuple
 import click
 from confluent_kafka import Producer
 
-from harness.cli.options import backend_option, log, state_of, state_option
+from harness.cli.options import backend_option, state_option
 from harness.clients.client_settings import PRODUCER, Value, settings, transaction_settings
-from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, BrokerListener, node_name
 from harness.cluster.state_directory import BackendChoice
 from tools.bench import bookkeeping, latency
 from tools.bench.bookkeeping import LIMIT_S, PARTITIONS, nothing
-from tools.bench.interleaved_runs import Cost, Length, in_turns, rates, timed
-from tools.bench.scratch_topic import each_on_its_own, fresh_topic
+from tools.bench.command import (
+    benchmark,
+    cluster_up,
+    keep_option,
+    records_option,
+    rounds_option,
+    seconds_option,
+)
+from tools.bench.interleaved_runs import Cost, Length, format_rates, interleave, timed
+from tools.bench.scratch_topic import on_scratch_topics, scratch_topic
 
 SIZES: Final = (100, 1024)
 TRANSACTIONS: Final = (10, 100, 1000, 10_000)
-"""Records a transaction."""
+"""Records per transaction."""
 BURST: Final = 500
 MOST_WAITING: Final = 20_000
-"""Records that wait in the client: enough for full batches, too few for a request to be given up."""
+"""Most records in the client's queue: enough for full batches, too few for delivery time-outs."""
 BATCH: Final = 100
 HEADER_SHARE: Final = 8 + 2 + 4
-"""Bytes of a batch's header that hold producer id, epoch and base sequence, used or not."""
+"""Bytes of producer id, epoch and base sequence in the header of every batch, used or not."""
 IN_FLIGHT: Final[dict[str, Value]] = {"max.in.flight.requests.per.connection": 5}
-"""The same for all: without idempotence a million may be in flight, and that would be compared too."""
+"""Equal for all producers; without idempotence the default is a million requests in flight."""
 
 
 class Kind(NamedTuple):
@@ -48,7 +55,7 @@ class Kind(NamedTuple):
 
 
 BASE: Final = Kind("acks=all", {"acks": "all", "enable.idempotence": False})
-"""What idempotence adds is seen against acks=all."""
+"""The baseline."""
 IDEMPOTENT: Final = Kind("acks=all, idempotent", {"acks": "all", "enable.idempotence": True})
 KINDS: Final = (BASE, Kind("acks=1", {"acks": "1", "enable.idempotence": False}), IDEMPOTENT)
 
@@ -57,7 +64,7 @@ def _settings(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
     for size in SIZES:
         with_topic = partial(_rate, cluster, size=size)
         runs = [partial(with_topic, kind=kind) for kind in KINDS]
-        yield f"{size} bytes a record:"
+        yield f"{size} bytes per record:"
         yield from _compare(cluster, [kind.name for kind in KINDS], runs, length, rounds)
     yield from _batch_bytes(cluster)
 
@@ -66,7 +73,7 @@ def _transactions(cluster: Cluster, length: Length, rounds: int) -> Iterator[str
     runs = [partial(_rate, cluster, size=SIZES[0], kind=IDEMPOTENT)]
     runs += [partial(_transactional, cluster, size=SIZES[0], records=records) for records in TRANSACTIONS]
     names = ["idempotent, no transaction", *(f"{records:,} a transaction" for records in TRANSACTIONS)]
-    yield f"transactions, {SIZES[0]} bytes a record:"
+    yield f"transactions, {SIZES[0]} bytes per record:"
     yield from _compare(cluster, names, runs, length, rounds)
 
 
@@ -76,16 +83,16 @@ PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[str]]]] = {
     "latency": latency.measure,
     "bookkeeping": bookkeeping.measure,
 }
-"""What is measured, by the names of --part."""
+"""The parts of the benchmark, by the names of --part."""
 
 
 def measure(
     cluster: Cluster, length: Length, rounds: int, parts: Sequence[str] = tuple(PARTS)
 ) -> Iterator[str]:
-    """Measure these parts, a line for each result."""
+    """Measure some parts; yield a line per result."""
     yield (
-        f"over DIRECT, {rounds} rounds in turns, each run {length.seconds:g} s and {length.records:,} "
-        "records at least; medians, and the quartiles of the ratios of neighbours"
+        f"over DIRECT, {rounds} interleaved rounds, at least {length.seconds:g} s and {length.records:,} "
+        "records per run; medians and quartiles of the ratios of neighbouring runs"
     )
     for part in parts:
         yield from PARTS[part](cluster, length, rounds)
@@ -94,9 +101,9 @@ def measure(
 def _compare(
     cluster: Cluster, names: Sequence[str], runs: Sequence[Callable[..., Cost]], length: Length, rounds: int
 ) -> Iterator[str]:
-    """Each run on a topic of its own, the first against the others."""
-    base, *others = (each_on_its_own(cluster, PARTITIONS, run) for run in runs)
-    yield from rates(names, in_turns(base, others, length, rounds), names[0])
+    """Compare the first run with the others; each run has a new topic."""
+    base, *others = (on_scratch_topics(cluster, PARTITIONS, run) for run in runs)
+    yield from format_rates(names, interleave(base, others, length, rounds), names[0])
 
 
 def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
@@ -110,10 +117,10 @@ def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
 
 
 def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind) -> Cost:
-    """From the first call to the last acknowledgement; a record that is left over is an error."""
+    """Measure from the first call to the last acknowledgement; an unacknowledged record is an error."""
     producer = _producer(cluster, kind)
     producer.produce(topic, b"warm", partition=0, on_delivery=nothing)
-    producer.flush(LIMIT_S)  # connected, and an idempotent one has its id
+    producer.flush(LIMIT_S)  # connects the producer and gets its producer id
     value, produce = b"x" * size, producer.produce
 
     def work() -> int:
@@ -131,12 +138,12 @@ def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind
 
     cost = timed(work)
     producer.close()
-    _replicated(cluster, topic)
+    _await_replication(cluster, topic)
     return cost
 
 
-def _replicated(cluster: Cluster, topic: str) -> None:
-    """Wait until followers have everything: what acks=1 leaves to be done would burden the next run."""
+def _await_replication(cluster: Cluster, topic: str) -> None:
+    """Wait until the followers have all records: with acks=1 they would burden the next run."""
     producer = _producer(cluster, BASE)
     for partition in range(PARTITIONS):
         producer.produce(topic, b"last", partition=partition, on_delivery=nothing)
@@ -145,7 +152,7 @@ def _replicated(cluster: Cluster, topic: str) -> None:
 
 
 def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, records: int) -> Cost:
-    """One transaction after the other, each over all partitions, until the last one is committed."""
+    """Measure transactions over all partitions, one after the other, until the last commit."""
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}),
         **IN_FLIGHT,
@@ -174,17 +181,17 @@ def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, r
 
 
 def _batch_bytes(cluster: Cluster) -> Iterator[str]:
-    """The same batch in the log's files, from a producer without and from one with idempotence."""
-    found = [_stored(cluster, kind) for kind in (BASE, IDEMPOTENT)]
+    """Compare the size of a batch in the log, with and without idempotence."""
+    plain, idempotent = (_stored_bytes(cluster, kind) for kind in (BASE, IDEMPOTENT))
     yield (
-        f"a batch of {BATCH} records of {SIZES[0]} bytes takes {found[0]} bytes in the log, {found[1]} with "
-        f"idempotence: {found[1] - found[0]:+d} "
+        f"a batch of {BATCH} records of {SIZES[0]} bytes takes {plain} bytes in the log, {idempotent} with "
+        f"idempotence: {idempotent - plain:+d} "
         f"({HEADER_SHARE} bytes of every header hold the fields, used or not)"
     )
 
 
-def _stored(cluster: Cluster, kind: Kind) -> int:
-    with fresh_topic(cluster, 1) as topic:
+def _stored_bytes(cluster: Cluster, kind: Kind) -> int:
+    with scratch_topic(cluster, 1) as topic:
         producer = _producer(cluster, kind, linger_ms=1000)
         for _ in range(BATCH):
             producer.produce(topic, b"x" * SIZES[0], partition=0, on_delivery=nothing)
@@ -195,20 +202,10 @@ def _stored(cluster: Cluster, kind: Kind) -> int:
             return sum(file.stat().st_size for file in files)
 
 
-@click.command(epilog="Example:  python -m tools.bench.producers --part transactions --rounds 5")
-@click.option(
-    "--records", type=click.IntRange(1), default=10_000, show_default=True, help="Minimum records per run."
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0),
-    default=2.0,
-    show_default=True,
-    help="Minimum seconds per run; shorter runs are too noisy.",
-)
-@click.option(
-    "--rounds", type=click.IntRange(1), default=5, show_default=True, help="Number of interleaved rounds."
-)
+@benchmark("producers", "--part transactions --rounds 5")
+@records_option(10_000, "Minimum records per run.")
+@seconds_option(2.0, "Minimum seconds per run; shorter runs are too noisy.")
+@rounds_option(5, "Number of interleaved rounds.")
 @click.option(
     "--part",
     "parts",
@@ -217,7 +214,7 @@ def _stored(cluster: Cluster, kind: Kind) -> int:
     help="Measure this part only; repeatable.  [default: all]",
 )
 @backend_option
-@click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
+@keep_option
 @state_option
 def main(
     records: int,
@@ -236,14 +233,9 @@ def main(
     bookkeeping: the harness's clients against a bare loop. Runs on a cluster of the load profile, started if
     none is up.
     """
-    state = state_of(state_path)
-    cluster, started = lifecycle.up(state, backend, "load", log)
-    try:
+    with cluster_up(backend, state_path, "load", keep=keep) as cluster:
         for line in measure(cluster, Length(records, seconds), rounds, parts or tuple(PARTS)):
             click.echo(line)
-    finally:
-        if started and not keep:
-            lifecycle.down(state)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,23 @@
-"""Measure what travels when much is verified: rows and bytes to the driver, and bytes of shuffle.
-
-    python -m tools.bench.scale [--rows 10000000 100000000] [--partitions 4] [--heap 2g]
-
-Records are made inside the tasks and scanned where they are made, so that neither Kafka nor the network
-bounds the size; what a task hands on is what it would hand on of a topic. Every transaction has 20,000
-records, one in ten is aborted. The ledger's intervals join the words as in every verification.
-"""
+"""Benchmark of the data that a large verification moves."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+import click
 import numpy as np
 import pyarrow as pa
 
+from harness.cli.options import log
 from harness.evidence.ledger import ABORTED, COMMITTED
-from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
+from harness.report.text_format import format_table
+from harness.witness.spark.spark_session import start_session
 from spark_jobs import scan_rows as row
 from spark_jobs.scan_pass import Wanted, scan_words
+from tools.bench.command import benchmark, json_option, number_option, sizes_option, spark_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,7 +28,7 @@ BATCH: Final = 50_000
 
 
 def intervals(records: int, partitions: int) -> dict[str, Any]:
-    """Lay out the committed and aborted stretches of every lane: one producer a partition."""
+    """Return the committed and aborted intervals of every lane, with one producer per partition."""
     share = TXN // partitions
     count = records // partitions // share
     first = np.tile(np.arange(count) * share, partitions)
@@ -48,11 +43,11 @@ def intervals(records: int, partitions: int) -> dict[str, Any]:
 
 
 def scan_generated(records: int, partitions: int) -> Any:
-    """Return the function for mapInArrow that makes the log of the partitions it is given, and scans it."""
+    """Return a function for mapInArrow that generates the log of its partitions and scans it."""
     wanted, share = Wanted(RUN), TXN // partitions
     count = records // partitions // share
 
-    def log(partition: int) -> Iterator[pa.RecordBatch]:
+    def generate(partition: int) -> Iterator[pa.RecordBatch]:
         kept = np.flatnonzero(np.arange(count) % 10 != 9)
         seqs = (kept[:, None] * share + np.arange(share)).reshape(-1)
         head = f"EOS1{RUN}{partition:06d}{partition:05d}".encode()
@@ -78,20 +73,20 @@ def scan_generated(records: int, partitions: int) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for partition in batch.column(0).to_pylist():
-                yield from scan_words(wanted)(log(partition))
+                yield from scan_words(wanted)(generate(partition))
 
     return run
 
 
 def shuffled(spark: SparkSession) -> int:
-    """Return how many bytes all tasks of this session have written for shuffles."""
+    """Return the bytes that all tasks of a session wrote for shuffles."""
     java: Any = spark.sparkContext._jsc
     executors = java.sc().statusStore().executorList(True)
     return int(sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size())))
 
 
 def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, float]:
-    """Scan and judge so many records; return seconds, rows and bytes."""
+    """Scan and check a number of records; return seconds, rows and bytes."""
     from spark_jobs.crosscheck import Frames, findings
     from spark_jobs.expected_words import frame_of
 
@@ -138,34 +133,40 @@ def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, flo
     }
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Measure every size, and print a line for each and one of JSON."""
-    parser = argparse.ArgumentParser(prog="bench scale", description="What travels when much is verified.")
-    parser.add_argument("--rows", type=int, nargs="+", default=[10_000_000, 100_000_000])
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--heap", default="2g", help="the driver's heap")
-    parser.add_argument("--master", default=DEFAULT_MASTER)
-    given = parser.parse_args(arguments)
-    spark = start_session("bench scale", given.master, print, {"spark.driver.memory": given.heap})
-    told = []
-    for records in given.rows:
-        one = measure(spark, records, given.partitions)
-        told.append(one)
-        mega = {name: one[name] / 1e6 for name in ("to the driver", "shuffled")}
-        giga = {name: one[name] / one["records"] for name in mega}
-        print(
-            f"{one['records']:>12,.0f} records: {one['rows']:,.0f} rows, "
-            f"{mega['to the driver']:.1f} MB to the driver, {mega['shuffled']:.1f} MB shuffled, "
-            f"scanned in {one['scan s']:.1f} s, all in {one['all s']:.1f} s",
-            f"{'':>12} for a thousand million: {giga['to the driver']:.2f} GB to the driver, "
-            f"{giga['shuffled']:.2f} GB shuffled",
-            sep="\n",
-            flush=True,
-        )
-    print(json.dumps(told))
+@benchmark("scale", "--rows 10000000 --rows 100000000")
+@sizes_option("--rows", (10_000_000, 100_000_000), "Records per measurement.")
+@number_option("--partitions", 4, "Partitions, each with one producer.")
+@spark_options
+@json_option
+def main(sizes: tuple[int, ...], partitions: int, master: str, heap: str, *, as_json: bool) -> None:
+    """Measure the data that a large verification moves: rows and bytes to the driver, bytes of shuffle.
+
+    The tasks generate the records and scan them, so neither Kafka nor the network limits the size. The
+    output of the tasks is the same as for a topic. Every transaction has 20,000 records, and one in ten is
+    aborted. The intervals of the ledger join the words as in every verification.
+    """
+    spark = start_session("bench scale", master, log, {"spark.driver.memory": heap})
+    results = [measure(spark, records, partitions) for records in sizes]
     spark.stop()
-    return 0
+    if as_json:
+        click.echo(json.dumps(results))
+        return
+    head = ("records", "rows", "scanned in", "all in", "to the driver", "shuffled", "both per 10⁹ records")
+    rows = [
+        (
+            f"{result['records']:,.0f}",
+            f"{result['rows']:,.0f}",
+            f"{result['scan s']:.1f} s",
+            f"{result['all s']:.1f} s",
+            f"{result['to the driver'] / 1e6:.1f} MB",
+            f"{result['shuffled'] / 1e6:.1f} MB",
+            f"{result['to the driver'] / result['records']:.2f} GB, "
+            f"{result['shuffled'] / result['records']:.2f} GB",
+        )
+        for result in results
+    ]
+    click.echo("\n".join(format_table(rows, head, right=range(len(head)))))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -1,36 +1,38 @@
-"""Measure the verification against plain ways to read the same topic, in one run and on one machine.
-
-    python -m tools.bench.verify [--bootstrap HOST:PORT] [--records 3600000] [--rounds 3]
-
-Without brokers to ask, on the cluster that is up, or one that is started for it. Writes a topic of
-transactions (one in ten aborted) unless `--topic` names one that a former run wrote, then times, turn by
-turn: two processes with confluent-kafka, Spark's bare count, Spark's words without and with everything
-else, and Kafka's ConsumerPerformance once. Told are the median and the quartiles of the rounds' ratios:
-seconds of a shared machine mean little. With `--lanes 2` records of two lanes take turns, so that nothing
-folds.
-"""
+"""Benchmark of the verification against plain readers of the same topic."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from harness.cluster import lifecycle
-from harness.cluster.state_directory import State, default_state
+import click
+
+from harness.cli.options import backend_option, log, state_option
+from harness.cluster.state_directory import BackendChoice
 from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.checkers.verdict import judge
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Window
 from harness.evidence.record import LaneEncoder
+from harness.report.text_format import format_table
 from harness.witness.spark.frozen_offsets import freeze_ends
-from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
+from harness.witness.spark.spark_session import start_session
 from tools.bench.baseline_readers import consumer_performance, cpu_seconds, two_processes
+from tools.bench.command import (
+    benchmark,
+    cluster_up,
+    json_option,
+    keep_option,
+    number_option,
+    records_option,
+    rounds_option,
+    spark_options,
+)
 from tools.bench.interleaved_runs import Spread
 from tools.bench.synthetic_topic import RUN, Plan, Writer
 
@@ -46,13 +48,13 @@ JAVA: Final = "Kafka's ConsumerPerformance, one thread of Java"
 Rates = dict[str, list[float]]
 
 TARGETS: Final = ((COUNTS, BARE, 0.9), (FINDINGS, BARE, 0.7), (COUNTS, PYTHON, 2.0), (FINDINGS, PYTHON, 2.0))
-"""What is measured, against what, and the least ratio of their rates in one run."""
+"""Reader, baseline, and the minimum ratio of their rates."""
 
 
-def ways(
+def readers(
     spark: SparkSession, bootstrap: str, windows: list[Window], ledger: Ledger
 ) -> dict[str, Callable[[], int]]:
-    """Return what is measured by name: each reads the topic once and returns how many records it saw."""
+    """Return the readers by name; each reads the topic once and returns the number of records."""
     from harness.witness.spark.topic_verification import WITH_LEDGER, frames_of, own_findings
     from spark_jobs import batch_job
     from spark_jobs.batch_job import collect
@@ -94,7 +96,7 @@ def ways(
 
 
 def pass_alone(records: int) -> float:
-    """Return the rate of the pass itself, on one core and from memory: no Spark, no Kafka."""
+    """Return the rate of the scan on one core from memory, without Spark and Kafka."""
     import numpy as np
     import pyarrow as pa
 
@@ -106,110 +108,146 @@ def pass_alone(records: int) -> float:
 
     def once() -> int:
         batches = (batch_job.slice(at, 50_000) for at in range(0, records, 50_000))
-        return int(sum(one.num_rows for one in scan_words(Wanted(RUN))(batches))) * 256
+        return int(sum(words.num_rows for words in scan_words(Wanted(RUN))(batches))) * 256
 
     return max(rate_of(once)[1] for _ in range(5))
 
 
-def rate_of(way: Callable[[], int]) -> tuple[int, float]:
-    """Return how many records one reading saw, and how many in a second."""
+def rate_of(reader: Callable[[], int]) -> tuple[int, float]:
+    """Run a reader; return its number of records, and records per second."""
     start = time.perf_counter()
-    count = way()
+    count = reader()
     return count, count / (time.perf_counter() - start)
 
 
-def take_turns(ways: dict[str, Callable[[], int]], rounds: int) -> tuple[Rates, Rates]:
-    """Return rates by the clock and rates by the processor's time of our own processes, round by round.
+def interleave_readers(chosen: dict[str, Callable[[], int]], rounds: int) -> tuple[Rates, Rates]:
+    """Return the rates per round by wall time, and by the processor time of our own processes.
 
-    The ways take turns, so that a machine's other load meets them all alike.
+    The readers are interleaved, so that other load on the machine affects all of them.
     """
-    rates: Rates = {name: [] for name in ways}
-    by_processor: Rates = {name: [] for name in ways}
-    for turn in range(rounds + 1):
-        for name, way in ways.items():
+    rates: Rates = {name: [] for name in chosen}
+    by_processor: Rates = {name: [] for name in chosen}
+    for number in range(rounds + 1):
+        for name, reader in chosen.items():
             before = cpu_seconds()
-            count, rate = rate_of(way)
+            count, rate = rate_of(reader)
             used = cpu_seconds() - before
-            if turn:  # the first round warms up
+            if number:  # the first round is the warm-up
                 rates[name].append(rate)
                 by_processor[name].append(count / used)
-                told = f"{rate / 1e6:6.2f} M rows/s  {used / count * 1e6:5.2f} µs of processor a row"
-                print(f"{told}  {count:>11,}  {name}", flush=True)
+                figures = (
+                    f"{rate / 1e6:6.2f} M rows/s  {used / count * 1e6:5.2f} µs of processor time per row"
+                )
+                log(f"{figures}  {count:>11,}  {name}")
     return rates, by_processor
 
 
 def ratio_of(rates: Rates, name: str, other: str) -> Spread:
-    """Return the rounds' ratios: their median and their quartiles."""
+    """Return the spread of the ratios of two readers over the rounds."""
     return Spread.over([a / b for a, b in zip(rates[name], rates[other], strict=True)])
 
 
-def tell(rates: Rates, by_processor: Rates) -> None:
-    """Print medians, ratios, and the targets."""
-    for name, one in rates.items():
-        ratios = (ratio_of(rates, name, BARE).median, ratio_of(rates, name, PYTHON).median)
-        told = "{:5.2f} x bare count {:5.2f} x two processes".format(*ratios)
-        print(f"{statistics.median(one) / 1e6:6.2f} M rows/s  {told}  {name}")
-    for name, other, least in TARGETS:
+def format_results(rates: Rates, by_processor: Rates) -> list[str]:
+    """Return the median rates with their ratios to the baselines, and the targets."""
+    head = ("M rows/s", "of the bare count", "of two processes", "reader")
+    rows = [
+        (
+            f"{statistics.median(of_reader) / 1e6:.2f}",
+            f"{ratio_of(rates, name, BARE).median:.2f}",
+            f"{ratio_of(rates, name, PYTHON).median:.2f}",
+            name,
+        )
+        for name, of_reader in rates.items()
+    ]
+    lines = format_table(rows, head, right=(0, 1, 2))
+    for name, base, least in TARGETS:
         if name in rates:
-            ratio, used = ratio_of(rates, name, other), ratio_of(by_processor, name, other)
-            word = "held  " if ratio.median >= least else "MISSED"
-            print(f"{word} {least} x {other}: {ratio}, by processor time {used}: {name}")
+            ratio, used = ratio_of(rates, name, base), ratio_of(by_processor, name, base)
+            result = "held" if ratio.median >= least else "missed"
+            lines.append(f"target {result}: {name} at {least} of {base} or more")
+            lines.append(f"  by wall time {ratio}")
+            lines.append(f"  by processor time {used}")
+    return lines
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Measure, and print a table and one line of JSON."""
-    parser = argparse.ArgumentParser(
-        prog="bench verify", description=__doc__.splitlines()[0] if __doc__ else ""
-    )
-    parser.add_argument("--bootstrap", help="brokers; else a cluster is started, unless one is up")
-    parser.add_argument("--backend", default="auto", choices=("auto", "compose", "process"))
-    parser.add_argument("--records", type=int, default=3_600_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--lanes", type=int, default=1, help="lanes that take turns in every partition")
-    parser.add_argument("--topic", help="a topic that a former run wrote, with as many records and lanes")
-    parser.add_argument("--only", action="append", default=[], help="a way to measure beside the plain ones")
-    parser.add_argument("--master", default=DEFAULT_MASTER)
-    parser.add_argument("--heap", default="2g", help="the driver's heap")
-    given = parser.parse_args(arguments)
-    print(f"{pass_alone(2_000_000) / 1e6:6.2f} M rows/s  the pass alone, one core, from memory", flush=True)
-    if given.bootstrap is not None:
-        measure(given, given.bootstrap)
-        return 0
-    state = State(default_state())
-    cluster, started = lifecycle.up(state, given.backend, "load", print)
-    try:
-        measure(given, cluster.bootstrap("DIRECT"))
-    finally:
-        if started:
-            lifecycle.down(state)
-    return 0
+@benchmark("verify", "--backend process --rounds 5")
+@click.option("--bootstrap", metavar="HOST:PORT", help="Brokers to use instead of a cluster of the harness.")
+@records_option(3_600_000, "Committed records of the topic.")
+@rounds_option(3)
+@number_option("--lanes", 1, "Lanes per partition; with 2 the records alternate and do not fold.")
+@click.option(
+    "--topic", metavar="NAME", help="Topic that an earlier run wrote with the same records and lanes."
+)
+@click.option(
+    "--only", multiple=True, metavar="READER", help="Measure this reader and the baselines; repeatable."
+)
+@spark_options
+@backend_option
+@keep_option
+@state_option
+@json_option
+def main(
+    bootstrap: str | None, backend: BackendChoice, state_path: Path | None, *, keep: bool, **options: Any
+) -> None:
+    """Measure the verification against plain readers of the same topic.
+
+    Writes a topic of transactions, one in ten aborted, unless --topic names one. Then it times, interleaved:
+    two processes with confluent-kafka, a bare count with Spark, the Spark scan alone and with all findings;
+    and Kafka's ConsumerPerformance once. The results are medians and quartiles of the ratios within a round,
+    because seconds on a shared machine mean little. Runs on a cluster of the load profile, started if none is
+    up.
+    """
+    settings = Settings(**options)
+    if not settings.as_json:
+        click.echo(f"{pass_alone(2_000_000) / 1e6:6.2f} M rows/s  the pass alone, one core, from memory")
+    if bootstrap is not None:
+        measure(settings, bootstrap)
+        return
+    with cluster_up(backend, state_path, "load", keep=keep) as cluster:
+        measure(settings, cluster.bootstrap("DIRECT"))
 
 
-def measure(given: argparse.Namespace, bootstrap: str) -> None:
-    """Write the topic unless it is there, let the ways take turns, and tell."""
-    topic = given.topic or f"bench-{uuid.uuid4().hex[:8]}"
-    plan = Plan(topic, given.records, given.lanes)
-    if given.topic is None:
+class Settings(NamedTuple):
+    """The options of a measurement."""
+
+    records: int
+    rounds: int
+    lanes: int
+    topic: str | None
+    only: tuple[str, ...]
+    master: str
+    heap: str
+    as_json: bool
+
+
+def measure(settings: Settings, bootstrap: str) -> None:
+    """Write the topic if necessary, measure the readers, and print the results."""
+    topic = settings.topic or f"bench-{uuid.uuid4().hex[:8]}"
+    plan = Plan(topic, settings.records, settings.lanes)
+    if settings.topic is None:
         start = time.perf_counter()
         writer = Writer(bootstrap, plan)
         for txn in range(len(plan.aborted)):
             writer.transaction(txn)
-        print(f"wrote {topic} in {time.perf_counter() - start:.1f} s", flush=True)
+        log(f"wrote {topic} in {time.perf_counter() - start:.1f} s")
     windows = freeze_ends(bootstrap, [topic]).windows
     start = time.perf_counter()
-    spark = start_session("bench", given.master, print, {"spark.driver.memory": given.heap})
-    print(f"session: {time.perf_counter() - start:.1f} s", flush=True)
-    chosen = ways(spark, bootstrap, windows, plan.ledger())
+    spark = start_session("bench", settings.master, log, {"spark.driver.memory": settings.heap})
+    log(f"started the Spark session in {time.perf_counter() - start:.1f} s")
     chosen = {
-        name: way for name, way in chosen.items() if not given.only or name in {*given.only, BARE, PYTHON}
+        name: reader
+        for name, reader in readers(spark, bootstrap, windows, plan.ledger()).items()
+        if not settings.only or name in {*settings.only, BARE, PYTHON}
     }
-    rates, by_processor = take_turns(chosen, given.rounds)
+    rates, by_processor = interleave_readers(chosen, settings.rounds)
     spark.stop()
-    count, java = consumer_performance(bootstrap, topic, given.records, print)
-    print(f"{java / 1e6:6.2f} M rows/s  {count:>11,}  {JAVA}")
-    tell(rates, by_processor)
-    print(json.dumps({"topic": topic, "rates": rates, JAVA: java}))
+    count, java = consumer_performance(bootstrap, topic, settings.records, log)
+    if settings.as_json:
+        click.echo(json.dumps({"topic": topic, "rates": rates, JAVA: java}))
+        return
+    click.echo(f"{java / 1e6:6.2f} M rows/s  {count:>11,}  {JAVA}")
+    click.echo("\n".join(format_results(rates, by_processor)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()
