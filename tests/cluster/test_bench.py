@@ -1,4 +1,4 @@
-"""A short run of `tools.bench.producers`: every comparison has a line, and open transactions delay readers."""
+"""A short run of `tools.bench.producers`: a line per comparison, and readers that wait for transactions."""
 
 from __future__ import annotations
 
