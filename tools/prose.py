@@ -60,7 +60,7 @@ _PHRASES: Final = (
     (r"some(body|one)", "name the actor: the broker, the client, the user"),
     (r"no ?body|no one", "no client, no broker, no process"),
     (r"whoever|whomever|of whom", "name the actor"),
-    (r"who (has|is|was|gets|asks|sits|waits|reads|writes|had|can|cannot|must|may)", "name the actor"),
+    (r"who (has|had|gets|asks|sits|waits)", "name the actor"),
     (r"what there is|that there (is|are)( not)?", "name the thing"),
     (r"(?<!as\s)so (many|long)(?!\sas)", "N, a number, a duration"),
     (r"moods?", "noise"),
