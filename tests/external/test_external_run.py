@@ -126,7 +126,7 @@ def test_link_faults_use_a_toxiproxy_started_for_the_run(user: User, evidence: C
         "the brokers' logs (nodes)",
     ]
     assert (
-        "evidence.logs of the cluster&#x27;s file does not have it"
+        "evidence.logs in the cluster file does not list it"
         in (user.latest() / "report.html").read_text()
     )
     assert [line for line in user.audit() if line["action"] == "read"] == []
@@ -229,7 +229,7 @@ def test_a_dry_run_reports_every_action_and_does_nothing(user: User) -> None:
         "brokers hit at once: at most 1",
         "kafka-3: leads",
         f"--resource-pattern-type prefixed --transactional-id {PREFIX}",
-        "refused: its faults of nodes would move foreign resources",
+        "refused: its node faults would move foreign resources",
     ):
         assert output in done.stdout
     assert PASSWORD not in done.stdout

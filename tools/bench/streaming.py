@@ -121,7 +121,7 @@ def main(arguments: Sequence[str]) -> int:
     for txn in range(FIRST):
         writer.transaction(txn)
     windows = [Window(topic, partition, 0, 0, 0, 0) for partition in range(PARTITIONS)]
-    with tempfile.TemporaryDirectory(prefix="eos-live-") as folder:
+    with tempfile.TemporaryDirectory(prefix="eos-external-") as folder:
         job = Job(kind="stream", bootstrap=given.bootstrap, windows=windows, folder=folder, run=RUN)
         live = StreamVerification(job, print)
         live.start()
