@@ -155,8 +155,7 @@ def test_without_an_unfaulted_path_the_verdict_is_unknown_with_the_reason(user: 
     assert done.returncode == ExitCode.UNKNOWN, done.stderr
     summary = json.loads((user.latest() / "summary.json").read_text())
     assert summary["reasons"] == [
-        "coverage: the observer has no unfaulted path: cluster.bootstrap leads through the proxies that are "
-        "faulted"
+        "coverage: the observer has no unfaulted path: cluster.bootstrap leads through the faulted proxies"
     ]
 
 
