@@ -159,5 +159,8 @@ def test_one_version_of_each_thing_everywhere() -> None:
     kafka = {j.version for j in pinned_jars() if j.jar_set != "spark" and j.group == "org.apache.kafka"}
     assert kafka == {KAFKA_VERSION}
     (connector,) = (j for j in pinned_jars() if j.artifact.startswith("spark-sql-kafka"))
-    assert f"pyspark=={connector.version}" in (checkout_dir() / "pyproject.toml").read_text()
+    series, _, patch = connector.version.rpartition(".")
+    next_series = f"{series.rpartition('.')[0]}.{int(series.rpartition('.')[2]) + 1}"
+    assert patch == "0", "the range below begins with the version of the connector"
+    assert f'"pyspark>={series},<{next_series}"' in (checkout_dir() / "pyproject.toml").read_text()
     assert f"\npyspark=={connector.version} " in (checkout_dir() / "requirements.lock").read_text()
