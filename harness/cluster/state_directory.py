@@ -24,6 +24,7 @@ from harness.cluster.broker_settings import Profile
 from harness.provision.paths import state_dir
 
 BackendName = Literal["compose", "process", "live"]
+BackendChoice = Literal["auto", "compose", "process"]
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

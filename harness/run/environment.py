@@ -1,4 +1,4 @@
-"""Everything that a second run would have to be the same as: versions, images, machine, state of the code."""
+"""What a repetition of a run needs to be equal: versions, images, machine, state of the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.provision.paths import checkout_dir
 
 
 def environment(cluster: Cluster) -> dict[str, Any]:
-    """Everything that a second run would have to be the same as."""
+    """Return the versions, the machine and the state of the code. Runs git and java."""
     import confluent_kafka
 
     return {
