@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Removes what the other targets made in this checkout: first the clusters, then the files. The cache that
-# checkouts share (~/.cache/eos-harness) stays: `rm -r` it by hand to fetch and build everything anew. What a
-# run has left on a cluster that is not ours stays noted, with the runs that the notes are in.
+# Removes everything that the other targets made in this checkout: first the clusters, then the files. The cache that
+# checkouts share (~/.cache/eos-harness) stays; `rm -r` it by hand to download and build everything again. The notes on
+# what a run has left on an external cluster stay too, together with the runs that contain them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 venv=$1
