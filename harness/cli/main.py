@@ -179,15 +179,17 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
 
     docs/hazards.md says how to free such a partition. Exit code 1 where there are some.
     """
-    from harness.kafka.hanging_transactions import admin_at, format_transaction, hanging, topics_of
+    from harness.kafka.admin import admin_at, existing_topics
+    from harness.kafka.hanging_transactions import find_hanging, format_transaction
 
     admin = admin_at(bootstrap)
-    wanted = topics_of(admin, topics)
-    found = hanging(admin, wanted)
-    for one in found:
-        click.echo(format_transaction(one))
-    click.echo(f"{len(found)} hanging in {len(wanted)} topics")
-    sys.exit(ExitCode.ANOMALY if found else ExitCode.VALID)
+    existing = existing_topics(admin, required=topics)
+    names = list(topics) or existing
+    transactions = find_hanging(admin, names)
+    for transaction in transactions:
+        click.echo(format_transaction(transaction))
+    click.echo(f"{len(transactions)} hanging in {len(names)} topics")
+    sys.exit(ExitCode.ANOMALY if transactions else ExitCode.VALID)
 
 
 for command in (*runs.COMMANDS, *reports.COMMANDS):
@@ -235,7 +237,7 @@ def _silence(error: Exception) -> str:
     import socket
     import ssl
 
-    from harness.kafka.connection import KafkaAnswerError
+    from harness.kafka.errors import KafkaAnswerError
 
     if isinstance(error, KafkaAnswerError):
         return "a broker answered with an error"

@@ -206,7 +206,7 @@ PLAINTEXT: Final = Security()
 
 
 def _refused_if(code: int, what: str) -> None:
-    from harness.kafka.connection import KafkaAnswerError
+    from harness.kafka.errors import KafkaAnswerError
 
     if code:
         raise KafkaAnswerError(what, code)

@@ -9,19 +9,17 @@ from typing import Any
 
 from harness import __version__
 from harness.cluster.cluster import Cluster
+from harness.kafka.librdkafka import library_versions
 from harness.provision.java import find_java
 from harness.provision.paths import checkout_dir
 
 
 def environment(cluster: Cluster) -> dict[str, Any]:
     """Everything that a second run would have to be the same as."""
-    import confluent_kafka
-
     return {
         "harness": __version__,
         "git": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
-        "confluent_kafka": confluent_kafka.__version__,
-        "librdkafka": confluent_kafka.libversion()[0],
+        **library_versions(),
         "kafka_python": version("kafka-python"),
         "python": platform.python_version(),
         "java": find_java().version,

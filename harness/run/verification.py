@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from confluent_kafka import KafkaException
 
 from harness.base import processes
 from harness.base.errors import ExitCode, HarnessError, RefusedError
@@ -23,22 +21,25 @@ from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, Limit
 from harness.evidence.observation import Window
 from harness.evidence.run_directory import RunDirectory
+from harness.kafka.admin import admin_at
+from harness.kafka.log.batches import Batch
 from harness.scenario import Scenario
 from harness.witness.plain_consumer import (
-    ALONE,
-    Place,
+    REQUEST_LIMIT_S,
+    WITNESS_GROUP,
     freeze,
+    freeze_windows,
     group_positions,
     observe_topics,
     observe_totals,
 )
-from harness.witness.raw_log import Batch, fetch_batches, leaders, observe_raw
+from harness.witness.raw_log import fetch_logs, observe_raw
 
 if TYPE_CHECKING:
     from harness.witness.spark.stream_supervisor import StreamVerification
 
 READ_LIMIT_S = 300.0
-_NO_ACCOUNT = (HarnessError, KafkaException, OSError, EOFError)
+_NO_ACCOUNT = (HarnessError, OSError, EOFError)
 
 
 def expectation(scenario: Scenario) -> Expect:
@@ -67,7 +68,7 @@ class Verification:
     def __init__(self, cluster: Cluster, scenario: Scenario, directory: RunDirectory, run: str) -> None:
         self._bootstrap = cluster.bootstrap(BrokerListener.DIRECT)
         self._security = cluster.security
-        self._as_group = f"{cluster.prefix}{ALONE}"
+        self._as_group = f"{cluster.prefix}{WITNESS_GROUP}"
         self._scenario = scenario
         self._directory = directory
         self._run = run
@@ -187,18 +188,13 @@ class Verification:
                     (logs / f"spark-{file.name}").write_text(redact(file.read_text(errors="replace")))
         observation.save(seen, self._directory.observations / "spark")
 
-    def _batches(self, led_by: Mapping[Place, tuple[str, int]], window: Window) -> list[Batch]:
-        place = (window.topic, window.partition)
-        leader = led_by[place]
-        return list(fetch_batches(*leader, place, window.start, window.hw, security=self._security))
-
     def _raw_log(self, topics: list[str]) -> None:
         def read() -> list[tuple[Window, list[Batch]]]:
-            led_by = leaders(self._bootstrap, topics, self._security)
-            return [(window, self._batches(led_by, window)) for window in self._freeze(topics)]
+            admin = admin_at(self._bootstrap, self._security, REQUEST_LIMIT_S)
+            return fetch_logs(admin, freeze_windows(admin, topics))
 
-        # Who has just been elected may be named before it has taken the partition up.
-        logs = wait_until(read, READ_LIMIT_S, "the leaders to hand out their logs")
+        # Metadata may name a new leader before it accepts fetches: retry.
+        logs = wait_until(read, READ_LIMIT_S, "the leaders to return their logs")
         seen = observe_raw(logs, self._run, finished=time.monotonic_ns())
         observation.save(seen, self._directory.observations / "raw-log")
 

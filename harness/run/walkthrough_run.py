@@ -18,6 +18,7 @@ from harness.cluster.layout import BrokerListener
 from harness.evidence.checkers.verdict import Judgement, Limit
 from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import FILE, WalkthroughStep
+from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
 from harness.report.diagram import diagram_file
 from harness.report.diagram.sequence import SequenceFilter
 from harness.run.run import Outcome, Run, _Interrupted
@@ -131,7 +132,7 @@ class WalkthroughRun(Run):
                 topics=[],
                 transactional_ids=self._ids,
                 since=self._since,
-                marked=[self._part.topic, coordinator_entries.OFFSETS_TOPIC] if self._part.group else [],
+                marked=[self._part.topic, OFFSETS_TOPIC] if self._part.group else [],
             )
             diagram_file.write(path, SequenceFilter(clients=frozenset(self._flow.DRAWN), most=MOST_DRAWN))
         except FAILURES as error:  # such as a flow that was interrupted before its first frame

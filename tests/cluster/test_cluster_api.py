@@ -10,8 +10,8 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS
 from harness.kafka.admin import EndOffsets
-from harness.kafka.connection import KafkaAnswerError
-from harness.tap.coordinator_entries import java_hash
+from harness.kafka.coordinators import java_hash
+from harness.kafka.errors import KafkaAnswerError
 
 pytestmark = pytest.mark.cluster
 

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import BROKER_IDS, HOST, node_name
+from harness.cluster.layout import BROKER_IDS, node_name
 from harness.faults import Kill, inject
 from harness.kafka.admin import EndOffsets
-from harness.kafka.raw_produce import Place
-from harness.witness.raw_log import Batch, Fetched, fetch_committed
+from harness.kafka.log.batches import Batch, decode_batches
+from harness.kafka.log.fetch import fetch_once
 from tests.rig import text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
@@ -25,22 +27,33 @@ RECORDS = 150
 """Of one transaction: three megabytes, so at least three segments."""
 
 
-def fetched(cluster: Cluster, broker: int, place: Place) -> Fetched:
+class Fetched(NamedTuple):
+    """What one broker handed out of a partition, with the bounds that it named."""
+
+    batches: list[Batch]
+    high_watermark: int
+    last_stable: int
+    aborted: list[tuple[int, int]]
+    """Producer id and first offset of each aborted transaction: what a reader has to leave out."""
+
+
+def fetched(cluster: Cluster, broker: int, place: PartitionId) -> Fetched:
     """Everything that a replica hands to a read_committed reader."""
-    address = (HOST, cluster.ports.direct(broker))
-    whole, offset = fetch_committed(*address, place, 0), 0
+    fetch = partial(fetch_once, cluster.admin, broker, place, isolation="read_committed")
+    whole, offset = fetch(0), 0
     batches: list[Batch] = []
     aborted: set[tuple[int, int]] = set()
     while True:
-        part = fetch_committed(*address, place, offset)
-        if not part.batches:
-            return Fetched(batches, whole.high_watermark, whole.last_stable, sorted(aborted))
-        batches += [batch for batch in part.batches if batch.base_offset >= offset]
-        aborted |= set(part.aborted)
-        offset = part.batches[-1].last_offset + 1
+        part = fetch(offset)
+        handed_out = list(decode_batches(bytes(part.records or b"")))
+        if not handed_out:
+            return Fetched(batches, whole.high_watermark, whole.last_stable_offset, sorted(aborted))
+        batches += [batch for batch in handed_out if batch.base_offset >= offset]
+        aborted |= {(each.producer_id, each.first_offset) for each in part.aborted_transactions or []}
+        offset = handed_out[-1].last_offset + 1
 
 
-def wait_fetched(cluster: Cluster, broker: int, place: Place, ends: EndOffsets) -> Fetched:
+def wait_fetched(cluster: Cluster, broker: int, place: PartitionId, ends: EndOffsets) -> Fetched:
     """The same, once the replica knows that it has everything."""
 
     def whole() -> list[Fetched]:
@@ -50,7 +63,7 @@ def wait_fetched(cluster: Cluster, broker: int, place: Place, ends: EndOffsets) 
     return wait_until(whole, 30, f"broker {broker} to know of everything")[0]
 
 
-def segments(cluster: Cluster, broker: int, place: Place, scratch: object) -> int:
+def segments(cluster: Cluster, broker: int, place: PartitionId, scratch: object) -> int:
     return len(cluster.node(node_name(broker)).segments(f"{place[0]}-{place[1]}", scratch))  # type: ignore[arg-type]
 
 

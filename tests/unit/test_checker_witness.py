@@ -8,18 +8,12 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from harness.base.errors import UsageError
+from harness.cluster.nodes import segments_in
 from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity, Origin, encode
-from harness.witness.raw_log import (
-    ABORT,
-    COMMIT,
-    Batch,
-    batches_of,
-    committed_of,
-    observe_raw,
-    segment_batches,
-)
+from harness.kafka.log.batches import ABORT, COMMIT, Batch, decode_batches
+from harness.witness.raw_log import committed_of, observe_raw
 
 RUN = "r7k2m9qa"
 
@@ -143,7 +137,8 @@ def test_batches_are_read_from_segment_files_in_order(tmp_path: Path) -> None:
     (tmp_path / "00000000000000000002.log").write_bytes(stored(2, [b"c"]))
     (tmp_path / "00000000000000000000.log").write_bytes(stored(0, [b"a", b"b"]) + stored(9, [b"cut"])[:-3])
 
-    batches = list(segment_batches(tmp_path))
+    files = segments_in(tmp_path, "kafka-1", "t-0")
+    batches = [batch for file in files for batch in decode_batches(file.read_bytes())]
 
     assert [one.values for one in batches] == [((0, b"a"), (1, b"b")), ((2, b"c"),)]
     assert batches[0][:7] == (0, 1, 7, 3, 11, True, None)
@@ -154,4 +149,4 @@ def test_a_damaged_batch_is_refused() -> None:
     data[-2] ^= 1
 
     with pytest.raises(UsageError, match="checksum"):
-        list(batches_of(bytes(data)))
+        list(decode_batches(bytes(data)))

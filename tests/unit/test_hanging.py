@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 from harness.base.errors import UsageError
-from harness.kafka.admin import Admin, Metadata, PartitionInfo
-from harness.kafka.hanging_transactions import format_transaction, hanging, held, topics_of
+from harness.kafka.admin import Admin, Metadata, PartitionInfo, existing_topics
+from harness.kafka.hanging_transactions import find_blocking, find_hanging, format_transaction
 
 LED, LEADERLESS = ("t", 0), ("t", 1)
 COORDINATOR = 2
@@ -58,6 +58,7 @@ def state(ident: int, known: tuple[str, list[tuple[str, int]]]) -> SimpleNamespa
         producer_id=ident,
         producer_epoch=0,
         topics=topics,
+        transaction_start_time_ms=1,
     )
 
 
@@ -77,35 +78,35 @@ def brokers(
     ],
 )
 def test_what_is_open_and_not_under_way_hangs(known: str, places: list[tuple[str, int]], hangs: bool) -> None:
-    (one,) = held(brokers([[7]], {7: (known, places)}), ["t"])
+    (one,) = find_blocking(brokers([[7]], {7: (known, places)}), ["t"])
     assert (one.hangs, one.open.producer_id, one.open.first_offset) == (hangs, 7, 5)
     assert one.last is not None
     assert (one.last.state, one.last.coordinator, one.last.transactional_id) == (known, COORDINATOR, "id-7")
-    assert "open from offset 5 on" in format_transaction(one)
+    assert "open since offset 5" in format_transaction(one)
     assert known in format_transaction(one)
 
 
 def test_a_producer_without_a_transaction_holds_nothing() -> None:
-    assert held(brokers([[]]), ["t"]) == []
+    assert find_blocking(brokers([[]]), ["t"]) == []
 
 
 def test_one_that_no_coordinator_knows_hangs() -> None:
     admin = brokers([[8, 9]], {9: ("Ongoing", [LED])})
-    (one,) = hanging(admin, ["t"])
+    (one,) = find_hanging(admin, ["t"])
     assert (one.open.producer_id, one.last) == (8, None)
-    assert "no coordinator knows" in format_transaction(one)
+    assert "no coordinator has its producer id" in format_transaction(one)
 
 
 def test_one_that_ends_between_the_two_questions_does_not_hang() -> None:
     admin = brokers([[8, 9], [9]], {8: ("CompleteCommit", []), 9: ("Ongoing", [LED])})
-    assert [one.open.producer_id for one in held(admin, ["t"])] == [9]
-    assert hanging(brokers([[8], []], {8: ("CompleteCommit", [])}), ["t"]) == []
+    assert [one.open.producer_id for one in find_blocking(admin, ["t"])] == [9]
+    assert find_hanging(brokers([[8], []], {8: ("CompleteCommit", [])}), ["t"]) == []
 
 
-def test_a_topic_that_there_is_not_is_wrong_usage() -> None:
+def test_a_missing_topic_is_a_usage_error() -> None:
     admin = brokers([[]])
-    assert topics_of(admin, ()) == ["t"]
-    assert topics_of(admin, ["t"]) == ["t"]
+    assert existing_topics(admin) == ["t"]
+    assert existing_topics(admin, ["t"]) == ["t"]
     with pytest.raises(UsageError, match="there is no topic 'tt'") as refused:
-        topics_of(admin, ["tt"])
+        existing_topics(admin, ["tt"])
     assert refused.value.hint == "did you mean t?"

@@ -16,9 +16,9 @@ import pytest
 from harness.base.errors import UsageError
 from harness.evidence.history import HistoryWriter, clock_id
 from harness.evidence.history.lines import Error
+from harness.kafka.coordinators import java_hash
 from harness.report.diagram.operation_join import Operations
 from harness.tap import frame_lines
-from harness.tap.coordinator_entries import java_hash
 from harness.tap.counters import Stats
 from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
 from harness.tap.frame_decoder import Decoder
