@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Final
-
-from confluent_kafka import Message
+from typing import Any, Final
 
 from harness.base.partition_id import PartitionId, partition_name
 from harness.clients.client_spec import ALONE
@@ -38,7 +36,7 @@ class OpenTransactionReader:
             "group.id": ALONE,
             "isolation.level": "read_committed",
         }
-        messages: list[Message] = []
+        messages: list[Any] = []
         op = self._history.invoke("poll")
         deadline = time.monotonic() + LOOK_S
         if read_to_end(
