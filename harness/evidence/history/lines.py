@@ -12,6 +12,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from harness.base.partition_id import PartitionId
+
 FORMAT: Final = 1
 
 Sent = tuple[int, int, int]
@@ -55,7 +57,7 @@ class Producer(_Clocked, tag="producer"):
     """A producer that this client runs, its lanes (index = lane number) and what makes its contract."""
 
     producer: int
-    lanes: list[tuple[str, int]]
+    lanes: list[PartitionId]
     transactional_id: str | None = None
     idempotent: bool = True
     acks: str = "all"
