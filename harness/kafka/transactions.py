@@ -7,15 +7,12 @@ function documents another.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from harness.base.partition_id import PartitionId
-from harness.base.waits import wait_until
 from harness.kafka.admin import Admin, init_producer_id_request
-from harness.kafka.errors import ErrorCode, KafkaAnswerError, check
-
-WAIT_S: Final = 15.0
+from harness.kafka.errors import check
 
 
 class ProducerIdentity(NamedTuple):
@@ -32,17 +29,6 @@ class InitResult(NamedTuple):
     code: int
     producer_id: int
     epoch: int
-
-
-class GroupMember(NamedTuple):
-    """The consumer that commits offsets within a transaction."""
-
-    generation: int
-    member_id: str
-
-
-NO_MEMBER: Final = GroupMember(-1, "")
-"""With it the group coordinator does not check the member."""
 
 
 class TransactionDescription(NamedTuple):
@@ -86,24 +72,11 @@ def initialise(
 ) -> InitResult:
     """Initialise a transactional id; with a producer id and epoch, keep these and raise the epoch."""
     request = init_producer_id_request(transactional_id, timeout_ms, producer_id, epoch)
-    return _init_result(admin.call(admin.coordinator("transaction", transactional_id), request))
+    return init_result(admin.call(admin.coordinator("transaction", transactional_id), request))
 
 
-def initialise_repeatedly(admin: Admin, transactional_id: str, times: int) -> list[InitResult]:
-    """Initialise a transactional id `times` times over one connection."""
-    with admin.connect(admin.coordinator("transaction", transactional_id)) as connection:
-
-        def attempt() -> InitResult:
-            result = _init_result(connection.call(init_producer_id_request(transactional_id)))
-            # A coordinator also answers this while it waits for a block of producer ids.
-            if result.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
-                raise KafkaAnswerError(f"InitProducerId of {transactional_id}", result.code)
-            return result
-
-        return [wait_until(attempt, WAIT_S, f"a new epoch of {transactional_id}") for _ in range(times)]
-
-
-def _init_result(answer: Any) -> InitResult:
+def init_result(answer: Any) -> InitResult:
+    """Convert an InitProducerId answer."""
     return InitResult(int(answer.error_code), int(answer.producer_id), int(answer.producer_epoch))
 
 
@@ -141,46 +114,6 @@ def add_offsets(admin: Admin, producer: ProducerIdentity, group: str) -> int:
         version=0,
     )
     return int(_call_coordinator(admin, producer, request).error_code)
-
-
-def commit_offsets(
-    admin: Admin,
-    producer: ProducerIdentity,
-    group: str,
-    positions: Mapping[PartitionId, int],
-    member: GroupMember = NO_MEMBER,
-) -> int:
-    """Commit offsets of a group within the transaction; return the first error code, or 0."""
-    from kafka.protocol.producer import TxnOffsetCommitRequest
-
-    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    partition = topic.TxnOffsetCommitRequestPartition
-    request = TxnOffsetCommitRequest(
-        transactional_id=producer.transactional_id,
-        group_id=group,
-        producer_id=producer.producer_id,
-        producer_epoch=producer.epoch,
-        generation_id=member.generation,
-        member_id=member.member_id,
-        group_instance_id=None,
-        topics=[
-            topic(
-                name=name,
-                partitions=[
-                    partition(
-                        partition_index=number,
-                        committed_offset=offset,
-                        committed_leader_epoch=-1,
-                        committed_metadata=None,
-                    )
-                ],
-            )
-            for (name, number), offset in positions.items()
-        ],
-        version=3,
-    )
-    answer = admin.call(admin.coordinator("group", group), request)
-    return next((int(p.error_code) for t in answer.topics for p in t.partitions if p.error_code), 0)
 
 
 def end(admin: Admin, producer: ProducerIdentity, *, commit: bool) -> int:

@@ -11,9 +11,10 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.evidence.record import LaneEncoder
 from harness.faults import Restart, inject
-from harness.kafka.brokers import active_producers, change_settings, setting
+from harness.kafka.brokers import setting
 from harness.kafka.raw_produce import encode_batch, new_producer_ids, produce
 from harness.walkthroughs.broker_evidence import PRODUCER_ID_BLOCK, blocks, overlapping
+from tests.broker_requests import active_producers, change_settings
 from tests.idempotent.bench import RUN, Bench, Raw
 from tests.rig import said_of
 from tests.tapped import Evidence

@@ -12,10 +12,10 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.faults import Kill, Restart, inject
-from harness.kafka.brokers import active_producers, delete_records
 from harness.kafka.raw_produce import ProduceResult, encode_batch, new_producer_ids, produce
 from harness.walkthroughs.broker_evidence import replica_log
 from harness.witness.plain_consumer import freeze
+from tests.broker_requests import active_producers, delete_records
 from tests.idempotent.bench import Bench, Raw
 from tests.outages import brought_back
 from tests.tapped import Evidence

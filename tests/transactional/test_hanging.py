@@ -11,9 +11,10 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.model import Expect
 from harness.kafka import transactions as by_hand
-from harness.kafka.brokers import change_settings, setting
+from harness.kafka.brokers import setting
 from harness.kafka.errors import error_name
 from harness.kafka.hanging_transactions import BlockingTransaction, OpenTransaction, write_marker
+from tests.broker_requests import change_settings
 from tests.rig import said_of, text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench

@@ -22,6 +22,7 @@ from harness.evidence.history import Info
 from harness.faults import Zombie, inject
 from harness.kafka import transactions as by_hand
 from harness.kafka.errors import error_name
+from tests.broker_requests import commit_offsets
 from tests.rig import operations, text
 from tests.tapped import Evidence, Frames
 from tests.transactional.bench import Bench, refusals
@@ -106,7 +107,7 @@ def said_to(
         "AddPartitionsToTxn": by_hand.add_partitions(admin, who, [(place[0], 2)]),
         "Produce": bench.produce(who, place, 3).code,
         "AddOffsetsToTxn": by_hand.add_offsets(admin, who, group),
-        "TxnOffsetCommit": by_hand.commit_offsets(admin, who, group, {place: 1}),
+        "TxnOffsetCommit": commit_offsets(admin, who, group, {place: 1}),
         "EndTxn": by_hand.end(admin, who, commit=True),
         "InitProducerId": by_hand.initialise(
             admin, who.transactional_id, producer_id=who.producer_id, epoch=who.epoch

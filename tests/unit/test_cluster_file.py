@@ -219,7 +219,7 @@ def test_a_key_that_cannot_be_read_or_converted_says_so(
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     security = Security(protocol="SSL", certificate="/me.pem", key=str(key), key_password="env:KP")
     for error, said in (
-        (FileNotFoundError("openssl"), "there is no openssl"),
+        (FileNotFoundError("openssl"), "there is no openssl program"),
         (subprocess.TimeoutExpired("openssl", 30), "TimeoutExpired of openssl"),
     ):
 

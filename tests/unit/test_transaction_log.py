@@ -1,4 +1,4 @@
-"""Records of the transaction log: both versions of their format, read as Kafka writes them."""
+"""Records of the transaction log: both versions of their format, as Kafka writes them."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ TIMES = struct.pack(">qq", 2, 1)
 
 
 def test_a_state_without_partitions() -> None:
-    noted = TransactionState(7, 3, 20_000, "Ongoing", ())
-    assert decode_state(struct.pack(">h", 0) + HEAD + struct.pack(">i", -1) + TIMES) == noted
-    assert decode_state(struct.pack(">h", 1) + HEAD + b"\x00" + TIMES + b"\x00") == noted
+    expected = TransactionState(7, 3, 20_000, "Ongoing", ())
+    assert decode_state(struct.pack(">h", 0) + HEAD + struct.pack(">i", -1) + TIMES) == expected
+    assert decode_state(struct.pack(">h", 1) + HEAD + b"\x00" + TIMES + b"\x00") == expected
 
 
 def test_the_partitions_of_the_old_format() -> None:
