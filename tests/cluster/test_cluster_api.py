@@ -30,8 +30,8 @@ def test_a_topic_is_placed_as_asked(cluster: Cluster) -> None:
     cluster.delete_topics(["placed"])
 
 
-def test_a_topic_that_exists_is_an_error_that_says_so(cluster: Cluster, topic: str) -> None:
-    with pytest.raises(KafkaAnswerError, match=f"creation of topic {topic}: TopicAlreadyExistsError"):
+def test_creating_an_existing_topic_is_an_error(cluster: Cluster, topic: str) -> None:
+    with pytest.raises(KafkaAnswerError, match=f"creation of topic {topic}: TOPIC_ALREADY_EXISTS"):
         cluster.create_topic(topic)
 
 
