@@ -1,9 +1,10 @@
-"""The state of a stateful worker: aggregates in memory, and the changelog from which they are rebuilt.
+"""State of a stateful worker: aggregates in memory, and the changelog from which they are rebuilt.
 
-The state in memory is right as long as every transaction commits. After anything else the worker discards it
-and rebuilds it from the committed records of the changelog; it does the same for a partition that another
-worker had. The group's position may be visible before the marker of the last transaction is in the changelog.
-So the end to read to is the high watermark, and a read_committed reader waits there for the marker.
+The aggregates in memory are correct as long as every transaction commits. After an abort or an error they are
+dropped and rebuilt from the committed records of the changelog. A newly assigned partition is rebuilt the
+same way. The group's position may become visible before the marker of the last transaction is written to the
+changelog. The restore therefore reads to the high watermark: a read_committed consumer waits there for the
+marker.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class _Committed:
 
 
 class Changelog:
-    """The aggregates of a worker's partitions, as they would be if the open transaction committed."""
+    """Aggregates of a worker's partitions, as they will be if the open transaction commits."""
 
     def __init__(
         self, spec: PipelineSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
@@ -65,7 +66,7 @@ class Changelog:
         }
 
     def restore(self, partitions: Iterable[int]) -> bool:
-        """Rebuild the state of partitions that have none; return False if that is not possible now."""
+        """Rebuild the aggregates of newly assigned partitions; return False if that is not possible now."""
         missing = sorted(set(partitions) - self._state.keys())
         if not missing:
             return True
@@ -77,7 +78,7 @@ class Changelog:
                 every=RETRY_BACKOFF_S,
             )
         except WaitTimeoutError as error:
-            self._log.say(error.message)
+            self._log.write(error.message)
             return False
         offsets = [(self._spec.changelog, *end) for end in ends.items()]
         op = self._history.invoke("restore", producer=self._spec.number, offsets=offsets)
@@ -95,24 +96,23 @@ class Changelog:
         return True
 
     def add(self, partition: int, seq: int) -> None:
-        """Count an input."""
         state, key = self._state[partition], key_of(seq)
         state[key] = state.get(key, NOTHING).add(seq)
         self._changed[partition].add(key)
 
     def take_changes(self) -> Iterator[tuple[int, list[tuple[int, Totals]]]]:
-        """Yield each partition with its changed totals since the last call."""
+        """Return the changes since the last call, by partition."""
         for partition, keys in sorted(self._changed.items()):
             yield partition, [(key, self._state[partition][key]) for key in sorted(keys)]
         self._changed.clear()
 
     def forget(self) -> None:
-        """Discard the state in memory."""
+        """Drop every aggregate in memory."""
         self._state.clear()
         self._changed.clear()
 
     def _ends_of(self, partitions: list[int]) -> dict[int, int]:
-        """Return the high watermarks of partitions: open transactions are included."""
+        """Return the high watermarks, which include open transactions."""
         admin = admin_at(self._spec.bootstrap, self._spec.security, REQUEST_LIMIT_S)
         return admin.list_offsets(self._spec.changelog, LATEST, partitions=partitions)
 

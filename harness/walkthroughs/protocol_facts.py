@@ -19,6 +19,7 @@ from harness.kafka.brokers import setting
 from harness.kafka.errors import error_name
 from harness.kafka.librdkafka import MAX_IN_FLIGHT, client_defaults, max_in_flight_with_idempotence
 from harness.kafka.raw_produce import MAX_SEQUENCE, ProduceResult, encode_batch, new_producer_ids, produce
+from harness.report.text_format import format_table
 from harness.walkthroughs.broker_evidence import blocks
 
 Source = Literal["cluster", "client", "probe"]
@@ -46,15 +47,8 @@ def read_facts(cluster: Cluster) -> list[Fact]:
 
 def table(facts: list[Fact]) -> str:
     """The facts as a Markdown table, which a terminal shows as well."""
-    rows = [
-        ("what", "said", "found", "by", ""),
-        *((f.what, f.said, f.observed, f.source, f.comparison) for f in facts),
-    ]
-    wide = [max(len(row[i]) for row in rows) for i in range(5)]
-    lines = [
-        "| " + " | ".join(f"{cell:{w}}" for cell, w in zip(row, wide, strict=True)) + " |" for row in rows
-    ]
-    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in wide) + "|", *lines[1:]]) + "\n"
+    rows = [(f.what, f.said, f.observed, f.source, f.comparison) for f in facts]
+    return "\n".join(format_table(rows, ("what", "said", "found", "by", ""), markdown=True)) + "\n"
 
 
 # (what, what is said, setting): the texts name times; Kafka has milliseconds
@@ -94,9 +88,8 @@ def _of_client() -> Iterator[Fact]:
     defaults = client_defaults(name for _, _, name in _CLIENT)
     for what, said, name in _CLIENT:
         yield Fact(what, said, _told(name, defaults[name]), "client")
-    yield Fact(
-        "most requests in flight with idempotence", "5", str(max_in_flight_with_idempotence()), "probe"
-    )
+    most = max_in_flight_with_idempotence()
+    yield Fact("most requests in flight with idempotence", "5", str(most), "probe")
 
 
 def _told(name: str, value: str) -> str:

@@ -19,9 +19,10 @@ from confluent_kafka import KafkaException, Message
 from harness.base.errors import HarnessError
 from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
+from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.changelog_record import totals_in
-from harness.evidence.history import clock_id
-from harness.evidence.observation import AGGREGATE, EXAMPLES, Findings, Meta, Observation, Spot, Window
+from harness.evidence.log_line import clock_id
+from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import HEADER, Identity, NotARecordError, decode
 from harness.kafka.admin import EARLIEST, Admin, admin_at, existing_topics

@@ -13,8 +13,9 @@ from collections.abc import Iterable
 import msgspec
 
 from harness.base.partition_id import PartitionId
-from harness.evidence.history import clock_id
-from harness.evidence.observation import EXAMPLES, Findings, Meta, Observation, Spot, Window
+from harness.evidence.bit_words import EXAMPLES
+from harness.evidence.log_line import clock_id
+from harness.evidence.observation import Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import NotARecordError
 from harness.kafka.admin import Admin

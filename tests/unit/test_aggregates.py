@@ -98,9 +98,7 @@ def leaderless(_: list[int]) -> dict[int, int]:
     raise ConnectionError("log-0 has no leader")
 
 
-def test_a_changelog_without_a_leader_is_not_restored(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_leaderless_changelog_is_not_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = PipelineSpec(
         run="r7k2m9qa",
         client="w",
@@ -121,10 +119,7 @@ def test_a_changelog_without_a_leader_is_not_restored(
         monkeypatch.setattr("harness.clients.changelog_writer.ATTEMPT_LIMIT_S", 0.1)
         monkeypatch.setattr(changelog, "_ends_of", leaderless)
         assert not changelog.restore([0])
-        assert (
-            "the ends of the changelog; last seen: ConnectionError: log-0 has no leader"
-            in progress.last_error
-        )
+        assert "the ends of the changelog; last seen: ConnectionError: log-0 has no" in progress.last_error
         monkeypatch.setattr(changelog, "_ends_of", lambda _: {0: 0})
         assert changelog.restore([0])
         changelog.add(0, 21)
