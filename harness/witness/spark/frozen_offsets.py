@@ -39,10 +39,7 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
             limit,
             f"every transaction in {', '.join(names)} to end",
             every=0.2,
-            not_yet=(
-                *NOT_YET_ERRORS,
-                WaitTimeoutError,
-            ),  # the brokers may be away longer than one request waits
+            not_yet=(*NOT_YET_ERRORS, WaitTimeoutError),  # an outage may outlast one freeze
         )
     except WaitTimeoutError:
         if not seen:
