@@ -38,9 +38,9 @@ def report(directory: Path) -> None:
 @click.argument("second", type=click.Path(path_type=Path))
 def compare(first: Path, second: Path) -> None:
     """Show how the verdicts, counts, limits and faults of two runs differ."""
-    from harness.report.compare import differences
+    from harness.report.compare import compare_runs
 
-    click.echo("\n".join(differences(first, second)))
+    click.echo("\n".join(compare_runs(first, second)))
 
 
 @click.command(epilog="Example:  eos index runs")
@@ -69,12 +69,12 @@ def late(directories: tuple[Path, ...]) -> None:
     Compares the result that each client received with the records that were read back, and counts the
     transactions that differ, over all the runs. The clients must have used the wire tap.
     """
-    from harness.report.late_endtxn_audit import broken_of
-    from harness.report.proportions import in_a_thousand
+    from harness.report.late_endtxn_audit import find_broken_transactions
+    from harness.report.proportions import format_per_thousand
 
     broken, transactions = [], 0
     for directory in dict.fromkeys(directory.resolve() for directory in directories):
-        broken_here, checked = broken_of(directory)
+        broken_here, checked = find_broken_transactions(directory)
         transactions += checked
         click.echo(f"{directory.name}: {len(broken_here)} of {checked} transactions are broken")
         for transaction in broken_here:
@@ -83,9 +83,9 @@ def late(directories: tuple[Path, ...]) -> None:
     if not transactions:
         log("nothing was checked: these runs have no transactions that were read back")
         sys.exit(ExitCode.UNKNOWN)
-    by_late_endtxn = sum(transaction.late for transaction in broken)
-    click.echo(f"by a late EndTxn: {in_a_thousand(by_late_endtxn, transactions)}")
-    click.echo(f"of another kind: {in_a_thousand(len(broken) - by_late_endtxn, transactions)}")
+    by_late_endtxn = sum(transaction.late_endtxn for transaction in broken)
+    click.echo(f"by a late EndTxn: {format_per_thousand(by_late_endtxn, transactions)}")
+    click.echo(f"of another kind: {format_per_thousand(len(broken) - by_late_endtxn, transactions)}")
 
 
 @click.command(epilog="Example:  eos diagram runs/mine/latest --transactional-id orders-1.ab12cd34")

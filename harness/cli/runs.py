@@ -261,9 +261,9 @@ def demo(backend: BackendChoice, *, keep: bool) -> None:
     Then a producer without idempotence must be found out (scenario without-idempotence).
     """
     from harness.cluster import lifecycle
-    from harness.provision.paths import checkout_dir
+    from harness.provision.paths import state_dir
 
-    state = state_of(checkout_dir() / ".eos-demo")
+    state = state_of(state_dir("eos-demo"))
     where = RunOptions(backend, True, RUNS, state.path)
     where.check()
     outcomes: list[Outcome] = []

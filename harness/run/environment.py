@@ -31,11 +31,13 @@ def environment(cluster: Cluster) -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(checkout_dir()), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=False,
-    )
+    """Return what git prints about the checkout; empty outside a checkout or without git."""
+    checkout = checkout_dir()
+    if checkout is None:
+        return ""
+    command = ["git", "-C", str(checkout), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except OSError:
+        return ""
     return done.stdout.strip() if done.returncode == 0 else ""

@@ -24,11 +24,12 @@ import pytest
 
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
-from harness.cluster.state_directory import BackendName, State, default_state
+from harness.cluster.state_directory import BackendName, State
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import history_files
 from harness.evidence.ledger import Ledger, fold
 from harness.faults.heal import heal
+from harness.provision.paths import state_dir
 from harness.run import Outcome, make_run
 from harness.run.factory import format_replay_command
 from harness.scenario import Scenario, find, load
@@ -58,7 +59,7 @@ def backend(config: pytest.Config) -> BackendName:
 
 def state_of_tests() -> State:
     """Return the state directory of the session's cluster."""
-    return State(Path(os.environ.get("EOS_TEST_STATE", default_state().parent / ".eos-tests")))
+    return State(Path(os.environ.get("EOS_TEST_STATE") or state_dir("eos-tests")))
 
 
 @pytest.hookimpl(wrapper=True)

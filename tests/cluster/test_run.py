@@ -75,13 +75,13 @@ def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario:
     drawn = draw_diagram(ran.directory, SequenceFilter(most=100_000))
 
     assert ran.verdict == "valid", ran.judgement
-    again = [step for step in drawn.story.steps if step.mark == "retry"]
-    retried = {step.text.split()[0] for step in again}
-    unanswered = {step.text.split()[0] for step in again if step.retry_of and step.retry_of.unheard}
-    assert unanswered >= {"Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
+    retries = [message for message in drawn.sequence.messages if message.mark == "retry"]
+    retried = {message.text.split()[0] for message in retries}
+    lost = {m.text.split()[0] for m in retries if m.retry_of and m.retry_of.answer_lost}
+    assert lost >= {"Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
     # The client library may add more partitions in the second request, which is then no retry.
-    assert retried >= unanswered | {"AddPartitionsToTxn"}
-    from_logs = {step.text.split()[0] for step in drawn.story.steps if step.mark == "log"}
+    assert retried >= lost | {"AddPartitionsToTxn"}
+    from_logs = {m.text.split()[0] for m in drawn.sequence.messages if m.mark == "log"}
     assert from_logs >= {"copy", "marker"}
 
 

@@ -310,7 +310,7 @@ def test_late_is_unknown_for_runs_without_transactions(monkeypatch: pytest.Monke
 
     from harness.report import late_endtxn_audit
 
-    monkeypatch.setattr(late_endtxn_audit, "broken_of", lambda _: ([], 0))
+    monkeypatch.setattr(late_endtxn_audit, "find_broken_transactions", lambda _: ([], 0))
     done = CliRunner().invoke(cli, ["late", "runs/mine/latest"])
     assert done.exit_code == ExitCode.UNKNOWN
     assert "nothing was checked" in done.output
