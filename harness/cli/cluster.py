@@ -74,7 +74,7 @@ def status(*, as_json: bool, state_path: Path | None) -> None:
         sys.exit(ExitCode.UNKNOWN)
 
 
-@click.command(epilog="\b\nExample:  eos heal\n          eos heal --cluster live.toml")
+@click.command(epilog="\b\nExample:  eos heal\n          eos heal --cluster staging.toml")
 @file_option
 @state_option
 def heal(cluster_file: Path | None, state_path: Path | None) -> None:

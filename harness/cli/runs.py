@@ -155,7 +155,7 @@ class ExternalOptions:
         if self.cluster_file is None and (self.understood or self.moves_foreign or self.dry_run):
             raise UsageError(
                 "--i-understand, --move-foreign and --dry-run need --cluster",
-                "name the file of the external cluster: --cluster live.toml (docs/live.md)",
+                "name the file of the external cluster: --cluster FILE (docs/external-cluster.md)",
             )
 
     def command_line_args(self) -> list[str]:
@@ -226,8 +226,8 @@ def plan(scenario: str, drawn: PlanOptions) -> None:
 
 @click.command(
     epilog="\b\nExample:  eos run demo --seed 7\n"
-    "          eos run jitter --cluster live.toml --dry-run\n"
-    "          eos run jitter --cluster live.toml --i-understand CLUSTER_ID"
+    "          eos run jitter --cluster staging.toml --dry-run\n"
+    "          eos run jitter --cluster staging.toml --i-understand CLUSTER_ID"
 )
 @click.argument("scenario")
 @plan_options
