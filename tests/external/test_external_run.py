@@ -125,10 +125,7 @@ def test_link_faults_use_a_toxiproxy_started_for_the_run(user: User, evidence: C
         "coordinator entries of its groups' positions (__consumer_offsets)",
         "the brokers' logs (nodes)",
     ]
-    assert (
-        "evidence.logs in the cluster file does not list it"
-        in (user.latest() / "report.html").read_text()
-    )
+    assert "evidence.logs in the cluster file does not list it" in (user.latest() / "report.html").read_text()
     assert [line for line in user.audit() if line["action"] == "read"] == []
     evidence(bites=bites, changes=len(changes), again=again[0], not_shown=found["not_shown"])
 
