@@ -24,7 +24,7 @@ from harness.evidence.history import HistoryWriter, Position
 
 
 class Ended(StrEnum):
-    """How a transaction ended, as far as its client knows."""
+    """How a transaction ended, from the answers that its client received."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"

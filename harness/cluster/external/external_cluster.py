@@ -40,7 +40,7 @@ from harness.kafka.connection import RawConnection, answers
 from harness.kafka.errors import KafkaAnswerError
 
 REQUEST_S: Final = 5.0
-_MOST_TOLD: Final = 3
+_MOST_LISTED: Final = 3
 
 
 class ExternalCluster(Cluster):
@@ -240,7 +240,7 @@ class ExternalCluster(Cluster):
         missing = [f"{self.name_of(b)} is missing" for b in self.addresses if b not in view.brokers]
         silent = [f"{self.name_of(b)} does not answer" for b in view.brokers if not self._serves(b)]
         ill = [describe_partition(p) for p in view.partitions if ailing(p)]
-        return missing + silent + self._ailing_links() + ill[:_MOST_TOLD]
+        return missing + silent + self._ailing_links() + ill[:_MOST_LISTED]
 
     def _serves(self, broker: int) -> bool:
         return broker not in self.addresses or self.answers(broker)
