@@ -112,7 +112,9 @@ class LogEvidence:
         deadline = time.monotonic() + READ_S
         found = [AddedEntries(self._cluster.admin, place, *span, deadline) for place, span in spans.items()]
         lines = [
-            {"partition": added.partition_id[1]} | line for added in found for line in self._entries(log, added)
+            {"partition": added.partition_id[1]} | line
+            for added in found
+            for line in self._entries(log, added)
         ]
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
