@@ -58,8 +58,8 @@ class ExternalCluster(Cluster):
         self.longest_s = float(file.limits.deadline)
         self.addresses = dict(sorted(view.addresses.items()))
         self.record = ClusterRecord(
-            name=f"live {file.cluster.id}",
-            backend="live",
+            name=f"external {file.cluster.id}",
+            backend="external",
             profile="quick",
             cluster_id=file.cluster.id,
             port_base=0,
@@ -268,7 +268,7 @@ class ExternalCluster(Cluster):
         levels = features.levels(self.admin)
         return {
             "kafka": f"metadata.version {levels.get('metadata.version', 'unknown')}",
-            "backend": "live",
+            "backend": "external",
             "cluster_id": self.record.cluster_id,
             "brokers": len(self.addresses),
             "prefix": self.prefix,
@@ -278,7 +278,7 @@ class ExternalCluster(Cluster):
 class _ExternalBackend:
     """Capabilities of an external cluster, from its file; a run refuses anything else by name."""
 
-    name: BackendName = "live"
+    name: BackendName = "external"
 
     def __init__(self, cluster: ExternalCluster) -> None:
         self._cluster = cluster
