@@ -131,7 +131,7 @@ def _engine() -> DockerClient:
     except DockerException as error:
         raise HarnessError(
             f"no Docker engine answers: {error}",
-            "start Docker; on a Debian-like machine, as root: scripts/install-docker.sh",
+            "start it; scripts/install-docker.sh of the repository installs one on Debian, as root",
         ) from error
 
 
