@@ -27,7 +27,7 @@ def state_option(function: click.decorators.FC) -> click.decorators.FC:
         type=click.Path(path_type=Path),
         metavar="DIR",
         envvar="EOS_STATE",
-        help="State directory of the cluster.  [default: .eos in a checkout, else in the home directory]",
+        help="State directory of the cluster.  [default: .eos]",
     )(function)
 
 
