@@ -10,8 +10,8 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS
 from harness.kafka.admin import EndOffsets
-from harness.kafka.connection import KafkaAnswerError
-from harness.tap.coordinator_entries import java_hash
+from harness.kafka.coordinators import java_hash
+from harness.kafka.errors import KafkaAnswerError
 
 pytestmark = pytest.mark.cluster
 
@@ -31,7 +31,7 @@ def test_a_topic_is_placed_as_requested(cluster: Cluster) -> None:
 
 
 def test_creating_an_existing_topic_is_an_error(cluster: Cluster, topic: str) -> None:
-    with pytest.raises(KafkaAnswerError, match=f"creation of topic {topic}: TopicAlreadyExistsError"):
+    with pytest.raises(KafkaAnswerError, match=f"creation of topic {topic}: TOPIC_ALREADY_EXISTS"):
         cluster.create_topic(topic)
 
 

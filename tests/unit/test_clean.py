@@ -32,7 +32,7 @@ def checkout(tmp_path: Path) -> Path:
     for name, text in (("eos", EOS.format(code=0)), ("python", python)):
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
-    for folder in (".eos", "runs", ".eos-live/abc", "kept-logs"):
+    for folder in (".eos", "runs", ".eos-external/abc", "kept-logs"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / ".eos" / "cluster.json").write_text("{}")
     return tmp_path
@@ -62,7 +62,7 @@ def test_a_damaged_record_is_taken_down_by_force(checkout: Path) -> None:
 
 @pytest.mark.parametrize("what", ["fault", "topic"])
 def test_notes_on_an_external_cluster_stay(checkout: Path, what: str) -> None:
-    state = State(checkout / ".eos-live" / "abc")
+    state = State(checkout / ".eos-external" / "abc")
     if what == "topic":
         (state.path / TOPICS).write_text("eos-orders\n")
     else:
@@ -73,4 +73,4 @@ def test_notes_on_an_external_cluster_stay(checkout: Path, what: str) -> None:
 
     assert done.returncode == 0
     assert "eos heal --cluster" in done.stderr
-    assert left(checkout) == {".eos-live", "runs"}
+    assert left(checkout) == {".eos-external", "runs"}
