@@ -21,8 +21,8 @@ from harness.base.events import (
     Started,
     VerdictEvent,
 )
+from harness.evidence.bit_words import Ints
 from harness.evidence.ledger import ABORTED, COMMITTED, UNKNOWN, Ledger
-from harness.evidence.observation import Ints
 
 _EVENTS: Final = Started | PhaseEvent | Injected | NoBite | Healed | ProgressEvent | VerdictEvent
 _OUTCOMES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNOWN}

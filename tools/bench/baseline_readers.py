@@ -21,7 +21,10 @@ _LIMIT_S: Final = 600
 
 
 def scan(bootstrap: str, windows: Sequence[Window], done: Any) -> None:
-    """Count the records of some partitions with confluent-kafka; runs in a separate process."""
+    """Count the records of some partitions with confluent-kafka; runs in a separate process.
+
+    As a baseline it only counts records, with larger fetches and polls than `harness.kafka.read_to_end`.
+    """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
     consumer = Consumer(

@@ -17,11 +17,12 @@ import click
 import msgspec
 import numpy as np
 
+from harness.evidence.bit_words import WORD_SEQS
 from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.checkers.verdict import judge
 from harness.evidence.history import history_files
 from harness.evidence.ledger import Ledger, fold
-from harness.evidence.observation import WORD, WORD_SEQS, Meta, Observation, Rows, Window
+from harness.evidence.observation import WORD, Meta, Observation, Rows, Window
 from tools.bench.command import benchmark, number_option, sizes_option
 
 CLIENTS = 8

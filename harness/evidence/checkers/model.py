@@ -8,8 +8,9 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.ledger import Ledger
-from harness.evidence.observation import EXAMPLES, Observation, Spot
+from harness.evidence.observation import Observation, Spot
 from harness.evidence.step_report import WalkthroughStep
 
 ANOMALIES: Final = {

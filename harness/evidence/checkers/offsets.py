@@ -14,6 +14,8 @@ from typing import Final
 
 import numpy as np
 
+from harness.base.partition_id import PartitionId
+from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Ints, split_lane_key
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.evidence.checkers.positions import check_positions
 from harness.evidence.checkers.visibility_index import (
@@ -23,8 +25,8 @@ from harness.evidence.checkers.visibility_index import (
     lane_name,
     seen_by,
 )
-from harness.evidence.ledger import LANE_SHIFT, Ledger
-from harness.evidence.observation import EXAMPLES, WORD_SEQS, Ints, Observation
+from harness.evidence.ledger import Ledger
+from harness.evidence.observation import Observation
 
 _PLACE_SHIFT: Final = 44
 
@@ -97,21 +99,19 @@ def _contradictions(claims: Ints) -> tuple[list[tuple[int, int]], int]:
     return list(zip(before[found].tolist(), after[found].tolist(), strict=True)), int(overlap.sum())
 
 
-def _acks(ledger: Ledger, places: dict[tuple[str, int], int]) -> Ints:
+def _acks(ledger: Ledger, places: dict[PartitionId, int]) -> Ints:
     acks = ledger.acks
     if not len(acks):
         return np.zeros((0, 9), np.int64)
     home = np.array([places[place] for place in ledger.places], np.int64)
     durable = contract_of_lanes(ledger, "no_loss")
     lane, first, last, offset, line = acks.T
-    key = ledger.lanes[lane]
     return np.column_stack(
         [
             home[lane],
             offset,
             offset + last - first + 1,
-            key // LANE_SHIFT,
-            key % LANE_SHIFT,
+            *split_lane_key(ledger.lanes[lane]),
             first - offset,
             np.zeros(len(acks), np.int64),
             line,
@@ -120,7 +120,7 @@ def _acks(ledger: Ledger, places: dict[tuple[str, int], int]) -> Ints:
     )
 
 
-def _runs(observation: Observation, places: dict[tuple[str, int], int], source: int) -> Ints:
+def _runs(observation: Observation, places: dict[PartitionId, int], source: int) -> Ints:
     runs = observation.runs
     assert runs is not None
     windows = [(w.topic, w.partition) for w in observation.meta.windows]
@@ -144,7 +144,7 @@ def _runs(observation: Observation, places: dict[tuple[str, int], int], source: 
 
 
 def _claim_example(
-    ledger: Ledger, before: Ints, after: Ints, names: dict[int, tuple[str, int]], sources: list[str]
+    ledger: Ledger, before: Ints, after: Ints, names: dict[int, PartitionId], sources: list[str]
 ) -> Example:
     topic, partition = names[int(after[0])]
     offset = int(after[1])
@@ -186,7 +186,7 @@ def _bounds(seen: VisibilityIndex, out: Collector) -> None:
 def _bounds_example(seen: VisibilityIndex, i: int, seq: int, offset: int) -> Example:
     lane, line = int(seen.ledger.acks[i, 0]), int(seen.ledger.acks[i, 4])
     topic, partition = seen.ledger.places[lane]
-    producer = int(seen.ledger.lanes[lane]) // LANE_SHIFT
+    producer = split_lane_key(int(seen.ledger.lanes[lane]))[0]
     return Example(
         what=f"{lane_name(seen.ledger, lane)}: sequence {seq} was acknowledged at offset {offset}, "
         "and is read elsewhere",

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from harness.base.errors import ExitCode
+from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers import (
     aggregates,
     atomicity,
@@ -24,7 +25,6 @@ from harness.evidence.checkers import (
     step_coverage,
 )
 from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, worst
-from harness.evidence.observation import EXAMPLES
 
 FORMAT: Final = 1
 

@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from harness.base.errors import UsageError
+from harness.base.partition_id import PartitionId
 from harness.base.secrets import redact_bytes
 from harness.evidence.history.lines import (
     FORMAT,
@@ -27,7 +28,6 @@ from harness.evidence.history.lines import (
     Bounds,
     Completion,
     Error,
-    Fail,
     Fault,
     HistoryClosed,
     HistoryOpened,
@@ -93,7 +93,7 @@ class HistoryWriter:
     def producer(
         self,
         number: int,
-        lanes: Iterable[tuple[str, int]],
+        lanes: Iterable[PartitionId],
         *,
         transactional_id: str | None = None,
         idempotent: bool = True,
@@ -163,10 +163,6 @@ class HistoryWriter:
         """Write that the operation surely happened."""
         fields = {"acked": list(acked), "read": list(read), "pid": pid, "epoch": epoch}
         self._complete(Ok, op, fields)
-
-    def fail(self, op: int, error: Error, *, read: Iterable[Read] = ()) -> None:
-        """Write that the operation surely did not happen; when in doubt, call `info`."""
-        self._complete(Fail, op, {"error": error, "read": list(read)})
 
     def info(
         self,

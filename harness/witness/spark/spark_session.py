@@ -109,11 +109,11 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def code_archive() -> Path:
-    """Write a zip of the modules that workers import: the jobs and the record."""
+    """Write a zip of the code that Spark workers import: the jobs and two modules of `harness.evidence`."""
     root = Path(harness.__file__).parent.parent
-    files = [*sorted((root / "spark_jobs").glob("*.py")), root / "harness" / "evidence" / "record.py"]
-    folder = Path(tempfile.mkdtemp(prefix="eos-spark-"))
-    path = folder / "eos_spark_jobs.zip"
+    evidence = root / "harness" / "evidence"
+    files = [*sorted((root / "spark_jobs").glob("*.py")), evidence / "record.py", evidence / "bit_words.py"]
+    path = Path(tempfile.mkdtemp(prefix="eos-spark-")) / "eos_spark_jobs.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for file in files:
             archive.write(file, file.relative_to(root))

@@ -12,9 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from harness.base.errors import HarnessError
 from harness.base.waits import wait_until
+from harness.evidence.observation import Observation, load
 from harness.provision.compose import ComposeProject, write_env_file
 from harness.provision.java import find_java
+from harness.witness.spark.spark_process import ACCOUNT, Job, write_job
 
 START_LIMIT_S: Final = 120.0
 STOP_LIMIT_S: Final = 20.0
@@ -113,3 +116,21 @@ def _free_port() -> int:
 def _accepts(port: int) -> bool:
     with socket.create_connection((_HOST, port), timeout=1):
         return True
+
+
+def run_batch(job: Job, limit: float) -> Observation:
+    """Run a batch job as a process of its own and return its account."""
+    path = write_job(job)
+    log = Path(job.folder) / "driver.log"
+    with log.open("ab") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness.witness.spark.spark_process", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            timeout=limit,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise HarnessError(f"the Spark job ended with {done.returncode}", f"look at {log}")
+    return load(Path(job.folder) / ACCOUNT)
