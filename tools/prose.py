@@ -31,20 +31,17 @@ PENDING: Final = (
     "harness/faults/",
     "harness/kafka/",
     "harness/provision/",
-    "harness/report/",
     "harness/run/",
     "harness/scenario/loader.py",
     "harness/scenario/parameters.py",
     "harness/scenario/plan.py",
     "harness/scenario/model.py",
-    "harness/tap/",
     "harness/testing/",
     "harness/walkthroughs/",
     "harness/witness/",
     "scripts/clean.sh",
     "spark_jobs/",
     "tests/",
-    "tools/bench/",
 )
 
 # (words as a regular expression, what to write instead). A space matches any white space, also a line break
