@@ -107,10 +107,10 @@ def diagram(
         click.echo(path)
 
 
-@click.command(epilog="Example:  eos flow runs/idempotent-flow/latest > docs/idempotent-flow.md")
+@click.command(epilog="Example:  eos walkthrough runs/idempotent-walkthrough/latest > page.md")
 @click.argument("directory", type=click.Path(path_type=Path))
-def flow(directory: Path) -> None:
-    """Print the document of a flow's run: the table beside the textbook, the evidence, the diagram."""
+def walkthrough(directory: Path) -> None:
+    """Print a walkthrough as a page: textbook claims and observations, evidence, sequence diagram."""
     from harness.walkthroughs.walkthrough_page import document
 
     click.echo(document(directory), nl=False)
@@ -160,4 +160,4 @@ def shrink(
             lifecycle.down(state)
 
 
-COMMANDS = (check, report, compare, index, results, late, diagram, flow, shrink)
+COMMANDS = (check, report, compare, index, results, late, diagram, walkthrough, shrink)

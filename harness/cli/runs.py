@@ -73,10 +73,10 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: fl
     drawn = draw(loaded, _seed(seed), duration)
     click.echo(f"{loaded.name}, seed {drawn.seed}: {' '.join(loaded.scenario.shows.split())}")
     click.echo(f"expected: {loaded.scenario.expect} {' '.join(loaded.scenario.anomalies)}".rstrip())
-    if loaded.flow is not None:
-        from harness.walkthroughs.stage import walkthrough_of
+    if loaded.walkthrough is not None:
+        from harness.walkthroughs.catalogue import WALKTHROUGHS
 
-        for number, title in enumerate(walkthrough_of(loaded.flow.steps).TITLES, 1):
+        for number, title in enumerate(WALKTHROUGHS[loaded.walkthrough.steps].titles, 1):
             click.echo(f"  step {number}  {title}")
         return
     click.echo(f"faults for {drawn.duration:g} s after {loaded.plan.steady:g} s without")
@@ -101,7 +101,7 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: fl
     show_default=True,
     help="Where the run's directory is made.",
 )
-@click.option("--tries", type=click.IntRange(1), help="How often a flow that makes tries makes each of them.")
+@click.option("--tries", type=click.IntRange(1), help="Number of attempts per case of a walkthrough.")
 @click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML into this file.")
 @external_options
 @state_option
@@ -128,7 +128,7 @@ def run(
     """
     where = RunOptions(backend, keep, runs, state_path, junit)
     where.check()
-    changed = _overrides(changes) | ({"flow.tries": str(tries)} if tries else {})
+    changed = _overrides(changes) | ({"walkthrough.tries": str(tries)} if tries else {})
     live = ExternalOptions(cluster_file, understood, moves_foreign, dry_run)
     live.check()
     if live.file is not None:

@@ -1,4 +1,4 @@
-"""The run of a flow: steps of a few producers, each told when it has been seen, then judged like any run."""
+"""The run of a walkthrough: its steps, then the same checks as for any run."""
 
 from __future__ import annotations
 
@@ -28,37 +28,40 @@ from harness.scenario.plan import Plan
 from harness.tap import coordinator_entries
 from harness.tap.tap_client import ensure_tap
 from harness.walkthroughs import walkthrough_page
-from harness.walkthroughs.stage import Stage, Walkthrough, walkthrough_of
+from harness.walkthroughs.catalogue import WALKTHROUGHS
+from harness.walkthroughs.stage import Stage
 from harness.witness.plain_consumer import group_positions
 
 MOST_DRAWN: Final = 200
 LOOK_LIMIT_S: Final = 30.0
-# What ends a flow and is no bug: the cluster, or the client library, did not do what a step needs.
+# What ends a walkthrough and is no bug: the cluster, or the client library, did not do what a step needs.
 _ENDED: Final = (HarnessError, OSError, EOFError, BrokenTransactionError, CannotGoOnError)
 
 
 class WalkthroughRun(Run):
-    """One execution of a flow on a cluster that is up."""
+    """One execution of a walkthrough on a cluster that is up."""
 
     def __init__(
         self, cluster: Cluster, scenario: Scenario, plan: Plan, root: Path, listeners: list[EventListener]
     ) -> None:
         super().__init__(cluster, scenario, plan, root, listeners)
-        assert self._scenario.flow is not None
-        self._part = self._scenario.flow
-        self._flow: Walkthrough = walkthrough_of(self._scenario.flow.steps)
+        assert self._scenario.walkthrough is not None
+        self._part = self._scenario.walkthrough
+        self._walkthrough = WALKTHROUGHS[self._scenario.walkthrough.steps]
         self._steps: list[WalkthroughStep] = []
         self._since = time.time_ns()
         self._ids: list[str] = []
 
     def _phases(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
-        expect = msgspec.structs.replace(expectation(self._scenario), flow_steps=len(self._flow.TITLES))
-        # A flow that ends early has shown less than it promised here, and cannot be valid.
+        expect = msgspec.structs.replace(
+            expectation(self._scenario), walkthrough_steps=len(self._walkthrough.titles)
+        )
+        # A walkthrough that ends early has shown less than it promised here, and cannot be valid.
         self.directory.write("expect.json", expect)
         stage = Stage(
             self._cluster,
             self._part.topic,
-            len(self._flow.PLACEMENT),
+            len(self._walkthrough.placement),
             self.run,
             self.directory.path,
             journal,
@@ -71,13 +74,13 @@ class WalkthroughRun(Run):
         limits: list[Limit] = []
         try:
             self._phase("settle", f"topic {self._part.topic}, the wire tap")
-            self._cluster.create_topic(self._part.topic, self._flow.PLACEMENT)
+            self._cluster.create_topic(self._part.topic, self._walkthrough.placement)
             if self._part.source:
                 self._cluster.create_topic(self._part.source, 1)
             ensure_tap(self._cluster).log_to(self.directory.path)
             folder = self._cluster.state.path / "clients" / self.run / "spark"
             self._verification.start_live(folder, lambda text: self._phase("spark", text))
-            for step in self._flow.steps(stage):
+            for step in self._walkthrough.steps(stage):
                 self._told(step)
             self._phase("recover", "the cluster is whole again")
             limits = self._recover(lambda _: None)
@@ -116,7 +119,7 @@ class WalkthroughRun(Run):
 
     def _as_expected(self, judgement: Judgement) -> bool:
         """An anomaly of one step must not hide that another has not seen what it was to see."""
-        whole = len(self._steps) == len(self._flow.TITLES) and not any(s.missing for s in self._steps)
+        whole = len(self._steps) == len(self._walkthrough.titles) and not any(s.missing for s in self._steps)
         return whole and super()._as_expected(judgement)
 
     def _verify(self, limits: list[Limit]) -> Outcome:
@@ -133,8 +136,10 @@ class WalkthroughRun(Run):
                 since=self._since,
                 marked=[self._part.topic, coordinator_entries.OFFSETS_TOPIC] if self._part.group else [],
             )
-            diagram_file.write(path, SequenceFilter(clients=frozenset(self._flow.DRAWN), most=MOST_DRAWN))
-        except FAILURES as error:  # such as a flow that was interrupted before its first frame
+            diagram_file.write(
+                path, SequenceFilter(clients=frozenset(self._walkthrough.drawn), most=MOST_DRAWN)
+            )
+        except FAILURES as error:  # such as a walkthrough that was interrupted before its first frame
             self._phase("diagram", describe_error(error))
         self.directory.write(walkthrough_page.NAME, walkthrough_page.document(path))
         return outcome
@@ -143,6 +148,6 @@ class WalkthroughRun(Run):
 def make_run(
     cluster: Cluster, scenario: Scenario, plan: Plan, root: Path, listeners: list[EventListener]
 ) -> Run:
-    """The run of a scenario: of its workload, or of its flow."""
-    kind = WalkthroughRun if scenario.flow is not None else Run
+    """The run of a scenario: of its workload, or of its walkthrough."""
+    kind = WalkthroughRun if scenario.walkthrough is not None else Run
     return kind(cluster, scenario, plan, root, listeners)

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from harness.walkthroughs.leaderless_partition import wait_leaderless
 
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
 from harness.kafka.connection import KafkaAnswerError, answers
 from harness.walkthroughs.broker_evidence import leader_log
-from harness.walkthroughs.leaderless_partition import wait_leaderless
 from tests.hazards.conftest import CHANGED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
@@ -45,13 +45,15 @@ def eligible(cluster: Cluster, topic: str) -> tuple[list[int], list[int], list[i
 
 def sent(cluster: Cluster, topic: str) -> list[int]:
     """The offsets of records that are acknowledged by all replicas, which is one."""
-    told: list[int] = []
+    offsets: list[int] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap("DIRECT"), "acks": "all", "log_level": 2})
     for number in range(RECORDS):
-        producer.produce(topic, b"%d" % number, partition=0, on_delivery=lambda _, m: told.append(m.offset()))
+        producer.produce(
+            topic, b"%d" % number, partition=0, on_delivery=lambda _, m: offsets.append(m.offset())
+        )
     assert producer.flush(20) == 0
     producer.close()
-    return told
+    return offsets
 
 
 def elect_uncleanly(cluster: Cluster, topic: str) -> None:
@@ -72,7 +74,7 @@ def test_a_partition_whose_only_replica_is_up_has_no_leader(
     """The two replicas that were removed are eligible, so the one that has everything is not waited for."""
     topic = make_topic([[3, 1, 2]])
     cluster.reassign(topic, {0: (3,)})
-    told = sent(cluster, topic)
+    offsets = sent(cluster, topic)
     cluster.node("kafka-3").kill()
     wait_leaderless(cluster, (topic, 0), (1, 2))
     cluster.node("kafka-3").start()
@@ -100,4 +102,4 @@ def test_a_partition_whose_only_replica_is_up_has_no_leader(
     assert leaders == {-1}, f"its only replica is up and leads: {CHANGED}"
     assert refused.value.code == UNKNOWN_SERVER_ERROR, CHANGED
     assert leader == 3
-    assert len(left) == len(told) == RECORDS, "nothing was lost: the log was there all the time"
+    assert len(left) == len(offsets) == RECORDS, "nothing was lost: the log was there all the time"

@@ -14,8 +14,8 @@ from harness.faults import Restart, inject
 from harness.kafka.brokers import change_settings, remembered, setting
 from harness.kafka.raw_produce import encode_batch, new_producer_ids, produce
 from harness.walkthroughs.broker_evidence import BLOCK, blocks, overlapping
-from tests.idempotent.bench import RUN, Bench, Raw
-from tests.rig import said_of
+from tests.client_case import examples_of
+from tests.idempotent.idempotent_case import RUN, IdempotentCase, RawProducer
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
@@ -67,59 +67,59 @@ def expiring(cluster: Cluster) -> Iterator[Callable[[], None]]:
         wait_until(lambda b=broker: setting(cluster.admin, b, name) == "86400000", 10, f"{name} to be back")  # type: ignore[misc]
 
 
-def known_producers(cluster: Cluster, bench: Bench) -> list[int]:
+def known_producers(cluster: Cluster, case: IdempotentCase) -> list[int]:
     """The ids that the leader remembers."""
-    place = (bench.topic, 0)
+    place = (case.topic, 0)
     return [p.producer_id for p in remembered(cluster.admin, cluster.leader_of(*place), place)]
 
 
 def test_a_late_retry_after_its_producer_id_has_expired_is_written_again(
-    cluster: Cluster, bench: Bench, expiring: Callable[[], None], evidence: Evidence
+    cluster: Cluster, case: IdempotentCase, expiring: Callable[[], None], evidence: Evidence
 ) -> None:
-    actor = bench.actor()
-    actor.send(0, 2)
-    actor.send(0, 2)
-    batch = bench.log()[-1]
+    producer = case.producer()
+    producer.send(0, 2)
+    producer.send(0, 2)
+    batch = case.log()[-1]
     values = [value for _, value in batch.values if value is not None]
-    raw = Raw(cluster, bench.topic)
+    raw = RawProducer(cluster, case.topic)
     again = encode_batch(batch.producer_id, batch.epoch, batch.base_sequence, values)
 
     recognised = produce(raw.leader, raw.place, again)
-    known = known_producers(cluster, bench)
+    known = known_producers(cluster, case)
     expiring()
-    wait_until(lambda: not known_producers(cluster, bench), 30, "the producer id to expire")
+    wait_until(lambda: not known_producers(cluster, case), 30, "the producer id to expire")
     accepted = produce(raw.leader, raw.place, again)
 
-    judged = bench.judge()
-    said = said_of(judged, "duplicate")
-    evidence(known=known, recognised=recognised, accepted=accepted, said=said)
+    judged = case.judge()
+    examples = examples_of(judged, "duplicate")
+    evidence(known=known, recognised=recognised, accepted=accepted, examples=examples)
     assert batch.producer_id in known
     assert (recognised.code, recognised.offset) == (0, 2)
     assert (accepted.code, accepted.offset) == (0, 4)
     assert "duplicate" in judged.names()
-    assert "the broker had forgotten the first" in " ".join(said)
+    assert "the broker had forgotten the first" in " ".join(examples)
 
 
 def test_a_producer_whose_id_has_expired_goes_on(
-    cluster: Cluster, bench: Bench, expiring: Callable[[], None], evidence: Evidence
+    cluster: Cluster, case: IdempotentCase, expiring: Callable[[], None], evidence: Evidence
 ) -> None:
     """An idle producer of which the leader knows nothing any more: its next sequence is taken as it comes."""
-    actor = bench.actor()
-    actor.send(0, 3)
+    producer = case.producer()
+    producer.send(0, 3)
     expiring()
-    wait_until(lambda: not known_producers(cluster, bench), 30, "the producer id to expire")
-    told = actor.send(0, 3)
-    log = bench.log()
-    evidence(told=told, log=[b[:5] for b in log])
-    assert (told.offset, told.error) == (3, None)
+    wait_until(lambda: not known_producers(cluster, case), 30, "the producer id to expire")
+    delivery = producer.send(0, 3)
+    log = case.log()
+    evidence(delivery=delivery, log=[b[:5] for b in log])
+    assert (delivery.offset, delivery.error) == (3, None)
     assert [(b.producer_id, b.base_sequence) for b in log] == [
         (log[0].producer_id, 0),
         (log[0].producer_id, 3),
     ]
-    assert bench.judge().names() == []
+    assert case.judge().names() == []
 
 
-def test_records_of_a_run_are_what_the_judge_reads(bench: Bench) -> None:
-    """The bytes that an actor writes are those of the record format: else no duplicate would be found."""
-    bench.actor().send(0, 2)
-    assert [v for b in bench.log() for _, v in b.values] == LaneEncoder(RUN, 1, 0).batch(0, 2)
+def test_records_of_a_run_are_what_the_judge_reads(case: IdempotentCase) -> None:
+    """The bytes that an producer writes are those of the record format: else no duplicate would be found."""
+    case.producer().send(0, 2)
+    assert [v for b in case.log() for _, v in b.values] == LaneEncoder(RUN, 1, 0).batch(0, 2)

@@ -16,7 +16,7 @@ from harness.kafka.brokers import delete_records, remembered
 from harness.kafka.raw_produce import Written, encode_batch, new_producer_ids, produce
 from harness.walkthroughs.broker_evidence import replica_log
 from harness.witness.plain_consumer import freeze
-from tests.idempotent.bench import Bench, Raw
+from tests.idempotent.idempotent_case import IdempotentCase, RawProducer
 from tests.outages import brought_back
 from tests.tapped import Evidence
 
@@ -30,12 +30,12 @@ MakeTopic = Callable[..., str]
 
 @pytest.mark.timing
 def test_below_the_minimum_of_replicas_nothing_is_acknowledged_and_nothing_acknowledged_is_lost(
-    cluster: Cluster, bench: Bench, make_topic: MakeTopic, evidence: Evidence
+    cluster: Cluster, case: IdempotentCase, make_topic: MakeTopic, evidence: Evidence
 ) -> None:
-    hasty = bench.actor(1, listener="PROXIED", message_timeout_ms=3000)
-    patient = bench.actor(2, listener="PROXIED")
+    hasty = case.producer(1, listener="PROXIED", message_timeout_ms=3000)
+    patient = case.producer(2, listener="PROXIED")
     before = hasty.send(0, 2)
-    place, probe = (bench.topic, 0), (make_topic([[1, 2, 3]]), 0)
+    place, probe = (case.topic, 0), (make_topic([[1, 2, 3]]), 0)
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
     answers: list[Written] = []
 
@@ -53,7 +53,7 @@ def test_below_the_minimum_of_replicas_nothing_is_acknowledged_and_nothing_ackno
         unanswered = waiting.waiting
         stands = [b[:5] for b in replica_log(cluster, 1, place)]
     patient.finish()
-    judged = bench.judge()
+    judged = case.judge()
     evidence(
         before=before,
         broker=answers,
@@ -82,29 +82,29 @@ ORDERS = list(itertools.permutations(BROKER_IDS))
     ids=lambda order: "".join(map(str, order)),
 )
 def test_all_brokers_are_killed_and_come_back_in_some_order(
-    cluster: Cluster, bench: Bench, evidence: Evidence, order: tuple[int, ...]
+    cluster: Cluster, case: IdempotentCase, evidence: Evidence, order: tuple[int, ...]
 ) -> None:
-    client = bench.client(rate=1000)
+    client = case.process(rate=1000)
     wait_until(lambda: client.progress().acknowledged > 500, 30, "records in flight")
     with inject(cluster, Kill(), "all"):
         acknowledged = client.progress().acknowledged
-        led = {broker: brought_back(cluster, broker, bench.topic) for broker in order}
+        led = {broker: brought_back(cluster, broker, case.topic) for broker in order}
     wait_until(lambda: client.progress().acknowledged > acknowledged + 500, 60, "the producer to go on")
     assert client.stop() == 0
 
-    recognised = resend_last_batches(cluster, bench)
-    judged = bench.judge()
+    recognised = resend_last_batches(cluster, case)
+    judged = case.judge()
     evidence(order=order, leaders_after_each=led, resent=recognised, verdict=judged.verdict)
     assert all(answer.code == 0 and answer.offset == offset for answer, offset in recognised)
     assert judged.names() == []
     assert judged.verdict == "valid"
 
 
-def resend_last_batches(cluster: Cluster, bench: Bench) -> list[tuple[Written, int]]:
+def resend_last_batches(cluster: Cluster, case: IdempotentCase) -> list[tuple[Written, int]]:
     """Send each partition's last batch once more: the answer, and where the batch stands."""
     found = []
-    for partition in range(bench.partitions):
-        raw = Raw(cluster, bench.topic, partition)
+    for partition in range(case.partitions):
+        raw = RawProducer(cluster, case.topic, partition)
         last = raw.log()[-1]
         values = [value for _, value in last.values if value is not None]
         end = raw.end()
@@ -128,7 +128,7 @@ def recovery(cluster: Cluster, place: tuple[str, int]) -> list[str]:
     about = [
         line for line in cluster.node(1).log(5000).splitlines() if f"partition={place[0]}-{place[1]}" in line
     ]
-    return [said for line in about for phrase, said in RECOVERY.items() if phrase in line]
+    return [recovered for line in about for phrase, recovered in RECOVERY.items() if phrase in line]
 
 
 # One replica only: the broker that comes back leads again, and knows what its own disk tells it.
@@ -147,7 +147,7 @@ def test_a_leader_that_comes_back_knows_what_its_log_tells(
     cluster: Cluster, make_topic: MakeTopic, evidence: Evidence, hard: bool, emptied: bool
 ) -> None:
     """From a snapshot after a clean stop, from the log after a kill: the same, while the log is there."""
-    raw = Raw(cluster, make_topic([[1]], min_insync_replicas="1"))
+    raw = RawProducer(cluster, make_topic([[1]], min_insync_replicas="1"))
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
     assert [raw.send(pid, 0, s, 2).offset for s in (0, 2, 4)] == [0, 2, 4]
     if emptied:
@@ -157,7 +157,7 @@ def test_a_leader_that_comes_back_knows_what_its_log_tells(
     wait_until(lambda: cluster.partition(*raw.place).leader == 1, 30, "broker 1 to lead again")
     known = remembered(cluster.admin, 1, raw.place)
     start = freeze(cluster.bootstrap("DIRECT"), [raw.place[0]])[0].start
-    said = recovery(cluster, raw.place)
+    recovered = recovery(cluster, raw.place)
     again, following = raw.send(pid, 0, 4, 2), raw.send(pid, 0, 6, 2)
     evidence(
         ended=restart.bite,
@@ -166,13 +166,13 @@ def test_a_leader_that_comes_back_knows_what_its_log_tells(
         known=known,
         again=again,
         next=following,
-        said=said,
+        recovered=recovered,
         log=[b[:5] for b in raw.log()],
     )
-    assert ("looked through its log" in said) is hard
+    assert ("looked through its log" in recovered) is hard
     if not hard:
-        assert "wrote a snapshot" in said
-        assert ("read a snapshot" in said) is not emptied
+        assert "wrote a snapshot" in recovered
+        assert ("read a snapshot" in recovered) is not emptied
     # A kill may bring deleted records back: where the log begins is written down once a minute only.
     assert start in ((0, 6) if emptied and hard else (6,) if emptied else (0,))
     if start < 6:
@@ -191,27 +191,27 @@ def test_a_replica_that_never_saw_the_producer_takes_over_under_load(
     cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, evidence: Evidence
 ) -> None:
     """First with the whole log, then with nothing left of it: neither breaks the producer."""
-    bench = Bench(cluster, make_topic([[1, 2]]), tmp_path)
+    case = IdempotentCase(cluster, make_topic([[1, 2]]), tmp_path)
     try:
-        client = bench.client(rate=500)
+        client = case.process(rate=500)
         moves = []
         for replicas in ([3, 2], [1, 2]):
             count = client.progress().acknowledged
             wait_until(lambda c=count: client.progress().acknowledged > c, 30, "records under way")  # type: ignore[misc]
-            before = cluster.partition(bench.topic, 0)
-            cluster.reassign(bench.topic, {0: replicas})
+            before = cluster.partition(case.topic, 0)
+            cluster.reassign(case.topic, {0: replicas})
             wait_until(
-                lambda r=replicas: cluster.leader_of(bench.topic, 0) == r[0], 30, "the new replica to lead"
+                lambda r=replicas: cluster.leader_of(case.topic, 0) == r[0], 30, "the new replica to lead"
             )  # type: ignore[misc]
-            after = cluster.partition(bench.topic, 0)
+            after = cluster.partition(case.topic, 0)
             moves.append((before.leader, after.leader, before.leader_epoch, after.leader_epoch))
             count = client.progress().acknowledged
             wait_until(lambda c=count: client.progress().acknowledged > c, 30, "records after the move")  # type: ignore[misc]
         assert client.stop() == 0
-        pids = {b.producer_id for b in bench.log()}
-        judged = bench.judge()
+        pids = {b.producer_id for b in case.log()}
+        judged = case.judge()
     finally:
-        bench.end()
+        case.end()
     evidence(moves=moves, pids=sorted(pids), verdict=judged.verdict)
     assert [(a, b) for a, b, _, _ in moves] == [(1, 3), (3, 1)]
     assert len(pids) == 1
@@ -221,7 +221,7 @@ def test_a_replica_that_never_saw_the_producer_takes_over_under_load(
 def test_a_replica_without_any_trace_of_the_producer_takes_its_next_sequence(
     cluster: Cluster, make_topic: MakeTopic, evidence: Evidence
 ) -> None:
-    raw = Raw(cluster, make_topic([[1, 2]]))
+    raw = RawProducer(cluster, make_topic([[1, 2]]))
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
     assert [raw.send(pid, 0, s, 2).offset for s in (0, 2, 4)] == [0, 2, 4]
     delete_records(cluster.admin, 1, raw.place, 6)

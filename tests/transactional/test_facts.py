@@ -58,8 +58,8 @@ def probed(cluster: Cluster) -> list[str]:
 
 
 def test_brokers_that_disagree_are_told(cluster: Cluster, lowered: None, evidence: Evidence) -> None:  # noqa: ARG001
-    said = CliRunner().invoke(cli, ["facts", "--state", str(cluster.state.path)])
-    line = next(each for each in said.output.splitlines() if "an idle producer id expires" in each)
+    result = CliRunner().invoke(cli, ["facts", "--state", str(cluster.state.path)])
+    line = next(each for each in result.output.splitlines() if "an idle producer id expires" in each)
     evidence(line=line)
     assert "1 d or 120 min" in line
     assert "different" in line

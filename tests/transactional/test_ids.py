@@ -15,7 +15,7 @@ from harness.kafka.brokers import change_settings, setting
 from harness.kafka.connection import KafkaAnswerError, error_name
 from tests.single_broker import OneBroker, one_broker
 from tests.tapped import Evidence
-from tests.transactional.bench import UNKNOWN_ID, Bench
+from tests.transactional.transactional_case import UNKNOWN_ID, TransactionalCase
 
 pytestmark = pytest.mark.cluster
 
@@ -49,24 +49,24 @@ def known(broker: OneBroker, transactional_id: str) -> fencing_check.Known | Non
 
 
 def test_an_idle_id_is_forgotten_and_works_again_as_new(
-    bench: Bench, forgetful: OneBroker, evidence: Evidence
+    case: TransactionalCase, forgetful: OneBroker, evidence: Evidence
 ) -> None:
-    first = bench.told("t", bootstrap=forgetful.open, partitions=1)
-    assert first.init().said == "ok"
-    assert first.whole({0: 2}).said == "ok"
-    before = known(forgetful, bench.transactional_id)
+    first = case.producer("t", bootstrap=forgetful.open, partitions=1)
+    assert first.init().ok
+    assert first.whole({0: 2}).ok
+    before = known(forgetful, case.transactional_id)
     started = time.monotonic()
-    wait_until(lambda: known(forgetful, bench.transactional_id) is None, 20, "the id to be forgotten")
+    wait_until(lambda: known(forgetful, case.transactional_id) is None, 20, "the id to be forgotten")
     took = time.monotonic() - started
 
     # A producer that is still there is told, aborts, and is somebody new by itself.
-    assert first.begin().said == "ok"
+    assert first.begin().ok
     refused = [first.send(0), first.commit()]
     gone_on = [first.abort(), first.whole({0: 1})]
-    renewed = known(forgetful, bench.transactional_id)
-    again = bench.told("t", bootstrap=forgetful.open, partitions=1)
-    assert again.init().said == "ok"
-    after = known(forgetful, bench.transactional_id)
+    renewed = known(forgetful, case.transactional_id)
+    again = case.producer("t", bootstrap=forgetful.open, partitions=1)
+    assert again.init().ok
+    after = known(forgetful, case.transactional_id)
     evidence(
         before=before,
         forgotten_after_s=round(took, 2),
@@ -78,8 +78,8 @@ def test_an_idle_id_is_forgotten_and_works_again_as_new(
     assert before is not None
     assert renewed is not None
     assert after is not None
-    assert refused[1].said == "INVALID_PRODUCER_ID_MAPPING"
-    assert [answer.said for answer in gone_on] == ["ok", "ok"]
+    assert refused[1].name == "INVALID_PRODUCER_ID_MAPPING"
+    assert [answer.name for answer in gone_on] == ["ok", "ok"]
     assert renewed.producer_id != before.producer_id
     assert (after.producer_id, after.epoch) == (renewed.producer_id, renewed.epoch + 1)
     assert took >= EXPIRATION_MS / 1000 - 0.5
@@ -93,33 +93,35 @@ def test_how_long_an_id_is_kept_is_said_at_a_brokers_start(forgetful: OneBroker,
     assert setting(forgetful.admin, 1, "transactional.id.expiration.ms") == str(EXPIRATION_MS)
 
 
-def test_an_open_transaction_keeps_its_id(bench: Bench, forgetful: OneBroker, evidence: Evidence) -> None:
+def test_an_open_transaction_keeps_its_id(
+    case: TransactionalCase, forgetful: OneBroker, evidence: Evidence
+) -> None:
     """Expiration is for ids at rest."""
-    idle, busy = f"{bench.name}-idle", f"{bench.name}-busy"
+    idle, busy = f"{case.name}-idle", f"{case.name}-busy"
     for name in (idle, busy):
-        told = bench.told("t", name, bootstrap=forgetful.open, partitions=1)
-        assert told.init().said == "ok"
+        producer = case.producer("t", name, bootstrap=forgetful.open, partitions=1)
+        assert producer.init().ok
         if name == busy:
-            told.begin()
-            assert told.send(0).said == "ok"
+            producer.begin()
+            assert producer.send(0).ok
         else:
-            assert told.whole({0: 1}).said == "ok"
+            assert producer.whole({0: 1}).ok
     wait_until(lambda: known(forgetful, idle) is None, 20, "the idle id to be forgotten")
     state = known(forgetful, busy)
-    ended = told.commit()
+    ended = producer.commit()
     evidence(busy=state, ended=ended)
     assert state is not None
     assert state.state == "Ongoing"
-    assert ended.said == "ok"
+    assert ended.ok
 
 
 @pytest.mark.soak
 def test_a_used_up_epoch_is_followed_by_a_new_producer_id(
-    cluster: Cluster, bench: Bench, evidence: Evidence
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     """32,767 inits of one transactional id, by hand."""
-    topic = bench.topic("t")
-    first = bench.take()
+    topic = case.topic("t")
+    first = case.init_by_hand()
     started = time.monotonic()
     given = by_hand.initialise_often(cluster.admin, first.transactional_id, LAST_EPOCH)
     took = time.monotonic() - started
@@ -134,6 +136,6 @@ def test_a_used_up_epoch_is_followed_by_a_new_producer_id(
     assert last_old.epoch == LAST_EPOCH - 1
     assert first_new.epoch == 0
     assert late != 0
-    again = bench.told(topic)
-    assert again.init().said == "ok"
-    assert again.whole({0: 3}).said == "ok"
+    again = case.producer(topic)
+    assert again.init().ok
+    assert again.whole({0: 3}).ok

@@ -16,9 +16,9 @@ from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.history import HistoryFile, Invoke
 from harness.faults import CrashClient, Jitter, inject
 from harness.kafka.group_offsets import committed
-from tests.rig import text
+from tests.client_case import text
 from tests.tapped import Evidence
-from tests.transactional.bench import Bench
+from tests.transactional.transactional_case import TransactionalCase
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
@@ -49,16 +49,16 @@ class Death(NamedTuple):
 
 @pytest.mark.parametrize("wanted", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
 def test_workers_are_killed_between_produce_and_commit(
-    cluster: Cluster, bench: Bench, evidence: Evidence, wanted: int
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence, wanted: int
 ) -> None:
     rng = random.Random(SEED)
-    source, sink, group = bench.topic("source"), bench.topic("sink"), f"{bench.name}-g"
-    writer = bench.transactional(source, abort_share=0.0, rate=RATE)
+    source, sink, group = case.topic("source"), case.topic("sink"), f"{case.name}-g"
+    writer = case.transactional(source, abort_share=0.0, rate=RATE)
     deaths: list[Death] = []
     with inject(cluster, Jitter(latency_ms=ANSWER_MS), "all") as slow:
-        worker = started(bench, source, sink, f"{bench.name}-p0")
+        worker = started(case, source, sink, f"{case.name}-p0")
         while not enough(deaths, wanted) and len(deaths) < wanted + MANY:
-            bench.committed(worker)
+            case.wait_committed(worker)
             # First of all what blocks the longest: pending positions, and a successor with another id. They
             # are pending from when their first request is answered.
             drawn = any(death.pending for death in deaths)
@@ -67,17 +67,17 @@ def test_workers_are_killed_between_produce_and_commit(
             killed = time.monotonic()
             pending = blocked(cluster, source, group)
             same = rng.random() < 0.5 if drawn else False
-            ident = worker.spec.transactional_id if same else f"{bench.name}-p{len(deaths) + 1}"  # type: ignore[attr-defined]
-            asked, worker = asked_last(worker), started(bench, source, sink, ident)
+            ident = worker.spec.transactional_id if same else f"{case.name}-p{len(deaths) + 1}"  # type: ignore[attr-defined]
+            asked, worker = asked_last(worker), started(case, source, sink, ident)
             wait_until(lambda: not blocked(cluster, source, group), 30, "the positions to be told")
-            told = time.monotonic() - killed
-            bench.committed(worker)
+            described = time.monotonic() - killed
+            case.wait_committed(worker)
             taken = time.monotonic() - killed
-            deaths.append(Death(asked, pending, same, round(pending and told, 2), round(taken, 2)))
+            deaths.append(Death(asked, pending, same, round(pending and described, 2), round(taken, 2)))
     assert writer.stop() == 0
-    bench.caught_up(source, group)
+    case.wait_caught_up(source, group)
     assert worker.stop() == 0
-    judged = bench.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
+    judged = case.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
     compared = next(r.compared for r in judged.results if r.property == "pipeline")
     evidence(
         seed=SEED, slower=slow.bite["slower_ms"], deaths=deaths, compared=compared, verdict=judged.verdict
@@ -92,8 +92,8 @@ def enough(deaths: list[Death], wanted: int) -> bool:
     return sum(d.asked in BETWEEN for d in deaths) >= wanted and any(d.pending for d in deaths)
 
 
-def started(bench: Bench, source: str, sink: str, ident: str) -> ClientProcess:
-    return bench.pipeline(
+def started(case: TransactionalCase, source: str, sink: str, ident: str) -> ClientProcess:
+    return case.pipeline(
         source,
         sink,
         transactional_id=ident,

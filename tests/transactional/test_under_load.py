@@ -11,8 +11,8 @@ import pytest
 
 from harness.evidence.history import Invoke
 from harness.testing.plugin import Ran
+from tests.client_case import text
 from tests.histories import bites, lines
-from tests.rig import text
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster

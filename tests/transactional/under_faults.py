@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness.base.waits import wait_until
+from harness.clients.scripted.transactional_producer import TransactionalProducer
 from harness.cluster.cluster import Cluster
 from harness.tap.coordinator_entries import TRANSACTION_TOPIC, CoordinatorEntry
 from harness.walkthroughs.transaction_evidence import Coordinated, coordinated, states
-from tests.transactional.bench import Bench
-from tests.transactional.scripted_producer import OK, ScriptedProducer
+from tests.transactional.transactional_case import TransactionalCase
 
 DONE = ["PrepareCommit", "CompleteCommit"]
 
@@ -74,25 +74,27 @@ def epochs(marks: list[CoordinatorEntry]) -> list[int]:
     return sorted({mark.coordinator_epoch for mark in marks})
 
 
-def opened(bench: Bench, topic: str, lanes: dict[int, int], **fields: object) -> ScriptedProducer:
+def opened(
+    case: TransactionalCase, topic: str, lanes: dict[int, int], **fields: object
+) -> TransactionalProducer:
     """A producer with a transaction open, whose records are delivered."""
-    told = bench.told(topic, **fields)  # type: ignore[arg-type]
-    assert told.init().said == OK
-    assert told.begin().said == OK
+    producer = case.producer(topic, **fields)  # type: ignore[arg-type]
+    assert producer.init().ok
+    assert producer.begin().ok
     for lane, count in lanes.items():
-        assert told.send(lane, count).said == OK
-    return told
+        assert producer.send(lane, count).ok
+    return producer
 
 
-def wake(cluster: Cluster, bench: Bench, topic: str, ident: str) -> None:
+def wake(cluster: Cluster, case: TransactionalCase, topic: str, ident: str) -> None:
     """Let the coordinator of an id send markers for another one.
 
     What it could not note for want of replicas it tries again when it has markers to send, or after 30 s.
     """
     other = f"{ident}-wake"
     lead(cluster, TRANSACTION_TOPIC, other, cluster.txn_coordinator(ident))
-    assert opened(bench, topic, {0: 1}, transactional_id=other).commit().said == OK
+    assert opened(case, topic, {0: 1}, transactional_id=other).commit().ok
 
 
-def visible(bench: Bench, topic: str) -> dict[int, int]:
-    return {partition: len(values) for partition, values in bench.read(topic).items()}
+def visible(case: TransactionalCase, topic: str) -> dict[int, int]:
+    return {partition: len(values) for partition, values in case.read(topic).items()}

@@ -81,7 +81,9 @@ class ExternalCluster(Cluster):
     def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
         """Clients pass the proxies, where there are some; the observer never does."""
         if BrokerListener(listener) is BrokerListener.TAPPED:
-            raise CapabilityError("a live cluster has no wire tap", "leave out flows and faults of frames")
+            raise CapabilityError(
+                "a live cluster has no wire tap", "leave out walkthroughs and faults of frames"
+            )
         if BrokerListener(listener) is BrokerListener.PROXIED and self.file.proxy:
             return ",".join(proxy.listen for proxy in self.file.proxy)
         return ",".join(self.file.cluster.bootstrap)

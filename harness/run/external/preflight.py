@@ -145,8 +145,8 @@ def _unwanted(cluster: ExternalCluster) -> Iterator[str]:
 
 
 def _unsuitable(scenario: Scenario) -> Iterator[str]:
-    if scenario.flow is not None or scenario.verify.frames:
-        yield "flows and frames need the wire tap, which a live cluster does not have"
+    if scenario.walkthrough is not None or scenario.verify.frames:
+        yield "walkthroughs and frames need the wire tap, which a live cluster does not have"
     for index, workload in enumerate(scenario.workload):
         for key in workload.settings:
             name = key.replace("_", ".").removeprefix("consumer.")

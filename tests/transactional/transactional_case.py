@@ -1,4 +1,4 @@
-"""Producers told step by step, requests by hand, readers of both kinds, and the verdict on all of it."""
+"""The clients of one test of transactions: scripted producers, requests by hand, readers, and a check."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from harness.base.waits import wait_until
 from harness.clients import fencing_check
 from harness.clients.client_process import ClientProcess
 from harness.clients.client_settings import CONSUMER, settings
-from harness.clients.client_spec import TransactionalSpec
+from harness.clients.scripted.factory import ScriptedClients
+from harness.clients.scripted.producer_process import ProducerProcess
+from harness.clients.scripted.transactional_producer import TransactionalProducer
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
 from harness.evidence.checkers.model import Expect
@@ -29,8 +31,7 @@ from harness.kafka.raw_produce import Place, Written, encode_batch, produce
 from harness.tap.frame_lines import Frame, Line
 from harness.witness.plain_consumer import freeze
 from harness.witness.raw_log import Batch, fetch_batches, observe_raw
-from tests.rig import RUN, Rig, Spec
-from tests.transactional.scripted_producer import ScriptedProcess, ScriptedProducer
+from tests.client_case import RUN, ClientCase, Spec
 
 NOT_YET = (
     "COORDINATOR_LOAD_IN_PROGRESS",
@@ -38,40 +39,22 @@ NOT_YET = (
     "NOT_COORDINATOR",
     "COORDINATOR_NOT_AVAILABLE",
 )
-"""An init that is answered so is to be asked again: ids, markers, or a coordinator are on the way."""
+"""Errors of an init that must be retried: an id, markers or a coordinator are not ready yet."""
 UNKNOWN_ID = 105
-_watches = itertools.count(1)
+FIRST_SCRIPTED = 101
+"""Number of the first scripted producer; client processes of a case count from 1."""
+_observers = itertools.count(1)
 
 
-class Bench(Rig):
-    """One case's producers, on topics of its own."""
+class TransactionalCase(ClientCase):
+    """Transactional producers on topics of one test."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         super().__init__(cluster, folder)
         self.transactional_id = f"{self.name}-x"
-        self._told: list[ScriptedProducer | ScriptedProcess] = []
-        # Processes of the rig count from 1.
-        self._producers = itertools.count(101)
+        self._scripted = ScriptedClients(RUN, cluster.bootstrap("TAPPED"), folder / "history", FIRST_SCRIPTED)
+        self._names = itertools.count(FIRST_SCRIPTED)
         self._ids: set[str] = set()
-
-    def _spec(self, topic: str, transactional_id: str, **fields: Any) -> TransactionalSpec:
-        number = next(self._producers)
-        name = f"{self.name}-t{number}"
-        given: dict[str, Any] = {
-            "run": RUN,
-            "client": name,
-            "number": number,
-            "bootstrap": self.cluster.bootstrap("TAPPED"),
-            "history": str(self.folder / "history" / f"{name}.jsonl"),
-            "seconds": 120.0,
-            "topic": topic,
-            "partitions": fields.get("partitions") or self._partitions(topic),
-            "transactional_id": transactional_id or self.transactional_id,
-            "transaction_timeout_ms": 20_000,
-        }
-        if "bootstrap" not in fields:
-            self._ids.add(given["transactional_id"])
-        return TransactionalSpec(**(given | fields))
 
     def start(self, kind: type[Spec], **fields: object) -> ClientProcess:
         client = super().start(kind, **fields)
@@ -79,71 +62,76 @@ class Bench(Rig):
             self._ids.add(ident)
         return client
 
-    def _partitions(self, topic: str) -> int:
-        return len(self.cluster.admin.metadata([topic]).partitions)
+    def producer(self, topic: str, transactional_id: str = "", **fields: Any) -> TransactionalProducer:
+        """Return a producer in this process."""
+        name, fields = self._prepare(topic, transactional_id, fields)
+        return self._scripted.transactional(name, topic, **fields)
 
-    def told(self, topic: str, transactional_id: str = "", **fields: Any) -> ScriptedProducer:
-        """A producer in this process."""
-        made = ScriptedProducer(self._spec(topic, transactional_id, **fields))
-        self._told.append(made)
-        return made
+    def process(self, topic: str, transactional_id: str = "", **fields: Any) -> ProducerProcess:
+        """Return a producer in a process of its own, which can be frozen."""
+        name, fields = self._prepare(topic, transactional_id, fields)
+        return self._scripted.transactional_process(name, topic, folder=self.folder, **fields)
 
-    def apart(self, topic: str, transactional_id: str = "", **fields: Any) -> ScriptedProcess:
-        """A producer in a process of its own, which can be frozen."""
-        spec = self._spec(topic, transactional_id, **fields)
-        made = ScriptedProcess(spec, self.folder / spec.client)
-        self._told.append(made)
-        return made
+    def _prepare(
+        self, topic: str, transactional_id: str, fields: dict[str, Any]
+    ) -> tuple[str, dict[str, Any]]:
+        ident = transactional_id or self.transactional_id
+        if "bootstrap" not in fields:
+            self._ids.add(ident)
+        partitions = fields.get("partitions") or len(self.cluster.admin.metadata([topic]).partitions)
+        defaults = {"transactional_id": ident, "transaction_timeout_ms": 20_000, "seconds": 120.0}
+        return f"{self.name}-t{next(self._names)}", defaults | fields | {"partitions": partitions}
 
-    def known(self, transactional_id: str = "") -> fencing_check.Known:
-        """What the coordinator knows of a transactional id."""
+    def describe(self, transactional_id: str = "") -> fencing_check.Known:
+        """Return the coordinator's description of a transactional id."""
         return fencing_check.ask(self.cluster.bootstrap("DIRECT"), transactional_id or self.transactional_id)
 
-    def take(self, transactional_id: str = "", timeout_ms: int = 10_000) -> by_hand.Identity:
-        """A transactional id, taken by hand."""
+    def init_by_hand(self, transactional_id: str = "", timeout_ms: int = 10_000) -> by_hand.Identity:
+        """Initialise a transactional id with hand-made requests."""
         name = transactional_id or self.transactional_id
 
-        def given() -> by_hand.Identity | None:
+        def identity() -> list[by_hand.Identity]:
             answer = by_hand.initialise(self.cluster.admin, name, timeout_ms)
             assert error_name(answer.code) in ("NONE", *NOT_YET), error_name(answer.code)
-            return by_hand.Identity(name, *answer[1:]) if answer.code == 0 else None
+            return [by_hand.Identity(name, *answer[1:])] if answer.code == 0 else []
 
-        return wait_until(given, 20, f"{name} to be initialised")
+        identities = wait_until(identity, 20, f"{name} to be initialised")
+        return identities[0]
 
-    def ended(self, *transactional_ids: str) -> None:
-        """Wait until no end of these ids is still without its markers: a commit is answered before them."""
+    def wait_ended(self, *transactional_ids: str) -> None:
+        """Wait until every ended transaction has its markers: a commit is answered before that."""
         for name in transactional_ids or sorted(self._ids):
-            wait_until(partial(self._at_rest, name), 20, f"the markers of {name} to be written")
+            wait_until(partial(self._has_markers, name), 20, f"the markers of {name} to be written")
 
-    def _at_rest(self, transactional_id: str) -> bool:
+    def _has_markers(self, transactional_id: str) -> bool:
         try:
-            return not self.known(transactional_id).state.startswith("Prepare")
+            return not self.describe(transactional_id).state.startswith("Prepare")
         except KafkaAnswerError as error:
             if error.code == UNKNOWN_ID:  # its init was refused
                 return True
             raise
 
-    def produce(
+    def produce_by_hand(
         self, who: by_hand.Identity, place: Place, sequence: int = 0, values: Sequence[bytes] = (b"by hand",)
     ) -> Written:
-        """A transactional batch, by hand; it does not add its partition."""
+        """Send a hand-made transactional batch without adding its partition to the transaction."""
         batch = encode_batch(who.producer_id, who.epoch, sequence, values, transactional=True)
         leader = self.cluster.leader_of(*place)
         return produce(
             (HOST, self.cluster.ports.direct(leader)), place, batch, transactional_id=who.transactional_id
         )
 
-    def at_rest(self) -> None:
-        """What has been ended has its markers; what a case left open, or hanging, stays so."""
-        self.ended()
+    def wait_at_rest(self) -> None:
+        """Wait for markers only: a test may leave transactions open or hanging."""
+        self.wait_ended()
 
-    def open(self, *topics: str) -> list[Held]:
-        """The transactions that are open in these topics."""
+    def open_transactions(self, *topics: str) -> list[Held]:
+        """Return the open transactions in these topics."""
         return held(self.cluster.admin, topics or self.topics)
 
     def logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:
-        """What the leaders have, partition by partition, once all of them lead."""
-        return wait_until(lambda: self._logs(*topics), 20, "the leaders to hand out their logs")
+        """Return the leaders' logs by partition; wait until every partition has a leader."""
+        return wait_until(lambda: self._logs(*topics), 20, "the leaders' logs")
 
     def _logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:
         windows = freeze(self.cluster.bootstrap("DIRECT"), topics or self.topics)
@@ -156,13 +144,13 @@ class Bench(Rig):
         ]
 
     def log(self, topic: str, partition: int = 0) -> list[Batch]:
-        """What the leader has of one partition."""
+        """Return the leader's log of one partition."""
         return self.logs(topic)[partition][1]
 
     def read(self, topic: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
-        """What a consumer is handed of each partition, up to where there is no more for it."""
+        """Return the values that a consumer gets of each partition until its end."""
         left = {p.partition for p in self.cluster.admin.metadata([topic]).partitions}
-        found: dict[int, list[bytes]] = {partition: [] for partition in left}
+        values: dict[int, list[bytes]] = {partition: [] for partition in left}
         consumer = Consumer(
             {
                 **settings(CONSUMER),
@@ -178,22 +166,22 @@ class Bench(Rig):
             for message in consumer.consume(1000, timeout=0.2):
                 partition = message.partition() or 0
                 if (error := message.error()) is None:
-                    found[partition].append(bytes(message.value() or b""))
+                    values[partition].append(bytes(message.value() or b""))
                 else:
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     left.discard(partition)
         consumer.close()
         assert not left, f"{topic} was not read to its end: {left}"
-        return found
+        return values
 
-    def watch(self, seconds: float = 0.0) -> None:
-        """Note where every partition ends, again and again, as the observer of a run does."""
-        name = f"{self.name}-w{next(_watches)}"
+    def observe_ends(self, seconds: float = 0.0) -> None:
+        """Record the end offsets of every partition repeatedly, as the observer of a run does."""
+        name = f"{self.name}-w{next(_observers)}"
         path = self.folder / "history" / f"{name}.jsonl"
         until = time.monotonic() + seconds
         with HistoryWriter(path, run=RUN, client=name, role="observer") as history:
 
-            def looked() -> bool:
+            def over() -> bool:
                 for topic in self.topics:
                     ends = self.cluster.end_offsets(topic)
                     history.sample(
@@ -201,49 +189,40 @@ class Bench(Rig):
                     )
                 return time.monotonic() >= until
 
-            wait_until(looked, seconds + 30, "the observer's last look", every=0.5)
-
-    def raw(self, *topics: str) -> Observation:
-        """The account of the logs, by their markers."""
-        return observe_raw(self.logs(*topics), RUN)
+            wait_until(over, seconds + 30, "the observer's last sample", every=0.5)
 
     def judge(
         self, *topics: str, expect: Expect | None = None, beside: Sequence[Observation] = ()
     ) -> Judgement:
-        """Hold everything that was done to exactly-once, as two witnesses see it."""
-        self.close()
-        self.at_rest()
-        return super().judge(*topics, expect=expect, beside=[self.raw(*topics), *beside])
-
-    def close(self) -> None:
-        """End the producers."""
-        for told in self._told:
-            told.close()
-        self._told.clear()
+        """Close the producers, and check everything with the raw log as an additional witness."""
+        self._scripted.close()
+        self.wait_at_rest()
+        raw_log = observe_raw(self.logs(*topics), RUN)
+        return super().judge(*topics, expect=expect, beside=[raw_log, *beside])
 
     def end(self) -> None:
-        self.close()
+        self._scripted.close()
         super().end()
 
 
 def markers(log: Sequence[Batch]) -> list[int]:
-    """The markers of a log, in order: 1 is a commit, 0 an abort."""
+    """Return the markers of a log in order: 1 is a commit, 0 an abort."""
     return [batch.control for batch in log if batch.control is not None]
 
 
 def refusals(log: Sequence[Line], client: str) -> list[tuple[str, str]]:
-    """(request, error) of everything that a client was refused, in order, each once in a row."""
-    said = [
+    """Return (request, error) of every error response to a client, in order, without direct repeats."""
+    errors = [
         (line.api, error)
         for line in log
         if isinstance(line, Frame) and line.side == "response" and line.client_id == client and line.facts
         for error in line.facts.refusals
     ]
-    return [each for each, _ in itertools.groupby(said)]
+    return [each for each, _ in itertools.groupby(errors)]
 
 
-def asked(log: Sequence[Line], client: str) -> list[str]:
-    """The requests of a client, in order."""
+def requests(log: Sequence[Line], client: str) -> list[str]:
+    """Return the APIs of a client's requests, in order."""
     return [
         line.api
         for line in log
