@@ -23,7 +23,7 @@ def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Walked
 
 
 @pytest.mark.parametrize("step", [1, 4], ids=["at first", "restored"])
-def test_transaction_version_2_refuses_the_late_end(
+def test_transaction_version_2_refuses_the_late_endtxn(
     walked: WalkedThrough, evidence: Callable[..., None], step: int
 ) -> None:
     tries = walked.tries(step)
@@ -34,7 +34,7 @@ def test_transaction_version_2_refuses_the_late_end(
 
 
 @pytest.mark.parametrize(("step", "level"), [(2, 1), (3, 0)])
-def test_the_hazard_is_back_on_an_older_version(
+def test_an_older_transaction_version_has_the_hazard(
     walked: WalkedThrough, evidence: Callable[..., None], step: int, level: int
 ) -> None:
     tries = walked.tries(step)

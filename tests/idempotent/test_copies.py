@@ -1,4 +1,4 @@
-"""Where a record comes to stand twice, with idempotence or without, and what the report says of the cause."""
+"""How a record gets into the log twice, with and without idempotence, and the reported cause."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def sent(frames: Frames, case: IdempotentCase, name: str) -> list[Sent]:
 
 @pytest.mark.timing
 @pytest.mark.parametrize("idempotence", [True, False], ids=["idempotent", "negative control"])
-def test_a_lost_answer(
+def test_a_lost_response_makes_a_copy_only_without_idempotence(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence, idempotence: bool
 ) -> None:
     producer = case.producer(idempotence=idempotence)
@@ -48,14 +48,12 @@ def test_a_lost_answer(
         assert (judged.verdict, judged.names()) == ("valid", [])
     else:
         assert values_of(log)[1:4] == values_of(log)[4:7]
-        assert delivery.offset == 4  # that of the second copy: the first one's answer was lost
+        assert delivery.offset == 4  # the second copy: the first copy's response was lost
         assert judged.names() == ["duplicate"]
         assert "no producer id" in " ".join(examples_of(judged, "duplicate"))
 
 
-def test_a_producer_that_is_started_again_and_resends_is_another_one_to_kafka(
-    case: IdempotentCase, evidence: Evidence
-) -> None:
+def test_a_restarted_producer_is_a_new_producer_to_kafka(case: IdempotentCase, evidence: Evidence) -> None:
     before = case.producer()
     before.send(0, 3)
     before.close()
@@ -72,12 +70,12 @@ def test_a_producer_that_is_started_again_and_resends_is_another_one_to_kafka(
 
 
 @pytest.mark.timing
-def test_an_application_that_sends_a_record_twice_is_told_from_a_retry(
+def test_a_second_send_by_the_application_is_distinguished_from_a_retry(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
     producer = case.producer()
     with arm(cluster, LoseResponseFrame(api="Produce", topic=case.topic, partition=0)):
-        producer.send(0, 2)  # sent twice by the client library, and written once
+        producer.send(0, 2)  # the client library retries, and the log has it once
     producer.send_again(0, 2)
 
     asked, log = sent(frames, case, producer.name), case.log()
@@ -94,7 +92,7 @@ def test_an_application_that_sends_a_record_twice_is_told_from_a_retry(
     )
 
 
-def test_two_instances_that_send_the_same_source_are_both_named(
+def test_the_report_names_both_producers_of_the_same_records(
     case: IdempotentCase, evidence: Evidence
 ) -> None:
     one, two = case.producer(), case.producer()
@@ -112,7 +110,7 @@ def test_two_instances_that_send_the_same_source_are_both_named(
 
 
 @pytest.mark.timing
-def test_a_frozen_producer_that_is_replaced_and_comes_back_is_no_zombie_to_kafka(
+def test_a_replaced_producer_that_thaws_is_not_refused(
     cluster: Cluster, case: IdempotentCase, evidence: Evidence
 ) -> None:
     frozen = case.process(rate=500)
@@ -142,7 +140,7 @@ def test_a_frozen_producer_that_is_replaced_and_comes_back_is_no_zombie_to_kafka
     assert len(pids) == 2
     assert "duplicate" in judged.names()
     assert any("new producer id" in what for what in examples)
-    # The one that was frozen was not refused: what it did not know to be old stands behind the other's.
+    # The thawed producer was not refused: its old records are in the log after the replacement's.
     assert refusals(frozen) == []
     assert high_watermark(cluster, case) > overtaken
 
@@ -152,7 +150,7 @@ def high_watermark(cluster: Cluster, case: IdempotentCase) -> int:
 
 
 def refusals(client: ClientProcess) -> list[str]:
-    """What the client library complained of that a broker had said."""
+    """Return the log lines about errors that brokers returned."""
     return [
         line
         for line in client.log().splitlines()
@@ -160,10 +158,10 @@ def refusals(client: ClientProcess) -> list[str]:
     ]
 
 
-def test_the_answer_to_a_repeat_names_the_first_offset(
+def test_the_response_to_a_retry_has_the_first_offset(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """Both answers are seen in the frames alone: the client is only told of the second."""
+    """Only the frames show both responses: the client gets the second alone."""
     producer = case.producer()
     with arm(cluster, LoseResponseFrame(api="Produce", topic=case.topic, partition=0)):
         delivery = producer.send(0)

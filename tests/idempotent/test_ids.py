@@ -1,4 +1,4 @@
-"""Producer ids: blocks that never overlap, one that is used up, a broker that is back, an id that expires."""
+"""Producer ids: blocks that never overlap, a used-up block, a restarted broker, an expired id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.tapped import Evidence
 pytestmark = pytest.mark.cluster
 
 
-def test_a_block_that_is_used_up_is_followed_by_another(cluster: Cluster, evidence: Evidence) -> None:
+def test_a_used_up_block_is_followed_by_another(cluster: Cluster, evidence: Evidence) -> None:
     given = new_producer_ids((HOST, cluster.ports.direct(2)), BLOCK + 1)
     found = blocks(cluster)
     used = [block for block in found if any(pid in block for pid in given)]
@@ -29,14 +29,14 @@ def test_a_block_that_is_used_up_is_followed_by_another(cluster: Cluster, eviden
     assert len(set(given)) == BLOCK + 1
     assert {block.broker for block in used} == {2}
     assert len(used) == 2
-    # The first of them to its last id, then the next from its first.
+    # First the rest of one block, then the start of the next.
     ends = [pid for pid in given if pid in used[0]]
     assert ends == list(range(given[0], used[0].first + BLOCK))
     assert given[len(ends) :] == list(range(used[1].first, used[1].first + len(given) - len(ends)))
     assert overlapping(found) == []
 
 
-def test_a_broker_that_was_restarted_takes_another_block(cluster: Cluster, evidence: Evidence) -> None:
+def test_a_restarted_broker_takes_another_block(cluster: Cluster, evidence: Evidence) -> None:
     before = new_producer_ids((HOST, cluster.ports.direct(3)), 1)[0]
     with inject(cluster, Restart(), "kafka-3"):
         pass
@@ -53,7 +53,7 @@ def test_a_broker_that_was_restarted_takes_another_block(cluster: Cluster, evide
 
 @pytest.fixture
 def expiring(cluster: Cluster) -> Iterator[Callable[[], None]]:
-    """Lets producer ids expire after a second without a batch, until the case ends."""
+    """Return a function that makes producer ids expire after a second without a batch, for this test."""
     name = "producer.id.expiration.ms"
 
     def lower() -> None:
@@ -68,12 +68,12 @@ def expiring(cluster: Cluster) -> Iterator[Callable[[], None]]:
 
 
 def known_producers(cluster: Cluster, case: IdempotentCase) -> list[int]:
-    """The ids that the leader remembers."""
+    """Return the producer ids that the leader has state for."""
     place = (case.topic, 0)
     return [p.producer_id for p in remembered(cluster.admin, cluster.leader_of(*place), place)]
 
 
-def test_a_late_retry_after_its_producer_id_has_expired_is_written_again(
+def test_a_late_retry_is_written_again_after_its_producer_id_has_expired(
     cluster: Cluster, case: IdempotentCase, expiring: Callable[[], None], evidence: Evidence
 ) -> None:
     producer = case.producer()
@@ -100,10 +100,10 @@ def test_a_late_retry_after_its_producer_id_has_expired_is_written_again(
     assert "the broker had forgotten the first" in " ".join(examples)
 
 
-def test_a_producer_whose_id_has_expired_goes_on(
+def test_a_producer_continues_after_its_id_has_expired(
     cluster: Cluster, case: IdempotentCase, expiring: Callable[[], None], evidence: Evidence
 ) -> None:
-    """An idle producer of which the leader knows nothing any more: its next sequence is taken as it comes."""
+    """The leader has no state of an idle producer any more, and accepts its next sequence."""
     producer = case.producer()
     producer.send(0, 3)
     expiring()
@@ -119,7 +119,7 @@ def test_a_producer_whose_id_has_expired_goes_on(
     assert case.judge().names() == []
 
 
-def test_records_of_a_run_are_what_the_judge_reads(case: IdempotentCase) -> None:
-    """The bytes that an producer writes are those of the record format: else no duplicate would be found."""
+def test_the_producer_writes_the_record_format_that_the_check_reads(case: IdempotentCase) -> None:
+    """Otherwise no duplicate would be found."""
     case.producer().send(0, 2)
     assert [v for b in case.log() for _, v in b.values] == LaneEncoder(RUN, 1, 0).batch(0, 2)

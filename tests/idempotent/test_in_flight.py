@@ -1,4 +1,4 @@
-"""Several batches in flight: order and exactly-once through a cut behind each of them; a fatal error."""
+"""Several batches in flight: order and exactly-once after a cut, a fatal error, and a fail-over."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.tapped import Evidence, Frames
 pytestmark = pytest.mark.cluster
 
 IN_FLIGHT = 5
-# A batch for each record, all of them on their way before the first answer has come back.
+# One record a batch, and all batches are sent before the first response arrives.
 ONE_EACH = {"batch_num_messages": 1, "linger_ms": 0}
 
 
 def warm(case: IdempotentCase, **settings: object) -> IdempotentProducer:
-    """A producer that has its id, its connection, and sequence 0 of partition 0 behind it."""
+    """Return a producer that has its id and a connection, and has sent sequence 0 to partition 0."""
     producer = case.producer(**ONE_EACH, **settings)
     producer.send(0)
     return producer
@@ -29,7 +29,7 @@ def warm(case: IdempotentCase, **settings: object) -> IdempotentProducer:
 
 @pytest.mark.timing
 @pytest.mark.parametrize("behind", [1, 3, 5, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 4))])
-def test_a_cut_behind_one_of_five_batches_in_flight(
+def test_a_connection_cut_keeps_five_batches_in_flight_in_order(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence, behind: int
 ) -> None:
     producer = warm(case)
@@ -52,7 +52,7 @@ def test_a_cut_behind_one_of_five_batches_in_flight(
         log=[b[:5] for b in raw],
         verdict=judged.verdict,
     )
-    # What the broker had got before the cut, unanswered; behind the cut everything again, in order.
+    # Before the cut: the batches up to it, without responses. After it: every batch again, in order.
     assert before == list(range(1, behind + 1))
     answered = [a.mono for a in answers if a.conn == conns[0] and a.n > asked[0].n]
     assert all(mono > asked[behind].mono for mono in answered)
@@ -62,7 +62,7 @@ def test_a_cut_behind_one_of_five_batches_in_flight(
     assert (judged.verdict, judged.names()) == ("valid", [])
 
 
-def test_more_than_five_in_flight_are_refused_by_the_client(cluster: Cluster, evidence: Evidence) -> None:
+def test_the_client_refuses_more_than_five_requests_in_flight(cluster: Cluster, evidence: Evidence) -> None:
     with pytest.raises(KafkaException) as refused:
         Producer(
             {
@@ -78,13 +78,13 @@ def test_more_than_five_in_flight_are_refused_by_the_client(cluster: Cluster, ev
 
 
 @pytest.mark.timing
-def test_a_fatal_error_of_one_batch_fails_all_that_are_in_flight(
+def test_a_fatal_error_of_one_batch_fails_every_batch_in_flight(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """A stranger takes the producer's next ten sequences in one batch: its own batches are parts of that.
+    """A foreign batch uses the producer's next ten sequences, so that all its own batches are refused.
 
-    Were it fewer than are in flight, those behind would be taken, and the client library would conclude from
-    their answers that the refused ones are written too: it trusts that nobody else uses its producer id.
+    With fewer sequences than batches in flight, later batches would be accepted, and the client library would
+    conclude that the refused ones were written too: it assumes that no other client uses its producer id.
     """
     producer = warm(case, message_timeout_ms=8000)
     pid, epoch, _ = producer_ids(frames(), producer.name)[0]
@@ -112,14 +112,14 @@ def test_a_fatal_error_of_one_batch_fails_all_that_are_in_flight(
         after=after.value.args[0].name(),
     )
     assert after.value.args[0].code() == KafkaError._FATAL
-    assert [s.base_sequence for s in sent] == [1, 2, 3, 4, 5]  # all were in flight, and none was sent again
+    assert [s.base_sequence for s in sent] == [1, 2, 3, 4, 5]  # all were in flight, and none was retried
     assert [a.error for a in answers] == ["OUT_OF_ORDER_SEQUENCE_NUMBER"] * IN_FLIGHT
     errors = [f.error.name() for f in fates if f.error]
     assert errors[0] == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-    # The client library purges the others at once, or leaves them until their own time is over: both happen.
+    # The client library purges the others at once or lets them time out; both happen.
     assert len(errors) == IN_FLIGHT
     assert set(errors[1:]) <= {"_PURGE_QUEUE", "_MSG_TIMED_OUT"}
-    # And none of them is in the log without being known.
+    # None of them is in the log.
     assert mine == []
     assert raw.end() == end
     assert {"lost", "duplicate"}.isdisjoint(case.judge().names())
@@ -129,7 +129,7 @@ def test_a_fatal_error_of_one_batch_fails_all_that_are_in_flight(
 def test_a_resent_batch_is_recognised_by_the_follower_that_became_leader(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """The client itself resends: its connection stays silent until its leader is killed."""
+    """The client itself retries: its connection gets no response until the leader is killed."""
     producer = case.producer(socket_timeout_ms=60_000, request_timeout_ms=60_000)
     producer.send(0)
     before = cluster.partition(case.topic, 0)

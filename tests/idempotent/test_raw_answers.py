@@ -1,4 +1,4 @@
-"""What a broker answers to each kind of batch, by raw requests: the answer, and what is then in the log."""
+"""A broker's response to each kind of batch, by raw requests, and the log afterwards."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ def pid(cluster: Cluster) -> int:
 
 
 def written(raw: RawProducer) -> list[tuple[int, int, int, int]]:
-    """Offset, epoch, base sequence and count of each batch."""
+    """Return offset, epoch, base sequence and count of each batch."""
     return [(b.base_offset, b.epoch, b.base_sequence, len(b.values)) for b in raw.log()]
 
 
 def six_batches(raw: RawProducer, pid: int, epoch: int = 0) -> None:
-    """Batches of two records, at offsets and sequences 0, 2, 4, 6, 8, 10."""
+    """Send batches of two records, at offsets and sequences 0, 2, 4, 6, 8, 10."""
     for sequence in range(0, 12, 2):
         assert raw.send(pid, epoch, sequence, 2) == Written(NONE, "NONE", sequence)
 
 
 def refused(raw: RawProducer, answer: Written, code: int) -> None:
-    """The answer is this error, and the log is still what six batches made of it."""
+    """Assert that the response is this error, and that the log still has six batches."""
     assert answer.code == code, answer
     assert answer.offset == -1
     assert written(raw) == [(s, 0, s, 2) for s in range(0, 12, 2)]
 
 
 @pytest.mark.parametrize("back", [1, 2, 3, 4, 5])
-def test_a_repeat_of_one_of_the_last_five_has_its_old_offset_and_is_not_written(
+def test_a_retry_of_one_of_the_last_five_batches_gets_its_old_offset_and_is_not_written(
     raw: RawProducer, pid: int, evidence: Evidence, back: int
 ) -> None:
     six_batches(raw, pid)
@@ -73,7 +73,7 @@ def test_any_other_sequence_than_the_next_is_out_of_order_and_not_written(
     answer = raw.send(pid, 0, sequence, count)
     evidence(pid=pid, sent=(sequence, count), answer=answer, end=raw.end())
     refused(raw, answer, OUT_OF_ORDER)
-    # And the one that is next is taken: nothing has been spoilt.
+    # The next sequence is accepted afterwards.
     assert raw.send(pid, 0, 12).offset == 12
 
 
@@ -85,9 +85,7 @@ def test_a_stale_epoch_is_refused(raw: RawProducer, pid: int, evidence: Evidence
     assert written(raw) == [(0, 1, 0, 1)]
 
 
-def test_a_higher_epoch_begins_at_sequence_zero_or_is_refused(
-    raw: RawProducer, pid: int, evidence: Evidence
-) -> None:
+def test_a_higher_epoch_must_start_at_sequence_zero(raw: RawProducer, pid: int, evidence: Evidence) -> None:
     six_batches(raw, pid)
     answer = raw.send(pid, 1, 12)
     refused(raw, answer, OUT_OF_ORDER)
@@ -107,7 +105,7 @@ def test_sequences_wrap_to_zero_and_are_still_recognised(
     assert written(raw) == [(0, 0, MOST_SEQUENCE - 1, 2), (2, 0, 0, 3)]
 
 
-def test_a_batch_may_lie_across_the_wrap(raw: RawProducer, pid: int, evidence: Evidence) -> None:
+def test_a_batch_may_span_the_wrap(raw: RawProducer, pid: int, evidence: Evidence) -> None:
     first = [raw.send(pid, 0, MOST_SEQUENCE - 1, 4) for _ in range(2)]
     after = raw.send(pid, 0, 2)
     evidence(pid=pid, twice=first, next=after, log=written(raw))

@@ -1,4 +1,4 @@
-"""Ten producers, jitter, leaders killed in turn: the scenario from end to end, counted by Spark."""
+"""Ten producers under jitter and leader kills: the scenario from end to end, counted by Spark."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def execute(cluster: Cluster, root: Path, seed: int, duration: str) -> Outcome:
 
 
 def resent(directory: Path) -> dict[str, int]:
-    """How many records each producer says that it sent more than once."""
+    """Return the number of records that each producer reports as retried."""
     found = {}
     for path in sorted((directory / "history").glob("idempotent-*.jsonl")):
         resent = [

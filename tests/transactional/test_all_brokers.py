@@ -1,4 +1,4 @@
-"""All brokers are killed in the middle of transactions: what was decided is finished, what was not aborts."""
+"""All brokers are killed in open transactions: decided ones are completed, the others are aborted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.faults import Kill, inject
 from harness.tap.coordinator_entries import TRANSACTION_TOPIC
 from harness.walkthroughs.transaction_evidence import markers
 from tests.client_case import RUN, text
-from tests.outages import brought_back
+from tests.outages import restart_broker
 from tests.tapped import Evidence
 from tests.transactional.transactional_case import TransactionalCase
 from tests.transactional.under_faults import (
@@ -51,10 +51,10 @@ STALL_MS = 5_000
     [ORDERS[-1], *(pytest.param(o, marks=pytest.mark.soak) for o in ORDERS[:-1])],
     ids=lambda order: "".join(map(str, order)),
 )
-def test_all_brokers_are_killed_in_transactions(
+def test_transactions_survive_a_kill_of_all_brokers(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, order: Sequence[int]
 ) -> None:
-    """One is decided and lacks a marker, one is left alone, one has a client that waits for its commit."""
+    """One is decided and lacks a marker, one has no active client, one has a client in its commit."""
     topic, since = case.topic("t", [[1, 2, 3], [2, 3, 1]]), time.time_ns()
     names = {kind: f"{case.name}-{kind}" for kind in ("decided", "left", "waiting")}
     faults = case.folder / "history" / "faults.jsonl"
@@ -71,7 +71,7 @@ def test_all_brokers_are_killed_in_transactions(
             case, topic, {1: 5}, transactional_id=names["waiting"], transaction_timeout_ms=int(LIMIT_S * 1000)
         )
         pid = case.describe(names["decided"]).producer_id
-        # Its leader is gone and not yet missed: the marker for partition 0 has nobody to go to.
+        # The leader is dead and still in the metadata: the marker for partition 0 cannot be delivered.
         kills = [inject(cluster, Kill(), "kafka-1", journal=journal).start()]
         try:
             ended, killed_at = decided.commit(), time.time_ns()
@@ -80,7 +80,7 @@ def test_all_brokers_are_killed_in_transactions(
             waiting = pool.submit(waits.commit, LIMIT_S)
             led = {}
             for broker in order:
-                led[broker] = brought_back(cluster, broker, topic)
+                led[broker] = restart_broker(cluster, broker, topic)
                 lap(f"broker {broker}")
         finally:
             for kill in kills:
@@ -113,11 +113,11 @@ def test_all_brokers_are_killed_in_transactions(
     assert (finished, aborted) == (DONE, ["PrepareAbort", "CompleteAbort"])
     assert [m.what for m in marks if m.partition == 0][:1] == ["commit"]
     assert (waited.name, following.name) == (OK, OK)
-    assert seen == {0: 5, 1: 8}  # one of them is the one that woke the coordinator
+    assert seen == {0: 5, 1: 8}  # one record is from the transaction that woke the coordinator
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
-    # The commit waited, and is not stalled, because brokers were down: only to who knows nothing of the
-    # faults it is, by a bound that is shorter than the wait.
+    # The commit waited because brokers were down, so it is not stalled. Without the history of the faults it
+    # is, by a bound that is shorter than the wait.
     files = list(history_files(case.folder / "history"))
     assert liveness(files, STALL_MS) == []
     blind = [file for file in files if file.path != faults]

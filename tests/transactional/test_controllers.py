@@ -1,4 +1,4 @@
-"""Controllers that are lost in a transaction: data goes on, and what needs a decision of theirs waits."""
+"""Controllers that are lost in a transaction: data continues, and elections and new topics wait."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from tests.transactional.under_faults import lead, opened, visible
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
 WATCHED_S = 2 * SESSION_TIMEOUT_MS / 1000
-"""Twice as long as the brokers need to miss one of them, when there is a controller."""
+"""Twice the session timeout after which a controller would fence a dead broker."""
 LIMIT_S = 60.0
 
 
 def refused_topic(cluster: Cluster, name: str) -> str:
-    """Ask for a topic, and return what came instead of it."""
-    one = Admin({2: (HOST, cluster.ports.direct(2))})  # the others would say the same, each after its time
+    """Try to create a topic; return the error."""
+    one = Admin({2: (HOST, cluster.ports.direct(2))})  # the others would time out in the same way
     try:
         one.create_topic(name, [[1, 2, 3]])
     except OSError as error:
         return f"{type(error).__name__}: {error}"
-    return "it was made"
+    return "it was created"
 
 
-def test_the_active_controller_is_killed_in_a_transaction(
+def test_a_transaction_commits_after_the_active_controller_is_killed(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     topic = case.topic("t")
@@ -74,7 +74,7 @@ def test_without_a_quorum_transactions_go_on_and_a_killed_leader_is_not_replaced
     new_id = f"{case.name}-new"
     for ident in (case.transactional_id, new_id):
         lead(cluster, TRANSACTION_TOPIC, ident, 3)
-    # Its second transaction lasts until a leader is missed, for twice that time, and until there is another.
+    # The second transaction must stay open for the whole observation and until there is a new leader.
     producer = opened(case, topic, {0: 3, 1: 2}, transaction_timeout_ms=round(LIMIT_S * 1000))
     killed, looks = inject(cluster, Kill(), "kafka-1"), []
 
@@ -93,7 +93,7 @@ def test_without_a_quorum_transactions_go_on_and_a_killed_leader_is_not_replaced
                 producer.hand_over(0, 1)
                 waiting = pool.submit(producer.commit, LIMIT_S)
                 watched_until = time.monotonic() + WATCHED_S
-                wait_until(lambda: looked(watched_until), LIMIT_S, "it to be missed", every=0.5)
+                wait_until(lambda: looked(watched_until), LIMIT_S, "the end of the observation", every=0.5)
                 answered = waiting.done()
             resumed = time.monotonic()
             leader = wait_until(
@@ -104,7 +104,7 @@ def test_without_a_quorum_transactions_go_on_and_a_killed_leader_is_not_replaced
             killed.heal()
         second = waiting.result(LIMIT_S)
     made = case.topic("after")
-    # What was refused may have been made all the same, once there were controllers again.
+    # The refused topic may have been created later, when the controllers were back.
     late = f"{case.name}-refused" in {p.topic for p in cluster.admin.metadata(None).partitions}
     case.topics += [f"{case.name}-refused"] if late else []
     following = producer.whole({0: 1, 1: 1})
@@ -114,16 +114,16 @@ def test_without_a_quorum_transactions_go_on_and_a_killed_leader_is_not_replaced
         refused=refused,
         ended=ended,
         new=new,
-        leaders_told=sorted(set(looks)),
+        leaders_reported=sorted(set(looks)),
         looks=len(looks),
         new_leader=leader,
         after_s=took,
         second=second,
         made=made,
-        came_late=late,
+        created_late=late,
         verdict=judged.verdict,
     )
-    assert "it was made" not in refused
+    assert "it was created" not in refused
     assert [ended.name, new.name, again.name] == [OK] * 3
     assert set(looks) == {1}
     assert not answered

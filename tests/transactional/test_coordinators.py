@@ -35,7 +35,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
 
 @pytest.mark.parametrize("when", ["before the end", pytest.param("after the end", marks=pytest.mark.soak)])
-def test_the_coordinator_is_killed(
+def test_a_transaction_commits_after_its_coordinator_is_killed(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, when: str
 ) -> None:
     ident, topic, since = case.transactional_id, case.topic("t", [[1, 2, 3], [2, 1, 3]]), time.time_ns()
@@ -64,7 +64,7 @@ def test_the_coordinator_is_killed(
     assert moved.leader != 3
     assert (ended.name, following.name) == (OK, OK)
     assert noted == DONE * 2
-    # One marker for each transaction in each partition, written by whoever coordinated it.
+    # One marker for each transaction in each partition, from its own coordinator.
     assert Counter((m.partition, m.what) for m in marks) == {(0, "commit"): 2, (1, "commit"): 2}
     before = [home.leader_epoch] if when == "after the end" else []
     assert epochs(marks) == [*before, moved.leader_epoch]
@@ -75,14 +75,14 @@ def test_the_coordinator_is_killed(
 @pytest.mark.parametrize(
     "woken", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["woken", "left alone"]
 )
-def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
+def test_a_new_coordinator_writes_the_markers_of_a_decision(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, woken: bool
 ) -> None:
-    """One partition's leader is frozen: its marker waits, and the client is told of the commit without it."""
+    """One partition's leader is frozen: its marker waits, and the client gets its answer without it."""
     ident, topic = case.transactional_id, case.topic("t", [[3, 1, 2], [1, 3, 2]])
     places = [(topic, 0), (topic, 1)]
     lap = Laps()
-    # The frozen broker must not be one that the decision waits for.
+    # The frozen broker must not be a replica of the decision's partition.
     with decided_by(cluster, ident, [2, 1]) as home:
         lap("placed")
         since = time.time_ns()
@@ -134,19 +134,19 @@ def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
     assert [ended.name, following.name] == [OK] * 2
     assert (at_kill, unmarked) == (["PrepareCommit"], [None])
     assert {m.what for m in marks} == {"commit"}
-    # It writes a marker everywhere, also where there is one: a second one ends nothing, and harms nothing.
+    # It writes a marker to every partition; a second marker has no effect.
     assert epochs(marks)[-1] == moved.leader_epoch > home.leader_epoch
     assert (moved.leader, seen) == (1, {0: 3, 1: 2})
     assert finished == DONE
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-@pytest.mark.soak  # the same gap, opened another way
+@pytest.mark.soak  # the same gap by another fault
 @pytest.mark.needs("partition")
-def test_the_coordinator_is_killed_when_it_cannot_send_its_markers(
+def test_a_new_coordinator_writes_markers_that_could_not_be_sent(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """It is cut from opening connections to the others, who still replicate what it decides."""
+    """The coordinator cannot open connections, but the others still replicate its decisions."""
     ident, topic = case.transactional_id, case.topic("t", [[1, 2, 3], [2, 1, 3]])
     places, since = [(topic, 0), (topic, 1)], time.time_ns()
     home = lead(cluster, TRANSACTION_TOPIC, ident, 3)
@@ -186,7 +186,7 @@ def test_the_coordinator_is_killed_when_it_cannot_send_its_markers(
 @pytest.mark.parametrize(
     "commits", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["commit", "abort"]
 )
-def test_the_group_coordinator_is_killed_between_offsets_and_the_end(
+def test_pending_offsets_survive_a_kill_of_the_group_coordinator(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, commits: bool
 ) -> None:
     source, topic, group = case.topic("s", 1), case.topic("t"), f"{case.name}-g"
@@ -200,7 +200,7 @@ def test_the_group_coordinator_is_killed_between_offsets_and_the_end(
     assert producer.offsets(group, source, 0, 3).ok
     before = position(), position(stable=False)
     with inject(cluster, Kill(), f"group_coordinator({group})") as kill:
-        # What is pending is known to the next coordinator too: it stands in its log.
+        # The next coordinator reads the pending offsets from its log.
         during = wait_until(position, 20, "the next group coordinator to answer")
         ended = producer.commit() if commits else producer.abort()
         wait_until(lambda: position().error == "NONE", 20, "the position to be stable")

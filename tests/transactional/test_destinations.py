@@ -1,4 +1,4 @@
-"""Nodes that a transaction needs: a partition's leader killed, nodes frozen and back, replicas missing."""
+"""Nodes that a transaction needs: a killed leader, frozen nodes that thaw, missing replicas."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ FROZEN_LIMIT_S = 30.0
 STALE = b"from before"
 
 
-@pytest.mark.soak  # a frozen one is replaced too, and comes back besides
-def test_the_leader_of_a_partition_is_killed_in_a_transaction(
+@pytest.mark.soak  # covered by the frozen leader, which is replaced too
+def test_a_transaction_commits_after_a_partitions_leader_is_killed(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     topic = case.topic("t", [[1, 2, 3], [2, 1, 3]])
@@ -47,10 +47,10 @@ def test_the_leader_of_a_partition_is_killed_in_a_transaction(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def test_a_frozen_leader_comes_back_with_a_batch_that_it_was_sent(
+def test_a_thawed_leader_refuses_a_batch_from_before(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The batch waits in its socket for as long as it is frozen, and is the first thing that it sees."""
+    """The batch waits in the socket of the frozen broker, which reads it first."""
     topic = case.topic("t", [[3, 1, 2]])
     place = (topic, 0)
     lead(cluster, TRANSACTION_TOPIC, case.transactional_id, 2)
@@ -65,7 +65,7 @@ def test_a_frozen_leader_comes_back_with_a_batch_that_it_was_sent(
             sent = pool.submit(produce, old, place, late, transactional_id=who.transactional_id)
             more, ended = producer.send(0, 2), producer.commit()
         stale = sent.result(FROZEN_LIMIT_S)
-    # Its coordinator may have been the frozen one: then there is a new one, of which everybody has to hear.
+    # If the frozen broker was its coordinator, the new one must appear in the metadata first.
     wait_until(lambda: by_hand.end(cluster.admin, who, commit=False) == 0, 20, "the stale one to be aborted")
     following = producer.whole({0: 1})
     log = case.log(topic)
@@ -83,10 +83,10 @@ def test_a_frozen_leader_comes_back_with_a_batch_that_it_was_sent(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def test_a_frozen_coordinator_comes_back_with_an_abort_that_it_was_sent(
+def test_a_thawed_coordinator_refuses_an_abort_from_before(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """Meanwhile its successor has committed that transaction, and the next one is open."""
+    """Meanwhile the new coordinator has committed that transaction, and the next one is open."""
     ident, topic, since = case.transactional_id, case.topic("t", [[1, 2, 3]]), time.time_ns()
     lead(cluster, TRANSACTION_TOPIC, ident, 3)
     producer = opened(case, topic, {0: 3})
@@ -125,10 +125,10 @@ def test_a_frozen_coordinator_comes_back_with_an_abort_that_it_was_sent(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def test_a_partition_below_its_minimum_of_replicas_in_a_transaction(
+def test_a_transaction_waits_for_min_insync_replicas(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """All three must have it, and one is gone: what was acknowledged is decided, and read only afterwards."""
+    """All three replicas are required and one is dead: the decision is made, and readers wait."""
     topic = case.topic("t", [[1, 2, 3]], min_insync_replicas="3")
     ident, hasty_id, since = case.transactional_id, f"{case.name}-hasty", time.time_ns()
     for name in (ident, hasty_id):

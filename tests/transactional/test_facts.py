@@ -1,4 +1,4 @@
-"""`eos facts` on a real cluster: what is read moves with the cluster, what is probed is what is known."""
+"""`eos facts` on a real cluster: settings follow the cluster, and probes give the known values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXPIRATION = "producer.id.expiration.ms"
 
 @pytest.fixture
 def lowered(cluster: Cluster) -> Iterator[None]:
-    """One broker of three with another setting."""
+    """One broker of three has another setting."""
     change_settings(cluster.admin, 2, {EXPIRATION: "7200000"})
     wait_until(lambda: setting(cluster.admin, 2, EXPIRATION) == "7200000", 10, "the lower setting")
     yield
@@ -31,7 +31,7 @@ def lowered(cluster: Cluster) -> Iterator[None]:
     wait_until(lambda: setting(cluster.admin, 2, EXPIRATION) == "86400000", 10, "the setting to be back")
 
 
-def test_the_facts_are_those_of_this_cluster(cluster: Cluster, evidence: Evidence) -> None:
+def test_the_facts_match_this_cluster(cluster: Cluster, evidence: Evidence) -> None:
     facts = read_facts(cluster)
     found = {fact.what: (fact.observed, fact.comparison) for fact in facts}
     evidence(table=table(facts).splitlines())
@@ -49,15 +49,16 @@ def test_the_facts_are_those_of_this_cluster(cluster: Cluster, evidence: Evidenc
     assert found["an older one is refused with"] == ("OUT_OF_ORDER_SEQUENCE_NUMBER", "different")
     assert found["transaction version"] == ("2", "same")
     assert found["most requests in flight with idempotence"] == ("5", "same")
-    # What is deleted a broker hears of a moment later.
-    wait_until(lambda: not probed(cluster), 10, "nothing to be left of what was probed")
+    # Brokers apply a deletion a moment later.
+    wait_until(lambda: not probed(cluster), 10, "the probe topics to be deleted")
 
 
 def probed(cluster: Cluster) -> list[str]:
     return [p.topic for p in cluster.admin.metadata(None).partitions if p.topic.startswith("eos-facts")]
 
 
-def test_brokers_that_disagree_are_told(cluster: Cluster, lowered: None, evidence: Evidence) -> None:  # noqa: ARG001
+@pytest.mark.usefixtures("lowered")
+def test_facts_show_both_values_of_brokers_that_differ(cluster: Cluster, evidence: Evidence) -> None:
     result = CliRunner().invoke(cli, ["facts", "--state", str(cluster.state.path)])
     line = next(each for each in result.output.splitlines() if "an idle producer id expires" in each)
     evidence(line=line)

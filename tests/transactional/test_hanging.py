@@ -1,4 +1,4 @@
-"""Transactions that nobody ends: found by what brokers and coordinators know, and freed in the right way."""
+"""Open and hanging transactions: how brokers and coordinators reveal them, and how to end them."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.cluster
 
 VERIFICATION = "transaction.partition.verification.enable"
 TIMEOUT_MS = 2_000
-"""The longest that a transaction of the run itself may last: with 15 s more, what is stuck is hanging."""
+"""Longest transaction of the run; one that is open for 15 s longer counts as hanging."""
 BOUNDED = Expect(transaction_timeout_ms=TIMEOUT_MS)
 WATCHED_S = 15 + TIMEOUT_MS / 1000 + 0.5
 
 
 @pytest.fixture
 def unverified(cluster: Cluster) -> Iterator[int]:
-    """Broker 2 does not ask whether a transaction is open: how versions before 3.6 came to hang."""
+    """Broker 2 does not verify transactions, as in versions before 3.6."""
     change_settings(cluster.admin, 2, {VERIFICATION: "false"})
     wait_until(lambda: setting(cluster.admin, 2, VERIFICATION) == "false", 10, "no verification")
     yield 2
@@ -37,10 +37,10 @@ def unverified(cluster: Cluster) -> Iterator[int]:
     wait_until(lambda: setting(cluster.admin, 2, VERIFICATION) == "true", 10, "verification to be back")
 
 
-def test_what_is_left_open_and_what_hangs(
+def test_an_open_transaction_is_distinguished_from_a_hanging_one(
     cluster: Cluster, case: TransactionalCase, unverified: int, evidence: Evidence
 ) -> None:
-    """Both hold readers back; only one has somebody who can still end it."""
+    """Both hold readers back; only the open one still has a coordinator that can end it."""
     topic = case.topic("t")
     left, hung = (topic, 0), (topic, unverified - 1)
     own = case.producer(topic, transaction_timeout_ms=TIMEOUT_MS)
@@ -53,7 +53,7 @@ def test_what_is_left_open_and_what_hangs(
     assert case.produce_by_hand(late, hung).code == 0
     assert by_hand.end(cluster.admin, late, commit=False) == 0
     wait_until(lambda: not held(case, hung), 10, "the marker")
-    assert case.produce_by_hand(late, hung, 1).code == 0  # after the end of its transaction: this one hangs
+    assert case.produce_by_hand(late, hung, 1).code == 0  # after the end of its transaction: it hangs
     assert own.whole({0: 5, 1: 5, 2: 5}).ok
 
     case.wait_ended()
@@ -97,22 +97,22 @@ def held(case: TransactionalCase, place: Place) -> list[Held]:
 
 
 def abort_marker(cluster: Cluster, at: OpenTransaction, coordinator_epoch: int) -> str:
-    """What an operator sends to a partition, past the coordinator."""
+    """Send an abort marker to a partition without the coordinator, as an operator can."""
     leader = cluster.leader_of(*at.place)
     return write_marker(cluster.admin, leader, at, commit=False, coordinator_epoch=coordinator_epoch)
 
 
-def test_with_verification_a_late_batch_opens_nothing(
+def test_with_verification_a_late_batch_is_refused(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The control: the same late batch on a broker that asks the coordinator first."""
+    """The control: the same late batch on a broker that verifies it with the coordinator."""
     topic = case.topic("t")
     who = case.init_by_hand()
     assert by_hand.add_partitions(cluster.admin, who, [(topic, 0)]) == 0
     assert case.produce_by_hand(who, (topic, 0)).code == 0
     assert by_hand.end(cluster.admin, who, commit=False) == 0
     wait_until(lambda: not held(case, (topic, 0)), 10, "the marker")
-    # Until its coordinator has finished, the leader says NOT_ENOUGH_REPLICAS, which a producer tries again.
+    # Until its coordinator has finished, the leader returns NOT_ENOUGH_REPLICAS, which a producer retries.
     case.wait_ended(who.transactional_id)
     late = case.produce_by_hand(who, (topic, 0), 1)
     evidence(late=late)
@@ -120,10 +120,10 @@ def test_with_verification_a_late_batch_opens_nothing(
     assert case.open_transactions(topic) == []
 
 
-def test_an_admin_abort_of_a_live_transaction_loses_what_is_then_committed(
+def test_an_operators_abort_of_a_live_transaction_loses_committed_records(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """Its coordinator is not told: it says ok to the commit of records that were aborted behind its back."""
+    """Its coordinator does not take part, and acknowledges the commit of aborted records."""
     topic = case.topic("t")
     live = case.producer(topic)
     assert live.init().ok
@@ -152,8 +152,8 @@ def test_an_admin_abort_of_a_live_transaction_loses_what_is_then_committed(
     assert {"lost", "torn_transaction"} <= set(judged.names()), text(judged)
 
 
-def test_the_next_init_ends_a_live_transaction_well(case: TransactionalCase, evidence: Evidence) -> None:
-    """What to do instead: nothing is torn, and the producer that was live is told."""
+def test_the_next_init_ends_a_live_transaction_safely(case: TransactionalCase, evidence: Evidence) -> None:
+    """The remedy: the transaction is not torn, and its producer gets an error."""
     topic = case.topic("t")
     live = case.producer(topic)
     assert live.init().ok

@@ -1,4 +1,4 @@
-"""The life of a transactional id: forgotten when idle, a new producer id when its epochs run out."""
+"""The life of a transactional id: it expires when idle, and gets a new producer id after its last epoch."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.transactional.transactional_case import UNKNOWN_ID, TransactionalCase
 pytestmark = pytest.mark.cluster
 
 EXPIRATION_MS = 3_000
-"""Longer than a busy machine needs from one call of a producer to the next: meanwhile its id must not go."""
+"""Longer than the time between two calls on a busy machine: the id must not expire between them."""
 LAST_EPOCH = 2**15 - 1
 
 
 @pytest.fixture(scope="module")
-def forgetful(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneBroker]:  # noqa: ARG001
-    """A broker that forgets an idle transactional id soon: in the cluster that is a setting of its start."""
-    folder = tmp_path_factory.mktemp("forgetful")
+def expiring(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneBroker]:  # noqa: ARG001
+    """A broker with a short expiration of transactional ids, which can only be set at start."""
+    folder = tmp_path_factory.mktemp("expiring")
     with one_broker(
         folder,
         transaction_state_log_replication_factor="1",
@@ -48,30 +48,30 @@ def known(broker: OneBroker, transactional_id: str) -> fencing_check.Known | Non
         raise
 
 
-def test_an_idle_id_is_forgotten_and_works_again_as_new(
-    case: TransactionalCase, forgetful: OneBroker, evidence: Evidence
+def test_an_idle_id_expires_and_works_again_as_new(
+    case: TransactionalCase, expiring: OneBroker, evidence: Evidence
 ) -> None:
-    first = case.producer("t", bootstrap=forgetful.open, partitions=1)
+    first = case.producer("t", bootstrap=expiring.open, partitions=1)
     assert first.init().ok
     assert first.whole({0: 2}).ok
-    before = known(forgetful, case.transactional_id)
+    before = known(expiring, case.transactional_id)
     started = time.monotonic()
-    wait_until(lambda: known(forgetful, case.transactional_id) is None, 20, "the id to be forgotten")
+    wait_until(lambda: known(expiring, case.transactional_id) is None, 20, "the id to expire")
     took = time.monotonic() - started
 
-    # A producer that is still there is told, aborts, and is somebody new by itself.
+    # An existing producer gets an error, aborts, and gets a new producer id without a new init.
     assert first.begin().ok
     refused = [first.send(0), first.commit()]
-    gone_on = [first.abort(), first.whole({0: 1})]
-    renewed = known(forgetful, case.transactional_id)
-    again = case.producer("t", bootstrap=forgetful.open, partitions=1)
+    continued = [first.abort(), first.whole({0: 1})]
+    renewed = known(expiring, case.transactional_id)
+    again = case.producer("t", bootstrap=expiring.open, partitions=1)
     assert again.init().ok
-    after = known(forgetful, case.transactional_id)
+    after = known(expiring, case.transactional_id)
     evidence(
         before=before,
-        forgotten_after_s=round(took, 2),
+        expired_after_s=round(took, 2),
         refused=refused,
-        gone_on=gone_on,
+        continued=continued,
         renewed=renewed,
         after=after,
     )
@@ -79,35 +79,37 @@ def test_an_idle_id_is_forgotten_and_works_again_as_new(
     assert renewed is not None
     assert after is not None
     assert refused[1].name == "INVALID_PRODUCER_ID_MAPPING"
-    assert [answer.name for answer in gone_on] == ["ok", "ok"]
+    assert [answer.name for answer in continued] == ["ok", "ok"]
     assert renewed.producer_id != before.producer_id
     assert (after.producer_id, after.epoch) == (renewed.producer_id, renewed.epoch + 1)
     assert took >= EXPIRATION_MS / 1000 - 0.5
 
 
-def test_how_long_an_id_is_kept_is_said_at_a_brokers_start(forgetful: OneBroker, evidence: Evidence) -> None:
-    """Which is why these cases have a broker of their own."""
+def test_the_expiration_of_ids_cannot_be_changed_on_a_running_broker(
+    expiring: OneBroker, evidence: Evidence
+) -> None:
+    """This is why these tests start their own broker."""
     with pytest.raises(KafkaAnswerError) as refused:
-        change_settings(forgetful.admin, 1, {"transactional.id.expiration.ms": str(2 * EXPIRATION_MS)})
+        change_settings(expiring.admin, 1, {"transactional.id.expiration.ms": str(2 * EXPIRATION_MS)})
     evidence(refused=str(refused.value))
-    assert setting(forgetful.admin, 1, "transactional.id.expiration.ms") == str(EXPIRATION_MS)
+    assert setting(expiring.admin, 1, "transactional.id.expiration.ms") == str(EXPIRATION_MS)
 
 
 def test_an_open_transaction_keeps_its_id(
-    case: TransactionalCase, forgetful: OneBroker, evidence: Evidence
+    case: TransactionalCase, expiring: OneBroker, evidence: Evidence
 ) -> None:
-    """Expiration is for ids at rest."""
+    """Only idle ids expire."""
     idle, busy = f"{case.name}-idle", f"{case.name}-busy"
     for name in (idle, busy):
-        producer = case.producer("t", name, bootstrap=forgetful.open, partitions=1)
+        producer = case.producer("t", name, bootstrap=expiring.open, partitions=1)
         assert producer.init().ok
         if name == busy:
             producer.begin()
             assert producer.send(0).ok
         else:
             assert producer.whole({0: 1}).ok
-    wait_until(lambda: known(forgetful, idle) is None, 20, "the idle id to be forgotten")
-    state = known(forgetful, busy)
+    wait_until(lambda: known(expiring, idle) is None, 20, "the idle id to expire")
+    state = known(expiring, busy)
     ended = producer.commit()
     evidence(busy=state, ended=ended)
     assert state is not None

@@ -1,7 +1,7 @@
-"""A partition with three replicas that nobody leads when its transaction ends, while the coordinator lives.
+"""A partition with three replicas and no leader at the end of its transaction, whose coordinator lives.
 
-Two of its replicas are in sync and are killed; the third was frozen meanwhile, and is back without the right
-to lead. It coordinates the transaction, because the decision's own partition has been put on it alone.
+Two of its replicas are in sync and are killed. The third was frozen, is back, and is not eligible as leader.
+It coordinates the transaction, because the coordinator's partition has been placed on it alone.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 import time
 
 import pytest
-from harness.walkthroughs.leaderless_partition import wait_leaderless
 
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.faults import Kill, Pause, inject
 from harness.kafka.hanging_transactions import write_marker
+from harness.walkthroughs.skipped_marker import wait_leaderless
 from harness.walkthroughs.transaction_evidence import markers
 from tests.client_case import text
 from tests.tapped import Evidence
@@ -24,12 +24,12 @@ from tests.transactional.under_faults import DONE, decided_by, opened, visible, 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
 FINDS_ITS_WAY_BACK = {"metadata.recovery.strategy": "rebootstrap"}
-"""A broker that is frozen is in nobody's metadata, so the client forgets it; the two that it still knows are
-killed. Clients of the harness do not go back to where they began, because that resets what they count."""
+"""The client drops the frozen broker with the next metadata, and the other two are killed: it must bootstrap
+again. Clients of a run do not use this setting, because it resets their counters."""
 
 
-@pytest.mark.soak  # with one replica it is among the hazards
-def test_three_replicas_and_no_leader_at_the_end_of_a_transaction(
+@pytest.mark.soak  # the hazards show it with one replica
+def test_a_marker_is_skipped_on_a_partition_with_three_replicas_and_no_leader(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     topic, since = case.topic("t", [[1, 2, 3]]), time.time_ns()
@@ -41,13 +41,13 @@ def test_three_replicas_and_no_leader_at_the_end_of_a_transaction(
         try:
             wait_until(lambda: set(cluster.partition(*place).isr) == {1, 2}, 30, "broker 3 to be missed")
             faults += [inject(cluster, Kill(), f"kafka-{broker}").start() for broker in (1, 2)]
-            # Its health is another matter: it has nobody to follow.
+            # Resume it without a health check: it has no leader to follow.
             cluster.node(3).resume()
             wait_leaderless(cluster, place, [3])
             replicas = cluster.partition(*place)
             ended = producer.commit()
             noted = wait_decisions(cluster, ident, since, DONE)
-            # Neither serves before the other does: what both have waits for the one that led it last.
+            # Each waits for the other: their partition's last leader must be back before anything is served.
             for broker in (1, 2):
                 cluster.node(broker).start()
         finally:

@@ -1,4 +1,4 @@
-"""Transactions in the log: across segments, after a kill, on followers, in a topic that is made anew."""
+"""Transactions in the log: across segments, after a kill, on followers, in a recreated topic."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.cluster
 SEGMENT_BYTES = 1 << 20
 PAYLOAD = 20_000
 RECORDS = 150
-"""Of one transaction: three megabytes, so at least three segments."""
+"""Records of one transaction: three megabytes, so at least three segments."""
 
 
 def fetched(cluster: Cluster, broker: int, place: Place) -> Fetched:
-    """Everything that a replica hands to a read_committed reader."""
+    """Return everything that a replica sends to a read_committed reader."""
     address = (HOST, cluster.ports.direct(broker))
     whole, offset = fetch_committed(*address, place, 0), 0
     batches: list[Batch] = []
@@ -41,23 +41,23 @@ def fetched(cluster: Cluster, broker: int, place: Place) -> Fetched:
 
 
 def wait_fetched(cluster: Cluster, broker: int, place: Place, ends: EndOffsets) -> Fetched:
-    """The same, once the replica knows that it has everything."""
+    """Wait until the replica's end offsets are these, and return what it sends."""
 
     def whole() -> list[Fetched]:
         found = fetched(cluster, broker, place)
         return [found] if EndOffsets(found.high_watermark, found.last_stable) == ends else []
 
-    return wait_until(whole, 30, f"broker {broker} to know of everything")[0]
+    return wait_until(whole, 30, f"broker {broker} to have the end offsets {ends}")[0]
 
 
 def segments(cluster: Cluster, broker: int, place: Place, scratch: object) -> int:
     return len(cluster.node(node_name(broker)).segments(f"{place[0]}-{place[1]}", scratch))  # type: ignore[arg-type]
 
 
-def test_a_transaction_across_segments_and_its_index_after_a_kill(
+def test_a_transaction_across_segments_is_the_same_on_every_replica_and_after_a_kill(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """Aborted, committed, open: all replicas tell them apart, and so does the one that had to look again."""
+    """All replicas distinguish aborted, committed and open, also the one that recovered from a kill."""
     topic = case.topic("t", [[1, 2, 3]], segment_bytes=str(SEGMENT_BYTES))
     place = (topic, 0)
     producer = case.producer(topic, payload=PAYLOAD, transaction_timeout_ms=60_000)
@@ -98,10 +98,10 @@ def test_a_transaction_across_segments_and_its_index_after_a_kill(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def test_a_topic_that_is_made_anew_in_a_transaction(
+def test_a_topic_recreated_in_a_transaction_loses_earlier_records(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """What the deletion took is gone although it is then committed; what came after it stands."""
+    """Deleted records are lost although the transaction commits; later records are kept."""
     topic = case.topic("t")
     producer = case.producer(topic)
     assert producer.init().ok
@@ -117,11 +117,11 @@ def test_a_topic_that_is_made_anew_in_a_transaction(
     ends = cluster.end_offsets(topic)
     judged = case.judge()
     evidence(second=second, committed=committed, visible=visible, found=judged.names())
-    # The name is what was registered: the new topic's partition is in the transaction of the old one's.
+    # The transaction registered the name, so it contains the partition of the new topic.
     assert (second.name, committed.name) == ("ok", "ok")
     assert visible == {0: 2, 1: 0, 2: 0}
     assert all(end.last_stable == end.high_watermark for end in ends.values())
-    # The offsets that the first sends were told are those of other records now.
+    # The offsets of the first records now belong to other records.
     assert set(judged.names()) == {"lost", "torn_transaction", "inconsistent_offset"}, text(judged)
 
 

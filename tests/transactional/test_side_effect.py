@@ -1,4 +1,4 @@
-"""A row in a database for every input, written inside the loop: no transaction of Kafka's takes it back."""
+"""A database row for every input, written inside the loop: Kafka's abort does not undo it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ pytestmark = pytest.mark.cluster
 BATCH, INPUTS = 10, 60
 
 
-def test_an_effect_outside_kafka_happens_again_after_an_abort(
+def test_an_effect_outside_kafka_is_repeated_after_an_abort(
     cluster: Cluster, case: TransactionalCase, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """Every third transaction aborts and is done again: its outputs stand once, its rows twice."""
+    """Every third transaction aborts and is repeated: its outputs are read once, its rows exist twice."""
     source, sink, group = case.topic("source", 1), case.topic("sink"), f"{case.name}-g"
     writer = case.producer(source)
     assert writer.init().ok
@@ -63,7 +63,7 @@ def test_an_effect_outside_kafka_happens_again_after_an_abort(
         else:
             assert producer.abort().ok
             aborted |= {record.offset for record in batch}
-            # A consumer does not go back by itself: without this the inputs of the abort would be lost.
+            # A consumer does not rewind by itself: otherwise the inputs of the abort would be lost.
             rewind(consumer)
     positions = group_positions(cluster.bootstrap("DIRECT"), group)
     consumer.close()
@@ -89,7 +89,7 @@ def test_an_effect_outside_kafka_happens_again_after_an_abort(
 
 
 def taken(consumer: Consumer) -> list[Given]:
-    """The next inputs, as many as one transaction has."""
+    """Return the inputs of the next transaction."""
     batch: list[Given] = []
 
     def full() -> bool:
@@ -103,7 +103,7 @@ def taken(consumer: Consumer) -> list[Given]:
 def process(
     producer: TransactionalProducer, database: sqlite3.Connection, batch: list[Given], *, commits: bool
 ) -> None:
-    """The work of one transaction: a row and an output for each input."""
+    """Write a row and an output for each input of a transaction."""
     for record in batch:
         database.execute("INSERT INTO effects VALUES (?)", (record.offset,))
     assert producer.hand_over_outputs(0, batch, COMMIT if commits else ABORT).ok
@@ -112,7 +112,7 @@ def process(
 
 
 def rewind(consumer: Consumer) -> None:
-    """Go back to what the group has committed."""
+    """Seek to the group's committed offsets."""
     for place in consumer.committed(consumer.assignment(), timeout=10):
         place.offset = max(place.offset, 0)
         consumer.seek(place)

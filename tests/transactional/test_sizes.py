@@ -1,4 +1,4 @@
-"""Transactions of every size: of nothing, of offsets alone, of fifty partitions, of ten thousand records."""
+"""Transactions of every size: empty, offsets only, fifty partitions, ten thousand records."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ pytestmark = pytest.mark.cluster
 WIDE, LONG = 50, 10_000
 
 
-def test_a_transaction_of_nothing(case: TransactionalCase, frames: Frames, evidence: Evidence) -> None:
-    """The coordinator hears nothing of it, whether it commits or aborts."""
+def test_an_empty_transaction_sends_no_endtxn(
+    case: TransactionalCase, frames: Frames, evidence: Evidence
+) -> None:
+    """The coordinator gets no request, whether it commits or aborts."""
     topic = case.topic("t")
     producer = case.producer(topic)
     assert producer.init().ok
@@ -37,7 +39,7 @@ def test_a_transaction_of_nothing(case: TransactionalCase, frames: Frames, evide
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def test_a_transaction_of_nothing_but_offsets(
+def test_a_transaction_of_offsets_only(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence
 ) -> None:
     source, sink, group = case.topic("source"), case.topic("sink"), f"{case.name}-g"
@@ -57,7 +59,7 @@ def test_a_transaction_of_nothing_but_offsets(
     ends = cluster.end_offsets(sink)
     evidence(positions=positions, requests=apis, refused=refused)
     assert positions == {"abort": [], "commit": [(source, 0, 3)]}
-    # A coordinator that is not ready yet is asked again; what it refused it has not done.
+    # The client retries while a coordinator is not ready; a refused request has no effect.
     for api in ("TxnOffsetCommit", "EndTxn"):
         assert apis.count(api) == 2 + refused[api], api
     assert "AddPartitionsToTxn" not in apis

@@ -1,4 +1,4 @@
-"""Transactions that last too long: the coordinator aborts them, in the time that was agreed."""
+"""Transactions that exceed their time-out: the coordinator aborts them in time."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ pytestmark = pytest.mark.cluster
 SWEEP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 TIMEOUTS_MS = (2_000, 3_000, 4_000)
 LATE_S = 1.0
-"""For a coordinator that is late with its look, on a busy machine."""
+"""Tolerance for a late sweep of the coordinator on a busy machine."""
 
 
-def test_the_coordinator_aborts_what_is_open_for_too_long(
+def test_the_coordinator_aborts_a_transaction_after_its_timeout(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence
 ) -> None:
     sweep_s = int(setting(cluster.admin, 1, SWEEP)) / 1000
@@ -35,9 +35,7 @@ def test_the_coordinator_aborts_what_is_open_for_too_long(
     }
     assert [producer.init().name for producer in producers.values()] == ["ok"] * len(producers)
     before, since = {}, time.time_ns()
-    for ms, producer in reversed(
-        producers.items()
-    ):  # the shortest last: it must be open when it is looked at
+    for ms, producer in reversed(producers.items()):  # the shortest last: it must still be open
         producer.begin()
         for lane in (0, 1):
             assert producer.send(lane, 2).ok, ms
@@ -72,7 +70,7 @@ def test_the_coordinator_aborts_what_is_open_for_too_long(
 
 
 def decided(cluster: Cluster, transactional_id: str, since: int) -> float:
-    """When its coordinator noted that it aborts, in seconds of its own clock."""
+    """Return the time of PrepareAbort in the transaction log, in seconds of the coordinator's clock."""
     return next(s.wall for s in states(cluster, transactional_id, since) if s.what == "PrepareAbort") / 1e9
 
 
@@ -81,7 +79,7 @@ def aborted(case: TransactionalCase, ms: int) -> tuple[int, int] | None:
     return (known.producer_id, known.epoch) if known.state == "CompleteAbort" else None
 
 
-def test_no_transaction_may_be_longer_than_the_broker_allows(
+def test_a_timeout_above_the_brokers_maximum_is_refused(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     topic = case.topic("t")

@@ -1,4 +1,4 @@
-"""Calls out of turn, rights that are missing, a coordinator that cannot be: what a producer is told."""
+"""Calls in the wrong order, missing rights, an impossible coordinator: the errors of a producer."""
 
 from __future__ import annotations
 
@@ -50,10 +50,10 @@ MISUSES: dict[str, Callable[[TransactionalProducer], Answer]] = {
 }
 
 
-def test_a_call_out_of_turn_is_refused_and_breaks_nothing(
+def test_a_call_in_the_wrong_order_is_refused_without_harm(
     case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """It is an error of the caller alone: what should have been called still works."""
+    """The error is the caller's: the right call still works afterwards."""
     topic = case.topic("t")
     answers = {}
     for number, (misuse, call) in enumerate(MISUSES.items()):
@@ -78,17 +78,17 @@ SLOW_MS = 150
 
 @pytest.mark.timing
 @pytest.mark.parametrize("how", ["at once", "while on the way", "flushed"])
-def test_an_abort_with_sends_in_flight(
+def test_no_record_is_read_after_an_abort_with_sends_in_flight(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence, how: str
 ) -> None:
-    """Whatever the producer is told, nothing of it is ever read."""
+    """This holds whatever the producer's call returns."""
     topic = case.topic("t")
     producer = started(case.producer(topic, settings={"linger.ms": 0}))
     lane = next(p for p in range(3) if p + 1 != cluster.txn_coordinator(case.transactional_id))
     producers, waiting, took, answers = [producer.name], [], [], Counter[str]()
     with ExitStack() as slow:
         if how == "while on the way":
-            # The batch is late and the end is not: they go to different brokers.
+            # The batch is late and the EndTxn is not: they go to different brokers.
             fault = Jitter(latency_ms=SLOW_MS, stream="upstream")
             slow.enter_context(inject(cluster, fault, f"leader_of({topic}, {lane})"))
         for _ in range(ROUNDS):
@@ -133,7 +133,7 @@ def guarded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def alice(guarded: OneBroker, case: TransactionalCase) -> Callable[..., TransactionalProducer]:
-    """Producers that come in as alice."""
+    """Producers that connect as alice."""
 
     def make(transactional_id: str, topic: str = "mine") -> TransactionalProducer:
         settings: dict[str, Any] = guarded.as_alice | {"message.timeout.ms": 5000}
@@ -143,10 +143,10 @@ def alice(guarded: OneBroker, case: TransactionalCase) -> Callable[..., Transact
     return make
 
 
-def test_rights_of_transactional_ids_step_by_step(
+def test_a_transaction_needs_rights_for_id_topic_and_group(
     guarded: OneBroker, alice: Callable[..., TransactionalProducer], evidence: Evidence
 ) -> None:
-    """The id must be written to start, the topic to send, and the group read for its offsets."""
+    """Init needs WRITE of the id, a send WRITE of the topic, and offsets READ of the group."""
     answers: dict[str, Answer] = {}
     answers["no right"] = alice("theirs").init(5)
     guarded.allow(ResourceType.TRANSACTIONAL_ID, "looked-at", DESCRIBE)
@@ -185,15 +185,15 @@ def test_rights_of_transactional_ids_step_by_step(
 
 
 def refused_replicas(log: Path) -> list[str]:
-    """What a broker's log says of a state topic with too many replicas."""
+    """Return the lines of a broker's log about a state topic with too many replicas."""
     lines = log.read_text().splitlines()
     return [x for x in lines if "__transaction_state" in x and "replication factor" in x.lower()]
 
 
-def test_a_state_topic_that_cannot_be_replicated(
+def test_without_enough_brokers_for_the_state_topic_there_is_no_coordinator(
     cluster: Cluster, case: TransactionalCase, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """One broker with the default of three replicas: there is never a coordinator, and the log says why."""
+    """One broker with the default of three replicas: the broker's log has the reason."""
     assert cluster
     folder = tmp_path / "alone"
     folder.mkdir()
@@ -204,8 +204,8 @@ def test_a_state_topic_that_cannot_be_replicated(
         with pytest.raises(KafkaAnswerError) as raw:
             alone.admin.coordinator("transaction", "x")
         (plain,) = new_producer_ids(alone.address, 1)
-        answers = wait_until(lambda: refused_replicas(folder / "log"), 20, "the broker to say why")
-    evidence(producer=answer, broker=str(raw.value), log=answers[:2], idempotent_id=plain)
+        answers = wait_until(lambda: refused_replicas(folder / "log"), 20, "the reason in the broker's log")
+    evidence(init=answer, broker=str(raw.value), log=answers[:2], idempotent_id=plain)
     assert answer.name == "_TIMED_OUT"
     assert "retriable" in answer.flags
     assert raw.value.code == 15

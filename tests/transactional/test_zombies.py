@@ -1,4 +1,4 @@
-"""Producers that freeze in a transaction and come back when somebody else has finished their work."""
+"""Producers that freeze in a transaction and thaw after a successor has done their work."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ TIMEOUT_MS = 2_000
 FENCED = {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
 
 
-def test_a_zombie_is_refused_whatever_it_does_next(
+def test_a_zombie_is_refused_on_every_request(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """Three producers freeze in a transaction; each does another thing first when it wakes up."""
+    """Three producers freeze in a transaction; each makes another call first when it thaws."""
     topic, group = case.topic("t"), f"{case.name}-g"
     calls: dict[str, list[Any]] = {
         "Produce": ["send", 0, 2],
@@ -66,7 +66,7 @@ def test_a_zombie_is_refused_whatever_it_does_next(
             case.wait_ended(who.transactional_id)
     ends = cluster.end_offsets(topic)
 
-    in_its_name = {what: refused_by_hand(case, who, (topic, 0), group) for what, who in before.items()}
+    by_hand_errors = {what: refused_by_hand(case, who, (topic, 0), group) for what, who in before.items()}
     woken = {what: zombies[what].call(*call) for what, call in calls.items()}
     seen = {what: refusals(frames(), zombie.name) for what, zombie in zombies.items()}
     after = {what: case.describe(who.transactional_id) for what, who in before.items()}
@@ -74,7 +74,11 @@ def test_a_zombie_is_refused_whatever_it_does_next(
     judged = case.judge()
     epochs = {what: (before[what].epoch, timed_out[what], after[what].epoch) for what in calls}
     evidence(
-        epochs=epochs, producer=woken, broker_said=seen, by_hand=in_its_name["EndTxn"], verdict=judged.verdict
+        epochs=epochs,
+        answers=woken,
+        broker_said=seen,
+        by_hand=by_hand_errors["EndTxn"],
+        verdict=judged.verdict,
     )
 
     assert unmoved == ends
@@ -87,12 +91,12 @@ def test_a_zombie_is_refused_whatever_it_does_next(
         assert timed_out[what] == before[what].epoch + 1
         assert after[what].epoch == before[what].epoch + 2
         assert after[what].producer_id == before[what].producer_id
-    assert all("NONE" not in answers.values() for answers in in_its_name.values())
+    assert all("NONE" not in answers.values() for answers in by_hand_errors.values())
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
 def aborted(case: TransactionalCase, transactional_id: str) -> int:
-    """The epoch of a transactional id once its transaction has been aborted."""
+    """Return the epoch of a transactional id if its transaction has been aborted, else 0."""
     known = case.describe(transactional_id)
     return known.epoch if known.state == "CompleteAbort" else 0
 
@@ -116,7 +120,7 @@ def refused_by_hand(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_whose_offsets_a_group_takes(
+def test_a_group_accepts_offsets_only_with_current_metadata(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence, protocol: str
 ) -> None:
     """One member's metadata: current, outdated by a rebalance, and after the member has left."""
@@ -172,14 +176,14 @@ def test_whose_offsets_a_group_takes(
 
 
 def polled(consumer: Consumer) -> list[int]:
-    """A member's partitions, after it has served its group."""
+    """Poll once; return the member's assigned partitions."""
     consumer.poll(0.05)
     return [place.partition for place in consumer.assignment()]
 
 
 @dataclass
 class Handover:
-    """A worker that is frozen in a transaction, and the one that does its work under another id."""
+    """A worker that is frozen in a transaction, and a successor with another transactional id."""
 
     case: TransactionalCase
     fields: dict[str, Any]
@@ -212,10 +216,10 @@ class Handover:
         return self.case.judge(expect=Expect(pipeline=Pipeline(group=self.group, inputs=[self.source])))
 
 
-def test_a_frozen_worker_whose_successor_has_another_transactional_id(
+def test_a_group_fences_a_frozen_worker_whose_successor_has_another_transactional_id(
     cluster: Cluster, make_case: Callable[[str], TransactionalCase], evidence: Evidence
 ) -> None:
-    """Only the group can refuse it: with its metadata it does, without them inputs are processed twice."""
+    """With group metadata the group refuses it; without metadata inputs are processed twice."""
     kinds: dict[str, dict[str, Any]] = {
         "classic": {"protocol": "classic"},
         "consumer": {"protocol": "consumer"},
