@@ -116,14 +116,14 @@ def test_a_replaced_producer_that_thaws_is_not_refused(
     frozen = case.process(rate=500)
     wait_until(lambda: frozen.progress().acknowledged > 0, 30, "the first producer's first records")
     with inject(cluster, Zombie(frozen.pid, frozen.mark), "all"):
-        stood = high_watermark(cluster, case)
+        end_at_freeze = high_watermark(cluster, case)
         replacement = case.process(rate=2000)
         wait_until(
-            lambda: replacement.progress().acknowledged > 2 * stood + 1000, 60, "the replacement to overtake"
+            lambda: replacement.progress().acknowledged > 2 * end_at_freeze + 1000, 60, "the replacement to overtake"
         )
         assert replacement.stop() == 0
         overtaken = high_watermark(cluster, case)
-    wait_until(lambda: frozen.progress().sent > stood + 500, 30, "the one that was frozen to go on")
+    wait_until(lambda: frozen.progress().sent > end_at_freeze + 500, 30, "the one that was frozen to go on")
     assert frozen.stop() == 0
 
     pids = {b.producer_id for p in range(3) for b in case.log(p)}
@@ -131,7 +131,7 @@ def test_a_replaced_producer_that_thaws_is_not_refused(
     judged = case.judge()
     examples = examples_of(judged, "duplicate")
     evidence(
-        frozen_at=stood,
+        frozen_at=end_at_freeze,
         overtaken_at=overtaken,
         pids=sorted(pids),
         last_written_by=sorted(after),

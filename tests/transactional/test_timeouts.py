@@ -57,7 +57,7 @@ def test_the_coordinator_aborts_a_transaction_after_its_timeout(
     case.wait_ended()
     judged = case.judge()
     refused = {ms: refusals(frames(), producer.name) for ms, producer in producers.items()}
-    evidence(sweep_s=sweep_s, took_s=took, late=late, broker_said=refused, verdict=judged.verdict)
+    evidence(sweep_s=sweep_s, took_s=took, late=late, broker_errors=refused, verdict=judged.verdict)
 
     assert {p: (e.last_stable < e.high_watermark) for p, e in held.items()} == {0: True, 1: True, 2: False}
     assert all(e.last_stable == e.high_watermark for e in freed.values())

@@ -110,7 +110,7 @@ def test_no_record_is_read_after_an_abort_with_sends_in_flight(
     case.wait_ended()
     judged = case.judge()
     evidence(
-        how=how, waiting=waiting, took=took, answers=answers, broker_said=refused, verdict=judged.verdict
+        how=how, waiting=waiting, took=took, answers=answers, broker_errors=refused, verdict=judged.verdict
     )
     assert all((left > 0) == (how != "flushed") for left in waiting), waiting
     if how == "flushed":

@@ -76,7 +76,7 @@ def test_a_zombie_is_refused_on_every_request(
     evidence(
         epochs=epochs,
         answers=woken,
-        broker_said=seen,
+        broker_errors=seen,
         by_hand=by_hand_errors["EndTxn"],
         verdict=judged.verdict,
     )
@@ -161,7 +161,7 @@ def test_a_group_accepts_offsets_only_with_current_metadata(
     take("never a member", kept, None)
     second.close()
     seen = refusals(frames(), producer.name)
-    evidence(protocol=protocol, answers=answers, broker_said=seen)
+    evidence(protocol=protocol, answers=answers, broker_errors=seen)
     case.wait_ended()
     assert case.judge(sink).names() == []
     stale = {"classic": "ILLEGAL_GENERATION", "consumer": "ok"}[protocol]
