@@ -86,7 +86,7 @@ def _connection_problem(error: Exception) -> str:
     import socket
     import ssl
 
-    from harness.kafka.connection import KafkaAnswerError
+    from harness.kafka.errors import KafkaAnswerError
 
     if isinstance(error, KafkaAnswerError):
         return "a broker answered with an error"

@@ -9,13 +9,11 @@ from typing import Final
 from harness.base.errors import UsageError
 from harness.base.waits import wait_until
 from harness.kafka.admin import Admin, EndOffsets, PartitionInfo
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import ErrorCode, KafkaAnswerError
 
 LIMIT_S: Final = 30.0
-_UNKNOWN: Final = 3
-_EXISTS: Final = 36
-_NO_CONTROLLER: Final = (7, 41)
-"""REQUEST_TIMED_OUT and NOT_CONTROLLER: one was lost, and its successor is not known to who was asked."""
+_NO_CONTROLLER: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+"""The controller has just changed, and the broker that answered does not know the new one yet: retry."""
 
 
 class Topics(ABC):
@@ -52,7 +50,7 @@ class Topics(ABC):
                 self.admin.create_topic(name, replicas, settings)
             except KafkaAnswerError as error:
                 # It was made when somebody was asked who did not answer in time.
-                if error.code != _EXISTS or stood:
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or stood:
                     raise
 
         _carried_out(order, f"topic {name} to be made")
@@ -76,7 +74,7 @@ class Topics(ABC):
         try:
             return bool(self.admin.metadata([name]).partitions)
         except KafkaAnswerError as error:
-            if error.code == _UNKNOWN:
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return False
             raise
 

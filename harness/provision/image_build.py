@@ -19,8 +19,8 @@ from harness.base.errors import HarnessError
 from harness.base.ports import free_ports
 from harness.base.waits import wait_until
 from harness.kafka.connection import answers
+from harness.kafka.training_workload import run_training_workload
 from harness.provision.jars import ensure_jars, pinned_jars
-from harness.provision.kafka_runtime import training_workload
 from harness.provision.paths import cache_dir, resource, scratch_dir
 from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION, ensure_toxiproxy
 
@@ -172,7 +172,7 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
     )
     try:
         wait_until(lambda: answers("127.0.0.1", port), 90, "the training node to answer")
-        training_workload(port)
+        run_training_workload(port)
         node.stop(timeout=120)  # SIGTERM: the dump is written at a clean end only
         chunks, _ = node.get_archive("/opt/kafka/kafka.jsa")
         with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:

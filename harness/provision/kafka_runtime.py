@@ -21,8 +21,9 @@ from harness.base import processes
 from harness.base.errors import HarnessError
 from harness.base.ports import free_ports
 from harness.base.waits import wait_until
-from harness.kafka.admin import Admin, random_cluster_id
+from harness.kafka.admin import random_cluster_id
 from harness.kafka.connection import answers
+from harness.kafka.training_workload import run_training_workload
 from harness.provision.jars import class_path, ensure_jars
 from harness.provision.java import find_java
 from harness.provision.paths import cache_dir, cache_lock, scratch_dir
@@ -157,7 +158,7 @@ def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
         )
     try:
         wait_until(lambda: answers("127.0.0.1", broker), 60, "the training node to answer", hint=f"see {log}")
-        training_workload(broker)
+        run_training_workload(broker)
         node.send_signal(signal.SIGTERM)
         node.wait(timeout=90)
     finally:
@@ -165,28 +166,3 @@ def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
         node.wait()
     if not (made / runtime.archive.name).exists():
         raise HarnessError(f"no class data was written: {log.read_text()[-500:]}", "run `eos doctor`")
-
-
-def training_workload(port: int) -> None:
-    """Touch the code that every run touches: topics, transactions, groups, offsets."""
-    from confluent_kafka import Consumer, Producer
-
-    admin = Admin({1: ("127.0.0.1", port)}, timeout=15)
-    admin.create_topic("train", [[1], [1]])
-    servers = {"bootstrap.servers": f"127.0.0.1:{port}"}
-    wait_until(lambda: admin.init_producer_id("train")[0] >= 0, 30, "transactions on the training node")
-    producer = Producer(servers | {"transactional.id": "train", "transaction.timeout.ms": 10000})
-    producer.init_transactions(30)
-    for commit in (True, False):
-        producer.begin_transaction()
-        for value in range(20):
-            producer.produce("train", str(value).encode(), partition=value % 2)
-        producer.flush(30)
-        (producer.commit_transaction if commit else producer.abort_transaction)(30)
-    consumer = Consumer(servers | {"group.id": "train", "auto.offset.reset": "earliest"})
-    consumer.subscribe(["train"])
-    wait_until(lambda: consumer.poll(1.0), 30, "the training node's records")
-    consumer.commit(asynchronous=False)
-    consumer.close()
-    admin.end_offsets("train")
-    admin.quorum()

@@ -13,7 +13,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.observation import Observation, Window
 from harness.scenario import Scenario
-from harness.witness.plain_consumer import ALONE, freeze
+from harness.witness.plain_consumer import WITNESS_GROUP, freeze
 
 if TYPE_CHECKING:
     from harness.witness.spark.stream_supervisor import StreamProgress, StreamVerification
@@ -51,7 +51,7 @@ class SparkStream:
             folder=str(folder),
             security=security,
             run=self._run_id,
-            options={"groupIdPrefix": f"{self._cluster.prefix}{ALONE}-spark"},
+            options={"groupIdPrefix": f"{self._cluster.prefix}{WITNESS_GROUP}-spark"},
         )
         os.environ[processes.SUPERVISED] = "1"  # so that `eos heal` finds the driver, as it finds the clients
         self._job = StreamVerification(job, log)

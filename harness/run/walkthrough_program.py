@@ -16,6 +16,7 @@ from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import FILE, WalkthroughStep
+from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
 from harness.report.diagram import diagram_file
 from harness.report.diagram.sequence import SequenceFilter
 from harness.run.program import RunContext, measure_recovery
@@ -90,7 +91,7 @@ class WalkthroughProgram:
                 topics=[],
                 transactional_ids=self._transactional_ids,
                 since=self._since,
-                marked=[part.topic, coordinator_entries.OFFSETS_TOPIC] if part.group else [],
+                marked=[part.topic, OFFSETS_TOPIC] if part.group else [],
             )
             drawn_clients = frozenset(self._walkthrough.drawn)
             diagram_file.write(path, SequenceFilter(clients=drawn_clients, most=MOST_DRAWN))

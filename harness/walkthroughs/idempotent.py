@@ -12,9 +12,10 @@ from harness.clients.scripted.idempotent_producer import IdempotentProducer
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults import Jitter, Kill, LoseResponseFrame, Sever
+from harness.kafka.log.batches import Batch
 from harness.kafka.raw_produce import encode_batch, produce
+from harness.tap.coordinator_entries import PRODUCER_ID_BLOCK
 from harness.walkthroughs.broker_evidence import (
-    BLOCK,
     answers_to,
     blocks,
     leader_log,
@@ -25,7 +26,6 @@ from harness.walkthroughs.broker_evidence import (
     sent_batches,
 )
 from harness.walkthroughs.stage import Stage, Walkthrough
-from harness.witness.raw_log import Batch
 
 TITLES: Final = (
     "Producer 1 starts and gets a producer id",
@@ -86,8 +86,11 @@ class _IdempotentSteps:
             self.epoch == 0,
         )
         step.prove(
-            f"the id is from a block of {BLOCK} that the controllers allocated to that broker",
-            "; ".join(f"block {b.first}-{b.first + BLOCK - 1} belongs to broker {b.broker}" for b in of_id)
+            f"the id is from a block of {PRODUCER_ID_BLOCK} that the controllers allocated to that broker",
+            "; ".join(
+                f"block {b.first}-{b.first + PRODUCER_ID_BLOCK - 1} belongs to broker {b.broker}"
+                for b in of_id
+            )
             or "it is in no block",
             [block.broker for block in of_id] == [broker],
         )

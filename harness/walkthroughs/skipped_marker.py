@@ -33,8 +33,10 @@ from harness.evidence.step_report import WalkthroughStep
 from harness.faults import Kill, Placement
 from harness.kafka import features
 from harness.kafka.admin import EndOffsets
-from harness.kafka.hanging_transactions import Held, hanging, write_marker
-from harness.tap.coordinator_entries import TRANSACTION_TOPIC, decisions, java_hash, markers
+from harness.kafka.coordinators import java_hash
+from harness.kafka.hanging_transactions import BlockingTransaction, find_hanging, write_marker
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
+from harness.tap.coordinator_entries import decisions, markers
 from harness.tap.frame_lines import Frame
 from harness.walkthroughs.open_transaction_reader import OpenTransactionReader
 from harness.walkthroughs.stage import Stage, Walkthrough
@@ -85,7 +87,7 @@ class _SkippedMarker:
         self.commits: list[_Commit] = []
         self.readers = 0
         self.healed_at = 0.0
-        self.found: dict[str, Held] = {}
+        self.found: dict[str, BlockingTransaction] = {}
 
     def steps(self, roles: Sequence[str], steps: Steps) -> Iterator[WalkthroughStep]:
         """Open the producers, then carry out the steps."""
@@ -412,8 +414,8 @@ class _SkippedMarker:
         epoch = transaction.coordinator_epoch if coordinator_epoch is None else coordinator_epoch
         return write_marker(self.cluster.admin, DIES, transaction, commit=commit, coordinator_epoch=epoch)
 
-    def _hanging(self) -> dict[str, Held]:
-        found = hanging(self.cluster.admin, [self.stage.topic])
+    def _hanging(self) -> dict[str, BlockingTransaction]:
+        found = find_hanging(self.cluster.admin, [self.stage.topic])
         return {held.last.transactional_id: held for held in found if held.last}
 
     def _end_offsets(self, partition: int) -> EndOffsets:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Final, Literal
 
 from harness.base.errors import UsageError
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.clients.poll_decoding import Given
 from harness.clients.scripted.factory import ONE_BATCH_A_SEND
@@ -18,14 +19,16 @@ from harness.clients.scripted.group_member import GroupMember, next_positions
 from harness.clients.scripted.transactional_producer import TransactionalProducer
 from harness.evidence.record import ABORT, COMMIT
 from harness.evidence.step_report import WalkthroughStep
-from harness.kafka.group_offsets import Committed, committed
-from harness.kafka.transactions import Identity
+from harness.kafka.group_offsets import CommittedOffset, committed_offset
+from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
+from harness.kafka.transactions import ProducerIdentity
 from harness.report.diagram.sequence import NOISE
-from harness.tap.coordinator_entries import OFFSETS_TOPIC, TRANSACTION_TOPIC, CoordinatorEntry
+from harness.tap.coordinator_entries import CoordinatorEntry
 from harness.walkthroughs import transaction_evidence as evidence
 from harness.walkthroughs.broker_evidence import leader_log
 from harness.walkthroughs.stage import OPEN_LIMIT_S, Stage, Walkthrough
-from harness.walkthroughs.transaction_evidence import Exchange, Place, View, listed
+from harness.walkthroughs.transaction_evidence import Exchange, ReaderView, listed
 
 TITLES: Final = (
     "init_transactions: a producer id and an epoch from the coordinator",
@@ -68,10 +71,10 @@ class _TransactionalSteps:
         self.pid = self.epoch = -1
         self.txn_home = self._move_coordinator(TRANSACTION_TOPIC, TRANSACTIONAL_ID, TXN_COORDINATOR)
         self.group_home = self._move_coordinator(OFFSETS_TOPIC, stage.group, GROUP_COORDINATOR)
-        self.offsets: Place = (OFFSETS_TOPIC, self.group_home.partition)
-        self.places: list[Place] = [self.a, self.b, self.offsets]
+        self.offsets: PartitionId = (OFFSETS_TOPIC, self.group_home.partition)
+        self.places: list[PartitionId] = [self.a, self.b, self.offsets]
         """Every partition that the application's transactions write to."""
-        self.views: dict[str, View] = {}
+        self.views: dict[str, ReaderView] = {}
 
     def steps(self) -> Iterator[WalkthroughStep]:
         methods = (
@@ -88,11 +91,11 @@ class _TransactionalSteps:
             carry_out(step)
             yield step
 
-    def _move_coordinator(self, topic: str, ident: str, broker: int) -> evidence.Coordinated:
+    def _move_coordinator(self, topic: str, ident: str, broker: int) -> evidence.CoordinatorHome:
         """Make a broker the leader of the partition that an id hashes to, and so its coordinator."""
-        home = evidence.coordinated(self.cluster, topic, ident)
+        home = evidence.coordinator_home(self.cluster, topic, ident)
         self.cluster.move_leader(topic, home.partition, broker)
-        return evidence.coordinated(self.cluster, topic, ident)
+        return evidence.coordinator_home(self.cluster, topic, ident)
 
     def _open_producer(self, name: str) -> TransactionalProducer:
         return self.stage.clients.transactional(
@@ -121,11 +124,13 @@ class _TransactionalSteps:
             f"{TRANSACTIONAL_ID} to be {name}",
         )
 
-    def _position(self, *, stable: bool) -> Committed:
+    def _position(self, *, stable: bool) -> CommittedOffset:
         """Return the group's position in the source from its coordinator."""
-        return committed(self.cluster.admin, GROUP_COORDINATOR, self.stage.group, self.input, stable=stable)
+        return committed_offset(
+            self.cluster.admin, GROUP_COORDINATOR, self.stage.group, self.input, stable=stable
+        )
 
-    def _view(self, name: str) -> View:
+    def _view(self, name: str) -> ReaderView:
         """Read the topic with both isolation levels, and keep the result under `name`."""
         self.views[name] = evidence.view(self.cluster, self.stage.topic, self.stage.partitions, READERS)
         return self.views[name]
@@ -475,7 +480,7 @@ class _TransactionalSteps:
             any(refusal in FENCED for x in refused for refusal in x.refusals)
             and any(error.name in FENCED for error in errors),
         )
-        fenced = Identity(TRANSACTIONAL_ID, self.pid, self.epoch)
+        fenced = ProducerIdentity(TRANSACTIONAL_ID, self.pid, self.epoch)
         codes = evidence.refusals(self.cluster, fenced, self.a)
         step.compare(
             "a fenced producer gets PRODUCER_FENCED",
@@ -495,14 +500,14 @@ def _places(state: CoordinatorEntry) -> str:
     return listed(f"{topic}-{partition}" for topic, partition in state.places)
 
 
-def _ends(view: View) -> str:
+def _ends(view: ReaderView) -> str:
     return "; ".join(
         f"{'AB'[p]}: last stable {end.last_stable}, high watermark {end.high_watermark}"
         for p, end in view.ends.items()
     )
 
 
-def _stable(view: View) -> bool:
+def _stable(view: ReaderView) -> bool:
     return all(end.last_stable == end.high_watermark for end in view.ends.values())
 
 

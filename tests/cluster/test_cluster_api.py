@@ -10,8 +10,8 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS
 from harness.kafka.admin import EndOffsets
-from harness.kafka.connection import KafkaAnswerError
-from harness.tap.coordinator_entries import java_hash
+from harness.kafka.coordinators import java_hash
+from harness.kafka.errors import KafkaAnswerError
 
 pytestmark = pytest.mark.cluster
 
@@ -30,8 +30,8 @@ def test_a_topic_is_placed_as_asked(cluster: Cluster) -> None:
     cluster.delete_topics(["placed"])
 
 
-def test_a_topic_that_exists_is_an_error_that_says_so(cluster: Cluster, topic: str) -> None:
-    with pytest.raises(KafkaAnswerError, match=f"creation of topic {topic}: TopicAlreadyExistsError"):
+def test_creating_an_existing_topic_is_an_error(cluster: Cluster, topic: str) -> None:
+    with pytest.raises(KafkaAnswerError, match=f"creation of topic {topic}: TOPIC_ALREADY_EXISTS"):
         cluster.create_topic(topic)
 
 

@@ -8,7 +8,7 @@ from harness.base.waits import wait_until
 from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
 from harness.faults import LoseResponseFrame, Zombie, arm, inject
-from harness.walkthroughs.broker_evidence import Sent, answers_to, sent_batches
+from harness.walkthroughs.broker_evidence import SentBatch, answers_to, sent_batches
 from tests.client_case import examples_of, values_of
 from tests.idempotent.idempotent_case import IdempotentCase
 from tests.tapped import Evidence, Frames
@@ -16,7 +16,7 @@ from tests.tapped import Evidence, Frames
 pytestmark = pytest.mark.cluster
 
 
-def sent(frames: Frames, case: IdempotentCase, name: str) -> list[Sent]:
+def sent(frames: Frames, case: IdempotentCase, name: str) -> list[SentBatch]:
     return sent_batches(frames(), name, (case.topic, 0))
 
 
@@ -119,7 +119,9 @@ def test_a_replaced_producer_that_thaws_is_not_refused(
         end_at_freeze = high_watermark(cluster, case)
         replacement = case.process(rate=2000)
         wait_until(
-            lambda: replacement.progress().acknowledged > 2 * end_at_freeze + 1000, 60, "the replacement to overtake"
+            lambda: replacement.progress().acknowledged > 2 * end_at_freeze + 1000,
+            60,
+            "the replacement to overtake",
         )
         assert replacement.stop() == 0
         overtaken = high_watermark(cluster, case)

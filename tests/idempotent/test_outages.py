@@ -12,10 +12,10 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.faults import Kill, Restart, inject
-from harness.kafka.brokers import delete_records, remembered
-from harness.kafka.raw_produce import Written, encode_batch, new_producer_ids, produce
+from harness.kafka.raw_produce import ProduceResult, encode_batch, new_producer_ids, produce
 from harness.walkthroughs.broker_evidence import replica_log
 from harness.witness.plain_consumer import freeze
+from tests.broker_requests import active_producers, delete_records
 from tests.idempotent.idempotent_case import IdempotentCase, RawProducer
 from tests.outages import restart_broker
 from tests.tapped import Evidence
@@ -37,7 +37,7 @@ def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged
     before = hasty.send(0, 2)
     place, probe = (case.topic, 0), (make_topic([[1, 2, 3]]), 0)
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
-    answers: list[Written] = []
+    answers: list[ProduceResult] = []
 
     def refused() -> bool:
         batch = encode_batch(pid, 0, 0, [b"refused"])
@@ -62,7 +62,7 @@ def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged
         healed=waiting.first_offset,
         verdict=judged.verdict,
     )
-    assert answers[-1] == Written(NOT_ENOUGH_REPLICAS, "NotEnoughReplicasError", -1)
+    assert answers[-1] == ProduceResult(NOT_ENOUGH_REPLICAS, "NOT_ENOUGH_REPLICAS", -1)
     assert {answer.code for answer in answers} <= {NOT_ENOUGH_REPLICAS, *APPENDED_AND_UNSURE}
     assert given_up.error is not None
     assert given_up.error.name() == "_MSG_TIMED_OUT"
@@ -100,7 +100,7 @@ def test_all_brokers_are_killed_and_restarted_in_any_order(
     assert judged.verdict == "valid"
 
 
-def resend_last_batches(cluster: Cluster, case: IdempotentCase) -> list[tuple[Written, int]]:
+def resend_last_batches(cluster: Cluster, case: IdempotentCase) -> list[tuple[ProduceResult, int]]:
     """Send each partition's last batch again; return the response and the offset of the batch."""
     found = []
     for partition in range(case.partitions):
@@ -155,7 +155,7 @@ def test_a_restarted_leader_restores_producer_state_from_its_log(
     with inject(cluster, Restart(hard=hard), "kafka-1") as restart:
         pass
     wait_until(lambda: cluster.partition(*raw.place).leader == 1, 30, "broker 1 to lead again")
-    known = remembered(cluster.admin, 1, raw.place)
+    known = active_producers(cluster.admin, 1, raw.place)
     start = freeze(cluster.bootstrap("DIRECT"), [raw.place[0]])[0].start
     recovered = recovery(cluster, raw.place)
     again, following = raw.send(pid, 0, 4, 2), raw.send(pid, 0, 6, 2)
@@ -177,13 +177,13 @@ def test_a_restarted_leader_restores_producer_state_from_its_log(
     assert start in ((0, 6) if emptied and hard else (6,) if emptied else (0,))
     if start < 6:
         assert [(k.producer_id, k.last_sequence) for k in known] == [(pid, 5)]
-        assert again == Written(0, "NONE", 4)
-        assert following == Written(0, "NONE", 6)
+        assert again == ProduceResult(0, "NONE", 4)
+        assert following == ProduceResult(0, "NONE", 6)
     else:
         # No producer state is left: the snapshot is deleted with the log, and the retry is a new record.
         assert known == []
-        assert again == Written(0, "NONE", 6)
-        assert following == Written(0, "NONE", 8)
+        assert again == ProduceResult(0, "NONE", 6)
+        assert following == ProduceResult(0, "NONE", 8)
 
 
 @pytest.mark.timing
@@ -227,8 +227,8 @@ def test_a_replica_without_producer_state_accepts_the_next_sequence(
     delete_records(cluster.admin, 1, raw.place, 6)
     cluster.reassign(raw.place[0], {0: [3, 2]})
     wait_until(lambda: cluster.leader_of(*raw.place) == 3, 30, "the new replica to lead")
-    known = remembered(cluster.admin, 3, raw.place)
+    known = active_producers(cluster.admin, 3, raw.place)
     following = raw.send(pid, 0, 6, 2)
     evidence(known=known, next=following, log=[b[:5] for b in raw.log()])
     assert known == []
-    assert following == Written(0, "NONE", 6)
+    assert following == ProduceResult(0, "NONE", 6)

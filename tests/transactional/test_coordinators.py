@@ -11,10 +11,12 @@ from harness.base.waits import wait_until
 from harness.clients.scripted.transactional_producer import OK
 from harness.cluster.cluster import Cluster
 from harness.faults import Kill, Partition, Pause, inject
-from harness.kafka.group_offsets import Committed, committed
-from harness.tap.coordinator_entries import OFFSETS_TOPIC, TRANSACTION_TOPIC, CoordinatorEntry
+from harness.kafka.group_offsets import CommittedOffset, committed_offset
+from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
+from harness.tap.coordinator_entries import CoordinatorEntry
 from harness.walkthroughs.broker_evidence import replica_log
-from harness.walkthroughs.transaction_evidence import coordinated, markers
+from harness.walkthroughs.transaction_evidence import coordinator_home, markers
 from tests.client_case import text
 from tests.tapped import Evidence
 from tests.transactional.transactional_case import TransactionalCase
@@ -49,7 +51,7 @@ def test_a_transaction_commits_after_its_coordinator_is_killed(
             ended = producer.commit()
         following = producer.whole({0: 2, 1: 2})
         noted = wait_decisions(cluster, ident, since, DONE * 2)
-        moved = coordinated(cluster, TRANSACTION_TOPIC, ident)
+        moved = coordinator_home(cluster, TRANSACTION_TOPIC, ident)
     marks = markers(cluster, [(topic, 0), (topic, 1)], since, case.describe().producer_id)
     judged, seen = case.judge(), visible(case, topic)
     evidence(
@@ -105,7 +107,7 @@ def test_a_new_coordinator_writes_the_markers_of_a_decision(
 
             marks = wait_until(taken_over, 40, "the successor's markers in both partitions")
             lap("marked by the successor")
-            moved, seen = coordinated(cluster, TRANSACTION_TOPIC, ident), visible(case, topic)
+            moved, seen = coordinator_home(cluster, TRANSACTION_TOPIC, ident), visible(case, topic)
         finally:
             frozen.heal()
             killed.heal()
@@ -160,7 +162,7 @@ def test_a_new_coordinator_writes_markers_that_could_not_be_sent(
         killed.start()
         finished = wait_decisions(cluster, ident, since, DONE)
         marks, seen = markers(cluster, places, since, pid), visible(case, topic)
-        moved = coordinated(cluster, TRANSACTION_TOPIC, ident)
+        moved = coordinator_home(cluster, TRANSACTION_TOPIC, ident)
     finally:
         killed.heal()
         cut.heal()
@@ -193,8 +195,10 @@ def test_pending_offsets_survive_a_kill_of_the_group_coordinator(
     lead(cluster, TRANSACTION_TOPIC, case.transactional_id, 3)
     lead(cluster, OFFSETS_TOPIC, group, 1)
 
-    def position(*, stable: bool = True) -> Committed:
-        return committed(cluster.admin, cluster.group_coordinator(group), group, (source, 0), stable=stable)
+    def position(*, stable: bool = True) -> CommittedOffset:
+        return committed_offset(
+            cluster.admin, cluster.group_coordinator(group), group, (source, 0), stable=stable
+        )
 
     producer = opened(case, topic, {1: 3})
     assert producer.offsets(group, source, 0, 3).ok

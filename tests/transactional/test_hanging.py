@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.model import Expect
 from harness.kafka import transactions as by_hand
-from harness.kafka.brokers import change_settings, setting
-from harness.kafka.connection import error_name
-from harness.kafka.hanging_transactions import Held, OpenTransaction, write_marker
-from harness.kafka.raw_produce import Place
+from harness.kafka.brokers import setting
+from harness.kafka.errors import error_name
+from harness.kafka.hanging_transactions import BlockingTransaction, OpenTransaction, write_marker
+from tests.broker_requests import change_settings
 from tests.client_case import examples_of, text
 from tests.tapped import Evidence
 from tests.transactional.transactional_case import TransactionalCase
@@ -60,7 +61,7 @@ def test_an_open_transaction_is_distinguished_from_a_hanging_one(
     visible = {p: len(values) for p, values in case.read(topic).items()}
     everything = {p: len(values) for p, values in case.read(topic, "read_uncommitted").items()}
     case.observe_ends(WATCHED_S)
-    found = {each.open.place: each for each in case.open_transactions(topic)}
+    found = {each.open.partition_id: each for each in case.open_transactions(topic)}
     judged = case.judge(expect=BOUNDED)
     assert sorted(found) == [left, hung]
     assert [found[place].hangs for place in (left, hung)] == [False, True]
@@ -92,13 +93,13 @@ def test_an_open_transaction_is_distinguished_from_a_hanging_one(
     assert (after.verdict, after.names()) == ("valid", []), text(after)
 
 
-def held(case: TransactionalCase, place: Place) -> list[Held]:
-    return [each for each in case.open_transactions(place[0]) if each.open.place == place]
+def held(case: TransactionalCase, place: PartitionId) -> list[BlockingTransaction]:
+    return [each for each in case.open_transactions(place[0]) if each.open.partition_id == place]
 
 
 def abort_marker(cluster: Cluster, at: OpenTransaction, coordinator_epoch: int) -> str:
     """Send an abort marker to a partition without the coordinator, as an operator can."""
-    leader = cluster.leader_of(*at.place)
+    leader = cluster.leader_of(*at.partition_id)
     return write_marker(cluster.admin, leader, at, commit=False, coordinator_epoch=coordinator_epoch)
 
 

@@ -15,7 +15,7 @@ from harness.base.waits import wait_until
 from harness.clients.scripted.transactional_producer import Answer, TransactionalProducer
 from harness.cluster.cluster import Cluster
 from harness.faults import Jitter, inject
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import KafkaAnswerError
 from harness.kafka.raw_produce import new_producer_ids
 from tests.client_case import text
 from tests.single_broker import OneBroker, one_broker

@@ -22,7 +22,8 @@ from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import Info
 from harness.faults import Zombie, inject
 from harness.kafka import transactions as by_hand
-from harness.kafka.connection import error_name
+from harness.kafka.errors import error_name
+from tests.broker_requests import commit_offsets
 from tests.client_case import operations, text
 from tests.tapped import Evidence, Frames
 from tests.transactional.transactional_case import TransactionalCase, refusals
@@ -46,13 +47,13 @@ def test_a_zombie_is_refused_on_every_request(
     zombies: dict[str, ProducerProcess] = {
         what: case.process(topic, f"{case.name}-{what}", transaction_timeout_ms=TIMEOUT_MS) for what in calls
     }
-    before: dict[str, by_hand.Identity] = {}
+    before: dict[str, by_hand.ProducerIdentity] = {}
     with ExitStack() as frozen:
         for what, zombie in zombies.items():
             assert all(zombie.call(call).ok for call in ("init", "begin"))
             assert zombie.call("send", 0, 3).ok
             name = f"{case.name}-{what}"
-            before[what] = by_hand.Identity(name, *case.describe(name)[1:3])
+            before[what] = by_hand.ProducerIdentity(name, *case.describe(name)[1:3])
             frozen.enter_context(inject(cluster, Zombie(zombie.pid, zombie.mark), "all"))
         timed_out = {}
         for what, who in before.items():
@@ -102,7 +103,7 @@ def aborted(case: TransactionalCase, transactional_id: str) -> int:
 
 
 def refused_by_hand(
-    case: TransactionalCase, who: by_hand.Identity, place: tuple[str, int], group: str
+    case: TransactionalCase, who: by_hand.ProducerIdentity, place: tuple[str, int], group: str
 ) -> dict[str, str]:
     """Send each kind of request with a producer's identity by hand; return the brokers' errors."""
     admin = case.cluster.admin
@@ -110,7 +111,7 @@ def refused_by_hand(
         "AddPartitionsToTxn": by_hand.add_partitions(admin, who, [(place[0], 2)]),
         "Produce": case.produce_by_hand(who, place, 3).code,
         "AddOffsetsToTxn": by_hand.add_offsets(admin, who, group),
-        "TxnOffsetCommit": by_hand.commit_offsets(admin, who, group, {place: 1}),
+        "TxnOffsetCommit": commit_offsets(admin, who, group, {place: 1}),
         "EndTxn": by_hand.end(admin, who, commit=True),
         "InitProducerId": by_hand.initialise(
             admin, who.transactional_id, producer_id=who.producer_id, epoch=who.epoch

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Message
 
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.clients import fencing_check
 from harness.clients.client_process import ClientProcess
@@ -25,12 +26,14 @@ from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import HistoryWriter
 from harness.evidence.observation import Observation, Window
 from harness.kafka import transactions as by_hand
-from harness.kafka.connection import KafkaAnswerError, error_name
-from harness.kafka.hanging_transactions import Held, held
-from harness.kafka.raw_produce import Place, Written, encode_batch, produce
+from harness.kafka.errors import KafkaAnswerError, error_name
+from harness.kafka.hanging_transactions import BlockingTransaction, find_blocking
+from harness.kafka.log.batches import Batch
+from harness.kafka.raw_produce import ProduceResult, encode_batch, produce
+from harness.kafka.read_to_end import read_to_end
 from harness.tap.frame_lines import Frame, Line
-from harness.witness.plain_consumer import freeze
-from harness.witness.raw_log import Batch, fetch_batches, observe_raw
+from harness.witness.plain_consumer import freeze_windows
+from harness.witness.raw_log import fetch_logs, observe_raw
 from tests.client_case import RUN, ClientCase, Spec
 
 NOT_YET = (
@@ -86,14 +89,14 @@ class TransactionalCase(ClientCase):
         """Return the coordinator's description of a transactional id."""
         return fencing_check.ask(self.cluster.bootstrap("DIRECT"), transactional_id or self.transactional_id)
 
-    def init_by_hand(self, transactional_id: str = "", timeout_ms: int = 10_000) -> by_hand.Identity:
+    def init_by_hand(self, transactional_id: str = "", timeout_ms: int = 10_000) -> by_hand.ProducerIdentity:
         """Initialise a transactional id with hand-made requests."""
         name = transactional_id or self.transactional_id
 
-        def identity() -> list[by_hand.Identity]:
+        def identity() -> list[by_hand.ProducerIdentity]:
             answer = by_hand.initialise(self.cluster.admin, name, timeout_ms)
             assert error_name(answer.code) in ("NONE", *NOT_YET), error_name(answer.code)
-            return [by_hand.Identity(name, *answer[1:])] if answer.code == 0 else []
+            return [by_hand.ProducerIdentity(name, *answer[1:])] if answer.code == 0 else []
 
         identities = wait_until(identity, 20, f"{name} to be initialised")
         return identities[0]
@@ -112,8 +115,12 @@ class TransactionalCase(ClientCase):
             raise
 
     def produce_by_hand(
-        self, who: by_hand.Identity, place: Place, sequence: int = 0, values: Sequence[bytes] = (b"by hand",)
-    ) -> Written:
+        self,
+        who: by_hand.ProducerIdentity,
+        place: PartitionId,
+        sequence: int = 0,
+        values: Sequence[bytes] = (b"by hand",),
+    ) -> ProduceResult:
         """Send a hand-made transactional batch without adding its partition to the transaction."""
         batch = encode_batch(who.producer_id, who.epoch, sequence, values, transactional=True)
         leader = self.cluster.leader_of(*place)
@@ -125,23 +132,17 @@ class TransactionalCase(ClientCase):
         """Wait for markers only: a test may leave transactions open or hanging."""
         self.wait_ended()
 
-    def open_transactions(self, *topics: str) -> list[Held]:
+    def open_transactions(self, *topics: str) -> list[BlockingTransaction]:
         """Return the open transactions in these topics."""
-        return held(self.cluster.admin, topics or self.topics)
+        return find_blocking(self.cluster.admin, topics or self.topics)
 
     def logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:
         """Return the leaders' logs by partition; wait until every partition has a leader."""
         return wait_until(lambda: self._logs(*topics), 20, "the leaders' logs")
 
     def _logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:
-        windows = freeze(self.cluster.bootstrap("DIRECT"), topics or self.topics)
-        led = self.cluster.admin.metadata(topics or self.topics).partitions
-        ports = {(p.topic, p.partition): self.cluster.ports.direct(p.leader) for p in led}
-        return [
-            (w, list(fetch_batches(HOST, ports[place], place, w.start, w.hw)))
-            for w in windows
-            for place in [(w.topic, w.partition)]
-        ]
+        admin = self.cluster.admin
+        return fetch_logs(admin, freeze_windows(admin, topics or self.topics))
 
     def log(self, topic: str, partition: int = 0) -> list[Batch]:
         """Return the leader's log of one partition."""
@@ -149,29 +150,20 @@ class TransactionalCase(ClientCase):
 
     def read(self, topic: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
         """Return the values that a consumer gets of each partition until its end."""
-        left = {p.partition for p in self.cluster.admin.metadata([topic]).partitions}
-        values: dict[int, list[bytes]] = {partition: [] for partition in left}
-        consumer = Consumer(
-            {
-                **settings(CONSUMER),
-                "bootstrap.servers": self.cluster.bootstrap("DIRECT"),
-                "group.id": "eos-reader",
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-            }
-        )
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
-        deadline = time.monotonic() + 30
-        while left and time.monotonic() < deadline:
-            for message in consumer.consume(1000, timeout=0.2):
-                partition = message.partition() or 0
-                if (error := message.error()) is None:
-                    values[partition].append(bytes(message.value() or b""))
-                else:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    left.discard(partition)
-        consumer.close()
-        assert not left, f"{topic} was not read to its end: {left}"
+        positions = {(topic, p.partition): 0 for p in self.cluster.admin.metadata([topic]).partitions}
+        values: dict[int, list[bytes]] = {partition: [] for _, partition in positions}
+        config = {
+            **settings(CONSUMER),
+            "bootstrap.servers": self.cluster.bootstrap("DIRECT"),
+            "group.id": "eos-reader",
+            "isolation.level": isolation,
+        }
+
+        def keep(place: PartitionId, message: Message) -> None:
+            values[place[1]].append(bytes(message.value() or b""))
+
+        unread = read_to_end(config, positions, keep, time.monotonic() + 30)
+        assert not unread, f"{topic} was not read to its end: {unread}"
         return values
 
     def observe_ends(self, seconds: float = 0.0) -> None:

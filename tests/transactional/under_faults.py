@@ -9,8 +9,9 @@ from contextlib import contextmanager
 from harness.base.waits import wait_until
 from harness.clients.scripted.transactional_producer import TransactionalProducer
 from harness.cluster.cluster import Cluster
-from harness.tap.coordinator_entries import TRANSACTION_TOPIC, CoordinatorEntry
-from harness.walkthroughs.transaction_evidence import Coordinated, coordinated, states
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
+from harness.tap.coordinator_entries import CoordinatorEntry
+from harness.walkthroughs.transaction_evidence import CoordinatorHome, coordinator_home, states
 from tests.transactional.transactional_case import TransactionalCase
 
 DONE = ["PrepareCommit", "CompleteCommit"]
@@ -29,19 +30,19 @@ class Laps:
         return self.seen[name]
 
 
-def lead(cluster: Cluster, topic: str, ident: str, broker: int) -> Coordinated:
+def lead(cluster: Cluster, topic: str, ident: str, broker: int) -> CoordinatorHome:
     """Make a broker the coordinator of a group or a transactional id."""
-    cluster.move_leader(topic, coordinated(cluster, topic, ident).partition, broker)
-    found = coordinated(cluster, topic, ident)
+    cluster.move_leader(topic, coordinator_home(cluster, topic, ident).partition, broker)
+    found = coordinator_home(cluster, topic, ident)
     kind = "transaction" if topic == TRANSACTION_TOPIC else "group"
     wait_until(lambda: cluster.admin.coordinator(kind, ident) == broker, 10, f"broker {broker} to coordinate")
     return found
 
 
 @contextmanager
-def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[Coordinated]:
+def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[CoordinatorHome]:
     """Keep the decisions about an id on these brokers alone; the first is the coordinator."""
-    partition = coordinated(cluster, TRANSACTION_TOPIC, ident).partition
+    partition = coordinator_home(cluster, TRANSACTION_TOPIC, ident).partition
     before = cluster.partition(TRANSACTION_TOPIC, partition).replicas
     cluster.reassign(TRANSACTION_TOPIC, {partition: brokers})
     try:

@@ -30,7 +30,7 @@ from harness.cli import runs
 from harness.cli.main import cli, main
 from harness.cli.runs import RUNS, ExternalOptions, PlanOptions, RunOptions, demo_exit_code
 from harness.cluster import lifecycle
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import KafkaAnswerError
 
 EOS = Path(sys.executable).with_name("eos")
 HEAVY = (
@@ -226,9 +226,12 @@ def unknown(*_: object, **__: object) -> None:
         (["run", "demo", "--junit", "nowhere/junit.xml"], "--junit nowhere/junit.xml cannot be written"),
         (["run", "demo", "--junit", "."], "cannot be written"),
         (["run", "demo", "--runs", "file/below/it"], "file is a file"),
-        (["hanging", "--bootstrap", "localhost"], "'localhost' is no address of a broker"),
-        (["hanging", "--bootstrap", "localhost:kafka"], "is no address of a broker"),
-        (["hanging", "--bootstrap", "no-such-host.invalid:9092"], "the host of no-such-host.invalid:9092"),
+        (["hanging", "--bootstrap", "localhost"], "'localhost' is not \"host:port\""),
+        (["hanging", "--bootstrap", "localhost:kafka"], 'is not "host:port"'),
+        (
+            ["hanging", "--bootstrap", "no-such-host.invalid:9092"],
+            "unknown host in no-such-host.invalid:9092",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_started(

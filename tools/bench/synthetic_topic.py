@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import Ledger, fold
 from harness.evidence.record import LaneEncoder
@@ -40,7 +41,7 @@ class Plan:
         return ends
 
     @property
-    def lanes(self) -> list[tuple[str, int]]:
+    def lanes(self) -> list[PartitionId]:
         """Where every lane lives."""
         return [(self.topic, lane % PARTITIONS) for lane in range(PARTITIONS * self.turns)]
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from confluent_kafka import KafkaException
-
 from harness.base.errors import WaitTimeoutError
-from harness.base.waits import NOT_YET_ERRORS, wait_until
+from harness.base.waits import wait_until
 from harness.evidence.observation import Window
 from harness.witness.plain_consumer import freeze
 
@@ -36,13 +34,7 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
         return all(window.lso >= window.hw for window in seen)
 
     try:
-        wait_until(
-            stable,
-            limit,
-            f"every transaction in {', '.join(names)} to end",
-            every=0.2,
-            not_yet=(*NOT_YET_ERRORS, KafkaException),
-        )
+        wait_until(stable, limit, f"every transaction in {', '.join(names)} to end", every=0.2)
     except WaitTimeoutError:
         if not seen:
             raise
