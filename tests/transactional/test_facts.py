@@ -42,12 +42,12 @@ def test_the_facts_match_this_cluster(cluster: Cluster, evidence: Evidence) -> N
         "different",
     )
     assert found["replicas of __transaction_state"] == (str(len(BROKER_IDS)), "same")
-    assert found["time-outs are looked for every"] == ("1 s", "different")
+    assert found["expired transactions are aborted every"] == ("1 s", "different")
     assert found["producer ids of one block"] == ("1000", "same")
     assert found["highest epoch"] == ("32767", "different")
-    assert found["after the last sequence comes"] == ("0", "same")
-    assert found["batches of a producer that are remembered"] == ("5", "same")
-    assert found["an older one is refused with"] == ("OUT_OF_ORDER_SEQUENCE_NUMBER", "different")
+    assert found["sequence after the last one"] == ("0", "same")
+    assert found["remembered batches per producer"] == ("5", "same")
+    assert found["an older repeat is refused with"] == ("OUT_OF_ORDER_SEQUENCE_NUMBER", "different")
     assert found["transaction version"] == ("2", "same")
     assert found["most requests in flight with idempotence"] == ("5", "same")
     # Brokers apply a deletion a moment later.
