@@ -86,7 +86,7 @@ def _of_cluster(cluster: Cluster) -> Iterator[Fact]:
     for what, claimed, name in _SETTINGS:
         values = {setting(cluster.admin, broker, name) for broker in BROKER_IDS}
         yield Fact(
-            what, quoted, " or ".join(sorted(_format_value(name, value) for value in values)), "cluster"
+            what, claimed, " or ".join(sorted(_format_value(name, value) for value in values)), "cluster"
         )
 
 
