@@ -144,8 +144,9 @@ class _SkippedMarker:
         with self.stage.inject(Kill(), f"kafka-{DIES}"):
             for lost in sorted({commit.lost for commit in commits}):
                 wait_leaderless(self.cluster, (self.stage.topic, lost), survivors)
-            for commit in commits:
+            for commit in commits:  # all of them before any transaction times out
                 self._end(commit)
+            for commit in commits:
                 self._wait_complete(commit)
         self._show_versions(step)
         for library, of_library in self._by_library(commits):
