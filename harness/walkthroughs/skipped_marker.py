@@ -97,7 +97,7 @@ class _SkippedMarker:
             for attempt in range(1, self.stage.tries + 1):
                 for lost, library in enumerate(self.libraries, 1):
                     for role in roles:
-                        name = role if len(self.libraries) == 1 else f"{role}-{library}"
+                        name = f"{role}-{library}" if self.stage.libraries else role
                         name += f"-{attempt}" if attempt > 1 else ""
                         commit = self._open(name, role, library, lost, [DIES])
                         closing.callback(commit.client.close)
