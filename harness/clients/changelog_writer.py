@@ -117,7 +117,7 @@ class Changelog:
         return admin.list_offsets(self._spec.changelog, LATEST, partitions=partitions)
 
     def _read_to(self, ends: dict[int, int], limit: float) -> list[int]:
-        """Continue where the last call stopped, up to `ends`; return the partitions not read so far."""
+        """Continue where the last call stopped, up to `ends`; return the partitions not read to the end."""
         topic = self._spec.changelog
         positions: dict[PartitionId, int] = {(topic, p): self._committed[p].next for p in ends}
         try:

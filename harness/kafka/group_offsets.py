@@ -32,7 +32,7 @@ def committed_offset(
 
 
 def stable_offsets(admin: Admin, group: str) -> dict[PartitionId, int]:
-    """Return every committed offset of a group; raise KafkaAnswerError while one of them is pending."""
+    """Return every committed offset of a group; raise KafkaAnswerError while one is pending."""
     answer = _fetch(admin, admin.coordinator("group", group), group, None, stable=True)
     offsets: dict[PartitionId, int] = {}
     for topic in answer.topics:

@@ -40,7 +40,7 @@ class OpenTransaction(NamedTuple):
 
 
 class BlockingTransaction(NamedTuple):
-    """A transaction that blocks read_committed readers, as the leader and as the coordinator report it."""
+    """A transaction that blocks read_committed readers, with the reports of its leader and coordinator."""
 
     open: OpenTransaction
     last: TransactionDescription | None
@@ -48,7 +48,7 @@ class BlockingTransaction(NamedTuple):
 
     @property
     def hangs(self) -> bool:
-        """Whether no coordinator will end it."""
+        """Whether it stays open because no coordinator will end it."""
         return (
             self.last is None
             or self.last.state not in IN_PROGRESS
@@ -89,7 +89,7 @@ def descriptions_of(admin: Admin, producer_ids: Iterable[int]) -> list[Transacti
 def find_blocking(admin: Admin, topics: Iterable[str]) -> list[BlockingTransaction]:
     """Return every open transaction of these topics with its coordinator's description.
 
-    Kafka's own search for hanging transactions waits for them to grow old. This one compares both sides.
+    Kafka's own search for hanging transactions relies on their age. This one compares both reports.
     """
     names = list(topics)
     opened = open_transactions(admin, names)

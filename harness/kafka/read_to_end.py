@@ -25,7 +25,7 @@ def read_to_end(
     ends: Mapping[PartitionId, int] | None = None,
     close: Callable[[Consumer], None] = Consumer.close,
 ) -> list[PartitionId]:
-    """Read from `positions` up to, not including, `ends`; return the partitions that were not read so far.
+    """Read from `positions` up to, not including, `ends`; return the partitions not read to the end.
 
     `config` needs bootstrap.servers, group.id and isolation.level; nothing is committed. Every record goes
     to `take`, and `positions` is updated to the next offset to read. Records at or after the end are left

@@ -70,7 +70,7 @@ def describe_transactions(
 def initialise(
     admin: Admin, transactional_id: str, timeout_ms: int = 10_000, *, producer_id: int = -1, epoch: int = -1
 ) -> InitResult:
-    """Initialise a transactional id; with a producer id and epoch, keep these and raise the epoch."""
+    """Initialise a transactional id; with a producer id and epoch, keep the id and raise the epoch."""
     request = init_producer_id_request(transactional_id, timeout_ms, producer_id, epoch)
     return init_result(admin.call(admin.coordinator("transaction", transactional_id), request))
 

@@ -1,4 +1,4 @@
-"""What a repetition of a run needs to be equal: versions, images, machine, state of the code."""
+"""The environment of a run, for run.json: versions, images, machine, state of the code."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class SparkStream:
         return [self._job.pid] if self._job is not None and self._job.pid is not None else []
 
     def start(self, folder: Path, log: Callable[[str], None]) -> None:
-        """Start reading at the first record."""
+        """Start the driver, which reads from the first record."""
         if "spark" not in self._scenario.verify.witnesses:
             return
         from harness.witness.spark.spark_process import Job
@@ -63,7 +63,7 @@ class SparkStream:
             self._job.kill()
 
     def restart_if_dead(self) -> None:
-        """Start a driver that died again, from its checkpoint."""
+        """Restart a driver that died, from its checkpoint."""
         if self._job is not None:
             self._job.watch()
 

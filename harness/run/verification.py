@@ -97,7 +97,7 @@ class Verification:
         try:
             read()
         except RefusedError:
-            raise  # an interlock forbids to go on, which is no failure of a witness
+            raise  # an interlock ends the run; no witness has failed
         except _WITNESS_ERRORS as error:
             log(f"could not read {witness}: {error}")
 
@@ -154,7 +154,7 @@ class Verification:
 
     def _collect_spark(self, should_stop_waiting: Callable[[], bool]) -> None:
         records = self._spark.finish(self._freeze, self._directory.path / "logs", should_stop_waiting)
-        if records is not None:  # else the run ended before Spark started: coverage counts it as missing
+        if records is not None:  # None: the run ended before Spark started, and coverage reports it missing
             self._save(records, "spark")
 
     def _collect_raw_log(self) -> None:

@@ -76,7 +76,7 @@ class WalkthroughProgram:
         return limits
 
     def is_complete(self) -> bool:
-        """Return whether every step was taken and saw what it had to see, so that no anomaly hides a gap."""
+        """Return whether every step was taken and made all of its observations."""
         return len(self._steps) == len(self._walkthrough.titles) and not any(s.missing for s in self._steps)
 
     def write_documents(self) -> None:
@@ -95,7 +95,7 @@ class WalkthroughProgram:
             )
             drawn_clients = frozenset(self._walkthrough.drawn)
             diagram_file.write(path, SequenceFilter(clients=drawn_clients, most=MOST_DRAWN))
-        except FAILURES as error:  # such as a walkthrough that was interrupted before its first frame
+        except FAILURES as error:  # for example, interrupted before the first frame
             run.events.phase("diagram", describe_error(error))
         run.directory.write(walkthrough_page.NAME, walkthrough_page.document(path))
 

@@ -218,6 +218,6 @@ def _batches(
     )
     if start < 0:
         return
-    for batch in fetch_stored(cluster.admin, broker or leader, partition_id, start):
+    for batch in fetch_stored(cluster.admin, leader if broker is None else broker, partition_id, start):
         if batch.max_timestamp * _NS_PER_MS >= since:
             yield batch

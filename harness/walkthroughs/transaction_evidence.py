@@ -56,10 +56,10 @@ def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> 
                 answers[line.conn, line.n] = line
             elif line.mono >= since:
                 requests.append(line)
-    found = []
+    paired = []
     for frame in requests:
         answer = answers.get((frame.conn, frame.n))
-        found.append(
+        paired.append(
             Exchange(
                 frame.api,
                 frame.version,
@@ -70,7 +70,7 @@ def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> 
                 answer.wall if answer else -1,
             )
         )
-    return found
+    return paired
 
 
 class CoordinatorHome(NamedTuple):

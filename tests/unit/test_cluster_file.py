@@ -108,7 +108,7 @@ MISTAKES = {
     "secret": (
         '"env:CHAOS_PASSWORD"',
         '"s3cret!"',
-        ":10: security.password: the file contains a secret",
+        ":10: security.password: a secret is in the file",
         "env:NAME",
     ),
     "fault": ('"jitter",', '"jiter",', ":18: faults.allowed: 'jiter'", "did you mean jitter?"),

@@ -18,7 +18,7 @@ from harness.provision.paths import state_dir
 
 def external_state(file: ClusterFile) -> State:
     """Return the state directory of an external cluster; it records the open injections of earlier runs."""
-    return State(state_dir("eos-live") / re.sub(r"[^\w-]", "_", file.cluster.id))
+    return State(state_dir("eos-external") / re.sub(r"[^\w-]", "_", file.cluster.id))
 
 
 def attach(file: ClusterFile, state: State) -> ExternalCluster:

@@ -76,7 +76,7 @@ class _Loader:
             if isinstance(table, dict) and name in table and not is_reference(str(table[name])):
                 raise self._fail(
                     f"security.{name}",
-                    "the file contains a secret (not shown here)",
+                    "a secret is in the file (not shown here)",
                     f"give its source instead: {SECRETS}",
                 )
 

@@ -30,7 +30,10 @@ class Batch(NamedTuple):
 
 
 def stored_batches(data: bytes) -> Iterator[Any]:
-    """Yield kafka-python's batches, checked. An incomplete last batch is left out: a fetch may cut it off."""
+    """Yield the batches as kafka-python's objects, after a check of their format and checksum.
+
+    An incomplete last batch is left out, because a fetch may cut it off.
+    """
     from kafka.record.memory_records import MemoryRecords
 
     records = MemoryRecords(data)

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from harness.base.errors import WaitTimeoutError
-from harness.base.waits import wait_until
+from harness.base.waits import NOT_YET_ERRORS, wait_until
 from harness.evidence.observation import Window
 from harness.witness.plain_consumer import freeze
 
@@ -34,7 +34,13 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
         return all(window.lso >= window.hw for window in seen)
 
     try:
-        wait_until(stable, limit, f"every transaction in {', '.join(names)} to end", every=0.2)
+        wait_until(
+            stable,
+            limit,
+            f"every transaction in {', '.join(names)} to end",
+            every=0.2,
+            not_yet=(*NOT_YET_ERRORS, WaitTimeoutError),  # an outage may outlast one freeze
+        )
     except WaitTimeoutError:
         if not seen:
             raise

@@ -153,7 +153,7 @@ class StreamVerification:
             return freeze(
                 self.job.bootstrap, {window.topic for window in self.job.windows}, self.job.security
             )
-        except HarnessError:
+        except WaitTimeoutError:
             return None  # the brokers are away: what the run does to them is not the progress line's affair
 
     def finish(
