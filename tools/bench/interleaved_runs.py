@@ -1,4 +1,4 @@
-"""Interleaved runs: each measured run is between two runs of a baseline and is compared with their mean.
+"""Interleaved runs: each measured run is between two runs of a baseline, and is compared with their mean.
 
 On a shared machine the speed changes all the time: absolute rates mean little, ratios of neighbouring runs
 are reliable. A run lasts for a minimum time, because short runs are too noisy. The result is the median of
