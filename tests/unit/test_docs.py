@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -86,6 +87,13 @@ def test_named_paths_and_modules_exist(page: Path) -> None:
 @pytest.mark.parametrize("page", CURRENT, ids=ids)
 def test_named_commands_and_scenarios_exist(page: Path) -> None:
     assert list(missing_commands(page)) == []
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=ids)
+def test_python_examples_import_names_that_exist(page: Path) -> None:
+    for module, names in re.findall(r"^ *from (harness[\w.]*) import (.+)$", page.read_text(), re.MULTILINE):
+        for name in names.split(", "):
+            assert hasattr(import_module(module), name), f"{module} has no {name}"
 
 
 def test_the_first_line_of_each_page_is_for_its_reader() -> None:
