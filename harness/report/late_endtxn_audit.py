@@ -15,7 +15,7 @@ import numpy as np
 
 from harness.base.errors import UsageError
 from harness.evidence.checkers.check_run import evidence_of
-from harness.evidence.checkers.visibility_index import seen_by
+from harness.evidence.checkers.visibility_index import visibility_of
 from harness.evidence.history import Invoke, Producer, history_files
 from harness.evidence.ledger import COMMITTED, FATE_NAMES, UNKNOWN
 from harness.evidence.run_directory import RunDirectory
@@ -79,7 +79,7 @@ def broken_of(run: Path) -> tuple[list[Broken], int]:
             f"{run} has no reader's observation, or no frames",
             "name runs that are over and have verify.frames",
         )
-    ledger, seen = evidence.ledger, seen_by(evidence, view)
+    ledger, seen = evidence.ledger, visibility_of(evidence, view)
     groups, intervals = ledger.groups, ledger.intervals
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, len(groups.fate)).astype(int)
     visible = np.bincount(intervals.group, seen.visible, len(groups.fate)).astype(int)

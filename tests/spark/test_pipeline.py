@@ -201,7 +201,7 @@ WANTED = {"processed_twice": 3, "never_processed": 1, "offset_drift": 11}
 
 def assert_named(found: dict[str, Anomaly], topics: list[str]) -> None:
     source, target = topics
-    more = "input {} of producer 1 lane 0 has one output more: part 0, first made at"
+    more = "input {} of producer 1 lane 0 has an output too many: part 0, first made at"
     assert {name: one.count for name, one in found.items()} == WANTED
     assert sorted(proofs(found["processed_twice"])) == [
         (f"{more.format(255)} {target}-0 offset 255", [(target, 1, MANY, MANY)]),
@@ -209,11 +209,11 @@ def assert_named(found: dict[str, Anomaly], topics: list[str]) -> None:
             f"{more.format(299)} {target}-0 offset 299",
             [(target, 0, MANY, MANY), (target, 0, MANY - 1, MANY - 1)],
         ),
-        ("inputs 3 of producer 1 lane 1 have outputs that are not owed (part 1)", []),
+        ("inputs 3 of producer 1 lane 1 have outputs of part 1, but the pipeline makes only 1 per input", []),
     ]
     group = [(source, 0, MANY, MANY), (source, 1, MANY - 10, MANY - 10)]
     ((what, places),) = proofs(found["never_processed"])
-    assert what.startswith("inputs 256 of producer 1 lane 0 were passed by group")
+    assert what.startswith("inputs 256 of producer 1 lane 0 are before the position of group")
     assert places == [*group, (source, 0, 256, 256)]
     assert [what.partition(" lane ")[0] for what, _ in proofs(found["offset_drift"])] == [
         "inputs 290-299 of producer 1",

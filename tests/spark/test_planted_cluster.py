@@ -34,7 +34,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 
 # Of what the verdict says: producer, lane and sequences; transaction, producer, and how many can be read.
-READ = re.compile(r"producer (\d+) lane (\d+) [^;]*?(?:cannot be read: |read )([\d-]+)(?:$|;)")
+READ = re.compile(r"producer (\d+) lane (\d+) [^;]*?(?:missing are |read )([\d-]+)(?:$|;)")
 TORN = re.compile(r"transaction (\d+) of producer (\d+) \(\w+\): (\d+) of its")
 
 

@@ -14,7 +14,7 @@ from harness.clients.client_spec import PipelineSpec
 from harness.clients.progress import ClientProgress
 from harness.evidence import observation
 from harness.evidence.changelog_record import KEYS, Totals, key_bytes, key_of, payload_of, totals_in
-from harness.evidence.checkers.aggregates import check, true_totals
+from harness.evidence.checkers.aggregates import check, totals_of_inputs
 from harness.evidence.checkers.model import Pipeline, Verdict
 from harness.evidence.history import HistoryWriter
 from harness.evidence.observation import AGGREGATE, Meta, Observation, Window
@@ -56,12 +56,12 @@ def test_every_input_counts_for_one_key() -> None:
 def test_the_truth_is_counted_from_every_record_in_the_log() -> None:
     rows = [(1, 0), (1, 1), (1, 2), (2, 16), (1, 17), (1, 17)]
 
-    found = true_totals(consumed(rows), PIPELINE)
+    found = totals_of_inputs(consumed(rows), PIPELINE)
 
     # What stands in the input twice has been given to the worker twice.
     assert found == {(2, 0): Totals(2, 16), (2, 1): Totals(3, 35), (2, 2): Totals(1, 2)}
-    assert true_totals(consumed([]), PIPELINE) == {}
-    assert true_totals(consumed(rows), Pipeline(group="g", inputs=["another"], changelog="log")) == {}
+    assert totals_of_inputs(consumed([]), PIPELINE) == {}
+    assert totals_of_inputs(consumed(rows), Pipeline(group="g", inputs=["another"], changelog="log")) == {}
 
 
 def test_what_nobody_has_read_is_unknown() -> None:

@@ -185,7 +185,7 @@ def test_a_history_is_never_continued_by_another_process(tmp_path: Path) -> None
     path = tmp_path / "p-1.jsonl"
     write_one_of_everything(path)
 
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         HistoryWriter(path, run="r7k2m9qa", client="p-1", role="producer")
 
 
@@ -193,7 +193,7 @@ def test_an_operation_completes_once(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path / "p.jsonl", run="r7k2m9qa", client="p", role="producer") as history:
         op = history.invoke("commit", producer=1, txn=1)
         history.ok(op)
-        with pytest.raises(ValueError, match="completed before"):
+        with pytest.raises(ValueError, match="already complete"):
             history.info(op, UNCLEAR)
 
 
@@ -201,7 +201,7 @@ def test_a_file_without_its_opening_line_is_refused_with_a_hint(tmp_path: Path) 
     path = tmp_path / "p.jsonl"
     path.write_bytes(b"")
 
-    with pytest.raises(UsageError, match="no opening line"):
+    with pytest.raises(UsageError, match="not an opening line"):
         history_files(tmp_path)[0].opening()
 
 

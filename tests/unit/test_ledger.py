@@ -143,9 +143,9 @@ COMMIT = {"type": "invoke", "f": "commit", "op": 0, "producer": 1, "txn": 1, "se
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        ([COMMIT, {**COMMIT, "op": 1, "txn": 2, "sent": [[0, 9, 12]]}], "handed over twice"),
+        ([COMMIT, {**COMMIT, "op": 1, "txn": 2, "sent": [[0, 9, 12]]}], "sent by two operations"),
         ([{**COMMIT, "sent": [[7, 0, 9]]}], "never declared"),
-        ([{**COMMIT, "sent": [[0, 9, 0]]}], "ends before it begins"),
+        ([{**COMMIT, "sent": [[0, 9, 0]]}], "ends before it starts"),
         ([{"type": "ok", "f": "send", "op": 5, "acked": [[0, 0, 0, 7]]}, COMMIT], "sent nothing"),
         (
             [
@@ -166,7 +166,7 @@ def test_a_history_that_contradicts_itself_is_said(lines: list[dict[str, Any]], 
 def test_one_producer_number_in_two_files_is_said() -> None:
     ledger = fold([history(COMMIT), history(name="p2")])
 
-    assert "declared by another client too" in ledger.problems[0]
+    assert "already declared by another client" in ledger.problems[0]
 
 
 def test_a_single_producer_need_not_be_named_on_every_line() -> None:
@@ -228,4 +228,4 @@ def test_files_read_side_by_side_give_the_same_ledger(monkeypatch: pytest.Monkey
     assert side_by_side.clients[0].producers == in_turn.clients[0].producers
     with pytest.raises(UsageError, match=r"p3\.jsonl:3: not a history line") as caught:
         fold([*files, history({"type": "thought"}, name="p3")])
-    assert "damaged" in caught.value.hint
+    assert "changed" in caught.value.hint

@@ -116,18 +116,18 @@ def test_a_run_that_crashed_before_its_end_can_still_be_judged(tmp_path: Path) -
     code, judgement = check_run(run.path)
 
     assert code is ExitCode.VALID
-    assert any("torn" in note for note in judgement.notes)
+    assert any("incomplete" in note for note in judgement.notes)
 
 
 def test_two_runs_never_share_a_directory_and_latest_points_to_the_newest(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path, INFO)
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         RunDirectory.create(tmp_path, INFO)
     newer = RunInfo(run="r7k2m9qb", scenario="demo", seed=8, started="2026-01-02T03:04:06")
     run = RunDirectory.create(tmp_path, newer)
 
     assert (tmp_path / "demo" / "latest").resolve() == run.path.resolve()
-    with pytest.raises(UsageError, match="holds no run"):
+    with pytest.raises(UsageError, match="is not the directory of a run"):
         RunDirectory.open(tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""The ledger: the pure fold of a history into the fate of every record, kept as intervals."""
+"""The ledger: a pure fold of histories into the fate of every record, as intervals of sequences."""
 
 from harness.evidence.ledger.fold import fold
 from harness.evidence.ledger.history_scan import Scan, scan
