@@ -16,7 +16,7 @@ from harness.base.waits import wait_until
 from harness.evidence.observation import Observation, load
 from harness.provision.java import find_java
 from harness.provision.paths import checkout_dir
-from harness.witness.spark.spark_process import ACCOUNT, Job, write_job
+from harness.witness.spark.spark_process import OBSERVATION, Job, write_job
 
 START_LIMIT_S: Final = 120.0
 STOP_LIMIT_S: Final = 20.0
@@ -147,4 +147,4 @@ def run_batch(job: Job, limit: float) -> Observation:
         )
     if done.returncode != 0:
         raise HarnessError(f"the Spark job ended with {done.returncode}", f"look at {log}")
-    return load(Path(job.folder) / ACCOUNT)
+    return load(Path(job.folder) / OBSERVATION)

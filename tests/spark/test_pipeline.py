@@ -113,7 +113,7 @@ def test_findings_equal_the_pure_checkers(spark: SparkSession) -> None:
         owed.append((i, case.expect.pipeline.outputs))
     frames = (frame_of(spark, outputs), frame_of(spark, inputs))
     found: list[dict[str, int]] = [{} for _ in all_cases]
-    for one in pipeline_findings(*frames, spark.createDataFrame(owed, "case int, owed int")).collect():
+    for one in pipeline_findings(*frames, spark.createDataFrame(owed, "case int, expected int")).collect():
         found[one["case"]][one["name"]] = one["count"]
     assert found == wanted
     assert {name for one in found for name in one} == set(NAMES)

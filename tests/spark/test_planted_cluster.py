@@ -22,7 +22,12 @@ from harness.evidence.ledger import fold
 from harness.evidence.observation import Observation, Spot
 from harness.witness.plain_consumer import observe_topics
 from harness.witness.spark.frozen_offsets import freeze_ends
-from harness.witness.spark.topic_verification import WITH_LEDGER, observe_alone, verify_topics
+from harness.witness.spark.topic_verification import (
+    WITH_LEDGER,
+    Verified,
+    observe_without_ledger,
+    verify_topics,
+)
 from spark_jobs import streaming_job
 from spark_jobs.kafka_source import KafkaSource
 from spark_jobs.scan_pass import Wanted
@@ -35,7 +40,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 # Of what the verdict says: producer, lane and sequences; transaction, producer, and how many can be read.
 READ = re.compile(r"producer (\d+) lane (\d+) [^;]*?(?:missing are |read )([\d-]+)(?:$|;)")
-TORN = re.compile(r"transaction (\d+) of producer (\d+) \(\w+\): (\d+) of its")
+TORN = re.compile(r"transaction (\d+) of producer (\d+) \(\w+\): only (\d+) of its")
 
 
 class Planted(NamedTuple):
@@ -118,11 +123,13 @@ def test_batch_finds_all_and_agrees_with_itself(spark: SparkSession, flawed: Pla
         ("1", "8", "1"),
         ("2", "9", "100"),
     }
-    assert "producer 910 lane 0, which no client declared" in "".join(said_of(found.judgement, "phantom"))
-    shares = {(one.producer, one.partition, one.fate): (one.owed, one.read) for one in found.shares}
+    assert "producer 910 lane 0: no client declared this lane" in "".join(said_of(found.judgement, "phantom"))
+    shares = {(one.producer, one.partition, one.fate): (one.expected, one.read) for one in found.shares}
     assert shares[5, 0, "committed"] == (400, 389)
     assert shares[8, 0, "aborted"] == (100, 1)
-    assert sum(owed - read for (_, _, fate), (owed, read) in shares.items() if fate == "committed") == 13
+    assert (
+        sum(expected - read for (_, _, fate), (expected, read) in shares.items() if fate == "committed") == 13
+    )
     meta = found.observations[0].meta
     duplicate, elsewhere, *_ = flawed.topics
     assert spots(meta.repeats.examples) == {(duplicate, 0, 1, 0, SEQS - 1), (elsewhere, 1, 2, 0, 10)}
@@ -153,7 +160,9 @@ def test_stream_finds_what_batch_finds(
 
 def test_without_a_ledger(spark: SparkSession, flawed: Planted, clean: Planted) -> None:
     source = KafkaSource(flawed.bootstrap)
-    (one,) = observe_alone(spark, source, freeze_ends(flawed.bootstrap, flawed.topics).windows, [])
+    (one,) = observe_without_ledger(
+        spark, source, Verified(freeze_ends(flawed.bootstrap, flawed.topics).windows, [])
+    )
     assert (one.run, one.duplicates.count, one.reordered.count, one.foreign.count) == (flawed.run, 2, 2, 1)
     assert one.unchecked
     gaps = {(gap.producer, gap.lane): gap.missing for gap in one.gaps}
@@ -161,7 +170,9 @@ def test_without_a_ledger(spark: SparkSession, flawed: Planted, clean: Planted) 
     assert (4, 1) in gaps  # aborted ones: the very last record is missing, and nobody can tell
     assert one.aborted_intent == 1
     assert one.anomalies == 5
-    (two,) = observe_alone(spark, source, freeze_ends(clean.bootstrap, clean.topics).windows, [])
+    (two,) = observe_without_ledger(
+        spark, source, Verified(freeze_ends(clean.bootstrap, clean.topics).windows, [])
+    )
     assert (two.anomalies, two.foreign.count) == (0, 0)
 
 
@@ -178,7 +189,7 @@ def test_the_command_says_what_the_records_alone_tell(flawed: Planted) -> None:
     )
     assert done.returncode == ExitCode.ANOMALY, done.stderr
     assert f"run {flawed.run}: " in done.stdout
-    assert "records meant to be aborted: 1" in done.stdout
+    assert "records intended to be aborted: 1" in done.stdout
 
 
 def test_an_open_transaction_is_named_and_not_waited_for(cluster: Cluster) -> None:

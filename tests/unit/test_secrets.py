@@ -40,8 +40,8 @@ def test_it_stands_in_the_environment_or_in_a_file(known: str, tmp_path: Path) -
     [
         ("env:NO_SUCH_NAME", "the environment has no NO_SUCH_NAME"),
         ("file:/no/such/file", "there is no file /no/such/file"),
-        ("hunter22", "not named by where it stands"),
-        ("env:", "not named by where it stands"),
+        ("hunter22", "not given as a reference"),
+        ("env:", "not given as a reference"),
     ],
 )
 def test_one_that_is_not_there_is_an_error_that_names_the_place(reference: str, said: str) -> None:
@@ -78,7 +78,7 @@ def test_a_file_that_is_not_to_be_read_is_an_error_that_shows_nothing_of_it(
 ) -> None:
     path = tmp_path / "password"
     path.write_bytes(b"hunter22\xff")
-    with pytest.raises(UsageError, match="it is not text in UTF-8") as found:
+    with pytest.raises(UsageError, match="it is not UTF-8 text") as found:
         look_up(f"file:{path}")
     assert "hunter" not in str(found.value)
 

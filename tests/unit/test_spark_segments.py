@@ -68,7 +68,7 @@ def test_running_totals_count_repeats_of_earlier_batches() -> None:
     live = RunningTotals()
     live.add(rows(0, 300))
     live.add(rows(299, 3, "a"))
-    assert live.told() == {"records": 303, "duplicates": 1, "aborted_intent": 3, "foreign": 0, "behind": 0}
+    assert live.as_dict() == {"records": 303, "duplicates": 1, "aborted_intent": 3, "foreign": 0, "behind": 0}
 
 
 def test_any_isolation_but_read_committed_is_refused() -> None:
