@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harness.evidence.bit_words import Columns
 from harness.evidence.log_line import clock_id
 from harness.evidence.observation import Meta, Observation, Window
 from spark_jobs import scan_rows as row
@@ -18,7 +19,6 @@ from spark_jobs.jvm_fold import folded
 from spark_jobs.kafka_source import KafkaSource, Log, read_ranges
 from spark_jobs.scan_observation import ScanObservation
 from spark_jobs.scan_pass import Batches, Wanted, scan_words
-from spark_jobs.scan_rows import Columns
 from spark_jobs.second_scan import scan_late, scan_outputs, scan_records
 
 if TYPE_CHECKING:

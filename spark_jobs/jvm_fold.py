@@ -53,7 +53,7 @@ def _rows(frame: DataFrame) -> Any:
 
     In that case Spark's plan would only copy every row, which takes as long as the fold.
     """
-    execution: Any = frame._jdf.queryExecution()  # type: ignore[operator]
+    execution: Any = frame._jdf.queryExecution()
     plan = execution.executedPlan()
     source = plan.collectLeaves().head()
     if source.getClass().getSimpleName() == "BatchScanExec" and source.output().equals(plan.output()):

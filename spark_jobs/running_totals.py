@@ -19,7 +19,7 @@ class RunningTotals:
     aborted: int = 0
     foreign: int = 0
     behind: int = 0
-    _seen: dict[tuple[int, ...], int] = field(default_factory=dict)
+    _bits: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def add(self, rows: pa.Table) -> None:
         """Add the rows of one batch."""

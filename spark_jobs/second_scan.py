@@ -88,10 +88,9 @@ def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]
         reader = Reader(wanted.run)
         for decoded in reader.decoded(batches):
             lane, seq, offset = decoded.records()
-            wanted_records = np.flatnonzero(words.find(lane, seq // WORD_SEQS) >= 0)
-            if len(wanted_records):
-                columns = (column[wanted_records] for column in (lane, seq, offset))
-                yield _record_rows(row.RECORD, *columns, reader)
+            matching = np.flatnonzero(words.find(lane, seq // WORD_SEQS) >= 0)
+            if len(matching):
+                yield _record_rows(row.RECORD, lane[matching], seq[matching], offset[matching], reader)
 
     return run
 

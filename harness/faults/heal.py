@@ -16,7 +16,7 @@ from harness.cluster.toxiproxy_client import ToxiproxyWedgedError
 from harness.evidence.history import Fault
 from harness.faults.intents import open_journal, unhealed
 from harness.faults.undo import cure_toxiproxy, undo
-from harness.tap.tap_client import ensure_tap, find_tap, was_wanted
+from harness.tap.tap_client import ensure_tap, find_tap, was_started
 
 Report = Callable[[str], None]
 # A healthy cluster is back within a session or two; one that is cut never is.
@@ -117,7 +117,7 @@ def _start_nodes(cluster: Cluster, report: Report) -> int:
 
 def _clear_tap(cluster: Cluster, report: Report) -> int:
     """Disarm what is armed in the wire tap, and start one that died; nothing if none was ever wanted."""
-    if not was_wanted(cluster):
+    if not was_started(cluster):
         return 0
     done = 0
     if find_tap(cluster) is None:

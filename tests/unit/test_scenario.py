@@ -122,7 +122,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("old", "new", "where", "said"), MISTAKES)
-def test_a_mistake_says_where_it_is_and_what_to_do(
+def test_a_mistake_is_reported_with_its_place_and_a_hint(
     tmp_path: Path, old: str, new: str, where: str, said: str
 ) -> None:
     assert old in GOOD

@@ -206,7 +206,7 @@ def test_a_client_goes_on_and_one_that_is_gone_or_another_is_left_alone(
 
 @pytest.mark.parametrize(
     ("verb", "request_"),
-    [("remove_toxic", "DELETE /proxies/proxied-1/toxics/late"), ("open_proxies", "PATCH /proxies/tapped-1")],
+    [("remove_toxic", "DELETE /proxies/proxied-1/toxics/late"), ("open_proxies", "POST /proxies/tapped-1")],
 )
 def test_a_wedged_toxiproxy_is_restarted(broken: Broken, verb: str, request_: str) -> None:
     broken.server.misbehave[request_] = 503

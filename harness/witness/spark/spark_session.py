@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import harness
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java
 
@@ -109,7 +110,7 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
 
 def code_archive() -> Path:
     """Write a zip of the code that Spark workers import: the jobs and two modules of `harness.evidence`."""
-    root = Path(__file__).resolve().parents[3]
+    root = Path(harness.__file__).parent.parent
     evidence = root / "harness" / "evidence"
     files = [*sorted((root / "spark_jobs").glob("*.py")), evidence / "record.py", evidence / "bit_words.py"]
     path = Path(tempfile.mkdtemp(prefix="eos-spark-")) / "eos_spark_jobs.zip"

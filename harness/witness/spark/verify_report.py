@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.base.errors import ExitCode
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.observation import Findings, Spot
-from harness.report.text_format import columns
+from harness.report.text_format import format_table
 from harness.witness.spark.topic_verification import RunWithoutLedger, Share, Verified
 
 _EXAMPLES = 3
@@ -78,7 +78,7 @@ def _share_lines(shares: Sequence[Share]) -> list[str]:
         )
         for share in mismatches_first[:_SHARES]
     ]
-    table = columns([("producer", "partition", "fate", "records", "readable"), *rows])
+    table = format_table(rows, ("producer", "partition", "fate", "records", "readable"))
     return [*table, *([f"and {len(shares) - _SHARES} more rows"] if len(shares) > _SHARES else [])]
 
 
