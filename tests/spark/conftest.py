@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process: starting one costs more than most of them."""
+"""One Spark session for all tests of a process, because a start takes longer than most tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The witnesses' pure parts: columns into words and findings, markers into what read_committed must show."""
+"""Pure parts of the witnesses: from columns to words and findings, and from markers to visible records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUN = "r7k2m9qa"
 
 
 def see(*rows: tuple[int, int, int], origin: Origin | None = None) -> Observation:
-    """Observe (partition, offset, seq) rows of one lane, in this order of reading."""
+    """Observe (partition, offset, seq) rows of one lane in this reading order."""
     records = Records()
     for partition, offset, seq in rows:
         records.add(partition, offset, Identity(RUN, 1, 0, seq, origin=origin))
@@ -33,7 +33,7 @@ def see(*rows: tuple[int, int, int], origin: Origin | None = None) -> Observatio
     return observe(Meta(witness="w", kind="reference", windows=windows), records)
 
 
-def test_words_hold_bits_count_and_offsets() -> None:
+def test_words_have_bits_count_and_offsets() -> None:
     words = see((0, 10, 0), (0, 11, 63), (0, 12, 64), (0, 20, 256), (0, 21, 256)).words
 
     assert words["word"].tolist() == [0, 1]
@@ -42,7 +42,7 @@ def test_words_hold_bits_count_and_offsets() -> None:
     assert list(zip(words["lo"].tolist(), words["hi"].tolist(), strict=True)) == [(10, 12), (20, 21)]
 
 
-def test_reading_an_offset_again_is_no_second_record_and_another_record_there_is_a_clash() -> None:
+def test_an_offset_read_twice_counts_once_and_another_record_there_is_a_clash() -> None:
     again = see((0, 0, 0), (0, 1, 1), (0, 0, 0))
     clash = see((0, 0, 0), (0, 1, 1), (0, 0, 5))
 
@@ -51,7 +51,7 @@ def test_reading_an_offset_again_is_no_second_record_and_another_record_there_is
     assert (clash.meta.clashes.examples[0].seq, clash.meta.clashes.examples[0].other_seq) == (5, 0)
 
 
-def test_a_repeat_is_never_late_and_a_late_one_names_whom_it_follows() -> None:
+def test_a_repeat_is_never_late_and_a_late_record_names_the_later_one() -> None:
     repeat = see((0, 0, 0), (0, 1, 1), (0, 2, 0)).meta
     late = see((0, 0, 0), (0, 1, 2), (0, 2, 1)).meta
 
@@ -61,11 +61,11 @@ def test_a_repeat_is_never_late_and_a_late_one_names_whom_it_follows() -> None:
     assert (spot.seq, spot.offset, spot.other_seq, spot.other_offset) == (1, 2, 2, 1)
 
 
-def test_order_is_judged_within_a_partition() -> None:
+def test_order_is_checked_within_a_partition() -> None:
     assert see((0, 0, 5), (1, 0, 4)).meta.late.count == 0
 
 
-def test_runs_break_where_offsets_or_sequences_do() -> None:
+def test_runs_end_at_gaps_of_offsets_or_sequences() -> None:
     runs = see((0, 0, 0), (0, 1, 1), (0, 3, 2), (0, 4, 9)).runs
 
     assert runs is not None
@@ -100,11 +100,11 @@ def batch(
     ],
     ids=["commit", "abort", "behind an open one", "freed", "plain before", "plain behind", "marker only"],
 )
-def test_markers_decide_what_read_committed_must_show(log: list[Batch], shown: list[int]) -> None:
+def test_markers_determine_what_read_committed_must_show(log: list[Batch], shown: list[int]) -> None:
     assert [one.base_offset for one in committed_of(log)] == shown
 
 
-def test_an_epoch_that_goes_back_is_found_within_a_partition_only() -> None:
+def test_a_decreasing_epoch_is_found_only_within_a_partition() -> None:
     window = Window(topic="t", partition=0, start=0, lso=9, hw=9, read_to=9)
     other = Window(topic="t", partition=1, start=0, lso=9, hw=9, read_to=9)
     log = [
@@ -130,7 +130,7 @@ def test_records_of_another_run_are_foreign() -> None:
 
 
 def stored(base: int, values: list[bytes]) -> bytes:
-    """A batch in the format that segments hold, with its base offset set as a broker does."""
+    """Return a batch in the format of segments, with its base offset set as by a broker."""
     builder = DefaultRecordBatchBuilder(2, 0, True, 7, 3, 11, 1 << 20)
     for offset, value in enumerate(values):
         builder.append(offset, 1, None, value, [])

@@ -87,7 +87,7 @@ def test_nothing_at_all_is_unknown() -> None:
     ],
     ids=["reading", "idle", "stuck", "brokers away", "restarted"],
 )
-def test_a_run_tells_of_outages_and_new_beginnings(
+def test_the_progress_of_spark_shows_outages_and_restarts(
     restarts: int, silent_s: float, lag: Lag | None, told: str
 ) -> None:
     said = StreamProgress(
