@@ -85,7 +85,7 @@ class ScanObservation:
         raw.setdefault("segment", np.zeros(len(raw["word"]), np.int64))
         self.raw = raw
         merged = {name: column for name, column in raw.items() if name != "segment"}
-        self.words = merge([merged], (*_LANE, "word")) if len(raw["word"]) else merged
+        self.words = merge([merged], (*_LANE, "word"))
 
     @property
     def aborted(self) -> int:
@@ -94,7 +94,9 @@ class ScanObservation:
 
     def doubts(self) -> Doubts:
         """Count what the words alone can show, and return what needs a second scan."""
-        united = self._united()
+        # Merge over partitions, because a record may be repeated in another one.
+        columns = {name: self.words[name] for name in ("producer", "lane", "word", "bits", "n")}
+        united = merge([columns], ("producer", "lane", "word"))
         extra = united["n"] - popcount(united["bits"])
         repeated = np.flatnonzero(extra > 0)
         self.meta.records = int(self.words["n"].sum())
@@ -129,11 +131,6 @@ class ScanObservation:
         for i in again[:EXAMPLES].tolist():
             keep |= np.logical_and.reduce([columns[name] == united[name][i] for name in _INPUT])
         return {name: columns[name][keep] for name in names}
-
-    def _united(self) -> Columns:
-        """Merge words over partitions, because a record may be repeated in another one."""
-        columns = {name: self.words[name] for name in ("producer", "lane", "word", "bits", "n")}
-        return merge([columns], ("producer", "lane", "word")) if len(columns["word"]) else columns
 
     def _first_appearances(self) -> tuple[Ints, WordSet]:
         """Return per word the number of records in no earlier partition, and the set of those in one."""
@@ -287,8 +284,7 @@ class ScanObservation:
 
     def _origin_rows(self) -> Rows:
         columns = columns_of(self._kinds[row.ORIGIN], ("producer", "lane", "part", "word", "n"))
-        if len(columns["word"]):
-            columns = merge([columns], ("producer", "lane", "part", "word"))
+        columns = merge([columns], ("producer", "lane", "part", "word"))
         origins = np.zeros(len(columns["word"]), ORIGIN)
         for name in ("producer", "lane", "part", "word", "bits", "n"):
             origins[name] = columns[name]

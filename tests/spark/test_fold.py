@@ -244,7 +244,7 @@ def test_every_rule_of_the_fold_is_needed(folds: Folds, rule: str, tmp_path: Pat
     try:
         assert next(differ(folds, rows, 50_000), None) is not None
     except ValueError as error:
-        assert "offsets went back" in str(error)  # noqa: PT017
+        assert "offsets decreased" in str(error)  # noqa: PT017
 
 
 def test_consecutive_records_are_one_row(spark: SparkSession) -> None:

@@ -92,11 +92,12 @@ def _witnesses(evidence: Evidence, out: Collector) -> None:
 
 def _agree(first: Observation, second: Observation, out: Collector) -> None:
     """Check that two complete witnesses read the same records of the partitions that both read."""
-    both = _ends(first) & _ends(second)
-    sets = [
-        BitSet.of(view.words[np.isin(view.words["partition"], _indices(view, both))])
-        for view in (first, second)
-    ]
+    places = [[(w.topic, w.partition, w.read_to) for w in view.meta.windows] for view in (first, second)]
+    both = set(places[0]) & set(places[1])
+    sets = []
+    for view, windows in zip((first, second), places, strict=True):
+        common = [i for i, window in enumerate(windows) if window in both]
+        sets.append(BitSet.of(view.words[np.isin(view.words["partition"], common)]))
     names = (first.meta.witness, second.meta.witness)
     for this, other, (reader, blind) in ((0, 1, names), (1, 0, names[::-1])):
         extra = sets[this].minus(sets[other])
@@ -106,12 +107,3 @@ def _agree(first: Observation, second: Observation, out: Collector) -> None:
                 f"witnesses disagree: {reader} read {len(extra)} records that {blind} did not, "
                 f"such as sequences {ranges(sequences)} of producer {producer} lane {lane}"
             )
-
-
-def _ends(observation: Observation) -> set[tuple[str, int, int]]:
-    return {(w.topic, w.partition, w.read_to) for w in observation.meta.windows}
-
-
-def _indices(observation: Observation, both: set[tuple[str, int, int]]) -> list[int]:
-    windows = observation.meta.windows
-    return [i for i, w in enumerate(windows) if (w.topic, w.partition, w.read_to) in both]

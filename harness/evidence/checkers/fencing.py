@@ -15,7 +15,7 @@ import numpy as np
 from harness.evidence.bit_words import EXAMPLES, Bools, Ints
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, Result, place
 from harness.evidence.checkers.visibility_index import group_lines, group_name, visibility_of
-from harness.evidence.history import Fail, Info, Ok
+from harness.evidence.history import Ok
 from harness.evidence.ledger import COMMITTED, Ledger
 
 FENCED_NAMES: Final = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_FENCED"})
@@ -103,14 +103,10 @@ def _events(ledger: Ledger) -> tuple[list[_Init], list[tuple[int, int, HistoryRe
                 producer = only if producer is None else producer
                 if producer in ledger.producers:
                     inits.append(_Init(done.mono, producer, ref, clock))
-            elif isinstance(done, Fail | Info) and only is not None and _fenced(done):
+            elif only is not None and done.error and done.error.name in FENCED_NAMES:
                 # With several producers in one client, the error cannot be assigned to one of them.
                 errors.append((done.mono, only, ref))
     return inits, errors
-
-
-def _fenced(done: Fail | Info) -> bool:
-    return done.error is not None and done.error.name in FENCED_NAMES
 
 
 def _examples(ledger: Ledger, accepted: Bools, visible: Ints, fences: dict[int, Fence]) -> list[Example]:

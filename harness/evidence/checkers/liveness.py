@@ -17,13 +17,10 @@ from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
 from harness.evidence.checkers.visibility_index import group_lines, group_name
 from harness.evidence.history import Ok
-from harness.evidence.ledger import Ledger, Scan
+from harness.evidence.ledger import LINE_OPERATIONS, Ledger, Scan
 
 ABORT_SWEEP_MS: Final = 15_000
 """The coordinator checks for timed-out transactions every 10 s; allow 5 s more for writing the markers."""
-
-SINGLE: Final = ("init", "poll", "send_offsets")
-"""Operations whose lines the scan keeps; sends and ends of transactions are columns of the ledger."""
 
 
 class _Look(NamedTuple):
@@ -123,9 +120,9 @@ def _slow_answers(ledger: Ledger, healed: int, limit: int, out: Collector) -> No
 
 
 def _unanswered(client: Scan, healed: int, limit: int, out: Collector) -> None:
-    """Find single operations with a late answer, and any operation without one when the client closed."""
-    requests = {line.op: (line.mono, number, line.f) for number, line in client.invokes(*SINGLE)}
-    for number, done in client.completions(*SINGLE):
+    """Find operations with a late answer, and any operation without one when the client closed."""
+    requests = {line.op: (line.mono, number, line.f) for number, line in client.invokes(*LINE_OPERATIONS)}
+    for number, done in client.completions(*LINE_OPERATIONS):
         requested, request_line, f = requests.pop(done.op, (done.mono, number, done.f))
         took = done.mono - max(requested, healed)
         out.compared += 1

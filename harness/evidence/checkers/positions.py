@@ -79,7 +79,9 @@ def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observatio
 def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
     """Compare the position that the brokers returned last with those in committed transactions."""
     last = _last_positions(evidence.ledger, pipeline.group)
-    fates = _fates(evidence.ledger)
+    groups = evidence.ledger.groups
+    transactions = zip(groups.producer.tolist(), groups.txn.tolist(), strict=True)
+    fates = dict(zip(transactions, groups.fate.tolist(), strict=True))
     least: dict[tuple[str, int], tuple[int, HistoryRef]] = {}
     most: dict[tuple[str, int], int] = {}
     for client in evidence.ledger.clients:
@@ -123,9 +125,3 @@ def _last_positions(ledger: Ledger, group: str) -> dict[tuple[str, int], tuple[i
         for topic, partition, offset in sample.positions:
             last[topic, partition] = (offset, HistoryRef(name, number))
     return last
-
-
-def _fates(ledger: Ledger) -> dict[tuple[int, int], int]:
-    groups = ledger.groups
-    keys = zip(groups.producer.tolist(), groups.txn.tolist(), strict=True)
-    return dict(zip(keys, groups.fate.tolist(), strict=True))

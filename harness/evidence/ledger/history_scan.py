@@ -43,6 +43,9 @@ ABANDON: Final = 3
 ENDS: Final = {"commit": COMMIT, "abort": ABORT, "send": SEND, "abandon": ABANDON}
 """Operations that list what was sent; an abandoned transaction sends no request, so it gets no answer."""
 
+LINE_OPERATIONS: Final = ("init", "send_offsets", "poll")
+"""Operations whose lines the scan keeps as objects; the operations in ENDS become columns."""
+
 NO_ANSWER: Final = 0
 OK: Final = 1
 FAIL: Final = 2
@@ -54,13 +57,13 @@ _ANSWER: Final = 4
 _END: Final = 8
 _BEGIN: Final = 16
 _RARE: Final = 32
-_WHOLE: Final = ("init", "send_offsets", "poll")
 
 # Plain dictionaries with every usual operation, because each line is looked up here. An operation with
 # another name sends its block through the slow path.
 CODES: Final[dict[str, dict[str, int]]] = {
-    "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(_WHOLE, _RARE),
-    "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK) | dict.fromkeys(_WHOLE, _ANSWER | OK | _RARE),
+    "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(LINE_OPERATIONS, _RARE),
+    "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK)
+    | dict.fromkeys(LINE_OPERATIONS, _ANSWER | OK | _RARE),
     "fail": {},
     "info": {},
     **{name: {"": _RARE} for name in ("open", "producer", "sample", "fault", "close")},
