@@ -26,7 +26,7 @@ from harness.cluster.toxiproxy_client import Stream
 from harness.faults.injection import Measured
 from harness.faults.link_probe import QUICK_S, Link, round_trip_ms, silent_for
 from harness.faults.linkbase import HINT, ClosedFault, ToxicFault, close_all, on_each, proxies, untouched
-from harness.kafka.admin import producer_id_request
+from harness.kafka.admin import init_producer_id_request
 
 _MOST_PROBES = 20
 _PAIRS = 3
@@ -227,7 +227,7 @@ class LoseResponse(ToxicFault):
         executed = {}
         for link in memory["links"]:
             first = cluster.admin.idempotent_producer_id(link.broker)
-            if not link.loses_answer(producer_id_request()):
+            if not link.loses_answer(init_producer_id_request()):
                 raise NoBiteError(f"{link.proxy} answered", HINT)
             last = cluster.admin.idempotent_producer_id(link.broker)
             if last - first < 2:

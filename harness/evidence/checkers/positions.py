@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Pipeline
@@ -82,8 +83,8 @@ def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> 
     groups = evidence.ledger.groups
     transactions = zip(groups.producer.tolist(), groups.txn.tolist(), strict=True)
     fates = dict(zip(transactions, groups.fate.tolist(), strict=True))
-    least: dict[tuple[str, int], tuple[int, HistoryRef]] = {}
-    most: dict[tuple[str, int], int] = {}
+    least: dict[PartitionId, tuple[int, HistoryRef]] = {}
+    most: dict[PartitionId, int] = {}
     for client in evidence.ledger.clients:
         for number, line in client.invokes("send_offsets"):
             if line.group != pipeline.group or line.producer is None or line.txn is None:
@@ -113,7 +114,7 @@ def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> 
         out.add("offset_drift", "positions", 1, [example])
 
 
-def _last_positions(ledger: Ledger, group: str) -> dict[tuple[str, int], tuple[int, HistoryRef]]:
+def _last_positions(ledger: Ledger, group: str) -> dict[PartitionId, tuple[int, HistoryRef]]:
     samples = sorted(
         (sample.mono, client.name, number, sample)
         for client in ledger.clients

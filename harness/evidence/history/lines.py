@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from harness.base.partition_id import PartitionId
 from harness.evidence import log_line
 from harness.evidence.log_line import LogLine
 
@@ -52,7 +53,7 @@ class Producer(LogLine, tag="producer"):
     """A producer: its lanes (index = lane number) and the settings that define its guarantees."""
 
     producer: int
-    lanes: list[tuple[str, int]]
+    lanes: list[PartitionId]
     transactional_id: str | None = None
     idempotent: bool = True
     acks: str = "all"
