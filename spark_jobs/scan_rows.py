@@ -19,10 +19,8 @@ RUN: Final = 2  # consecutive offsets with consecutive sequences: word = first s
 FOREIGN: Final = 3  # records of other writers: n, and the reason in detail (examples have lo >= 0)
 CLASH: Final = 4  # a second record at one offset: word = its sequence, b0 = the other's
 RECORD: Final = 5  # one record: word = sequence, lo = offset
+LATE: Final = 6  # one record behind a later one: word = sequence, lo = offset; b0, hi: of the later one
 OUTPUT: Final = 7  # one output, by its input: producer, lane, word = sequence, part
-LATE: Final = (
-    6  # one record behind a later one: word = sequence, lo = offset; b0, hi = those of the later one
-)
 
 BITS: Final = ("b0", "b1", "b2", "b3")
 _INTS: Final = ("part", "word", *BITS, "n", "aborted", "late", "lo", "hi")

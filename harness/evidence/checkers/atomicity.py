@@ -72,7 +72,7 @@ def _aborted(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
     leaked = np.flatnonzero((groups.fate == ABORTED) & (groups.txn >= 0) & (visible > 0))
     examples = []
     for group in leaked[np.argsort(-visible[leaked], kind="stable")][:EXAMPLES].tolist():
-        reason = "its commit failed" if groups.committing[group] else "its commit was never requested"
+        reason = "its commit did not succeed" if groups.committing[group] else "no commit was requested"
         what = (
             f"{group_name(index.ledger, group)} did not commit ({reason}), "
             f"but {visible[group]} of its records can be read"

@@ -33,7 +33,7 @@ def _runs(ledger: Ledger, out: Collector) -> None:
     runs = sorted({client.opening.run for client in ledger.clients if client.opening})
     if len(runs) > 1:
         out.reasons.append(f"the histories belong to several runs: {', '.join(runs)}")
-    out.reasons += [f"{c.name}: the history has no whole line" for c in ledger.clients if not c.lines]
+    out.reasons += [f"{c.name}: the history has no complete line" for c in ledger.clients if not c.lines]
 
 
 def _faults(evidence: Evidence, out: Collector) -> None:

@@ -143,7 +143,7 @@ def group_lines(ledger: Ledger, group: int) -> list[HistoryRef]:
 def group_name(ledger: Ledger, group: int) -> str:
     """Return the name of a group in example texts."""
     producer, txn = int(ledger.groups.producer[group]), int(ledger.groups.txn[group])
-    return f"producer {producer}" if txn < 0 else f"transaction {txn} of producer {producer}"
+    return f"a send of producer {producer}" if txn < 0 else f"transaction {txn} of producer {producer}"
 
 
 def lane_name(ledger: Ledger, lane: int) -> str:
