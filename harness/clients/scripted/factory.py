@@ -49,7 +49,7 @@ class ScriptedClients:
 
     def idempotent(self, name: str, topic: str, partitions: int = 1, **fields: Any) -> IdempotentProducer:
         """Return an idempotent producer; names of `settings` may have underscores instead of dots."""
-        dotted = {name.replace("_", "."): value for name, value in fields.pop("settings", {}).items()}
+        dotted = {key.replace("_", "."): value for key, value in fields.pop("settings", {}).items()}
         fields["settings"] = ONE_BATCH_A_SEND | OFTEN | dotted
         spec = self.spec(IdempotentSpec, name, topic=topic, partitions=partitions, payload=0, **fields)
         return self.keep(IdempotentProducer(spec))
