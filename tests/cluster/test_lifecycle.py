@@ -76,7 +76,7 @@ def test_a_second_up_starts_nothing(cluster: Cluster) -> None:
     again = eos("up", "--backend", cluster.record.backend, state=cluster.state.path)
 
     assert again.returncode == 0, again.stderr
-    assert "was up already" in again.stderr
+    assert "already up" in again.stderr
     assert {name: node.status().pid for name, node in cluster.nodes.items()} == before
 
 
@@ -243,5 +243,5 @@ def test_down_by_force_needs_no_record(cluster: Cluster, tmp_path: Path) -> None
     assert forced.returncode == 0, forced.stderr
     assert "removed" in forced.stderr
     assert lifecycle.make_backend(state, record).leftovers() == []
-    assert "there was no cluster" in eos("down", "--force", state=state.path).stderr
+    assert "there is no cluster to remove" in eos("down", "--force", state=state.path).stderr
     assert cluster.lasting_ailments() == []
