@@ -31,13 +31,13 @@ def scoped(scenario: Scenario, names: Names) -> Scenario:
         scenario,
         workload=[_workload(workload, names) for workload in scenario.workload],
         fault=[scoped_entry(entry, names) for entry in scenario.fault],
-        flow=scenario.flow and _flow(scenario.flow, names),
+        walkthrough=scenario.walkthrough and _walkthrough(scenario.walkthrough, names),
     )
 
 
-def _flow(flow: WalkthroughPart, names: Names) -> WalkthroughPart:
+def _walkthrough(part: WalkthroughPart, names: Names) -> WalkthroughPart:
     return msgspec.structs.replace(
-        flow, topic=names(flow.topic), source=names(flow.source), group=names(flow.group)
+        part, topic=names(part.topic), source=names(part.source), group=names(part.group)
     )
 
 

@@ -71,8 +71,8 @@ def failed_run(directory: Path) -> Failed:
     if summary.verdict != "invalid":
         raise UsageError(f"the run of {directory} was {summary.verdict}", "name a run that was invalid")
     scenario = _stored(run, "scenario.json", Scenario, info.run)
-    if scenario.flow is not None:
-        raise UsageError(f"{info.scenario} is a flow", "its steps belong together: name another run")
+    if scenario.walkthrough is not None:
+        raise UsageError(f"{info.scenario} is a walkthrough", "its steps belong together: name another run")
     plan = _stored(run, "plan.json", Plan, info.run)
     anomalies = frozenset(summary.anomalies)
     return Failed(directory.resolve(), _with_plan(scenario, plan, sorted(anomalies)), info.seed, anomalies)
