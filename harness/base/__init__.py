@@ -1,1 +1,1 @@
-"""What every room may use: errors, waits, units, secrets, strict TOML, events, processes of this host."""
+"""Basics that every room may use: errors, waits, units, secrets, strict TOML, events, local processes."""

@@ -1,4 +1,4 @@
-"""Base class for objects that `with` closes."""
+"""Base class for objects that a `with` statement closes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Self
 
 
 class Closing(ABC):
-    """An object that is its own context manager; `contextlib.closing` would need a wrapper at each use."""
+    """An object that `with` can use directly; `contextlib.closing` would have to wrap it at each use."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release what the object holds."""
+        """Release the resources of the object."""
 
     def __enter__(self) -> Self:
         return self

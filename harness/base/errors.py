@@ -1,12 +1,12 @@
-"""All errors with a message for the user: what happened, and what to do.
+"""All errors that have a message for the user: what happened, and what to do.
 
-HarnessError
-├── UsageError       bad argument or bad file                      exit 4
-├── RefusedError     possible but refused: an interlock            exit 5
-│   └── CapabilityError  not possible with this back end           exit 5
-├── WaitTimeoutError a condition did not come true within its limit
-├── NoBiteError      a fault was injected but had no effect        exit 2
-└── HealError        a fault was healed but its effect persists
+    HarnessError         base class                                    exit 2, unless a subclass differs
+    ├── UsageError       bad argument or bad file                      exit 4
+    ├── RefusedError     possible, but refused because it could harm   exit 5
+    │   └── CapabilityError  not possible with this back end           exit 5
+    ├── WaitTimeoutError a condition did not become true within its limit
+    ├── NoBiteError      a fault was injected but had no effect
+    └── HealError        a fault was healed but its effect persists
 
 Every other exception that reaches the command line is a bug in the harness (exit 70).
 """
@@ -30,12 +30,12 @@ class ExitCode(IntEnum):
 
 
 class HarnessError(Exception):
-    """An error that the user can act on: a message, and a hint with what to do."""
+    """An error that the user can act on: a message, and a hint that describes what to do."""
 
     exit_code = ExitCode.UNKNOWN
 
     def __init__(self, message: str, hint: str) -> None:
-        # Pass both, because an exception from another process is rebuilt from its arguments.
+        # Pass both, because an exception that arrives from another process is rebuilt from its arguments.
         super().__init__(message, hint)
         self.message = message
         self.hint = hint
@@ -61,7 +61,7 @@ class CapabilityError(RefusedError):
 
 
 class WaitTimeoutError(HarnessError):
-    """A condition did not become true within its limit; the message has the last value."""
+    """A condition did not become true within its limit. The message contains the last value."""
 
 
 class NoBiteError(HarnessError):

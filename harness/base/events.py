@@ -1,7 +1,8 @@
 """The events of a run, and the interfaces that receive them.
 
-A listener is a function of one event, such as the console. A handler also has a start and a shutdown, such as
-the recorder, which opens and closes a file. Every event has the seconds since the run began.
+A listener is a function that receives one event at a time; the console is a listener. A handler also has the
+methods `start` and `shutdown`. The recorder is a handler, because it opens and closes a file. Every event
+contains the seconds since the run started.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from harness.base.secrets import redact_bytes
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
-    """Something that happened in a run."""
+    """Base class of the events of a run; `at` is the time in seconds since the run started."""
 
     at: float = 0.0
 
 
 class Started(Event, frozen=True, kw_only=True, tag="started"):
-    """The run began. It is the first event, and names the seed and the environment."""
+    """The run started. This is the first event, and it contains the seed and the environment."""
 
     scenario: str
     run: str
@@ -32,11 +33,11 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     directory: str
     environment: dict[str, Any]
     mono: int = 0
-    """The monotonic clock of the histories at second zero, in nanoseconds."""
+    """The monotonic clock, in nanoseconds, when `at` was zero. The histories use the same clock."""
 
 
 class PhaseEvent(Event, frozen=True, kw_only=True, tag="phase"):
-    """A phase began."""
+    """A phase started."""
 
     name: str
     detail: str = ""
@@ -68,7 +69,7 @@ class Healed(Event, frozen=True, kw_only=True, tag="healed"):
 
 
 class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
-    """What all clients have done so far, about once a second."""
+    """Totals of all clients so far, emitted about once a second."""
 
     phase: str
     acknowledged: int
@@ -81,7 +82,7 @@ class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
     lso_lag: int | None
     spark: str = ""
     isr: int | None = None
-    """The fewest in-sync replicas of any partition of the run. None while no broker answers."""
+    """The smallest number of in-sync replicas of any partition in the run. None while no broker answers."""
 
 
 class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
@@ -90,11 +91,11 @@ class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
     client: str
     exit_code: int | None
     last_line: str = msgspec.field(name="said")  # prose: keep (the name in events.jsonl)
-    """The last line of its log."""
+    """The last line of the client's log."""
 
 
 class VerdictEvent(Event, frozen=True, kw_only=True, tag="verdict"):
-    """The run was judged: the verdict, and the command that replays the plan."""
+    """The run ended with this verdict; `replay` is the command that replays the plan."""
 
     verdict: str
     expected: bool
@@ -108,20 +109,20 @@ EventListener = Callable[[Event], None]
 
 
 class EventHandler:
-    """Receives the events of one run between `start` and `shutdown`; by default it ignores all of them."""
+    """Receiver of the events of one run, between `start` and `shutdown`. By default it ignores all events."""
 
     def start(self, directory: Path) -> None:
-        """Prepare for the events of the run that writes into this directory."""
+        """Prepare for the events of the run whose files are in this directory."""
 
     def handle(self, event: Event) -> None:
         """Process one event."""
 
     def shutdown(self) -> None:
-        """Finish after the last event, also when the run ended with an error."""
+        """Finish after the last event, even if the run ended with an error."""
 
 
 class EventStream:
-    """Passes the events of one run to its listeners, one event at a time, with the time since the start."""
+    """Distributor of the events of one run: adds the time and passes one event at a time to the listeners."""
 
     def __init__(self, listeners: Sequence[EventListener]) -> None:
         self.began = time.monotonic()
@@ -129,19 +130,19 @@ class EventStream:
         self._lock = threading.Lock()
 
     def emit(self, event: Event) -> None:
-        """Pass an event to every listener, without secrets. Callable from any thread."""
+        """Remove secrets from an event and pass it to every listener. Any thread may call this method."""
         event = redacted(msgspec.structs.replace(event, at=round(time.monotonic() - self.began, 3)))
         with self._lock:
             for listener in self._listeners:
                 listener(event)
 
     def phase(self, name: str, detail: str = "") -> None:
-        """Report that a phase begins, or what happens in it."""
+        """Emit the start of a phase, or a detail of it."""
         self.emit(PhaseEvent(name=name, detail=detail))
 
 
 def redacted(event: Event) -> Event:
-    """Return the event without secrets, which may be in the error text of a library."""
+    """Return the event without secrets. The error text of a library may contain secrets."""
     encoded = msgspec.json.encode(event)
     clean = redact_bytes(encoded)
     return event if clean == encoded else msgspec.json.decode(clean, type=type(event))

@@ -9,15 +9,15 @@ from typing import Final
 import psutil
 
 _HOST: Final = "127.0.0.1"
-# Below the port blocks of clusters, and below the range from which Linux and macOS choose the local port of
-# outgoing connections: such a connection could take a port between its choice and its use.
+# These ports are below the port blocks of clusters and below the ephemeral ports of Linux and macOS. An
+# outgoing connection could take an ephemeral port between its choice and its use.
 _SINGLE: Final = range(10_000, 12_000)
 
 
 def port_taken(port: int) -> bool:
-    """Return whether no server can listen on this port of the loopback address."""
+    """Return True if no server can listen on this port of the loopback address."""
     with socket.socket() as probe:
-        # Servers set this option too, so a port with connections in TIME_WAIT alone is free.
+        # Servers set this option too, so a port whose only connections are in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((_HOST, port))
@@ -27,15 +27,15 @@ def port_taken(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` ports that are free now and belong to no cluster's block."""
-    # Two commands that choose at the same time must not choose the same ports, so the order is random.
+    """Return `count` ports that are free now and outside the port blocks of clusters."""
+    # The order is random, so that two simultaneous commands do not choose the same ports.
     candidates = random.SystemRandom().sample(_SINGLE, len(_SINGLE))
     free = (port for port in candidates if not port_taken(port))
     return [next(free) for _ in range(count)]
 
 
 def describe_port_owner(port: int) -> str:
-    """Name the process that listens on a port, if this user may see it."""
+    """Describe the process that listens on a port, as far as this user may see it."""
     for process in psutil.process_iter():
         try:
             connections = process.net_connections(kind="tcp")

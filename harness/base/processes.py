@@ -1,8 +1,8 @@
-"""Processes that outlive the command that started them, found again by their command line.
+"""Processes that outlive the command that started them. A later command finds them by their command line.
 
 The operating system reuses process ids, so an id alone does not identify a process. Every process that the
-harness starts has the cluster's state directory in its command line. A later command, also one after a crash
-of the harness, finds its own processes by this mark and no others.
+harness starts has the cluster's state directory in its command line. A later command uses this directory as a
+mark and finds only its own processes, even after a crash of the harness.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import psutil
 
 from harness.base.waits import wait_until
 
-# Set in the environment of every process that the harness starts to outlive a command. A user's `less` or
-# `tail` on a log file has the same path in its command line and must not be killed.
+# Environment variable of every process that the harness starts to outlive a command. The mark alone is not
+# enough: a user's `less` or `tail` on a log file has the same path in its command line and must not be
+# killed.
 SUPERVISED = "EOS_SUPERVISED"
 
 
@@ -39,10 +40,10 @@ class FoundProcess:
 
 
 def start_supervised(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> int:
-    """Start a process in its own session and return its id, which is also in `folder`/pid.
+    """Start a process in its own session and return its id, which is also written to `folder`/pid.
 
-    Its output goes to `folder`/log. A shell stays behind and writes the exit code to `folder`/exit, because
-    only the parent of a process can read it.
+    Its output goes to `folder`/log. A shell waits for the process and writes its exit code to `folder`/exit,
+    because only the parent of a process can read the exit code.
     """
     folder.mkdir(parents=True, exist_ok=True)
     pid_file = folder / "pid"
@@ -67,7 +68,7 @@ def start_supervised(command: Sequence[str], folder: Path, environment: dict[str
 
 
 def exit_code(folder: Path) -> int | None:
-    """Return the exit code of the process of `folder` (128 + n after signal n), or None while it runs."""
+    """Return the exit code of the process in `folder` (128 + n after signal n), or None while it runs."""
     try:
         return int((folder / "exit").read_text())
     except FileNotFoundError:
@@ -88,7 +89,7 @@ def state_of(pid: int, mark: str) -> ProcessState:
 
 
 def memory_of(pid: int, *, children: bool = False) -> int:
-    """Return the resident memory of a process in bytes, with `children` also that of its descendants.
+    """Return the resident memory of a process in bytes; with `children`, include its descendants.
 
     A process that has ended counts as 0.
     """
@@ -102,12 +103,15 @@ def memory_of(pid: int, *, children: bool = False) -> int:
         try:
             total += member.memory_info().rss
         except psutil.NoSuchProcess:
-            continue  # it ended between the two calls
+            continue  # the process ended between the two calls
     return total
 
 
 def send(pid: int, mark: str, what: signal.Signals) -> bool:
-    """Send a signal to process `pid` if its command line contains `mark`; return False if it has ended."""
+    """Send a signal to process `pid` if its command line contains `mark`.
+
+    Return False if no such process exists.
+    """
     process = _marked(pid, mark)
     if process is None:
         return False
@@ -138,11 +142,11 @@ def _supervised(mark: str) -> Iterator[psutil.Process]:
             if process.environ().get(SUPERVISED) == "1" and process.status() != psutil.STATUS_ZOMBIE:
                 yield process
         except (psutil.NoSuchProcess, psutil.AccessDenied):
-            continue  # it has ended, or another user started it
+            continue  # the process has ended, or another user started it
 
 
 def _marked(pid: int, mark: str) -> psutil.Process | None:
-    """Return process `pid` if it has not ended and its command line contains `mark`."""
+    """Return process `pid` if it exists and its command line contains `mark`."""
     try:
         process = psutil.Process(pid)
     except (psutil.NoSuchProcess, ValueError):
@@ -151,7 +155,7 @@ def _marked(pid: int, mark: str) -> psutil.Process | None:
 
 
 def _command(process: psutil.Process) -> str:
-    """Return the command line of a process; empty if the process has ended or hides it."""
+    """Return the command line of a process; empty if the process has ended or this user may not read it."""
     try:
         return " ".join(process.cmdline()).strip()
     except (psutil.NoSuchProcess, psutil.AccessDenied):

@@ -1,8 +1,9 @@
 """Secrets: passed by reference, resolved from the environment or a file, and never shown.
 
-Files and processes pass a secret as a reference (`env:NAME` or `file:/path`); the process that uses it
-resolves it. Once a process has resolved a secret or called `beware()`, everything that it writes to its
-output and to the files of a run is redacted: known secrets, and any text that looks like one.
+Files and processes pass a secret as a reference (`env:NAME` or `file:/path`). The process that uses the
+secret resolves the reference. After a process has resolved a secret or called `beware()`, it redacts its
+output and the files that it writes for a run. It redacts its known secrets and any text that looks like a
+secret.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from harness.base.errors import UsageError
 REDACTED: Final = "[redacted]"
 ALLOWED: Final = '"env:NAME" or "file:/path"'
 SHORTEST: Final = 4
-"""A shorter secret cannot be distinguished from other text, so its redaction would hit ordinary words."""
+"""The minimum length of a secret. Redacting a shorter one would also hit ordinary words."""
 
-# The pattern does not match the start of a longer key: that would take quadratic time in a long word.
+# The pattern does not match the characters before such a name in a longer key. Matching them would take
+# quadratic time in a long word.
 _KEY = r"(?i:password|passwd|secret|token)"
 _PATTERNS: Final = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL),
-    # The value of a key with such a name. References and messages about a secret may stay.
+    # The value of a key with such a name. References to secrets and messages about secrets are kept.
     re.compile(
         rf'(?P<kept>{_KEY}\\?["\']?\s*[:=]\s*\\?["\']?)'
         r'(?!env:|file:|\[redacted|a secret )[^\s"\'\\,;)}\]]+'
@@ -39,13 +41,13 @@ _wary: Final = Event()
 
 
 def is_reference(text: str) -> bool:
-    """Whether the text is a reference to a secret."""
+    """Return whether the text is a reference to a secret."""
     kind, _, where = text.partition(":")
     return kind in ("env", "file") and bool(where)
 
 
 def look_up(reference: str) -> str:
-    """Resolve a reference to its secret; from now on this process redacts it."""
+    """Return the secret of a reference. From then on this process redacts the secret."""
     kind, _, where = reference.partition(":")
     if not is_reference(reference):
         raise UsageError("a secret is not given as a reference", f"write {ALLOWED}")
@@ -64,7 +66,7 @@ def look_up(reference: str) -> str:
 
 
 def placed(reference: str, folder: Path) -> str:
-    """Return a reference with its path made absolute; `folder` is that of the file with the reference."""
+    """Return a reference with its path resolved against `folder`, where the file with the reference is."""
     kind, _, where = reference.partition(":")
     return f"file:{folder / where}" if kind == "file" and where else reference
 
@@ -73,7 +75,7 @@ def _content(path: Path) -> str | None:
     try:
         return path.read_text().rstrip("\r\n") if path.is_file() else None
     except (OSError, UnicodeDecodeError) as error:
-        # The error of a decoder quotes the content, which is a part of the secret.
+        # The message of a decoding error quotes the content, which is part of the secret, so it is not shown.
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(
             f"the secret in {path} could not be read: {why}",
@@ -107,7 +109,7 @@ def redact(text: str) -> str:
 
 
 def redact_bytes(data: bytes) -> bytes:
-    """Return the contents of a file without secrets; bytes that are not UTF-8 stay unchanged."""
+    """Return the content of a file without secrets. Bytes that are not UTF-8 stay unchanged."""
     if not _wary.is_set():
         return data
     try:
@@ -117,7 +119,7 @@ def redact_bytes(data: bytes) -> bytes:
 
 
 class Redacting:
-    """A text stream that writes to another one and redacts secrets."""
+    """A text stream that redacts secrets and writes to another stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -140,5 +142,5 @@ class Redacting:
 
 
 def redacting(stream: TextIO) -> TextIO:
-    """Return a redacting stream; the stream itself if it already redacts."""
+    """Return a redacting stream for `stream`, or `stream` itself if it already redacts."""
     return stream if isinstance(stream, Redacting) else Redacting(stream)  # type: ignore[return-value]

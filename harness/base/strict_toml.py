@@ -1,4 +1,4 @@
-"""Strict reading of TOML files: errors name file, line, key, the value found and the allowed values."""
+"""Strict reader of TOML files. Its errors name the file, line, key, value and allowed values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def text_in(path: Path) -> str:
-    """Return the text of a file; raises UsageError with the reason if it cannot be read."""
+    """Return the text of a file; raise UsageError with the reason if the file cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -30,7 +30,7 @@ def text_in(path: Path) -> str:
 
 
 def parse(path: Path, text: str) -> dict[str, Any]:
-    """Parse a file into its tables; raises UsageError with the position of a syntax error."""
+    """Parse a file into its tables; raise UsageError with the position of a syntax error."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -40,7 +40,7 @@ def parse(path: Path, text: str) -> dict[str, Any]:
 
 
 class StrictFile:
-    """Converts a parsed file into a struct; every mistake becomes an error with a hint."""
+    """Converter of a parsed file into a struct. Every mistake in the file becomes an error with a hint."""
 
     def __init__(
         self, path: Path, text: str, tables: Mapping[str, type[msgspec.Struct]], example: str
@@ -58,12 +58,12 @@ class StrictFile:
             raise self._explained(str(error), kind) from error
 
     def fail(self, key: str, problem: str, hint: str) -> UsageError:
-        """Return an error for a key such as fault[1].target."""
+        """Return a UsageError for a key such as fault[1].target."""
         where = self._line_of(key)
         return UsageError(f"{self._path}{f':{where}' if where else ''}: {key}: {problem}", hint)
 
     def _line_of(self, key: str) -> int:
-        """Return the line of a key such as fault[1].target, 0 if the file does not have it."""
+        """Return the line of a key such as fault[1].target, or 0 if the file does not contain it."""
         match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?(?:\.(\w+).*)?", key)
         if not match:
             return 0
@@ -81,7 +81,7 @@ class StrictFile:
         return 0
 
     def _explained(self, message: str, kind: type[msgspec.Struct]) -> UsageError:
-        """Turn a message of the decoder into an error with the key as written and the allowed values."""
+        """Return an error for a message of the decoder, with the key as written and the allowed values."""
         problem, _, where = message.partition(" - at `$")
         key = where.rstrip("`").lstrip(".")
         key = re.sub(r"\[\.\.\.\]", "[0]", key)
@@ -95,7 +95,7 @@ class StrictFile:
         return self.fail(key or "the file", problem, self._allowed_at(key, kind) or self._example)
 
     def _allowed_at(self, key: str, kind: type[msgspec.Struct]) -> str:
-        """Return the allowed values of a key if they can be listed."""
+        """Return a hint with the allowed values of a key; empty if they cannot be listed."""
         table, _, name = re.sub(r"\[\d+\]", "", key).partition(".")
         hints = get_type_hints(self._tables.get(table, kind))
         allowed = [value for value in get_args(hints.get(name)) if isinstance(value, str)]
@@ -108,7 +108,7 @@ def nearest(name: str, allowed: list[str], intro: str) -> str:
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return a question for the most similar known name, empty if none is similar."""
+    """Return a question with the most similar known name; empty if none is similar."""
     near = difflib.get_close_matches(name, known, 1)
     return f"did you mean {near[0]}?" if near else ""
 

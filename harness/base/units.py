@@ -9,7 +9,7 @@ _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "KiB": 1024, "MiB": 1024**2, "GB": 
 
 
 def exact(number: float) -> str:
-    """Format a number with up to six decimals and no exponent, so that it can be parsed again."""
+    """Format a number with up to six decimals and no exponent, so that `parse` accepts it again."""
     return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
@@ -20,7 +20,7 @@ class Duration(float):
 
     @classmethod
     def parse(cls, text: object) -> Duration:
-        """Parse a duration; raises ValueError with the allowed formats."""
+        """Parse a duration; raise ValueError with the allowed formats."""
         return cls(_number(text, _SECONDS, cls.allowed))
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ class Size(int):
 
     @classmethod
     def parse(cls, text: object) -> Size:
-        """Parse a size; raises ValueError with the allowed formats."""
+        """Parse a size; raise ValueError with the allowed formats."""
         return cls(round(_number(text, _BYTES, cls.allowed)))
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Rate(float):
 
     @classmethod
     def parse(cls, text: object) -> Rate:
-        """Parse a rate; raises ValueError with the allowed formats."""
+        """Parse a rate; raise ValueError with the allowed formats."""
         return cls(_number(text, {f"{unit}/s": factor for unit, factor in _BYTES.items()}, cls.allowed))
 
     def __str__(self) -> str:
@@ -56,7 +56,7 @@ class Rate(float):
 
 
 class Span(tuple[Duration, Duration]):
-    """The range from which a duration is drawn; both ends may be equal."""
+    """A range of durations, from which one duration is drawn. Both ends may be equal."""
 
     allowed = '"5s" or ["2s", "5s"]'
 
@@ -65,7 +65,7 @@ class Span(tuple[Duration, Duration]):
 
     @classmethod
     def parse(cls, written: object) -> Span:
-        """Parse one duration or a list of two; raises ValueError with the allowed formats."""
+        """Parse one duration or a list of two; raise ValueError with the allowed formats."""
         if isinstance(written, list):
             if len(written) != 2:
                 raise ValueError(f"{written!r} is not {cls.allowed}")
@@ -78,7 +78,7 @@ class Span(tuple[Duration, Duration]):
 
 
 def plain(value: object) -> object:
-    """Return the number of a value with a unit, in seconds, bytes or bytes per second."""
+    """Return a value with a unit as plain numbers: seconds, bytes or bytes per second."""
     if isinstance(value, Span):
         return [float(value[0]), float(value[1])]
     if isinstance(value, Size):

@@ -1,4 +1,4 @@
-"""The only way to wait in this project: for a condition, with a time limit and a clear error."""
+"""`wait_until`, the only way to wait in this project: with a condition, a time limit and a clear error."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def wait_until(
     not_yet: tuple[type[BaseException], ...] = NOT_YET_ERRORS,
     every: float = 0.05,
 ) -> T:
-    """Return the first truthy value of `condition`; raises WaitTimeoutError after `limit` seconds.
+    """Return the first truthy value of `condition`; raise WaitTimeoutError after `limit` seconds.
 
-    The error contains the last value. Exceptions of a `not_yet` type count as false: a starting node refuses
-    connections, for example.
+    The error message contains the last value or exception. Exceptions of a `not_yet` type count as false,
+    because a starting node refuses connections, for example.
     """
     start = time.monotonic()
     last: object = None

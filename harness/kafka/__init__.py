@@ -1,1 +1,1 @@
-"""Access to Kafka without a client library's retries: connections, requests, logs, error codes."""
+"""Access to Kafka without the retries of a client library: connections, requests, logs and error codes."""

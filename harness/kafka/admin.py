@@ -1,4 +1,4 @@
-"""Administrative requests to a cluster: raw, without retries, each with a time limit."""
+"""Administrative requests to a cluster, sent without retries and each with a time limit."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from harness.kafka.security import PLAINTEXT, Security
 Isolation = Literal["read_uncommitted", "read_committed"]
 LATEST: Final = -1
 EARLIEST: Final = -2
-"""Timestamps of a ListOffsets request: the end and the beginning of a partition."""
+"""LATEST and EARLIEST, special timestamps of a ListOffsets request: the end and the start of a partition."""
 _CONTROLLER_PARTITION = "__cluster_metadata"
 
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """A partition as a broker's metadata describes it; leader -1 means that it has none."""
+    """A partition in the metadata of a broker. A leader of -1 means that the partition has no leader."""
 
     topic: str
     partition: int
@@ -37,7 +37,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True)
 class Metadata:
-    """Registered brokers and the requested partitions."""
+    """The registered brokers and the requested partitions."""
 
     cluster_id: str
     brokers: frozenset[int]
@@ -67,7 +67,7 @@ class EndOffsets:
 def init_producer_id_request(
     transactional_id: str | None = None, timeout_ms: int = 10_000, producer_id: int = -1, epoch: int = -1
 ) -> Any:
-    """Build an InitProducerId request; without a transactional id it is that of an idempotent producer."""
+    """Build an InitProducerId request. An idempotent producer sends it without a transactional id."""
     from kafka.protocol.producer import InitProducerIdRequest
 
     return InitProducerIdRequest(
@@ -80,7 +80,7 @@ def init_producer_id_request(
 
 
 class Admin:
-    """Sends requests to the brokers at `addresses` (by node id)."""
+    """Sender of requests to the brokers at `addresses`, a mapping from node id to address."""
 
     def __init__(
         self, addresses: Mapping[int, Address], timeout: float = 3.0, security: Security = PLAINTEXT
@@ -90,7 +90,7 @@ class Admin:
         self._security = security
 
     def connect(self, broker: int) -> RawConnection:
-        """Open a connection to one broker, for several requests."""
+        """Open a connection to one broker, for use by several requests."""
         return RawConnection(*self._addresses[broker], self._timeout, self._security)
 
     def call(self, broker: int, request: Any) -> Any:
@@ -110,7 +110,7 @@ class Admin:
         raise ConnectionError(f"no broker answered: {reasons}") from next(iter(failures.values()), None)
 
     def metadata(self, topics: Sequence[str] | None = (), broker: int | None = None) -> Metadata:
-        """Return the brokers and the partitions of these topics (None: all), as one broker sees them."""
+        """Return the brokers and the partitions of these topics (None: all), as reported by one broker."""
         from kafka.protocol.metadata import MetadataRequest
 
         wanted = (
@@ -168,7 +168,7 @@ class Admin:
         return int(answer.producer_id)
 
     def quorum(self) -> Quorum:
-        """Return the controller quorum as its leader sees it."""
+        """Return the controller quorum as its leader reports it."""
         from kafka.protocol.admin import DescribeQuorumRequest
 
         topic = DescribeQuorumRequest.TopicData
@@ -196,9 +196,9 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Create a topic with partition i on the brokers `placement[i]`, leader first.
+        """Create a topic. Partition i gets the replicas `placement[i]`, the preferred leader first.
 
-        With `validate_only` the brokers check the request and create nothing.
+        With `validate_only` the brokers check the request but do not create the topic.
         """
         from kafka.protocol.admin import CreateTopicsRequest
 
@@ -225,7 +225,7 @@ class Admin:
         check(f"creation of topic {name}", self.call_any(request).topics[0].error_code)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete these topics; a topic that does not exist is no error."""
+        """Delete these topics. A topic that does not exist is not an error."""
         from kafka.protocol.admin import DeleteTopicsRequest
 
         request = DeleteTopicsRequest(
@@ -236,7 +236,7 @@ class Admin:
                 check(f"deletion of topic {answer.name}", answer.error_code)
 
     def reassign(self, topic: str, placement: Mapping[int, Sequence[int]]) -> None:
-        """Request new replicas for some partitions; the move is over when the metadata show it."""
+        """Request new replicas for some partitions of a topic. The metadata show when a move is complete."""
         from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
         moved = AlterPartitionReassignmentsRequest.ReassignableTopic
@@ -253,7 +253,7 @@ class Admin:
             check(f"reassignment of {topic}-{entry.partition_index}", entry.error_code)
 
     def elect_preferred(self, topic: str, partition: int) -> None:
-        """Elect the first replica of a partition as its leader."""
+        """Request the election of a partition's preferred leader, which is its first replica."""
         from kafka.protocol.admin import ElectLeadersRequest
 
         wanted = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[partition])
@@ -268,7 +268,7 @@ class Admin:
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
         """Return high watermark and last stable offset of every partition, as reported by its leader."""
-        # The last stable offset first: every later high watermark is at least as high.
+        # Request the last stable offset first. The high watermark, requested later, is then at least as high.
         stable = self.list_offsets(topic, LATEST, "read_committed")
         high = self.list_offsets(topic, LATEST)
         return {partition: EndOffsets(high[partition], stable[partition]) for partition in stable}
@@ -280,10 +280,11 @@ class Admin:
         isolation: Isolation = "read_uncommitted",
         partitions: Collection[int] | None = None,
     ) -> dict[int, int]:
-        """Return an offset of each of these partitions (None: all), as reported by its leader.
+        """Return one offset for each of these partitions (None: all partitions), as its leader reports it.
 
-        It is the first offset at or after `timestamp` in milliseconds (-1: none), the first one (EARLIEST)
-        or the end for this isolation level (LATEST).
+        With a timestamp in milliseconds, it is the offset of the first record at or after that time, or -1 if
+        no such record exists. EARLIEST returns the first offset. LATEST returns the end for this isolation
+        level.
         """
         by_leader: dict[int, list[int]] = {}
         for info in self.metadata([topic]).partitions:
@@ -336,7 +337,7 @@ def existing_topics(admin: Admin, required: Iterable[str] = ()) -> list[str]:
 
 
 def admin_at(bootstrap: str, security: Security = PLAINTEXT, timeout: float = 10.0) -> Admin:
-    """Return an Admin for every broker of the cluster at these bootstrap servers."""
+    """Return an Admin that can reach every broker of the cluster with these bootstrap servers."""
     try:
         servers = dict(enumerate(parse_bootstrap(bootstrap)))
     except ValueError as error:
@@ -353,5 +354,5 @@ def admin_at(bootstrap: str, security: Security = PLAINTEXT, timeout: float = 10
 
 
 def random_cluster_id() -> str:
-    """Return a new cluster id: 22 characters of URL-safe base64, as Kafka's own tools generate."""
+    """Return a new cluster id: 22 characters of URL-safe base64, the format of Kafka's own tools."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

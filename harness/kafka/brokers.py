@@ -1,4 +1,4 @@
-"""Requests to one broker about its settings and about partitions that it leads."""
+"""Requests to one broker: its settings, and the producers of a partition that it leads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BROKER: Final = 4
 
 
 def setting(admin: Admin, broker: int, name: str) -> str:
-    """Return the value of a broker's setting that is in force."""
+    """Return the effective value of a broker setting."""
     from kafka.protocol.admin import DescribeConfigsRequest
 
     resource = DescribeConfigsRequest.DescribeConfigsResource
@@ -28,7 +28,7 @@ def setting(admin: Admin, broker: int, name: str) -> str:
 
 
 def describe_producers(admin: Admin, leader: int, partition_id: PartitionId) -> list[Any]:
-    """Return the producer states of a partition as the leader's DescribeProducers answer has them."""
+    """Return the producer states of a partition, from the leader's answer to DescribeProducers."""
     from kafka.protocol.admin import DescribeProducersRequest
 
     topic = DescribeProducersRequest.TopicRequest

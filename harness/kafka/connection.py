@@ -1,7 +1,7 @@
-"""One blocking connection to one broker, with a finite time-out.
+"""A blocking connection to one broker, with a finite time-out.
 
 The harness sends requests while it injects faults. A client library would retry, refresh its metadata and
-hide errors. Here every call goes to the named broker, and either returns its answer in time or raises.
+hide errors. Here every call goes to one given broker. It returns the answer in time, or raises.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from harness.kafka.security import PLAINTEXT, Security
 
 CLIENT_ID = "eos-harness"
 _API_VERSIONS_KEY = 18
-_MAX_FRAME = 100 * 1024 * 1024  # a broker's own limit for a request: no answer of Kafka is larger
+_MAX_FRAME = 100 * 1024 * 1024  # the default socket.request.max.bytes of a broker; answers are smaller
 
 
 class RawConnection(Closing):
@@ -54,21 +54,21 @@ class RawConnection(Closing):
         return answer
 
     def send_api_versions(self, client_id: str = CLIENT_ID) -> None:
-        """Send the smallest request that every broker answers. A long client id makes it large."""
+        """Send an ApiVersions request. Every broker answers it; it is small unless the client id is long."""
         self._correlation_id += 1
         name = client_id.encode()
         body = struct.pack(f">hhih{len(name)}s", _API_VERSIONS_KEY, 0, self._correlation_id, len(name), name)
         self._socket.sendall(struct.pack(">i", len(body)) + body)
 
     def read_frame(self) -> bytes:
-        """Return the next frame without its length; raise EOFError if the peer closed first."""
+        """Return the next frame without its length; raise EOFError if the peer closed the connection."""
         (size,) = struct.unpack(">i", self._read_exactly(4))
         if not 0 < size <= _MAX_FRAME:
             raise OSError(f"a frame of {size} bytes is not a Kafka frame")
         return self._read_exactly(size)
 
     def read_some(self, most: int = 65536) -> bytes:
-        """Return the bytes of one read of the socket; empty if the peer closed."""
+        """Return the bytes of one read of the socket; empty if the peer closed the connection."""
         return self._socket.recv(most)
 
     def _read_exactly(self, count: int) -> bytes:
@@ -82,7 +82,7 @@ class RawConnection(Closing):
 
 
 def answers(host: str, port: int, timeout: float = 1.0, security: Security = PLAINTEXT) -> bool:
-    """Whether a broker answers at this address within the time-out."""
+    """Return whether a broker answers at this address within the time-out."""
     try:
         with RawConnection(host, port, timeout, security) as connection:
             connection.send_api_versions()

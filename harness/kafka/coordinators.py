@@ -1,4 +1,4 @@
-"""Requests about coordinators: the groups and transactional ids of a broker, and how ids map to brokers."""
+"""Requests about the groups and transactional ids that a broker coordinates, and the hash that maps ids."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ def coordinated_groups(admin: Admin, broker: int) -> list[str]:
 
 
 def coordinated_transactions(admin: Admin, broker: int, producer_ids: list[int] | None = None) -> list[str]:
-    """Return the transactional ids that this broker coordinates, or those with one of these producer ids."""
+    """Return the transactional ids that this broker coordinates.
+
+    With `producer_ids`, return only the transactional ids that have one of these producer ids.
+    """
     from kafka.protocol.admin import ListTransactionsRequest
 
     request = ListTransactionsRequest(state_filters=[], producer_id_filters=producer_ids or [], version=0)
@@ -28,7 +31,7 @@ def coordinated_transactions(admin: Admin, broker: int, producer_ids: list[int] 
 
 
 def delete_group(admin: Admin, group: str) -> None:
-    """Delete an empty consumer group with its offsets; a group that does not exist is no error."""
+    """Delete an empty consumer group and its offsets. A group that does not exist is not an error."""
     from kafka.protocol.admin import DeleteGroupsRequest
 
     request = DeleteGroupsRequest(groups_names=[group], version=1)
@@ -38,9 +41,10 @@ def delete_group(admin: Admin, group: str) -> None:
 
 
 def java_hash(text: str) -> int:
-    """Return Java's hash of a string without its sign.
+    """Return the absolute value of Java's hash code of a string.
 
-    Modulo the number of partitions, it is the coordinator's partition for a transactional id or a group.
+    Kafka takes this number modulo the partition count of a coordinator topic. The leader of the resulting
+    partition coordinates the transactional id or group.
     """
     data = text.encode("utf-16-be")
     value = 0

@@ -1,4 +1,4 @@
-"""Kafka's error codes: their names, and the exception for an answer that carries one."""
+"""Kafka's error codes: their names, and the exception for an answer that contains one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """The codes that the harness handles. kafka-python has all of them, but takes 0.1 s to import."""
+    """Error codes that the harness handles. Importing kafka-python's complete list takes 0.1 s."""
 
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -29,7 +29,7 @@ def error_name(code: int) -> str:
 
 
 class KafkaAnswerError(OSError):
-    """A broker answered with an error code. It is an OSError so that `wait_until` retries."""
+    """An error code in the answer of a broker. It is an OSError, so `wait_until` retries after it."""
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: {error_name(code)} ({code})")
@@ -37,7 +37,7 @@ class KafkaAnswerError(OSError):
 
     @property
     def denied(self) -> bool:
-        """Whether an ACL or a policy forbids the request, so that a retry is useless."""
+        """True if an ACL or a policy forbids the request, so that a retry is useless."""
         name = error_name(self.code)
         return name.endswith("_AUTHORIZATION_FAILED") or name == "POLICY_VIOLATION"
 

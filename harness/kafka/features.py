@@ -14,7 +14,7 @@ _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 
 
 def levels(admin: Admin, broker: int | None = None) -> Mapping[str, int]:
-    """Return the finalized feature levels, of one broker if it is given. A level of 0 may be missing."""
+    """Return the finalized feature levels, as reported by `broker` (None: any). Level 0 may be missing."""
     from kafka.protocol.metadata import ApiVersionsRequest
 
     request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1", version=3)
@@ -24,7 +24,7 @@ def levels(admin: Admin, broker: int | None = None) -> Mapping[str, int]:
 
 
 def change(admin: Admin, feature: str, *, now: int, level: int) -> None:
-    """Change a feature from level `now` to another one; the brokers apply it shortly afterwards."""
+    """Request a change of a feature from level `now` to `level`. The brokers apply it shortly afterwards."""
     from kafka.protocol.admin import UpdateFeaturesRequest
 
     update = UpdateFeaturesRequest.FeatureUpdateKey

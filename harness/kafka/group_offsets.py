@@ -1,4 +1,4 @@
-"""Committed offsets of a consumer group, from its coordinator."""
+"""Committed offsets of a consumer group, as its coordinator reports them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.kafka.errors import check, error_name
 
 
 class CommittedOffset(NamedTuple):
-    """A group's committed offset in a partition (-1: none), and the error name of the answer."""
+    """A group's committed offset in a partition (-1: none), and the name of the error in the answer."""
 
     offset: int
     error: str
@@ -21,7 +21,7 @@ def committed_offset(
 ) -> CommittedOffset:
     """Return the committed offset of a group in one partition.
 
-    With `stable`, the answer is UNSTABLE_OFFSET_COMMIT while an open transaction has a pending offset.
+    With `stable`, the error is UNSTABLE_OFFSET_COMMIT while an open transaction has a pending offset.
     """
     from kafka.protocol.consumer import OffsetFetchRequest
 
@@ -32,7 +32,10 @@ def committed_offset(
 
 
 def stable_offsets(admin: Admin, group: str) -> dict[PartitionId, int]:
-    """Return every committed offset of a group; raise KafkaAnswerError while one is pending."""
+    """Return every committed offset of a group; raise KafkaAnswerError while one is pending.
+
+    A pending offset is part of an open transaction.
+    """
     answer = _fetch(admin, admin.coordinator("group", group), group, None, stable=True)
     offsets: dict[PartitionId, int] = {}
     for topic in answer.topics:

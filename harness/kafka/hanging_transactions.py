@@ -1,8 +1,8 @@
-"""Finds hanging transactions, and writes the marker that frees a partition.
+"""Search for hanging transactions, and a request that frees a blocked partition by writing a marker.
 
 A transaction hangs if it is open in a partition and no coordinator will end it. Partition leaders report the
-open transactions (DescribeProducers), coordinators report the transactions in progress and their partitions
-(ListTransactions, DescribeTransactions), and the two are compared.
+open transactions (DescribeProducers). Coordinators report the transactions in progress and their partitions
+(ListTransactions, DescribeTransactions). The search compares the two reports.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.kafka.errors import error_name
 from harness.kafka.transactions import TransactionDescription, describe_transactions
 
 IN_PROGRESS: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-"""States in which a coordinator will still write markers to the partitions of the transaction."""
+"""States in which the coordinator has yet to write markers to the partitions of the transaction."""
 
 
 class OpenTransaction(NamedTuple):
@@ -32,7 +32,7 @@ class OpenTransaction(NamedTuple):
     coordinator_epoch: int
     first_offset: int
     age_s: float
-    """Since its producer last wrote to the partition."""
+    """Seconds since the producer last wrote to the partition."""
 
     @property
     def partition_id(self) -> PartitionId:
@@ -40,15 +40,15 @@ class OpenTransaction(NamedTuple):
 
 
 class BlockingTransaction(NamedTuple):
-    """A transaction that blocks read_committed readers, with the reports of its leader and coordinator."""
+    """An open transaction, as its leader and its coordinator report it. It blocks read_committed readers."""
 
     open: OpenTransaction
     last: TransactionDescription | None
-    """The coordinator's present state of the producer id; None if no coordinator has one."""
+    """The current description of the producer id by its coordinator; None if no coordinator has the id."""
 
     @property
     def hangs(self) -> bool:
-        """Whether it stays open because no coordinator will end it."""
+        """True if the transaction stays open because no coordinator will end it."""
         return (
             self.last is None
             or self.last.state not in IN_PROGRESS
@@ -76,7 +76,7 @@ def open_transactions(admin: Admin, topics: Iterable[str]) -> list[OpenTransacti
 
 
 def descriptions_of(admin: Admin, producer_ids: Iterable[int]) -> list[TransactionDescription]:
-    """Return the coordinators' descriptions of the transactional ids that have these producer ids now."""
+    """Return the coordinators' descriptions of the transactional ids that now have these producer ids."""
     wanted = sorted(set(producer_ids))
     return [
         description
@@ -89,7 +89,8 @@ def descriptions_of(admin: Admin, producer_ids: Iterable[int]) -> list[Transacti
 def find_blocking(admin: Admin, topics: Iterable[str]) -> list[BlockingTransaction]:
     """Return every open transaction of these topics with its coordinator's description.
 
-    Kafka's own search for hanging transactions relies on their age. This one compares both reports.
+    Kafka's own search for hanging transactions relies on their age. This search compares the leader's report
+    with the coordinator's.
     """
     names = list(topics)
     opened = open_transactions(admin, names)
@@ -99,7 +100,8 @@ def find_blocking(admin: Admin, topics: Iterable[str]) -> list[BlockingTransacti
     blocking = [BlockingTransaction(each, last.get(each.producer_id)) for each in opened]
     if not any(transaction.hangs for transaction in blocking):
         return blocking
-    # A transaction that ended between the two requests has its markers by now, and does not hang.
+    # A transaction may have ended between the two requests. It is no longer open and does not hang, so ask
+    # the leaders again.
     still_open = {_identity(each) for each in open_transactions(admin, names)}
     return [each for each in blocking if not each.hangs or _identity(each.open) in still_open]
 
@@ -131,7 +133,7 @@ def format_transaction(transaction: BlockingTransaction) -> str:
 def write_marker(
     admin: Admin, leader: int, transaction: OpenTransaction, *, commit: bool, coordinator_epoch: int
 ) -> str:
-    """Write a marker into a partition, as a coordinator would; return the error name of the answer.
+    """Write a marker into a partition, as a coordinator would; return the name of the error in the answer.
 
     The leader refuses a coordinator epoch that is lower than the last one in the partition.
     """

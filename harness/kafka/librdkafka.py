@@ -10,7 +10,7 @@ from typing import Final
 MAX_IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
 _MAX_VALUE_BYTES: Final = 512
 _KINDS: Final = ("conf", "topic_conf")
-"""Settings of a client and of a topic; the configuration of a client accepts both."""
+"""Kinds of settings in librdkafka: of a client, and of a topic. A client's configuration accepts both."""
 
 
 def library_versions() -> dict[str, str]:
@@ -21,10 +21,10 @@ def library_versions() -> dict[str, str]:
 
 
 def client_defaults(names: Iterable[str]) -> dict[str, str]:
-    """Return the default of each of these settings, as librdkafka formats it."""
+    """Return the default value of each of these settings, formatted by librdkafka."""
     from confluent_kafka import cimpl
 
-    # confluent-kafka has no call for defaults, so call the C library that it is linked with.
+    # confluent-kafka has no call for defaults, so call librdkafka's C functions through the extension module.
     library = ctypes.CDLL(cimpl.__file__)
     return {name: _default(library, name) for name in names}
 
@@ -47,7 +47,7 @@ def _default(library: ctypes.CDLL, name: str) -> str:
 
 
 def max_in_flight_with_idempotence() -> int:
-    """Return the highest number of requests in flight with which an idempotent producer can be created."""
+    """Return the highest number of in-flight requests that librdkafka accepts for an idempotent producer."""
     from confluent_kafka import KafkaException, Producer
 
     def accepted(count: int) -> bool:

@@ -1,6 +1,7 @@
 """Produce requests with any batch header, to test how brokers answer.
 
-A client library never repeats an old sequence, leaves a gap or invents a producer id; a test must.
+A client library never repeats an old sequence, leaves a gap or invents a producer id. Tests must send such
+batches.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from harness.kafka.errors import check, error_name
 
 TIMEOUT_S: Final = 15.0
 ACKS_TIMEOUT_MS: Final = 5_000
-"""How long the leader waits for its followers before it answers REQUEST_TIMED_OUT."""
+"""Time that the leader waits for its followers before it answers REQUEST_TIMED_OUT."""
 MAX_SEQUENCE: Final = 2**31 - 1
 
 
@@ -77,9 +78,10 @@ def produce(
 
 
 def new_producer_ids(address: Address, count: int) -> list[int]:
-    """Return `count` new producer ids of one broker, requested as a starting producer does.
+    """Return `count` new producer ids of one broker, with the request that a starting producer sends.
 
-    A broker that waits for a block of ids answers COORDINATOR_LOAD_IN_PROGRESS; the request is repeated.
+    While a broker waits for a block of ids, it answers COORDINATOR_LOAD_IN_PROGRESS. The request is then
+    repeated.
     """
     with RawConnection(*address, TIMEOUT_S) as connection:
 

@@ -1,4 +1,4 @@
-"""Reads partitions to their ends with a plain consumer."""
+"""Plain consumer that reads partitions to their ends."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def read_to_end(
 ) -> list[PartitionId]:
     """Read from `positions` up to, not including, `ends`; return the partitions not read to the end.
 
-    `config` needs bootstrap.servers, group.id and isolation.level; nothing is committed. Every record goes
-    to `take`, and `positions` is updated to the next offset to read. Records at or after the end are left
-    out. Without `ends`, each partition ends where the consumer reports its end: for read_committed that is
-    the last stable offset. Reading stops at `deadline` on the monotonic clock.
+    `config` must contain bootstrap.servers, group.id and isolation.level. The call commits no offsets. It
+    passes every record before the end to `take`, and sets `positions` to the next offsets to read. Without
+    `ends`, a partition ends where the consumer reports its end: for read_committed that is the last stable
+    offset. Reading stops at `deadline` on the monotonic clock.
     """
     unread = {p for p, position in positions.items() if ends is None or position < ends[p]}
     if not unread:
         return []
-    # A new consumer for each call: one that is assigned again could return records of the old assignment.
+    # Create a consumer for each call: a reused one could return records of its previous assignment.
     consumer = Consumer({**config, **_REQUIRED})
     try:
         consumer.assign([TopicPartition(*partition, positions[partition]) for partition in sorted(unread)])

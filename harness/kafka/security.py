@@ -1,7 +1,7 @@
 """TLS and SASL settings of a listener, for the client library, raw requests and Spark.
 
-The settings are written to files (the spec of a client, the job of Spark), so they hold no secrets, only
-references to them.
+The harness writes these settings to files, such as the configuration of a client or of the Spark job. The
+settings therefore contain references to secrets, never the secrets.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _LOGIN: Final = {
 }
 _ENV: Final = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 _FILES: Final = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
-_PASSWORD, _KEY = "EOS_SASL_PASSWORD", "EOS_TLS_KEY"  # names, no secrets
+_PASSWORD, _KEY = "EOS_SASL_PASSWORD", "EOS_TLS_KEY"  # names of environment variables, not secrets
 _OPENSSL_S: Final = 30.0
 _CHECK_KEY: Final = "check security.key and security.key_password"
-_PLAIN_KEY: Final = b"-----BEGIN PRIVATE "  # encrypted keys and older formats begin otherwise
+_PLAIN_KEY: Final = b"-----BEGIN PRIVATE "  # start of an unencrypted PKCS#8 key; other formats differ
 
 
 class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """TLS and SASL of a listener. Passwords are references, such as env:NAME."""
+    """TLS and SASL settings of a listener. Passwords are references such as env:NAME."""
 
     protocol: Protocol = "PLAINTEXT"
     mechanism: Mechanism = "PLAIN"
@@ -50,21 +50,21 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     key_password: str = ""
     check_host: bool = True
     principal: str = ""
-    """The brokers' name of this user, if it is not `username`: for a certificate it is the subject."""
+    """The principal of this user on the brokers, if it is not `User:` + username: a certificate's subject."""
 
     @property
     def tls(self) -> bool:
-        """Whether the connection is encrypted."""
+        """True if the connection is encrypted."""
         return self.protocol.endswith("SSL")
 
     @property
     def sasl(self) -> bool:
-        """Whether the listener requires a login."""
+        """True if the listener requires a SASL login."""
         return self.protocol.startswith("SASL")
 
     @property
     def who(self) -> str:
-        """The principal that ACLs name, as far as the settings show it."""
+        """The principal to use in ACLs, as far as the settings show it."""
         if self.principal:
             return self.principal
         if self.sasl:
@@ -72,10 +72,10 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return "User:SUBJECT-OF-THE-CERTIFICATE" if self.certificate else "User:ANONYMOUS"
 
     def client(self) -> dict[str, Any]:
-        """Return the settings for confluent-kafka."""
+        """Return the settings for a confluent-kafka client."""
         if self.protocol == "PLAINTEXT":
             return {}
-        beware()  # with a certificate alone, no password is ever resolved
+        beware()  # redact even if no look_up() follows: a certificate may need no password
         config: dict[str, Any] = {"security.protocol": self.protocol}
         if self.sasl:
             config |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username}
@@ -118,7 +118,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return {f"kafka.{name}": value for name, value in options.items()}
 
     def for_java(self) -> None:
-        """Put the secrets into the environment of this process, from where its Java clients read them."""
+        """Put the secrets into the environment of this process, where its Java clients read them."""
         if self.sasl:
             os.environ[_PASSWORD] = _quoted(look_up(self.password))
         if self.key:
@@ -126,7 +126,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def converts_key(self) -> bool:
-        """Whether the key must be converted: Kafka's Java client reads PKCS#8, but not with PBES2."""
+        """True if the key is not unencrypted PKCS#8. Kafka's Java client cannot read PBES2 encryption."""
         return bool(self.key) and _PLAIN_KEY not in self.key_bytes()
 
     def key_bytes(self) -> bytes:
@@ -137,7 +137,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             raise UsageError(f"the key {self.key} could not be read: {error.strerror}", _CHECK_KEY) from error
 
     def _plain_key(self) -> str:
-        """Return the key for Kafka's Java client: never on disk or a command line, and redacted in output."""
+        """Return the unencrypted key for Kafka's Java client. Redact it in output; never write it to disk."""
         key = self._converted() if self.converts_key else self.key_bytes().decode(errors="replace")
         remember(key)
         return key
@@ -163,7 +163,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return done.stdout
 
     def wrap(self, plain: socket.socket, host: str) -> socket.socket:
-        """Wrap a connection in TLS, if the listener uses it."""
+        """Return the connection wrapped in TLS, or the connection itself if the listener does not use TLS."""
         if not self.tls:
             return plain
         try:
@@ -177,7 +177,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             password = look_up(self.key_password) if self.key_password else None
             try:
                 context.load_cert_chain(self.certificate, self.key or None, password)
-            except OSError as error:  # from OpenSSL, or from an unreadable file
+            except OSError as error:  # raised by OpenSSL, or for an unreadable file
                 raise UsageError(
                     f"{self.certificate} and its key cannot be used: {error}",
                     "check certificate, key and key_password: both files must be PEM and match each other",
@@ -214,6 +214,6 @@ def _quoted(text: str) -> str:
 
 
 def _content(path: str) -> str:
-    """Return a reference to the content of a file, for Kafka's configuration providers."""
+    """Return a reference to the content of a file, which Kafka's configuration provider resolves."""
     file = Path(path).resolve()
     return f"${{dir:{file.parent}:{file.name}}}"

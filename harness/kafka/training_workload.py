@@ -1,4 +1,4 @@
-"""Requests that every run sends, for the class-data archive of a broker."""
+"""Training workload for a broker's class-data archive (CDS): kinds of requests that occur in every run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from harness.kafka.admin import Admin
 
 
 def run_training_workload(port: int) -> None:
-    """Send topic, transaction, group and offset requests to the only broker of a cluster."""
+    """Send topic, transaction, group and offset requests to the only broker of a training cluster."""
     from confluent_kafka import Consumer, Producer
 
     admin = Admin({1: ("127.0.0.1", port)}, timeout=15)

@@ -1,8 +1,8 @@
-"""Requests of the transactional protocol, one function each: the answer is a code, and nothing is retried.
+"""Requests of the transactional protocol, one function each, without retries.
 
-A client library sends only what its own state allows. Tests of zombies, hanging transactions and exhausted
-epochs need requests that no client would send. The request versions are those of librdkafka, unless a
-function documents another.
+A client library sends only the requests that its own state allows. Tests of zombies, hanging transactions and
+exhausted epochs need other requests. The request versions are those of librdkafka, unless a function
+documents another version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from harness.kafka.errors import check
 
 
 class ProducerIdentity(NamedTuple):
-    """The identity that a transactional producer sends with its requests."""
+    """The identity that a transactional producer puts into its requests."""
 
     transactional_id: str
     producer_id: int
@@ -46,7 +46,7 @@ class TransactionDescription(NamedTuple):
 def describe_transactions(
     admin: Admin, coordinator: int, transactional_ids: list[str]
 ) -> list[TransactionDescription]:
-    """Return the coordinator's state of transactional ids."""
+    """Return the coordinator's descriptions of these transactional ids."""
     from kafka.protocol.admin import DescribeTransactionsRequest
 
     request = DescribeTransactionsRequest(transactional_ids=transactional_ids, version=0)
@@ -70,18 +70,18 @@ def describe_transactions(
 def initialise(
     admin: Admin, transactional_id: str, timeout_ms: int = 10_000, *, producer_id: int = -1, epoch: int = -1
 ) -> InitResult:
-    """Initialise a transactional id; with a producer id and epoch, keep the id and raise the epoch."""
+    """Initialise a transactional id. With a producer id and epoch, request the same id and a higher epoch."""
     request = init_producer_id_request(transactional_id, timeout_ms, producer_id, epoch)
     return init_result(admin.call(admin.coordinator("transaction", transactional_id), request))
 
 
 def init_result(answer: Any) -> InitResult:
-    """Convert an InitProducerId answer."""
+    """Convert an InitProducerId answer to an InitResult."""
     return InitResult(int(answer.error_code), int(answer.producer_id), int(answer.producer_epoch))
 
 
 def add_partitions(admin: Admin, producer: ProducerIdentity, partitions: Iterable[PartitionId]) -> int:
-    """Add partitions to the transaction; return the first error code of the answer, or 0."""
+    """Add partitions to the transaction; return the first error code in the answer, or 0."""
     from kafka.protocol.producer import AddPartitionsToTxnRequest
 
     topics: dict[str, list[int]] = {}
@@ -103,7 +103,7 @@ def add_partitions(admin: Admin, producer: ProducerIdentity, partitions: Iterabl
 
 
 def add_offsets(admin: Admin, producer: ProducerIdentity, group: str) -> int:
-    """Add the offsets partition of a group to the transaction; return the error code."""
+    """Add a group's partition of __consumer_offsets to the transaction; return the error code."""
     from kafka.protocol.producer import AddOffsetsToTxnRequest
 
     request = AddOffsetsToTxnRequest(

@@ -1,1 +1,1 @@
-"""Independent readers of the topics: a plain consumer, the raw log, and Spark's supervisor."""
+"""Independent readers of the topics: a plain consumer, the raw log, and the supervisor of the Spark job."""

@@ -1,9 +1,9 @@
 """The reference witness: a plain read_committed consumer that reads to frozen ends.
 
-The ends are frozen first: the last stable offset of every partition, as its leader reports it. The consumer
-reads to these offsets and stops, whatever is written meanwhile. So a late duplicate cannot hide behind a
-record count, and a partition that ends in markers or aborted records is complete at its end-of-partition
-event.
+The witness first freezes the ends: the last stable offset of every partition, as its leader reports it. The
+consumer reads to these offsets and stops, even if clients continue to write. A reader that stops at a record
+count would miss a late duplicate; this one does not. A partition that ends in markers or aborted records is
+complete at its end-of-partition event.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from harness.kafka.read_to_end import read_to_end
 from harness.kafka.security import PLAINTEXT, Security
 
 REQUEST_LIMIT_S: Final = 30.0
-"""For the brokers to report offsets: three times the time-out of one request, for a fail-over between."""
+"""Time limit for offset requests: three times the time-out of one request, to allow for a fail-over."""
 WITNESS_GROUP: Final = "eos-reference-witness"
-"""The client library requires a group id of every consumer. Nothing is stored under this one."""
+"""The client library requires a group id for every consumer. The witness commits no offsets under it."""
 
 T = TypeVar("T")
 Where = Literal["value", "key", "header"]
@@ -45,11 +45,11 @@ class _Reading:
     run: str
     where: Where
     index: dict[PartitionId, int]
-    """The index of each partition's window."""
+    """The index of each partition's window in the list of windows."""
     records: Records = field(default_factory=Records)
     foreign: Findings = field(default_factory=Findings)
     totals: dict[tuple[int, int], tuple[int, ...]] | None = None
-    """For a changelog: the last totals of each window and key, with their offset."""
+    """The last totals by window index and key, each with its offset. None unless the topic is a changelog."""
 
     def take(self, partition_id: PartitionId, message: Message) -> None:
         offset, window = message.offset() or 0, self.index[partition_id]
@@ -84,10 +84,10 @@ def observe_topics(
     as_group: str = WITNESS_GROUP,
     totals: bool = False,
 ) -> Observation:
-    """Read topics from their beginning to the frozen last stable offsets, or to `ends` where these are lower.
+    """Read topics from their start to the frozen last stable offsets, or to `ends` where these are lower.
 
     With `ends` (the committed offsets of a group) the observation covers the records that the group has
-    consumed. If the time limit passes first, the observation is returned and is not complete.
+    consumed. If the time limit passes first, the returned observation is marked incomplete.
     """
     windows = freeze(bootstrap, topics, security)
     if ends is not None:
@@ -116,7 +116,7 @@ def observe_topics(
             f"the {witness} could not read: {error.args[0].str()}", "look at the nodes' logs with `eos logs`"
         ) from error
     for partition_id in unread:
-        # Records may be missing anywhere in it, so none of it counts as read.
+        # Records may be missing anywhere in the partition, so do not count any of it as read.
         windows[index[partition_id]].read_to = windows[index[partition_id]].start
     meta = Meta(
         witness=witness,
@@ -147,7 +147,7 @@ def observe_totals(
     security: Security = PLAINTEXT,
     as_group: str = WITNESS_GROUP,
 ) -> Observation:
-    """Read a changelog to the frozen last stable offsets, with the last totals of every key."""
+    """Read a changelog to its frozen last stable offsets, and keep the last totals of every key."""
     return observe_topics(
         bootstrap,
         [changelog],
@@ -161,10 +161,10 @@ def observe_totals(
 
 
 def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT) -> list[Window]:
-    """Return start, last stable offset and high watermark of every partition, as reported now.
+    """Return the start, last stable offset and high watermark of every partition, as reported by its leader.
 
-    Requests are repeated for a while: during a fail-over a partition has no leader, or a new one that does
-    not accept requests yet.
+    The requests are repeated for up to 30 s. During a fail-over a partition has no leader, or its new leader
+    does not accept requests yet.
     """
     names = sorted(set(topics))
     return _ask_until_answered(
@@ -173,7 +173,7 @@ def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT
 
 
 def freeze_windows(admin: Admin, topics: Iterable[str]) -> list[Window]:
-    """Return start, last stable offset and high watermark of every partition, asked once."""
+    """Return the start, last stable offset and high watermark of every partition, without retries."""
     names = list(topics)
     existing_topics(admin, required=names)
     windows = []
@@ -194,7 +194,7 @@ def freeze_windows(admin: Admin, topics: Iterable[str]) -> list[Window]:
 
 
 def group_positions(bootstrap: str, group: str, security: Security = PLAINTEXT) -> dict[PartitionId, int]:
-    """Return the committed offsets of a group, once no open transaction has a pending one."""
+    """Return the committed offsets of a group, once no open transaction has a pending offset."""
     return _ask_until_answered(
         bootstrap, security, lambda admin: stable_offsets(admin, group), f"the stable offsets of {group}"
     )
@@ -213,7 +213,7 @@ def _ask_until_answered(bootstrap: str, security: Security, ask: Callable[[Admin
 
 
 def identify(carrier: bytes | None, run: str) -> Identity:
-    """Decode the identity of a record of this run, or raise NotARecordError."""
+    """Decode the identity in a record's value, key or header; raise NotARecordError if the run differs."""
     identity = decode(carrier)
     if identity.run != run:
         raise NotARecordError(f"it belongs to run {identity.run}")

@@ -1,8 +1,8 @@
 """The raw-log witness: derives the committed records from the batches that the broker stores.
 
-No consumer decides which records are committed: the batches of a leader or of its segment files carry
-producer id, epoch, base sequence and flags, and the witness follows the markers among them. It keeps every
-record, so it is for small runs.
+This witness does not rely on a consumer to decide which records are committed. It reads batches from a leader
+or from its segment files. The batches contain producer id, epoch, base sequence and flags, and the witness
+follows the markers among them. It keeps every record in memory, so it suits only small runs.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def fetch_logs(admin: Admin, windows: Iterable[Window]) -> list[tuple[Window, li
 def observe_raw(
     logs: Iterable[tuple[Window, Iterable[Batch]]], run: str, *, witness: str = "raw-log", finished: int = 0
 ) -> Observation:
-    """Return the records that read_committed must show, and the producer epochs that went back."""
+    """Return the records that read_committed must show, and the batches with a decreased producer epoch."""
     records, foreign, epochs = Records(), Findings(), Findings()
     windows = []
     batches_of: dict[PartitionId, list[Batch]] = {}
@@ -63,7 +63,7 @@ def observe_raw(
         kind="raw",
         complete=all(w.start == 0 and w.read_to >= w.lso for w in windows),
         clock=clock_id(),
-        # `logs` may fetch its batches lazily, so reading ends only here.
+        # `logs` may fetch its batches lazily, so reading ends only at this point.
         finished=max(finished, time.monotonic_ns()),
         windows=windows,
         foreign=foreign,
@@ -76,7 +76,7 @@ def observe_raw(
 
 
 def _with_cause(spot: Spot, batches_of: dict[PartitionId, list[Batch]]) -> Spot:
-    """Add the cause of a repeated record, derived from its two batches."""
+    """Return the example of a repeated record with the cause, which its two batches show."""
     log = batches_of[spot.topic, spot.partition]
     first, again = (_batch_at(log, offset) for offset in (spot.other_offset, spot.offset))
     return msgspec.structs.replace(spot, detail=cause_of(first, again))
@@ -87,7 +87,7 @@ def _batch_at(log: list[Batch], offset: int) -> Batch:
 
 
 def cause_of(first: Batch, again: Batch) -> str:
-    """Explain why the broker did not recognise the second batch of a record as a repeat."""
+    """Explain why the broker did not recognise the second batch of a record as a duplicate."""
     if again.producer_id == NO_PRODUCER:
         return "no producer id: the log cannot show whether the client or the application sent it again"
     if again.producer_id != first.producer_id:
@@ -108,7 +108,7 @@ def cause_of(first: Batch, again: Batch) -> str:
 
 
 def committed_of(batches: Iterable[Batch]) -> list[Batch]:
-    """Return the committed and the non-transactional batches, up to the first open transaction."""
+    """Return the committed and the non-transactional batches before the first open transaction, by offset."""
     undecided: dict[int, list[Batch]] = {}
     decided: list[Batch] = []
     for batch in batches:
@@ -125,7 +125,7 @@ def committed_of(batches: Iterable[Batch]) -> list[Batch]:
 
 
 def _check_epochs(partition_id: PartitionId, batches: list[Batch], epochs: Findings) -> None:
-    """Report every batch whose epoch is lower than an earlier epoch of its producer id."""
+    """Record every batch whose epoch is lower than an earlier epoch of its producer id."""
     newest: dict[int, Batch] = {}
     for batch in batches:
         if batch.producer_id == NO_PRODUCER:

@@ -1,4 +1,4 @@
-"""Stored batches of a partition's log, from segment files and fetch responses."""
+"""Batches of a partition's log, read from segment files or fetch responses."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from harness.base.errors import UsageError
 NO_PRODUCER: Final = -1
 ABORT: Final = 0
 COMMIT: Final = 1
-# The key of a marker: version, type. Its value: version, coordinator epoch.
+# Layout of a marker: its key is version and type, its value is version and coordinator epoch.
 _MARKER_KEY: Final = struct.Struct(">hh")
 _MARKER_VALUE: Final = struct.Struct(">hi")
 
 
 class Batch(NamedTuple):
-    """One batch of the log. A control batch has its marker type, another batch its values by offset."""
+    """One batch of the log. A control batch has a marker type, other batches have (offset, value) pairs."""
 
     base_offset: int
     last_offset: int
@@ -30,9 +30,9 @@ class Batch(NamedTuple):
 
 
 def stored_batches(data: bytes) -> Iterator[Any]:
-    """Yield the batches as kafka-python's objects, after a check of their format and checksum.
+    """Yield the batches as kafka-python objects, after checking their format and checksum.
 
-    An incomplete last batch is left out, because a fetch may cut it off.
+    A fetch may cut off the last batch, so an incomplete last batch is skipped.
     """
     from kafka.record.memory_records import MemoryRecords
 
@@ -53,7 +53,7 @@ def stored_batches(data: bytes) -> Iterator[Any]:
 
 
 def decode_batch(stored: Any) -> Batch:
-    """Convert a batch of kafka-python."""
+    """Convert a kafka-python batch to a Batch."""
     records = list(stored)
     control = stored.is_control_batch
     return Batch(
@@ -74,10 +74,10 @@ def decode_batches(data: bytes) -> Iterator[Batch]:
 
 
 def marker_type(record: Any) -> int:
-    """Return COMMIT or ABORT for the record of a control batch."""
+    """Return COMMIT or ABORT for the record in a control batch."""
     return int(_MARKER_KEY.unpack_from(bytes(record.key))[1])
 
 
 def marker_coordinator_epoch(record: Any) -> int:
-    """Return the coordinator epoch of the record of a control batch."""
+    """Return the coordinator epoch in the record of a control batch."""
     return int(_MARKER_VALUE.unpack_from(bytes(record.value))[1])

@@ -1,6 +1,7 @@
-"""Records that coordinators added to their two topics, which all clients of a cluster share.
+"""Records of the two coordinator topics, __consumer_offsets and __transaction_state.
 
-Records are selected by their key bytes: the values of other groups and transactional ids are not decoded.
+All clients of a cluster share these topics. Records are therefore selected by their key bytes, and the values
+of other groups and transactional ids are not decoded.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from harness.kafka.log.fetch import fetch_stored
 from harness.kafka.log.transaction_log import TransactionState, decode_state
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-# The key versions of __consumer_offsets that hold a position; other versions hold the group's members.
+# Key versions of __consumer_offsets that hold a committed offset. Other versions describe groups and members.
 _POSITION_KEYS: Final = (0, 1)
-# The beginning of a position's value in every version: version, offset.
+# Start of the value of a committed offset, the same in every version: version, offset.
 _POSITION: Final = struct.Struct(">hq")
 
 
 class LogEntry(NamedTuple):
-    """A record of a coordinator's topic; one with a marker type ends the transaction of its producer."""
+    """A record of a coordinator topic. If `marker` is set, it ends the transaction of its producer."""
 
     offset: int
     at_ms: int
@@ -39,7 +40,7 @@ class LogEntry(NamedTuple):
 
 @dataclass
 class Position:
-    """A position that a group committed, and the fate of the transaction that it is part of."""
+    """A committed offset of a group, and the outcome of the transaction that committed it."""
 
     offset: int
     at_ms: int
@@ -50,13 +51,13 @@ class Position:
     producer_id: int
     epoch: int
     transaction: str
-    """`none`, `committed`, `aborted`, or `open` if no marker was read."""
+    """`none` without a transaction, else `committed`, `aborted`, or `open` if no marker was read."""
 
 
 class AddedEntries:
-    """Iterates over the entries of a partition from `start` up to, not including, `end`.
+    """The entries of a partition from `start` up to, not including, `end`. Iteration fetches them.
 
-    After the iteration `cut` describes the entries that could not be read; it is empty if all were read.
+    After the iteration, `cut` describes the entries that could not be read. It is empty if all were read.
     """
 
     def __init__(
@@ -102,7 +103,7 @@ def _entries(stored: Any) -> Iterator[LogEntry]:
 def decode_states(
     entries: Iterable[LogEntry], transactional_ids: Iterable[str]
 ) -> list[tuple[LogEntry, str, TransactionState]]:
-    """Return the states of these transactional ids."""
+    """Return the stored states of these transactional ids, each with its log entry and its id."""
     keys = {_encode_string(name): name for name in transactional_ids}
     return [
         (entry, keys[entry.key[2:]], decode_state(entry.value))
@@ -112,7 +113,7 @@ def decode_states(
 
 
 def decode_positions(entries: Iterable[LogEntry], groups: Iterable[str]) -> list[Position]:
-    """Return the positions of these groups, each with the end of its transaction if it is part of one."""
+    """Return the committed offsets of these groups, each with the outcome of its transaction."""
     keys = {_encode_string(group): group for group in groups}
     positions: list[Position] = []
     undecided: dict[int, list[Position]] = {}
@@ -149,6 +150,6 @@ def _position(entry: LogEntry, keys: Mapping[bytes, str]) -> Position | None:
 
 
 def _encode_string(text: str) -> bytes:
-    """Encode a string as in a key: its length, then its bytes."""
+    """Encode a string as in a record key: its length, then its bytes."""
     data = text.encode()
     return struct.pack(">h", len(data)) + data

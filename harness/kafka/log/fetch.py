@@ -1,4 +1,4 @@
-"""The fetch loop: reads the log of a partition from one replica by raw requests."""
+"""The fetch loop, which reads the log of a partition from one replica with raw requests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MAX_WAIT_MS: Final = 100
 
 
 def fetch_request(partition_id: PartitionId, offset: int, isolation: Isolation = "read_uncommitted") -> Any:
-    """Build a request for a partition's batches from an offset on."""
+    """Build a fetch request for the batches of a partition, starting at `offset`."""
     from kafka.protocol.consumer import FetchRequest
 
     topic = FetchRequest.FetchTopic
@@ -50,7 +50,7 @@ def fetch_once(
     offset: int,
     isolation: Isolation = "read_uncommitted",
 ) -> Any:
-    """Send one fetch request to any replica; return the partition's part of the response."""
+    """Send one fetch request to a replica of the partition; return the partition's part of the response."""
     answer = admin.call(broker, fetch_request(partition_id, offset, isolation))
     check(f"fetch of {partition_name(partition_id)}", answer.error_code)
     partition = answer.responses[0].partitions[0]
@@ -69,13 +69,14 @@ def fetch_stored(
 ) -> Iterator[Any]:
     """Yield the stored batches of a partition from `start` up to, not including, `end`.
 
-    The iteration also ends when the broker returns no further batch (with no `end`, the normal case), and
-    after `deadline` on the monotonic clock.
+    Iteration also ends when the broker returns no further batch, which is the normal case without `end`. It
+    also ends at `deadline` on the monotonic clock.
     """
     offset = start
     while (end is None or offset < end) and time.monotonic() < deadline:
         response = fetch_once(admin, broker, partition_id, offset)
-        # A fetch begins with the whole batch that contains the offset, or after a gap that compaction left.
+        # The first batch may start before `offset`, because brokers return whole batches. It may also start
+        # after `offset`, where compaction left a gap.
         batches = [b for b in stored_batches(bytes(response.records or b"")) if b.last_offset >= offset]
         if not batches:
             return

@@ -1,4 +1,4 @@
-"""Records of __transaction_state: the state that a coordinator stored for a transactional id."""
+"""Records of __transaction_state: the states that coordinators stored for transactional ids."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ STATES: Final = (
     "Dead",
     "PrepareEpochFence",
 )
-# The beginning of the value in every version: version, producer id, epoch, time-out, state.
+# Start of the value, the same in every version: version, producer id, epoch, time-out, state.
 _HEAD = struct.Struct(">hqhib")
 _FLEXIBLE = 1
-"""The first version with lengths as varints; these are one higher than the length, and 0 means null."""
+"""First version of the value with varint lengths. A varint is the length plus one; 0 means null."""
 
 
 class TransactionState(NamedTuple):
-    """A state of a transactional id, with the partitions of its transaction."""
+    """A stored state of a transactional id, with the partitions of its transaction."""
 
     producer_id: int
     epoch: int
@@ -35,14 +35,14 @@ class TransactionState(NamedTuple):
 
 
 def decode_state(value: bytes) -> TransactionState:
-    """Decode the value of one record."""
+    """Decode the value of one __transaction_state record."""
     version, producer_id, epoch, timeout_ms, state = _HEAD.unpack_from(value)
     partitions = _PartitionDecoder(value, version).read()
     return TransactionState(producer_id, epoch, timeout_ms, STATES[state], partitions)
 
 
 class _PartitionDecoder:
-    """Decodes the partitions of a transaction: topics, each with its partition numbers."""
+    """Decoder of the partitions of a transaction: topics, each with its partition numbers."""
 
     def __init__(self, value: bytes, version: int) -> None:
         self._value = value
