@@ -32,7 +32,13 @@ lasts = ["2s", "5s"]
 
 # what is changed in the good file: (old, new), the line and key that the message must name, what it must say
 MISTAKES = [
-    pytest.param('name = "mine"', "name = mine", "line 2", "quote texts", id="text-without-quotes"),
+    pytest.param(
+        'name = "mine"',
+        "name = mine",
+        "line 2",
+        "put texts and durations in quotes",
+        id="text-without-quotes",
+    ),
     pytest.param("[plan]", "[plna]", "plna", "did you mean plan?", id="table-misspelt"),
     pytest.param(
         "duration =", "durration =", ":6: plan.durration", "did you mean duration?", id="key-misspelt"
