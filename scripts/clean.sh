@@ -11,8 +11,8 @@ for state in .eos .eos-tests .eos-demo; do
     fi
 done
 live=(.eos-live runs)
-nothing_owed='import sys, pathlib; from harness.faults.intents import owed; sys.exit(owed(pathlib.Path(".eos-live")))'
-if [ -d .eos-live ] && ! "$venv/bin/python" -c "$nothing_owed"; then
+nothing_left='import sys, pathlib; from harness.faults.intents import has_leftovers; sys.exit(has_leftovers(pathlib.Path(".eos-live")))'
+if [ -d .eos-live ] && ! "$venv/bin/python" -c "$nothing_left"; then
     echo "kept .eos-live and runs: \`eos heal --cluster FILE\` undoes what is noted there" >&2
     live=()
 fi

@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
 
 
 class HarnessError(Exception):
-    """Something went wrong that the user can act on: a message, and a hint with what to do."""
+    """An error that the user can act on: a message, and a hint with what to do."""
 
     exit_code = ExitCode.UNKNOWN
 
@@ -69,3 +69,8 @@ class NoBiteError(HarnessError):
 
 class HealError(HarnessError):
     """A fault was healed and its effect is still there."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the error as one line without its hint."""
+    return error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"

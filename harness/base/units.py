@@ -79,7 +79,9 @@ class Span(tuple[Duration, Duration]):
 
 
 def plain(value: object) -> object:
-    """What is stored of a value with a unit: the number alone, in seconds, bytes or bytes a second."""
+    """Return the stored form of a parsed value: a text, or a number of seconds, bytes or bytes per second."""
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, Span):
         return [float(value[0]), float(value[1])]
     if isinstance(value, Size):

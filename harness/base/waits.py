@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from harness.base.errors import WaitTimeoutError
+from harness.base.errors import WaitTimeoutError, describe_error
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ def wait_until(
                 return value
             seen = value
         except not_yet as error:
-            seen = f"{type(error).__name__}: {error}"
+            seen = describe_error(error)
         elapsed = time.monotonic() - start
         if elapsed >= limit:
             raise WaitTimeoutError(f"waited {elapsed:.1f} s for {describe}; last seen: {seen}", hint)

@@ -65,7 +65,6 @@ def list_() -> None:
 @scenario_options
 def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: float | None) -> None:
     """Print the drawn timetable and how its targets resolve; touches nothing."""
-    from harness.cluster.targets import Target
     from harness.scenario import find, load
     from harness.scenario.plan import draw
 
@@ -80,8 +79,8 @@ def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: fl
             click.echo(f"  step {number}  {title}")
         return
     click.echo(f"faults for {drawn.duration:g} s after {loaded.plan.steady:g} s without")
-    for step in [*drawn.throughout, *drawn.steps]:
-        click.echo(f"  {step.text}  -> {Target.parse(step.entry.target).preview(random.Random(step.seed))}")
+    for step in drawn.injections:
+        click.echo(f"  {step.text}  -> {step.entry.target.preview(step.seed)}")
     click.echo("the seed replays this plan, not the timing of requests")
 
 

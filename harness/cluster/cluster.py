@@ -78,6 +78,11 @@ class Cluster(Topics):
         """Kafka's ids of the brokers."""
         return BROKER_IDS
 
+    @property
+    def controller_ids(self) -> tuple[int, ...]:
+        """Kafka's ids of the controllers."""
+        return CONTROLLER_IDS
+
     def name_of(self, node_id: int) -> str:
         """The name of a node."""
         return node_name(node_id)
@@ -89,8 +94,8 @@ class Cluster(Topics):
 
     @property
     def controllers(self) -> list[Node]:
-        """The three controllers."""
-        return [self.node(i) for i in CONTROLLER_IDS]
+        """The controllers."""
+        return [self.node(i) for i in self.controller_ids]
 
     def require(self, capability: Capability) -> None:
         """Refuse by name what this back end cannot do."""
@@ -111,13 +116,28 @@ class Cluster(Topics):
         """The bootstrap servers of a listener."""
         return self.ports.bootstrap(BrokerListener(listener))
 
-    def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
-        """A connection to a broker's unfaulted door."""
-        return RawConnection(HOST, self.ports.direct(broker), timeout)
+    def address_of(self, broker: int, listener: BrokerListener = BrokerListener.DIRECT) -> tuple[str, int]:
+        """Return host and port at which clients reach this listener of a broker."""
+        port = {
+            BrokerListener.DIRECT: self.ports.direct,
+            BrokerListener.PROXIED: self.ports.proxied,
+            BrokerListener.TAPPED: self.ports.tapped,
+        }[listener]
+        return HOST, port(broker)
 
-    def answers(self, broker: int, timeout: float = 1.0) -> bool:
-        """Whether a broker answers at its unfaulted door."""
-        return answers(HOST, self.ports.direct(broker), timeout)
+    def second_proxy_address(self, broker: int) -> str:
+        """Return a free address for a second proxy of a broker, as Toxiproxy itself reaches it."""
+        return f"127.0.0.1:{self.ports.inner_proxy(broker)}"
+
+    def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
+        """Connect to the listener of a broker that no fault hits."""
+        return RawConnection(*self.address_of(broker), timeout, self.security)
+
+    def answers(
+        self, broker: int, timeout: float = 1.0, listener: BrokerListener = BrokerListener.DIRECT
+    ) -> bool:
+        """Whether a broker answers at a listener."""
+        return answers(*self.address_of(broker, listener), timeout, self.security)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
         """The ways of clients to these nodes that faults can hit; a controller has none."""
@@ -128,8 +148,8 @@ class Cluster(Topics):
             for listener in FAULTED_LISTENERS
         ]
 
-    def doubts(self, capabilities: frozenset[Capability]) -> list[str]:  # noqa: ARG002  # for those that have
-        """Why what the observer reads proves less, while such faults are injected."""
+    def caveats(self, capabilities: frozenset[Capability]) -> list[str]:  # noqa: ARG002
+        """Return why the observer's readings prove less under faults with these capabilities."""
         return []
 
     def facts(self) -> dict[str, Any]:

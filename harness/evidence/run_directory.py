@@ -2,8 +2,9 @@
 
     runs/<scenario>/<time>-<seed>/
         run.json            which run this is, by which versions; written first
-        scenario.json       the scenario with everything that was changed for this run
+        scenario.json       the scenario with the changes of --set
         plan.json           the drawn timetable of faults
+        names.json          the prefix and the run id that the names of topics and groups carry
         expect.json         what the run promised to check
         limits.json         what was measured against limits
         history/*.jsonl     one file per client process

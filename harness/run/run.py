@@ -16,13 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from harness.base.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError
+from harness.base.errors import ExitCode, HarnessError, RefusedError, WaitTimeoutError, describe_error
 from harness.base.events import Event, EventListener, PhaseEvent, Started, VerdictEvent, redacted
 from harness.base.units import plain
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.cluster.targets import Target
 from harness.evidence.checkers.check_run import describe
 from harness.evidence.checkers.verdict import Judgement, Limit
 from harness.evidence.history import HistoryWriter
@@ -33,8 +32,8 @@ from harness.run.fault_runner import FaultRunner
 from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
 from harness.run.monitor import Monitor
-from harness.run.run_names import Names, scoped, scoped_plan
-from harness.run.shutdown import FAILURES, Shutdown, describe_error, interruptible
+from harness.run.run_names import Names, rename_plan, rename_scenario
+from harness.run.shutdown import FAILURES, Shutdown, interruptible
 from harness.run.verification import Verification, expectation
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
@@ -64,11 +63,11 @@ class Run:
         self.run = uuid.uuid4().hex[:8]
         self.again = f"eos run {scenario.name} --seed {plan.seed}"  # as a person types it
         self._cluster = cluster
-        for step in [*plan.throughout, *plan.steps]:
-            Target.parse(step.entry.target).check(cluster)
+        for injection in plan.injections:
+            injection.entry.target.check(cluster)
         names = Names(cluster.prefix, self.run)
-        self._scenario = scoped(scenario, names)
-        self._plan = scoped_plan(plan, names)
+        self._scenario = rename_scenario(scenario, names.scoped)
+        self._plan = rename_plan(plan, names.scoped)
         self._listeners = list(listeners)
         self._lock = threading.Lock()
         self._began = time.monotonic()
@@ -84,8 +83,9 @@ class Run:
         )
         # Whole, because clients work in folders of their own.
         self.directory = RunDirectory.create(root.resolve(), info)
-        self.directory.write("scenario.json", msgspec.to_builtins(self._scenario, enc_hook=plain))
-        self.directory.write("plan.json", msgspec.to_builtins(self._plan, enc_hook=plain))
+        self.directory.write("scenario.json", msgspec.to_builtins(scenario, enc_hook=plain))
+        self.directory.write("plan.json", msgspec.to_builtins(plan, enc_hook=plain))
+        self.directory.write("names.json", names)
         self._info = info
         self._verification = Verification(cluster, self._scenario, self.directory, self.run)
         self._ending = Shutdown(cluster, self.directory, self._phase)
@@ -155,7 +155,7 @@ class Run:
         self.directory.write(
             "expect.json",
             msgspec.structs.replace(
-                expectation(self._scenario), faults=planned, doubts=self._cluster.doubts(self._capabilities)
+                expectation(self._scenario), faults=planned, caveats=self._cluster.caveats(self._capabilities)
             ),
         )
         limits: list[Limit] = []
@@ -208,7 +208,7 @@ class Run:
     @property
     def _capabilities(self) -> frozenset[Capability]:
         """What the faults of the plan need."""
-        return frozenset(step.entry.capability for step in [*self._plan.throughout, *self._plan.steps])
+        return frozenset(injection.entry.capability for injection in self._plan.injections)
 
     def _recover(self, wait_resumed: Callable[[float], None]) -> list[Limit]:
         """How long it takes until the cluster is healthy and, within the limit, work has resumed."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, describe_error
 from harness.base.secrets import redact
 from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
@@ -20,11 +20,6 @@ Action = Callable[[], object]
 FAILURES: Final = (HarnessError, OSError, EOFError)
 """What the world may do to a step; anything else is a bug of ours."""
 _LOG_LINES: Final = 2000
-
-
-def describe_error(error: BaseException) -> str:
-    """What went wrong, in a line."""
-    return error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
 
 
 class Shutdown:

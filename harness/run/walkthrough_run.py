@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, describe_error
 from harness.base.events import EventListener
 from harness.base.waits import wait_until
 from harness.clients.client import CannotGoOnError
@@ -21,7 +21,7 @@ from harness.evidence.step_report import FILE, WalkthroughStep
 from harness.report.diagram import diagram_file
 from harness.report.diagram.sequence import SequenceFilter
 from harness.run.run import Outcome, Run, _Interrupted
-from harness.run.shutdown import FAILURES, describe_error
+from harness.run.shutdown import FAILURES
 from harness.run.verification import expectation
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan

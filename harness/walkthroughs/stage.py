@@ -6,7 +6,7 @@ import importlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from harness.base.closing import Closing
 from harness.clients.client_settings import Value
@@ -141,11 +141,11 @@ class Stage:
         self._actors.append(client)
         return client
 
-    def inject(self, fault: Fault, target: str) -> Injection:
+    def inject(self, fault: Fault[Any], target: str) -> Injection:
         """A fault of this run; for `with`, or to be started and healed by hand."""
         return self._noted(Injection(self.cluster, fault, target, journal=self.journal))
 
-    def expect(self, fault: Fault, target: str = "all") -> ArmedFrameFault:
+    def expect(self, fault: Fault[Any], target: str = "all") -> ArmedFrameFault:
         """A fault of a single frame that has still to come."""
         made = ArmedFrameFault(self.cluster, fault, target, journal=self.journal)
         self._noted(made)

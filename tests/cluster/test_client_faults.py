@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_a_crashed_client_leaves_its_intents(cluster: Cluster, start_client: Sta
     client = start_client(rate=20_000)
     working(client)
 
-    with inject(cluster, CrashClient(client.pid, client.mark), "all") as injection:
+    with inject(cluster, CrashClient(), "client(client)", process=client) as injection:
         assert injection.bite == {"pid": client.pid, "state": "gone"}
 
     # Its parent notes the exit code a moment after it is gone.
@@ -54,7 +55,7 @@ def test_a_frozen_client_goes_on_when_it_is_let_go(cluster: Cluster, start_clien
     client = start_client()
     working(client)
 
-    with inject(cluster, Zombie(client.pid, client.mark), "all") as injection:
+    with inject(cluster, Zombie(), "client(client)", process=client) as injection:
         assert injection.bite["state"] == "stopped"
         frozen_at = acknowledged(client)
         assert client.state() is ProcessState.STOPPED
@@ -68,15 +69,16 @@ def test_a_client_that_is_gone_cannot_be_faulted(cluster: Cluster, start_client:
     wait_until(lambda: client.exit_code() is not None, 30, "the client to end")
 
     with pytest.raises(NoBiteError, match="is gone already"):
-        inject(cluster, Zombie(client.pid, client.mark), "all").start()
+        inject(cluster, Zombie(), "client(client)", process=client).start()
 
 
 def test_a_process_of_somebody_else_is_never_signalled(cluster: Cluster, start_client: StartClient) -> None:
     client = start_client()
     working(client)
 
+    other = SimpleNamespace(pid=client.pid, mark="/somewhere/else")
     with pytest.raises(NoBiteError, match="is gone already"):
-        inject(cluster, CrashClient(client.pid, "/somewhere/else"), "all").start()
+        inject(cluster, CrashClient(), "client(other)", process=other).start()
 
     assert client.state() is ProcessState.RUNNING
 

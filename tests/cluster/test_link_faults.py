@@ -12,8 +12,8 @@ from harness.cluster.cluster import Cluster
 from harness.faults import Down, Fault, Jitter, LoseResponse, Sever, Slice, Stall, Throttle, inject
 from harness.faults.heal import heal
 from harness.faults.intents import unhealed
+from harness.faults.link_faults import links
 from harness.faults.link_probe import is_cut, round_trip_ms, silent_for
-from harness.faults.linkbase import links
 from harness.kafka.connection import answers
 
 pytestmark = pytest.mark.cluster

@@ -102,7 +102,7 @@ def test_a_client_that_was_fenced_by_a_successor_stops(rig: Rig, cluster: Cluste
     topic = rig.topic("t")
     old = rig.transactional(topic, abort_share=0.0)
     rig.committed(old)
-    with inject(cluster, Zombie(old.pid, old.mark), "all"):
+    with inject(cluster, Zombie(), "client(old)", process=old):
         new = rig.transactional(topic, abort_share=0.0)
         rig.committed(new)
     wait_until(lambda: old.exit_code() is not None, 60, "the fenced client to stop")
@@ -134,7 +134,7 @@ def test_a_client_whose_transaction_timed_out_goes_on(rig: Rig, cluster: Cluster
 
     def timed_out() -> bool:
         wait_until(moved, 20, "an open transaction")
-        with inject(cluster, Zombie(client.pid, client.mark), "all"):
+        with inject(cluster, Zombie(), "client(client)", process=client):
             # The coordinator aborts it: nothing is open any more, though nobody ended it.
             wait_until(lambda: not moved(), 30, "the open transaction to be aborted")
         committed = client.progress().committed

@@ -204,7 +204,7 @@ def test_the_users_own_commands_hit_brokers_after_a_consent_of_its_own(
         node, undo = NODE_FAULTS[kind]
         # Of somebody else's node the network tells whether it is frozen, or gone.
         assert bites[kind] == (
-            {"state": {node: "paused"}} if kind == "pause" else {"exit_code": {node: "answers nobody"}}
+            {"state": {node: "paused"}} if kind == "pause" else {"exit_code": {node: "does not answer"}}
         )
         assert {(node, kind), (node, undo)} <= set(verbs)
     assert all(user.cluster.serves(number) for number in user.cluster.ports)

@@ -10,7 +10,7 @@ from harness.cluster.layout import BROKER_IDS
 from harness.faults import Fault, FeatureLevel, Placement, ProxyChain, SlowShare, TwoProxies, inject
 from harness.faults.heal import heal
 from harness.faults.intents import unhealed
-from harness.faults.undo import inner_name
+from harness.faults.proxy_chain import inner_name
 from harness.kafka import features
 from harness.kafka.connection import RawConnection
 from harness.tap.coordinator_entries import TRANSACTION_TOPIC

@@ -113,7 +113,7 @@ def test_a_frozen_producer_that_is_replaced_and_comes_back_is_no_zombie_to_kafka
 ) -> None:
     frozen = bench.client(rate=500)
     wait_until(lambda: frozen.progress().acknowledged > 0, 30, "the first producer's first records")
-    with inject(cluster, Zombie(frozen.pid, frozen.mark), "all"):
+    with inject(cluster, Zombie(), "client(frozen)", process=frozen):
         stood = high_watermark(cluster, bench)
         replacement = bench.client(rate=2000)
         wait_until(

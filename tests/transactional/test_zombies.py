@@ -53,7 +53,7 @@ def test_a_zombie_is_refused_whatever_it_does_next(
             assert zombie("send", 0, 3)[0] == "ok"
             name = f"{bench.name}-{what}"
             before[what] = by_hand.Identity(name, *bench.known(name)[1:3])
-            frozen.enter_context(inject(cluster, Zombie(zombie.pid, zombie.mark), "all"))
+            frozen.enter_context(inject(cluster, Zombie(), "client(zombie)", process=zombie))
         timed_out = {}
         for what, who in before.items():
             timed_out[what] = wait_until(
@@ -224,8 +224,7 @@ def test_a_frozen_worker_whose_successor_has_another_transactional_id(
         for kind, fields in kinds.items():
             each = over[kind] = Handover(make_bench(kind), fields)
             wait_until(each.between_output_and_offsets, 60, "a transaction whose outputs are sent")
-            zombie = Zombie(each.frozen.pid, each.frozen.mark)
-            frozen.enter_context(inject(cluster, zombie, "all"))
+            frozen.enter_context(inject(cluster, Zombie(), "client(frozen)", process=each.frozen))
         for each in over.values():
             each.replace()
         for each in over.values():

@@ -165,7 +165,7 @@ def test_what_could_not_be_read_is_told_and_is_no_error(
     told = json.loads((tmp_path / "logs.json").read_text())
     assert told["shown"] == []
     assert (
-        f"({STATES}): where it ended before the run is not known: {STATES} is not for you"
+        f"({STATES}): where it ended before the run is not known: ConnectionError: {STATES} is not for you"
         in told["not_shown"][0]
     )
 

@@ -12,10 +12,9 @@ import pytest
 
 from harness.base.errors import UsageError
 from harness.base.secrets import REDACTED, redact
-from harness.cluster.external.cluster_file import CLIENT_FAULTS, LINK_FAULTS, NODE_FAULTS, ClusterFile
+from harness.cluster.external.cluster_file import ClusterFile
 from harness.cluster.external.cluster_file_loader import load_cluster_file
-from harness.faults.catalogue import CLIENT_FAULTS as ALL_CLIENT_FAULTS
-from harness.faults.catalogue import FAULTS
+from harness.faults.catalogue import external_faults
 from harness.kafka.security import Security
 from harness.run.external.dry_run_report import acls
 
@@ -69,7 +68,7 @@ def loaded(folder: Path, text: str) -> ClusterFile:
     (folder / "ca.pem").write_text("a certificate")
     path = folder / "live.toml"
     path.write_text(text)
-    return load_cluster_file(path)
+    return load_cluster_file(path, external_faults())
 
 
 def test_a_whole_file_is_read(tmp_path: Path) -> None:
@@ -147,9 +146,9 @@ def test_link_and_two_proxies_for_one_broker(tmp_path: Path) -> None:
         loaded(tmp_path, without)
 
 
-def test_what_may_be_allowed_are_faults_that_there_are() -> None:
-    assert {*LINK_FAULTS, *NODE_FAULTS} <= set(FAULTS)
-    assert set(CLIENT_FAULTS) <= set(ALL_CLIENT_FAULTS)
+def test_an_external_cluster_may_allow_the_faults_that_declare_it() -> None:
+    links, nodes = {"jitter", "stall", "throttle", "sever", "down"}, {"kill", "stop", "pause"}
+    assert set(external_faults()) == links | nodes | {"crash_client", "zombie"}
 
 
 def test_of_a_certificate_the_user_is_as_the_brokers_say(tmp_path: Path) -> None:
@@ -203,7 +202,7 @@ def test_a_file_that_is_not_utf_8_is_an_error_of_the_file(tmp_path: Path) -> Non
     path = tmp_path / "live.toml"
     path.write_bytes(WHOLE.replace("chaos", "cha\xf6s").encode("latin-1"))
     with pytest.raises(UsageError, match=r"live\.toml is not text in UTF-8"):
-        load_cluster_file(path)
+        load_cluster_file(path, external_faults())
 
 
 def test_a_key_that_cannot_be_read_or_converted_says_so(

@@ -192,6 +192,6 @@ def test_from_the_file_on_what_looks_like_a_secret_is_redacted(
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(running, "beware", lambda: done.append("wary"))
-    monkeypatch.setattr(running, "load_cluster_file", lambda _: done.append("read") or FILE)
+    monkeypatch.setattr(running, "load_cluster_file", lambda *_: done.append("read") or FILE)
     running.open_session(tmp_path / "live.toml", State(tmp_path), Consent())
     assert done == ["wary", "read"]

@@ -47,7 +47,7 @@ class Injected:
 def faults_with(*injected: Injected) -> FaultRunner:
     nothing: Any = None
     faults = FaultRunner(nothing, nothing, nothing, cast(Any, SimpleNamespace(active=[])), lambda _: None)
-    faults._live = [(cast(Any, one), None) for one in injected]
+    faults._active = [(cast(Any, one), None) for one in injected]
     return faults
 
 
@@ -60,7 +60,7 @@ def test_what_would_not_heal_is_still_there_for_who_heals_next() -> None:
     faults.heal_all()
 
     assert one.healed
-    assert faults._live == []
+    assert faults._active == []
 
 
 def test_one_that_will_not_heal_keeps_no_other_from_it_and_is_told() -> None:
@@ -269,9 +269,9 @@ def a_run(monkeypatch: pytest.MonkeyPatch, told: Told) -> Any:
         monkeypatch.setattr(run_module, name, made)
     run: Any = Run.__new__(Run)
     run.run, run._stop, run._stopped_because = "r", threading.Event(), ""
-    run._cluster = SimpleNamespace(state=SimpleNamespace(path=Path()), doubts=lambda _: [], nodes={})
+    run._cluster = SimpleNamespace(state=SimpleNamespace(path=Path()), caveats=lambda _: [], nodes={})
     run._scenario = load(find("jitter"))
-    run._plan = SimpleNamespace(seed=7, steps=[], throughout=[])
+    run._plan = SimpleNamespace(seed=7, steps=[], throughout=[], injections=[])
     run.directory = SimpleNamespace(path=Path(), histories=Path(), write=lambda *_: None)
     run._verification = SimpleNamespace(start_live=lambda *_: None)
     run._phase = lambda name, detail="", watch=None: told.append((name, detail))  # noqa: ARG005

@@ -62,8 +62,8 @@ def test_a_scenario_can_name_each_flow(name: str) -> None:
     ("changed", "said"),
     [
         ('steps = "idempotant"', "did you mean idempotent"),
-        ('steps = "idempotent"\n[[workload]]\nkind = "idempotent"', "a flow has its own"),
-        ('steps = "idempotent"\n[[fault]]\nfault = "kill"\ntarget = "one"', "a flow has its own"),
+        ('steps = "idempotent"\n[[workload]]\nkind = "idempotent"', "a flow brings its own"),
+        ('steps = "idempotent"\n[[fault]]\nfault = "kill"\ntarget = "one"', "a flow brings its own"),
         ('steps = "idempotent"\nbatch = 3', "there is no such key"),
         ('steps = "transactional"\nsource = "payments"', "name both"),
     ],

@@ -34,7 +34,7 @@ from harness.cluster.nodes import Node
 from harness.cluster.proxy_names import ClientLink
 from harness.cluster.state_directory import BackendName, ClusterRecord, State
 from harness.kafka.admin import Admin, Metadata, PartitionInfo
-from harness.kafka.connection import KafkaAnswerError, RawConnection, answers
+from harness.kafka.connection import KafkaAnswerError
 
 REQUEST_S: Final = 5.0
 _MOST_TOLD: Final = 3
@@ -86,13 +86,13 @@ class ExternalCluster(Cluster):
             return ",".join(proxy.listen for proxy in self.file.proxy)
         return ",".join(self.file.cluster.bootstrap)
 
-    def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
-        """A connection to a broker as it is advertised where no fault is."""
-        return RawConnection(*self.addresses[broker], timeout, self.security)
-
-    def answers(self, broker: int, timeout: float = 1.0) -> bool:
-        """Whether a broker answers there."""
-        return answers(*self.addresses[broker], timeout, self.security)
+    def address_of(self, broker: int, listener: BrokerListener = BrokerListener.DIRECT) -> tuple[str, int]:
+        """Return where a listener is advertised: PROXIED behind the proxies, if the file names some."""
+        if listener is BrokerListener.TAPPED:
+            raise CapabilityError("a live cluster has no wire tap", "leave out flows and faults of frames")
+        if listener is BrokerListener.PROXIED and broker in self.file.proxies:
+            return address(self.file.proxies[broker].listen)
+        return self.addresses[broker]
 
     @contextmanager
     def locked(self, doing: str) -> Iterator[None]:
@@ -172,7 +172,7 @@ class ExternalCluster(Cluster):
         """Whether the observer reaches the brokers past the proxies."""
         return not {address(proxy.listen) for proxy in self.file.proxy} & set(self.addresses.values())
 
-    def doubts(self, capabilities: frozenset[Capability]) -> list[str]:
+    def caveats(self, capabilities: frozenset[Capability]) -> list[str]:
         """Without a path past the proxies the observer is hit by what hits the clients."""
         if Capability.LINK not in capabilities or self.unfaulted:
             return []

@@ -20,7 +20,7 @@ def check(evidence: Evidence) -> Result:
     """Say why the evidence is not enough, where it is not."""
     out = Collector("coverage", "faults, lanes and witnesses")
     ledger = evidence.ledger
-    out.reasons += [*ledger.problems, *evidence.expect.doubts]
+    out.reasons += [*ledger.problems, *evidence.expect.caveats]
     _runs(ledger, out)
     _faults(evidence, out)
     _lanes(evidence, out)

@@ -124,8 +124,8 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     transaction_timeout_ms: int = 60_000
     faults: int = 0
     flow_steps: int = 0
-    # Why the evidence proves less, as it was known before the run started.
-    doubts: list[str] = []
+    # Why the evidence proves less, as far as it is known before the run starts.
+    caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 
 
 @dataclass

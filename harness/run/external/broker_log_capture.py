@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, describe_error
 from harness.cluster.external.cluster_file import NODE_LOGS, OFFSETS_LOG, TRANSACTION_LOG
 from harness.cluster.external.external_cluster import ExternalCluster
 from harness.cluster.external.external_nodes import AuditedNode
@@ -61,7 +61,7 @@ class LogEvidence:
             try:
                 self._starts[log] = self._ends(log)
             except Exception as error:  # noqa: BLE001  # a run does not need it: told when it would be read
-                self._starts[log] = f"where it ended before the run is not known: {_said(error)}"
+                self._starts[log] = f"where it ended before the run is not known: {describe_error(error)}"
 
     def collect(self, run: Path) -> None:
         """Write what may be read into the run's directory, and what may not, by name."""
@@ -79,7 +79,7 @@ class LogEvidence:
                 try:
                     shown.append(f"{what}: {self._lines(log, run / 'logs' / f'{log}.jsonl')}")
                 except Exception as error:  # noqa: BLE001  # the verdict is there, and nothing here may lose it
-                    missing.append(f"{what} ({log}): {_said(error)}")
+                    missing.append(f"{what} ({log}): {describe_error(error)}")
         write_atomic(run / NAME, json.dumps({"shown": shown, "not_shown": missing}, indent=1).encode())
 
     def _wanted(self) -> list[str]:
@@ -133,10 +133,3 @@ class LogEvidence:
             }
             for entry, ident, noted in states(added, self._names[log])
         ]
-
-
-def _said(error: Exception) -> str:
-    """Why something could not be read, for somebody who does not know our code."""
-    if isinstance(error, HarnessError):
-        return error.message
-    return str(error) if isinstance(error, (OSError, EOFError)) else f"{type(error).__name__}: {error}"

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.base.errors import HarnessError, RefusedError
+from harness.base.errors import HarnessError, RefusedError, describe_error
 from harness.base.events import Event, EventListener, ProgressEvent
 from harness.base.secrets import beware
 from harness.cluster.external.attach import attach, external_state
@@ -15,6 +15,7 @@ from harness.cluster.external.cluster_file import ClusterFile
 from harness.cluster.external.cluster_file_loader import load_cluster_file
 from harness.cluster.external.external_cluster import ExternalCluster
 from harness.cluster.state_directory import State
+from harness.faults.catalogue import external_faults
 from harness.faults.heal import heal
 from harness.kafka.connection import KafkaAnswerError
 from harness.report.recorder import Recorder
@@ -47,7 +48,7 @@ def open_session(
 ) -> Session:
     """Read the file, and take the state directory that belongs to its cluster."""
     beware()  # what nodes, commands and brokers of others say is told too
-    file = load_cluster_file(path)
+    file = load_cluster_file(path, external_faults())
     return Session(file, state or external_state(file), consent, keep, again)
 
 
@@ -162,14 +163,13 @@ def _clear(cluster: ExternalCluster, report: Report) -> None:
             report(f"deleted {', '.join(names)} (--keep leaves them)")
         cluster.made.delete_groups()
     except (HarnessError, OSError, EOFError) as error:
-        said = error.message if isinstance(error, HarnessError) else str(error)
-        report(f"not all could be deleted: {said}; `eos heal --cluster FILE` tries again")
+        report(f"not all could be deleted: {describe_error(error)}; `eos heal --cluster FILE` tries again")
 
 
 def heal_external(path: Path, state: State | None, report: Report) -> int:
     """Undo what a run that was killed has left: clients, faults, topics, groups, a Toxiproxy of our own."""
     beware()
-    file = load_cluster_file(path)
+    file = load_cluster_file(path, external_faults())
     cluster = attach(file, state or external_state(file))
     with cluster.locked("heal"), _proxies(cluster):
         cluster.audit.note("heal")
