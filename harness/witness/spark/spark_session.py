@@ -111,11 +111,12 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
 def code_archive() -> Path:
     """A zip of what workers import: the jobs, and the record's identity from the harness."""
     root = checkout_dir()
-    files = [*sorted((root / "spark_jobs").glob("*.py")), root / "harness" / "record.py"]
+    files = [*sorted((root / "spark_jobs").glob("*.py")), root / "harness" / "evidence" / "record.py"]
     folder = Path(tempfile.mkdtemp(prefix="eos-spark-"))
     path = folder / "eos_spark_jobs.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for file in files:
             archive.write(file, file.relative_to(root))
-        archive.writestr("harness/__init__.py", "")
+        for package in ("harness", "harness/evidence"):
+            archive.writestr(f"{package}/__init__.py", "")
     return path
