@@ -85,6 +85,16 @@ class Fault(ABC, Generic[S]):
     allowed_on_external: ClassVar[bool] = False
     """Whether the file of an external cluster may allow it."""
 
+    @classmethod
+    def check_target(cls, target: Target) -> None:
+        """Refuse a target that this fault cannot act on."""
+        if cls.target_kind is TargetKind.CLIENT and target.client is None:
+            hint = "write client(idempotent-1), or client(*) for any client"
+            raise UsageError(f"{target!r} does not name a client, which {cls.name} needs", hint)
+        if cls.target_kind is TargetKind.NODES and target.client is not None:
+            hint = "write a node or a role, such as one or leader_of(orders, 0)"
+            raise UsageError(f"{target!r} does not name nodes, which {cls.name} needs", hint)
+
     @abstractmethod
     def before(self, context: FaultContext[S]) -> S:
         """Measure the state without the fault, or raise NoBiteError if something is already broken."""
@@ -142,7 +152,9 @@ class Injection:
     def start(self) -> Self:
         """Inject. Without a bite the fault is healed and NoBiteError raised."""
         self.cluster.require(self.fault.capability)
-        self._check_target()
+        self.fault.check_target(self.target)
+        if self.target.client is not None and self._process is None:
+            raise UsageError(f"{self.fault.name} needs the process of {self.target}", "pass process=client")
         self.names = self.target.resolve(self.cluster, self._rng)
         # The mark is part of the undo steps, so it is drawn before the intent is written.
         mark = f"{self.fault.name}-{time.time_ns():x}"
@@ -189,14 +201,6 @@ class Injection:
     @property
     def _described(self) -> str:
         return f"{self.fault.name} on {', '.join(self.names)}"
-
-    def _check_target(self) -> None:
-        for_client = self.fault.target_kind is TargetKind.CLIENT
-        if for_client != (self.target.client is not None):
-            wanted = "client(name)" if for_client else "a node or a role"
-            raise UsageError(f"{self.fault.name} cannot have the target {self.target}", f"use {wanted}")
-        if for_client and self._process is None:
-            raise UsageError(f"{self.fault.name} needs the process of {self.target}", "pass process=client")
 
     def _write_intent(self) -> HistoryWriter:
         journal = self._journal = self._journal or open_journal(self.cluster.state)

@@ -1,6 +1,6 @@
 """Two proxies in series: requests are still on their way after the client that sent them was cut off.
 
-    client → outer proxy (the one that clients know) → inner proxy → broker
+    client → outer proxy (the one that clients connect to) → inner proxy → broker
 
 Latency of the inner proxy keeps a request on its way. Pointing the outer proxy past the inner one cuts the
 clients, which reconnect at once on the straight way. What is inside the inner proxy still arrives, later than

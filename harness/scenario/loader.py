@@ -14,7 +14,6 @@ from harness.base.strict_toml import StrictFile, nearest, parse, text_in
 from harness.cluster.targets import Target
 from harness.evidence.checkers.model import ANOMALIES
 from harness.faults.catalogue import fault_class
-from harness.faults.injection import TargetKind
 from harness.scenario.model import (
     USED_BY,
     USED_BY_ALL,
@@ -194,13 +193,10 @@ class _Loader:
 
     def _check_fault(self, entry: FaultEntry, index: int) -> None:
         place = f"fault[{index}]"
-        for_client = entry.target_kind is TargetKind.CLIENT
-        if for_client and entry.target.client is None:
-            hint = 'write target = "client(idempotent-1)", or "client(*)" for any client'
-            raise self._fail(f"{place}.target", f"{entry.target!r} does not name a client", hint)
-        if not for_client and entry.target.client is not None:
-            hint = 'write a node or a role, such as target = "one" or "leader_of(orders, 0)"'
-            raise self._fail(f"{place}.target", f"{entry.target!r} does not name nodes", hint)
+        try:
+            fault_class(entry.fault).check_target(entry.target)
+        except UsageError as error:
+            raise self._fail(f"{place}.target", error.message, error.hint) from None
         self._check_parameters(entry, place)
         if entry.throughout and entry.at is not None:
             raise self._fail(

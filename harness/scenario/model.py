@@ -12,7 +12,6 @@ from harness.cluster.backend import Capability
 from harness.cluster.broker_settings import Profile
 from harness.cluster.targets import Target
 from harness.faults.catalogue import fault_class
-from harness.faults.injection import TargetKind
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -106,11 +105,6 @@ class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
     def capability(self) -> Capability:
         """The capability of the back end that this fault needs."""
         return fault_class(self.fault).capability
-
-    @property
-    def target_kind(self) -> TargetKind:
-        """Whether the fault acts on nodes or on a client."""
-        return fault_class(self.fault).target_kind
 
 
 class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -22,7 +22,7 @@ from harness.base.waits import wait_until
 from harness.clients.scripted.client_libraries import NEVER_RETURNED, RefusedCallError
 from harness.clients.scripted.scripted_client import End, Scripted
 from harness.evidence.checkers.verdict import Judgement
-from harness.faults import HoldFrame
+from harness.faults.frame_faults import HoldFrame
 from harness.faults.proxy_chain import ProxyChain
 from harness.tap.coordinator_entries import decisions
 from harness.walkthroughs.open_transaction_reader import OpenTransactionReader

@@ -21,7 +21,7 @@ from harness.clients.scripted.client_libraries import RefusedCallError
 from harness.clients.scripted.scripted_client import RECORDS, Scripted
 from harness.cluster.layout import BROKER_IDS
 from harness.evidence.step_report import WalkthroughStep
-from harness.faults import Kill
+from harness.faults.node_faults import Kill
 from harness.kafka import features
 from harness.kafka.hanging_transactions import Held, hanging, write_marker
 from harness.tap.coordinator_entries import CoordinatorEntry, decisions, markers

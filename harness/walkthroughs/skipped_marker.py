@@ -17,7 +17,8 @@ from harness.base.waits import wait_until
 from harness.clients.scripted.scripted_client import RECORDS, Scripted
 from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import WalkthroughStep
-from harness.faults import Kill, Placement
+from harness.faults.node_faults import Kill
+from harness.faults.replica_placement import Placement
 from harness.kafka.admin import EndOffsets
 from harness.kafka.hanging_transactions import Held, hanging, write_marker
 from harness.tap.coordinator_entries import TRANSACTION_TOPIC, decisions, java_hash, markers

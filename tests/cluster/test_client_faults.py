@@ -1,4 +1,4 @@
-"""Faults of clients: a crash leaves intents without an end, a zombie goes on where it was frozen."""
+"""Faults of clients: a crash leaves intents without an outcome, a zombie continues after the freeze."""
 
 from __future__ import annotations
 
@@ -43,15 +43,15 @@ def test_a_crashed_client_leaves_its_intents(cluster: Cluster, start_client: Sta
     with inject(cluster, CrashClient(), "client(client)", process=client) as injection:
         assert injection.bite == {"pid": client.pid, "state": "gone"}
 
-    # Its parent notes the exit code a moment after it is gone.
-    wait_until(lambda: client.exit_code() is not None, 10, "the client's end to be noted")
+    # Its parent writes the exit code a moment after the end.
+    wait_until(lambda: client.exit_code() is not None, 10, "the exit code of the client to be written")
     assert client.exit_code() == 137
     lines = [line for _, line in HistoryFile(Path(client.spec.history)).read()]
     assert not any(isinstance(line, HistoryClosed) for line in lines)
     assert sum(isinstance(line, Invoke) for line in lines) >= sum(isinstance(line, Ok) for line in lines)
 
 
-def test_a_frozen_client_goes_on_when_it_is_let_go(cluster: Cluster, start_client: StartClient) -> None:
+def test_a_frozen_client_continues_when_it_is_resumed(cluster: Cluster, start_client: StartClient) -> None:
     client = start_client()
     working(client)
 
@@ -64,7 +64,7 @@ def test_a_frozen_client_goes_on_when_it_is_let_go(cluster: Cluster, start_clien
     assert client.stop() == 0
 
 
-def test_a_client_that_is_gone_cannot_be_faulted(cluster: Cluster, start_client: StartClient) -> None:
+def test_a_client_that_has_ended_cannot_be_faulted(cluster: Cluster, start_client: StartClient) -> None:
     client = start_client(seconds=0.5)
     wait_until(lambda: client.exit_code() is not None, 30, "the client to end")
 
@@ -72,7 +72,7 @@ def test_a_client_that_is_gone_cannot_be_faulted(cluster: Cluster, start_client:
         inject(cluster, Zombie(), "client(client)", process=client).start()
 
 
-def test_a_process_of_somebody_else_is_never_signalled(cluster: Cluster, start_client: StartClient) -> None:
+def test_a_process_without_the_mark_is_never_signalled(cluster: Cluster, start_client: StartClient) -> None:
     client = start_client()
     working(client)
 
@@ -83,7 +83,7 @@ def test_a_process_of_somebody_else_is_never_signalled(cluster: Cluster, start_c
     assert client.state() is ProcessState.RUNNING
 
 
-def test_an_idempotent_producer_rides_through_jitter_and_a_leader_kill(
+def test_an_idempotent_producer_survives_jitter_and_a_leader_kill(
     cluster: Cluster, topic: str, start_client: StartClient
 ) -> None:
     client = start_client(rate=2000)
@@ -96,5 +96,5 @@ def test_an_idempotent_producer_rides_through_jitter_and_a_leader_kill(
     assert client.stop() == 0
 
     sent = acknowledged(client)
-    # An idempotent producer alone on a topic: as many records as it was told of, no marker, no duplicate.
+    # One idempotent producer on the topic: as many records as were acknowledged, no marker, no duplicate.
     assert sum(ends.high_watermark for ends in cluster.end_offsets(topic).values()) == sent

@@ -1,4 +1,4 @@
-"""The faults of these cases: quiet before, biting while they last, gone after, and healed by `eos heal`."""
+"""The faults of the hazards: absent before, measured while they last, gone after, healed by `eos heal`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def placement(cluster: Cluster) -> Placement:
     return Placement(topic=TRANSACTION_TOPIC, partition=0, on=(now.leader,), back=now.replicas)
 
 
-def made(cluster: Cluster, name: str) -> Fault:
+def make_fault(cluster: Cluster, name: str) -> Fault:
     if name == "placement":
         return placement(cluster)
     faults: dict[str, Fault] = {
@@ -35,8 +35,8 @@ def made(cluster: Cluster, name: str) -> Fault:
     return faults[name]
 
 
-def standing(cluster: Cluster) -> tuple[object, ...]:
-    """What these faults change."""
+def affected_state(cluster: Cluster) -> tuple[object, ...]:
+    """Return the state that these faults change."""
     proxies = {p.name: (p.upstream, len(p.toxics)) for p in cluster.toxiproxy.proxies()}
     levels = [features.levels(cluster.admin, b).get(features.TRANSACTION_VERSION) for b in BROKER_IDS]
     return proxies, levels, set(cluster.partition(TRANSACTION_TOPIC, 0).isr)
@@ -46,38 +46,38 @@ NAMES = ["two_proxies", "feature_level", "placement", "slow_some"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_bites_and_is_gone_after(cluster: Cluster, name: str) -> None:
-    before = standing(cluster)
-    with inject(cluster, made(cluster, name), "all") as injection:
-        assert standing(cluster) != before
+def test_a_fault_bites_and_is_gone_after(cluster: Cluster, name: str) -> None:
+    before = affected_state(cluster)
+    with inject(cluster, make_fault(cluster, name), "all") as injection:
+        assert affected_state(cluster) != before
         assert injection.bite
-    assert standing(cluster) == before
+    assert affected_state(cluster) == before
     assert injection.health
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_it_is_healed_when_nobody_did(cluster: Cluster, name: str) -> None:
-    before = standing(cluster)
-    inject(cluster, made(cluster, name), "all").start()  # a harness that is killed now heals nothing
+def test_eos_heal_ends_a_fault_of_a_killed_harness(cluster: Cluster, name: str) -> None:
+    before = affected_state(cluster)
+    inject(cluster, make_fault(cluster, name), "all").start()  # as if the harness were killed now
     assert [intent.fault for intent in unhealed(cluster.state)] == [name]
     assert heal(cluster, print) >= 1
-    assert standing(cluster) == before
+    assert affected_state(cluster) == before
     assert unhealed(cluster.state) == []
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_without_the_deed_it_is_an_error(
+def test_a_fault_that_does_nothing_is_an_error(
     cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fault = made(cluster, name)
-    before = standing(cluster)
+    fault = make_fault(cluster, name)
+    before = affected_state(cluster)
     monkeypatch.setattr(type(fault), "apply", lambda *_: None)
     with pytest.raises(NoBiteError), inject(cluster, fault, "all"):
         pytest.fail("an injection without effect must not reach the block")
-    assert standing(cluster) == before
+    assert affected_state(cluster) == before
 
 
-def test_the_second_proxies_stay_when_the_first_are_led_past_them(cluster: Cluster) -> None:
+def test_the_second_proxies_stay_after_the_shortcut(cluster: Cluster) -> None:
     with ProxyChain(cluster) as series:
         with RawConnection("127.0.0.1", cluster.ports.proxied(1), 5) as connection:
             connection.send_api_versions()
@@ -93,6 +93,6 @@ def test_the_second_proxies_stay_when_the_first_are_led_past_them(cluster: Clust
             assert connection.read_frame()
 
 
-def test_a_feature_that_is_there_already_is_refused(cluster: Cluster) -> None:
+def test_a_feature_that_is_already_at_the_level_is_refused(cluster: Cluster) -> None:
     with pytest.raises(NoBiteError, match=r"transaction\.version is at 2"):
         inject(cluster, FeatureLevel(level=2), "all").start()
