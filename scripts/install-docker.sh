@@ -22,7 +22,7 @@ state_dir="${XDG_STATE_HOME:-$HOME/.local/state}/eos-harness/docker-engine"
 pid_file="$state_dir/dockerd.pid"
 log_file="$state_dir/dockerd.log"
 plugin_dir="${DOCKER_CONFIG:-$HOME/.docker}/cli-plugins"
-go_lock="$(cd "$(dirname "$0")/.." && pwd)/harness/provision/go.lock"
+go_lock="$(cd "$(dirname "$0")/.." && pwd)/harness/provision/data/go.lock"
 started_at=$SECONDS
 
 say() { printf '[docker +%3ds] %s\n' "$((SECONDS - started_at))" "$*"; }

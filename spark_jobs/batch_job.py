@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from harness.evidence.history import clock_id
+from harness.evidence.log_line import clock_id
 from harness.evidence.observation import Meta, Observation, Window
 from spark_jobs import scan_rows as row
 from spark_jobs.jvm_fold import folded

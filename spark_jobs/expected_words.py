@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import pyarrow as pa
 
-from harness.evidence.ledger import LANE_SHIFT, OPEN_END, Ledger
+from harness.evidence.bit_words import WORD_SEQS, split_lane_key
+from harness.evidence.ledger import OPEN_END, Ledger
 from harness.evidence.observation import Meta
-from spark_jobs.scan_rows import WORD_SEQS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -32,7 +32,7 @@ def lanes_table(ledger: Ledger, meta: Meta, case: int, first_window: int) -> pa.
     covered = covered_windows(meta)
     rows = []
     for key, place in zip(ledger.lanes.tolist(), ledger.places, strict=True):
-        producer, lane = divmod(key, LANE_SHIFT)
+        producer, lane = split_lane_key(key)
         window = numbers.get(place, -1)
         promise = ledger.producers[producer].contract
         home = first_window + window if window >= 0 else -1
@@ -47,7 +47,7 @@ def lanes_table(ledger: Ledger, meta: Meta, case: int, first_window: int) -> pa.
 def intervals_table(ledger: Ledger, case: int) -> pa.Table:
     """Return every interval with its fate and its transaction."""
     intervals, groups = ledger.intervals, ledger.groups
-    producer, lane = np.divmod(ledger.lanes[intervals.lane], LANE_SHIFT)
+    producer, lane = split_lane_key(ledger.lanes[intervals.lane])
     columns = {
         "case": np.full(len(lane), case, np.int32),
         "producer": producer.astype(np.int32),
@@ -57,21 +57,6 @@ def intervals_table(ledger: Ledger, case: int) -> pa.Table:
         "fate": intervals.fate.astype(np.int32),
         "grp": intervals.group.astype(np.int32),
         "txn": groups.txn[intervals.group],
-    }
-    return pa.table(columns)
-
-
-def acks_table(ledger: Ledger, case: int) -> pa.Table:
-    """Return what producers were told: these sequences stand from this offset on."""
-    lane, first, last, offset, _ = ledger.acks.T
-    producer, number = np.divmod(ledger.lanes[lane], LANE_SHIFT)
-    columns = {
-        "case": np.full(len(lane), case, np.int32),
-        "producer": producer.astype(np.int32),
-        "lane": number.astype(np.int32),
-        "first": first,
-        "last": last,
-        "offset": offset,
     }
     return pa.table(columns)
 

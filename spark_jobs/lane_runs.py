@@ -8,11 +8,11 @@ record stands.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from spark_jobs.scan_rows import WORD_SEQS, Bools, Columns, Ints, Words, group_starts
+from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, group_sizes, group_starts
 
 
 class Runs(NamedTuple):
@@ -73,22 +73,6 @@ def cut(runs: Runs) -> Pieces:
     return Pieces(runs.key[run], word, first, end, at, runs.aborted[run], run)
 
 
-def masks(first: Ints, last: Ints) -> Words:
-    """Return the four quarters of the word in which a piece lies, with the bits of the piece set."""
-    quarters = np.arange(4) * 64
-    low = np.clip(first[:, None] % WORD_SEQS - quarters, 0, 64)
-    high = np.clip(last[:, None] % WORD_SEQS - quarters + 1, 0, 64)
-    return _ones(high) & ~_ones(low)
-
-
-def _ones(count: Ints) -> Words:
-    """Return numbers with this many low bits set; 64 of them at most."""
-    everything = np.uint64(0xFFFFFFFFFFFFFFFF)
-    shift = (64 - np.maximum(count, 1)).astype(np.uint64)
-    ones: Words = np.where(count > 0, everything >> shift, np.uint64(0))
-    return ones
-
-
 class Highest:
     """The highest sequence of every lane so far and where it stands, carried from batch to batch."""
 
@@ -107,7 +91,7 @@ class Highest:
         order = np.argsort(key, kind="stable")
         key, last, offset = key[order], last[order], offset[order]
         starts = group_starts(key)
-        sizes = np.diff(np.append(starts, len(key)))
+        sizes = group_sizes(starts, len(key))
         index = self._index(key[starts])
         lane = np.repeat(np.arange(len(starts)), sizes)
         # Lanes take turns on one number line, so that one running maximum serves all of them.
@@ -143,18 +127,3 @@ class Highest:
             self.seqs = np.append(self.seqs, fill)[order]
             self.offsets = np.append(self.offsets, fill)[order]
         return np.searchsorted(self.keys, keys)
-
-
-def merge(pieces: list[Columns], names: tuple[str, ...]) -> Columns:
-    """Unite pieces of the same word: bits are united, counts added, offsets spanned."""
-    columns = {name: np.concatenate([one[name] for one in pieces]) for name in pieces[0]}
-    order = np.lexsort(tuple(columns[name] for name in reversed(names)))
-    columns = {name: column[order] for name, column in columns.items()}
-    starts = group_starts(*(columns[name] for name in names))
-    united: dict[str, Any] = {name: columns[name][starts] for name in names}
-    for name, column in columns.items():
-        if name in names:
-            continue
-        how = {"bits": np.bitwise_or, "lo": np.minimum, "hi": np.maximum}.get(name, np.add)
-        united[name] = how.reduceat(column, starts, axis=0) if len(starts) else column
-    return united

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from harness.evidence.bit_words import Bools, Ints, Words
 from harness.evidence.record import (
     ABORT,
     FIELDS,
@@ -25,7 +26,6 @@ from harness.evidence.record import (
     WIDTH,
     Field,
 )
-from spark_jobs.scan_rows import Bools, Ints, Words
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from harness.evidence.bit_words import EXAMPLES, Bools, Ints, group_starts
 from harness.evidence.record import Identity, NotARecordError, decode
 from spark_jobs import scan_rows as row
 from spark_jobs.lane_runs import Places, Runs
@@ -24,9 +25,6 @@ from spark_jobs.record_columns import (
     same_as_before,
     sequences,
 )
-from spark_jobs.scan_rows import Bools, Ints, group_starts
-
-EXAMPLES: Final = 8
 
 UNFOLDED: Final = 1 << 18
 """Records that are unfolded at once, give or take one row's."""

@@ -12,8 +12,20 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from harness.evidence.observation import (
+from harness.evidence.bit_words import (
     EXAMPLES,
+    WORD_SEQS,
+    Bools,
+    Columns,
+    Ints,
+    group_sizes,
+    group_starts,
+    lowest_and_highest,
+    merge,
+    popcount,
+    sum_by_key,
+)
+from harness.evidence.observation import (
     ORIGIN,
     RUN,
     WORD,
@@ -25,9 +37,7 @@ from harness.evidence.observation import (
     second_output,
 )
 from spark_jobs import scan_rows as row
-from spark_jobs.lane_order import not_rising, span
-from spark_jobs.lane_runs import merge
-from spark_jobs.scan_rows import WORD_SEQS, Columns, Ints, columns_of, group_starts, popcount, sums
+from spark_jobs.scan_rows import columns_of
 from spark_jobs.second_scan import WordSet
 
 _LANE = ("window", "producer", "lane")
@@ -90,7 +100,7 @@ class ScanObservation:
         self.meta.repeats = Findings(
             compared=self.meta.records,
             count=int(extra.sum()),
-            by_producer=sums(united["producer"][repeated], extra[repeated]),
+            by_producer=sum_by_key(united["producer"][repeated], extra[repeated]),
         )
         first, earlier = self._first_appearances()
         lane_starts = group_starts(*(self.words[name] for name in _LANE))
@@ -112,7 +122,7 @@ class ScanObservation:
         self.meta.twice = Findings(
             compared=int(united["n"].sum()),
             count=int(extra.sum()),
-            by_producer=sums(united["producer"][again], extra[again]),
+            by_producer=sum_by_key(united["producer"][again], extra[again]),
         )
         keep = np.zeros(len(columns["word"]), np.bool_)
         for i in again[:EXAMPLES].tolist():
@@ -132,7 +142,7 @@ class ScanObservation:
         starts = group_starts(*keys)
         bits = words["bits"][order].copy()
         before = np.zeros_like(bits)
-        sizes = np.diff(np.append(starts, len(order)))
+        sizes = group_sizes(starts, len(order))
         # Few words lie in several partitions, so what comes before is gathered step by step.
         for step in range(1, int(sizes.max(initial=1))):
             at = starts[sizes > step] + step
@@ -150,9 +160,9 @@ class ScanObservation:
             return np.zeros(0, np.int64)
         key = row.pack(np.zeros_like(raw["word"]), *(raw[name] for name in _LANE))
         order = np.lexsort((raw["lo"], key))
-        first, last = span(raw["bits"][order])
+        first, last = lowest_and_highest(raw["bits"][order])
         base = raw["word"][order] * WORD_SEQS
-        broken = not_rising(key[order], base + first, base + last)
+        broken = _not_rising(key[order], base + first, base + last)
         doubtful = np.unique(np.append(key[order][broken], key[raw["late"] > 0]))
         # What stands behind and is all repeats is not late, where one segment held the lane from end to end.
         lanes, index = np.unique(key, return_inverse=True)
@@ -231,7 +241,7 @@ class ScanObservation:
         columns = columns_of(late, (*_LANE, "word", "lo", "n", "b0", "hi"))
         self.meta.late.count = int(columns["n"].sum())
         counted = columns["n"] > 0
-        self.meta.late.by_producer = sums(columns["producer"][counted], columns["n"][counted])
+        self.meta.late.by_producer = sum_by_key(columns["producer"][counted], columns["n"][counted])
         named = np.flatnonzero(columns["lo"] >= 0)
         order = np.lexsort(tuple(columns[name][named] for name in ("lo", "lane", "producer", "window")))
         self.meta.late.examples = [
@@ -260,7 +270,7 @@ class ScanObservation:
         self.meta.clashes = Findings(
             compared=self.meta.records,
             count=len(order),
-            by_producer=sums(columns["producer"], np.ones(len(order), np.int64)),
+            by_producer=sum_by_key(columns["producer"], np.ones(len(order), np.int64)),
             examples=[
                 self._spot(columns, i, other_offset=int(columns["lo"][i]), other_seq=int(columns["b0"][i]))
                 for i in order[:EXAMPLES].tolist()
@@ -292,3 +302,16 @@ class ScanObservation:
         runs["partition"] = columns["window"][order] - self.first_window
         runs["count"] = columns["n"][order]
         return runs
+
+
+def _not_rising(key: Ints, first: Ints, last: Ints) -> Bools:
+    """Return which rows do not begin above all that their lane had before; rows are sorted by lane."""
+    broken = np.zeros(len(key), np.bool_)
+    if not len(key):
+        return broken
+    starts = group_starts(key)
+    lane = np.repeat(np.arange(len(starts)), group_sizes(starts, len(key)))
+    width = int(last.max()) + 2
+    highest = np.maximum.accumulate(lane * width + last)
+    broken[1:] = (lane[1:] == lane[:-1]) & (lane[1:] * width + first[1:] <= highest[:-1])
+    return broken

@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from harness.evidence.bit_words import Columns, interval_bits, merge
 from spark_jobs import scan_rows as row
-from spark_jobs.lane_runs import Highest, Places, Runs, cut, masks, merge
+from spark_jobs.lane_runs import Highest, Places, Runs, cut
 from spark_jobs.record_columns import (
     ORIGIN_SAME,
     field_of,
@@ -24,7 +25,6 @@ from spark_jobs.record_columns import (
     same_as_before,
 )
 from spark_jobs.record_reader import Decoded, Reader, portions
-from spark_jobs.scan_rows import Columns
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -85,7 +85,7 @@ class Pass:
             {
                 "key": pieces.key,
                 "word": pieces.word,
-                "bits": masks(pieces.first, pieces.last),
+                "bits": interval_bits(pieces.first, pieces.last),
                 "n": n,
                 "aborted": n * pieces.aborted,
                 "late": late,
@@ -119,7 +119,7 @@ class Pass:
             "lane": lane[pieces.run],
             "part": part[pieces.run],
             "word": pieces.word,
-            "bits": masks(pieces.first, pieces.last),
+            "bits": interval_bits(pieces.first, pieces.last),
             "n": n,
             "window": window[heads][pieces.run],
             "lo": places.offset_of(pieces.at),

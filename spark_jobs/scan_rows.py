@@ -6,11 +6,12 @@ pyarrow are imported here, because workers load this file.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
+
+from harness.evidence.bit_words import PRODUCERS, Columns, Ints, Words, lane_key, split_lane_key
 
 WORD: Final = 0  # sequences of one lane in one partition: bits, and how often they were read
 ORIGIN: Final = 1  # inputs that outputs were made from: bits and how often
@@ -23,7 +24,6 @@ LATE: Final = 6  # one record behind a later one: word = sequence, lo = offset, 
 
 BITS: Final = ("b0", "b1", "b2", "b3")
 _INTS: Final = ("part", "word", *BITS, "n", "aborted", "late", "lo", "hi")
-INT_COLUMNS: Final = ("kind", "window", "producer", "lane", *_INTS)
 SCHEMA: Final = pa.schema(
     [pa.field("run", pa.string())]
     + [pa.field(name, pa.int32()) for name in ("kind", "window", "producer", "lane")]
@@ -34,18 +34,9 @@ DDL: Final = ", ".join(
     f"{f.name} {({pa.string(): 'string', pa.int32(): 'int'}).get(f.type, 'bigint')}" for f in SCHEMA
 )
 
-WORD_SEQS: Final = 256
 MAX_WINDOWS: Final = 10**5
 MAX_RUNS: Final = 90
 """A lane's key is run, window, producer, lane in one int64: this many runs and windows fit."""
-
-_PRODUCERS: Final = 10**6
-_LANES: Final = 10**5
-
-Ints = npt.NDArray[np.int64]
-Words = npt.NDArray[np.uint64]
-Bools = npt.NDArray[np.bool_]
-Columns = dict[str, Any]
 
 
 class LaneKey(NamedTuple):
@@ -59,14 +50,13 @@ class LaneKey(NamedTuple):
 
 def pack(run: Ints, window: Ints, producer: Ints, lane: Ints) -> Ints:
     """Make one number of run, window, producer and lane; numbers of one window lie together."""
-    packed: Ints = ((run * MAX_WINDOWS + window) * _PRODUCERS + producer) * _LANES + lane
-    return packed
+    return lane_key((run * MAX_WINDOWS + window) * PRODUCERS + producer, lane)
 
 
 def unpack(key: Ints) -> LaneKey:
     """Take a lane's key apart."""
-    rest, lane = np.divmod(key, _LANES)
-    rest, producer = np.divmod(rest, _PRODUCERS)
+    rest, lane = split_lane_key(key)
+    rest, producer = np.divmod(rest, PRODUCERS)
     run, window = np.divmod(rest, MAX_WINDOWS)
     return LaneKey(run, window, producer, lane)
 
@@ -92,17 +82,6 @@ def bits_of(table: Columns | pa.Table) -> Words:
     return np.column_stack(columns).view(np.uint64) if len(columns[0]) else np.zeros((0, 4), np.uint64)
 
 
-def group_starts(*keys: npt.NDArray[Any]) -> Ints:
-    """Return where a new group begins in sorted columns."""
-    if not len(keys[0]):
-        return np.zeros(0, np.int64)
-    new = np.ones(len(keys[0]), np.bool_)
-    new[1:] = False
-    for key in keys:
-        new[1:] |= key[1:] != key[:-1]
-    return np.flatnonzero(new)
-
-
 def columns_of(table: pa.Table, names: tuple[str, ...]) -> Columns:
     """Return some columns of a table, its bits, and the segment where there is one."""
     columns: Columns = {name: np.asarray(table[name]).astype(np.int64) for name in names}
@@ -110,16 +89,3 @@ def columns_of(table: pa.Table, names: tuple[str, ...]) -> Columns:
     if "segment" in table.column_names:
         columns["segment"] = np.asarray(table["segment"]).astype(np.int64)
     return columns
-
-
-def popcount(bits: Words) -> Ints:
-    """Count the bits of every word."""
-    count: Ints = np.bitwise_count(bits).sum(axis=1).astype(np.int64)
-    return count
-
-
-def sums(keys: Ints, values: Ints) -> list[tuple[int, int]]:
-    """Add values up by key."""
-    numbers, index = np.unique(keys, return_inverse=True)
-    totals = np.bincount(index, values, len(numbers)).astype(np.int64)
-    return list(zip(numbers.tolist(), totals.tolist(), strict=True))

@@ -8,6 +8,16 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from harness.evidence.bit_words import (
+    EXAMPLES,
+    WORD_SEQS,
+    Bools,
+    Ints,
+    Words,
+    group_starts,
+    single_bits,
+    unite,
+)
 from spark_jobs import scan_rows as row
 from spark_jobs.lane_runs import Highest, Places
 from spark_jobs.record_columns import (
@@ -18,9 +28,8 @@ from spark_jobs.record_columns import (
     origin_sequences,
     same_as_before,
 )
-from spark_jobs.record_reader import EXAMPLES, UNFOLDED, Reader, portions
+from spark_jobs.record_reader import UNFOLDED, Reader, portions
 from spark_jobs.scan_pass import Batches, Wanted
-from spark_jobs.scan_rows import WORD_SEQS, Bools, Ints, Words, group_starts
 
 _WORD_SHIFT = 40
 _NAMES = ("origin_producer", "origin_lane", "part")
@@ -42,8 +51,7 @@ class WordSet(NamedTuple):
         keys = keys[order]
         starts = group_starts(keys)
         bits = np.zeros((len(keys), 4), np.uint64) if bits is None else bits[order]
-        united = np.bitwise_or.reduceat(bits, starts, axis=0) if len(starts) else bits
-        return cls(lanes, keys[starts], united)
+        return cls(lanes, keys[starts], unite(bits, starts))
 
     def find(self, lane: Ints, word: Ints) -> Ints:
         """Return the index of every word, -1 where it is not in the set."""
@@ -60,22 +68,16 @@ class WordSet(NamedTuple):
         at = self.find(lane, seq // WORD_SEQS)
         if not len(self.keys):
             return at >= 0
-        inside = seq % WORD_SEQS
-        shifted = self.bits[at, inside // 64] >> (inside % 64).astype(np.uint64)
-        held: Bools = (at >= 0) & ((shifted & np.uint64(1)) == 1)
-        return held
+        return (at >= 0) & (self.bits[at] & single_bits(seq)).any(axis=1)
 
     def with_seqs(self, lane: Ints, seq: Ints) -> WordSet:
         """Return this set with some sequences more."""
-        inside = seq % WORD_SEQS
-        bits = np.zeros((len(seq), 4), np.uint64)
-        bits[np.arange(len(seq)), inside // 64] = np.uint64(1) << (inside % 64).astype(np.uint64)
         known = self.lanes[self.keys >> _WORD_SHIFT] if len(self.keys) else self.keys
         words = self.keys & ((1 << _WORD_SHIFT) - 1)
         return WordSet.of(
             np.append(known, lane),
             np.append(words, seq // WORD_SEQS),
-            np.concatenate([self.bits.reshape(-1, 4), bits]),
+            np.concatenate([self.bits.reshape(-1, 4), single_bits(seq)]),
         )
 
 

@@ -1,4 +1,4 @@
-"""The frame log of one test, as its cases read it."""
+"""A frame log for one test."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.tap.tap_client import Tap
 
 @contextmanager
 def logged(tap: Tap, folder: Path) -> Iterator[Callable[[], list[Line]]]:
-    """Log frames into a folder; what is given reads all that have passed so far, each line whole."""
+    """Log frames into a folder; yield a function that returns all lines so far."""
     path = tap.log_to(folder)
 
     def read() -> list[Line]:

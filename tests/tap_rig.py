@@ -1,4 +1,4 @@
-"""A whole tap in one event loop, between a client that sends bytes and a broker that answers as told."""
+"""A complete tap in one event loop, between a client that sends bytes and a scripted broker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = Callable[[bytes], bytes]
 
 
 def framed(message: Any, correlation: int = 1, client_id: str = "c") -> bytes:
-    """A message of kafka-python as it goes over the wire."""
+    """Return the bytes of a kafka-python message on the wire."""
     if message.is_request():
         message.with_header(correlation_id=correlation, client_id=client_id)
     else:
@@ -27,7 +27,7 @@ def framed(message: Any, correlation: int = 1, client_id: str = "c") -> bytes:
 
 
 def end_txn(correlation: int = 1, *, tid: str = "t", client_id: str = "c", committed: bool = True) -> bytes:
-    """An EndTxn request as librdkafka sends it."""
+    """Return an EndTxn request as librdkafka sends it."""
     from kafka.protocol.producer import EndTxnRequest
 
     request = EndTxnRequest(
@@ -37,19 +37,19 @@ def end_txn(correlation: int = 1, *, tid: str = "t", client_id: str = "c", commi
 
 
 def end_txn_answer(frame: bytes) -> bytes:
-    """A broker's answer to it: no error."""
+    """Return a broker's answer to an EndTxn request, without an error."""
     from kafka.protocol.producer import EndTxnResponse
 
     return framed(EndTxnResponse(error_code=0, version=1), request_head(frame).correlation)
 
 
 def raw_answer(frame: bytes) -> bytes:
-    """An answer to any request: its correlation id and four bytes more."""
+    """Return an answer to any request: its correlation id and four more bytes."""
     return (8).to_bytes(4, "big") + frame[8:12] + b"body"
 
 
 class Broker:
-    """Reads what it is sent, and answers every frame if it was told how."""
+    """A broker that records the bytes it receives, and answers every frame if it has an answer function."""
 
     def __init__(self, answer: Answer | None) -> None:
         self.got: list[bytes] = []
@@ -57,7 +57,7 @@ class Broker:
         self.ends = 0
         self.to_send = b""
         self.hasty = False
-        """Like Kafka: a connection whose client has ended is closed, whatever was still to be answered."""
+        """Like Kafka, close a connection at once when its client ends, without sending pending answers."""
         self._answer = answer
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -100,7 +100,7 @@ class Client:
         self.writer = writer
 
     async def ask(self, *frames: bytes) -> bytes:
-        """Send frames and return the next answer; empty if the connection ends instead."""
+        """Send frames and return the next answer, empty if the connection ends."""
         self.send(*frames)
         return await self.answer()
 
@@ -116,7 +116,7 @@ class Client:
             return b""
 
     async def silent(self, seconds: float = 0.1) -> bool:
-        """Whether neither bytes nor an end come for so long."""
+        """Return whether neither bytes nor an end arrive for some seconds."""
         try:
             async with asyncio.timeout(seconds):
                 await self.reader.read(1)
@@ -125,7 +125,7 @@ class Client:
         return False
 
     async def all(self) -> bytes:
-        """Everything up to the end of the connection."""
+        """Return all bytes up to the end of the connection."""
         try:
             async with asyncio.timeout(LIMIT_S):
                 return await self.reader.read()
@@ -134,7 +134,7 @@ class Client:
 
 
 class Rig:
-    """The tap, its broker, and a way to open clients."""
+    """A tap with its broker and its clients."""
 
     def __init__(self, hub: Hub, port: int, broker: Broker) -> None:
         self.hub = hub
@@ -156,13 +156,13 @@ class Rig:
         return self.hub.book.armed["r"].hits
 
     async def until(self, condition: Callable[[], object]) -> None:
-        """Let the loop go on until this is so."""
+        """Run the event loop until a condition holds."""
         async with asyncio.timeout(LIMIT_S):
             while not condition():
                 await asyncio.sleep(0.001)
 
     async def settled(self) -> None:
-        """Every connection is closed and accounted for."""
+        """Close every client, and check that all accounts balance."""
         for client in self._clients:
             client.writer.close()
         await self.until(lambda: not self.hub.relays)
@@ -177,7 +177,7 @@ class Rig:
 
 @asynccontextmanager
 async def rig(answer: Answer | None = end_txn_answer, to_send: bytes = b"") -> AsyncIterator[Rig]:
-    """A tap before one broker, closed at the end with nothing left over."""
+    """Start a tap in front of one broker, and close both at the end."""
     broker = Broker(answer)
     broker.to_send = to_send
     upstream = await asyncio.start_server(broker.serve, HOST, 0)

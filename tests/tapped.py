@@ -1,4 +1,4 @@
-"""What the suites that look at single steps share: the frames, the evidence, topics, repeats in a soak."""
+"""Fixtures of the suites that check single protocol steps: frames, evidence, topics, repeats in a soak."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RESULTS = "soak.jsonl"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """What depends on timing is repeated in a soak; an outcome that comes once in twenty is an outcome."""
+    """Repeat the cases that depend on timing in a soak: an outcome in one of twenty repeats counts."""
     if metafunc.definition.get_closest_marker("timing") and metafunc.config.getoption("soak"):
         metafunc.fixturenames.append("repeat")
         metafunc.parametrize("repeat", range(1, metafunc.config.getoption("repeats") + 1))
@@ -35,7 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def _result(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In a soak, what became of each repeat, red ones too: a line in soak.jsonl beside the cluster."""
+    """In a soak, record the outcome of each repeat as a line of soak.jsonl beside the cluster."""
     yield
     if request.config.getoption("soak") and request.node.get_closest_marker("timing"):
         outcome = "failed" if request.node.stash.get(FAILED, False) else "passed"
@@ -46,7 +46,7 @@ def _result(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest) -> Evidence:
-    """Note what a case has seen: a line of evidence.jsonl beside the cluster, which outlives the session."""
+    """Record observations of a case as a line of evidence.jsonl beside the cluster."""
 
     def note(**facts: object) -> None:
         line = json.dumps({"case": request.node.name} | facts, default=str)
@@ -62,12 +62,12 @@ def evidence(request: pytest.FixtureRequest) -> Evidence:
 @pytest.hookimpl(trylast=True)
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     for path, count in terminalreporter.config.stash.get(EVIDENCE, Counter()).items():
-        terminalreporter.line(f"what the cases have seen: {path} (the last {count} lines)")
+        terminalreporter.line(f"observations of the cases: {path} (the last {count} lines)")
 
 
 @pytest.fixture
 def make_topic(cluster: Cluster) -> Iterator[Callable[..., str]]:
-    """Topics with the placement that a case asks for, removed when it ends."""
+    """Create topics with a given placement; they are removed after the case."""
     made: list[str] = []
 
     def make(placement: list[list[int]] | int = 1, **settings: str) -> str:
@@ -83,12 +83,12 @@ def make_topic(cluster: Cluster) -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def topic(make_topic: Callable[..., str]) -> str:
-    """Three partitions, the i-th led by broker i + 1, with all three replicas."""
+    """A topic of three partitions with three replicas; broker i + 1 leads partition i."""
     return make_topic(3)
 
 
 @pytest.fixture
 def frames(cluster: Cluster, tmp_path: Path) -> Iterator[Frames]:
-    """What passed the tap during one case."""
+    """The frame log lines of one case."""
     with logged(ensure_tap(cluster), tmp_path) as read:
         yield read

@@ -1,23 +1,20 @@
-"""What `with` closes, whatever happens inside."""
+"""Base class for objects that `with` closes."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from types import TracebackType
 from typing import Self
 
 
 class Closing(ABC):
-    """Something that is closed at the end of its `with`."""
+    """An object that is its own context manager; `contextlib.closing` would need a wrapper at each use."""
 
     @abstractmethod
     def close(self) -> None:
-        """End it; whoever uses `with` need not call this."""
+        """Release what the object holds."""
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

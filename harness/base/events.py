@@ -1,11 +1,15 @@
-"""What a run tells whoever listens: the console, the recorder, and what is plugged in later.
+"""The events of a run, and the interfaces that receive them.
 
-A run knows none of its listeners. Every event has the seconds since the run began.
+A listener is a function of one event, such as the console. A handler also has a start and a shutdown, such as
+the recorder, which opens and closes a file. Every event has the seconds since the run began.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,7 +24,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
 
 
 class Started(Event, frozen=True, kw_only=True, tag="started"):
-    """The run began: first of all, with everything that was drawn or found."""
+    """The run began. It is the first event, and names the seed and the environment."""
 
     scenario: str
     run: str
@@ -39,7 +43,7 @@ class PhaseEvent(Event, frozen=True, kw_only=True, tag="phase"):
 
 
 class Injected(Event, frozen=True, kw_only=True, tag="injected"):
-    """A fault was injected and bit."""
+    """A fault was injected and took effect."""
 
     fault: str
     names: list[str]
@@ -48,7 +52,7 @@ class Injected(Event, frozen=True, kw_only=True, tag="injected"):
 
 
 class NoBite(Event, frozen=True, kw_only=True, tag="no_bite"):
-    """A fault was injected and did not bite: the run cannot be valid."""
+    """A fault was injected and had no measured effect, so the run cannot be valid."""
 
     fault: str
     reason: str
@@ -64,7 +68,7 @@ class Healed(Event, frozen=True, kw_only=True, tag="healed"):
 
 
 class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
-    """How far the clients are, about once a second."""
+    """What all clients have done so far, about once a second."""
 
     phase: str
     acknowledged: int
@@ -77,19 +81,20 @@ class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
     lso_lag: int | None
     spark: str = ""
     isr: int | None = None
-    """The fewest in-sync replicas of any of the run's partitions; None while no broker could say."""
+    """The fewest in-sync replicas of any partition of the run. None while no broker answers."""
 
 
 class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
-    """A client ended that nobody had asked to."""
+    """A client process ended although the run did not stop it."""
 
     client: str
     exit_code: int | None
-    said: str
+    last_line: str = msgspec.field(name="said")
+    """The last line of its log."""
 
 
 class VerdictEvent(Event, frozen=True, kw_only=True, tag="verdict"):
-    """The end: what was found, and how to see it again."""
+    """The run was judged: the verdict, and the command that replays the plan."""
 
     verdict: str
     expected: bool
@@ -102,8 +107,41 @@ class VerdictEvent(Event, frozen=True, kw_only=True, tag="verdict"):
 EventListener = Callable[[Event], None]
 
 
+class EventHandler:
+    """Receives the events of one run between `start` and `shutdown`; by default it ignores all of them."""
+
+    def start(self, directory: Path) -> None:
+        """Prepare for the events of the run that writes into this directory."""
+
+    def handle(self, event: Event) -> None:
+        """Process one event."""
+
+    def shutdown(self) -> None:
+        """Finish after the last event, also when the run ended with an error."""
+
+
+class EventStream:
+    """Passes the events of one run to its listeners, one event at a time, with the time since the start."""
+
+    def __init__(self, listeners: Sequence[EventListener]) -> None:
+        self.began = time.monotonic()
+        self._listeners = listeners
+        self._lock = threading.Lock()
+
+    def emit(self, event: Event) -> None:
+        """Pass an event to every listener, without secrets. Callable from any thread."""
+        event = redacted(msgspec.structs.replace(event, at=round(time.monotonic() - self.began, 3)))
+        with self._lock:
+            for listener in self._listeners:
+                listener(event)
+
+    def phase(self, name: str, detail: str = "") -> None:
+        """Report that a phase begins, or what happens in it."""
+        self.emit(PhaseEvent(name=name, detail=detail))
+
+
 def redacted(event: Event) -> Event:
-    """The event without secrets: what it tells may come from an error of a library."""
-    told = msgspec.json.encode(event)
-    clean = redact_bytes(told)
-    return event if clean == told else msgspec.json.decode(clean, type=type(event))
+    """Return the event without secrets, which may be in the error text of a library."""
+    encoded = msgspec.json.encode(event)
+    clean = redact_bytes(encoded)
+    return event if clean == encoded else msgspec.json.decode(clean, type=type(event))

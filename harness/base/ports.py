@@ -1,4 +1,4 @@
-"""Ports of the loopback address: which are taken, and some that are free."""
+"""Ports of the loopback address: free ones, taken ones, and the processes that listen on them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import random
 import socket
 from typing import Final
 
+import psutil
+
 _HOST: Final = "127.0.0.1"
-# Below the blocks of clusters, and below the range from which Linux and macOS draw the near end of outgoing
-# connections: one of those takes a port between its choice and its use.
+# Below the port blocks of clusters, and below the range from which Linux and macOS choose the local port of
+# outgoing connections: such a connection could take a port between its choice and its use.
 _SINGLE: Final = range(10_000, 12_000)
 
 
 def port_taken(port: int) -> bool:
-    """Whether this port of the loopback address cannot be listened on."""
+    """Return whether no server can listen on this port of the loopback address."""
     with socket.socket() as probe:
-        # As servers do: a port whose last connections are only fading away (TIME_WAIT) is free.
+        # Servers set this option too, so a port with connections in TIME_WAIT alone is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((_HOST, port))
@@ -25,8 +27,21 @@ def port_taken(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """So many ports that nobody listens on now, and that no cluster takes."""
-    # Drawn, so that two who look at the same time do not find the same.
-    drawn = random.SystemRandom().sample(_SINGLE, len(_SINGLE))
-    free = (port for port in drawn if not port_taken(port))
+    """Return `count` ports that are free now and belong to no cluster's block."""
+    # Two commands that choose at the same time must not choose the same ports, so the order is random.
+    candidates = random.SystemRandom().sample(_SINGLE, len(_SINGLE))
+    free = (port for port in candidates if not port_taken(port))
     return [next(free) for _ in range(count)]
+
+
+def describe_port_owner(port: int) -> str:
+    """Name the process that listens on a port, if this user may see it."""
+    for process in psutil.process_iter():
+        try:
+            connections = process.net_connections(kind="tcp")
+            if any(c.status == psutil.CONN_LISTEN and c.laddr.port == port for c in connections):
+                command = " ".join(process.cmdline())[:60]
+                return f"port {port}: process {process.pid} ({command or 'ended'})"
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue  # the process has ended, or another user started it
+    return f"port {port}: a process that this user cannot see"

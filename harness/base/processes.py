@@ -1,8 +1,8 @@
-"""Operating-system processes that outlive the command that started them, known by their command line.
+"""Processes that outlive the command that started them, found again by their command line.
 
-A process id alone is no identity: ids are reused. Every process that the harness starts carries the
-cluster's state directory in its command line, so that a later command, or one after a crash of the
-harness, finds exactly its own processes and no others.
+The operating system reuses process ids, so an id alone does not identify a process. Every process that the
+harness starts has the cluster's state directory in its command line. A later command, also one after a crash
+of the harness, finds its own processes by this mark and no others.
 """
 
 from __future__ import annotations
@@ -10,37 +10,39 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-# In the environment of every process that the harness starts to outlive a command. A user who looks at a
-# log has the same path in the command line, and must not be taken for one of ours.
+import psutil
+
+from harness.base.waits import wait_until
+
+# Set in the environment of every process that the harness starts to outlive a command. A user's `less` or
+# `tail` on a log file has the same path in its command line and must not be killed.
 SUPERVISED = "EOS_SUPERVISED"
 
 
 class ProcessState(StrEnum):
-    """What the operating system says of a process."""
-
     RUNNING = "running"
-    STOPPED = "stopped"  # by SIGSTOP: alive, and doing nothing
+    STOPPED = "stopped"  # by SIGSTOP
     GONE = "gone"
 
 
 @dataclass(frozen=True)
-class Found:
-    """A live process and its command line."""
+class FoundProcess:
+    """The id and the command line of a process that has not ended."""
 
     pid: int
     command: str
 
 
 def start_supervised(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> int:
-    """Start a process in a session of its own and return its id, written to `folder`/pid.
+    """Start a process in its own session and return its id, which is also in `folder`/pid.
 
-    Its output goes to `folder`/log, and when it ends its exit code to `folder`/exit: a shell of a few
-    hundred kilobytes stays behind to note it, because only a parent learns how its child died.
+    Its output goes to `folder`/log. A shell stays behind and writes the exit code to `folder`/exit, because
+    only the parent of a process can read it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     pid_file = folder / "pid"
@@ -60,106 +62,97 @@ def start_supervised(command: Sequence[str], folder: Path, environment: dict[str
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    from harness.base.waits import wait_until
-
     wait_until(pid_file.exists, 10, f"{command[0]} to start", hint=f"look at {folder / 'log'}")
     return int(pid_file.read_text())
 
 
 def exit_code(folder: Path) -> int | None:
-    """How the process of `folder` ended (128 + n if by signal n), None if it has not."""
+    """Return the exit code of the process of `folder` (128 + n after signal n), or None while it runs."""
     try:
         return int((folder / "exit").read_text())
     except FileNotFoundError:
         return None
 
 
-def command_of(pid: int) -> str:
-    """The command line of a live process, empty if there is none."""
-    try:
-        raw = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except FileNotFoundError:
-        if Path("/proc/self").exists():
-            return ""
-        return _ps(pid, "command")  # macOS has no /proc
-    except ProcessLookupError:
-        return ""
-    return raw.replace(b"\0", b" ").decode(errors="replace").strip()
-
-
 def state_of(pid: int, mark: str) -> ProcessState:
-    """The state of process `pid`, if its command line carries `mark`; else it is gone."""
-    if mark not in command_of(pid):
-        return ProcessState.GONE
+    """Return the state of process `pid`; GONE if its command line does not contain `mark`."""
+    process = _marked(pid, mark)
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-        letter = stat.rsplit(")", 1)[1].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        letter = _ps(pid, "stat")[:1] if not Path("/proc/self").exists() else ""
-    if letter in {"", "Z", "X"}:
+        status = process.status() if process else psutil.STATUS_DEAD
+    except psutil.NoSuchProcess:
         return ProcessState.GONE
-    return ProcessState.STOPPED if letter in {"T", "t"} else ProcessState.RUNNING
+    if status in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD):
+        return ProcessState.GONE
+    stopped = status in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    return ProcessState.STOPPED if stopped else ProcessState.RUNNING
 
 
 def memory_of(pid: int, *, children: bool = False) -> int:
-    """The bytes of memory that a process holds, or it and its children; 0 if it is gone."""
-    folder = Path(f"/proc/{pid}")
+    """Return the resident memory of a process in bytes, with `children` also that of its descendants.
+
+    A process that has ended counts as 0.
+    """
+    total = 0
     try:
-        own = int((folder / "statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-        listed = folder.glob("task/*/children") if children else ()
-        below = [int(child) for one in listed for child in one.read_text().split()]
-    except (FileNotFoundError, ProcessLookupError):
-        if Path("/proc/self").exists():
-            return 0
-        return int(_ps(pid, "rss") or 0) * 1024  # macOS: of the process alone
-    return own + sum(memory_of(child, children=True) for child in below)
+        process = psutil.Process(pid)
+        members = [process, *(process.children(recursive=True) if children else [])]
+    except psutil.NoSuchProcess:
+        return 0
+    for member in members:
+        try:
+            total += member.memory_info().rss
+        except psutil.NoSuchProcess:
+            continue  # it ended between the two calls
+    return total
 
 
 def send(pid: int, mark: str, what: signal.Signals) -> bool:
-    """Send a signal to process `pid` if its command line carries `mark`; False if it is gone."""
-    if state_of(pid, mark) is ProcessState.GONE:
+    """Send a signal to process `pid` if its command line contains `mark`; return False if it has ended."""
+    process = _marked(pid, mark)
+    if process is None:
         return False
     try:
-        os.kill(pid, what)
-    except ProcessLookupError:
+        process.send_signal(what)
+    except psutil.NoSuchProcess:
         return False
     return True
 
 
-def find(mark: str) -> list[Found]:
-    """Every live process of ours whose command line carries `mark`, this one excepted."""
-    if Path("/proc/self").exists():
-        pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-    else:
-        listed = subprocess.run(["ps", "-axo", "pid="], capture_output=True, text=True, check=True)
-        pids = [int(line) for line in listed.stdout.split()]
-    found = [Found(pid, command_of(pid)) for pid in pids if pid != os.getpid()]
-    return [
-        f
-        for f in found
-        if mark in f.command and state_of(f.pid, mark) is not ProcessState.GONE and _is_ours(f.pid)
-    ]
-
-
-def _is_ours(pid: int) -> bool:
-    """Whether the harness started this process; where no environment can be read the mark alone decides."""
-    try:
-        return f"{SUPERVISED}=1".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    except (FileNotFoundError, ProcessLookupError):
-        return not Path("/proc/self").exists()
+def find(mark: str) -> list[FoundProcess]:
+    """Return every process that the harness started and whose command line contains `mark`."""
+    return [FoundProcess(process.pid, _command(process)) for process in _supervised(mark)]
 
 
 def end_all(mark: str) -> None:
-    """SIGKILL every process whose command line carries `mark`, and wait until they are gone."""
-    from harness.base.waits import wait_until
-
+    """Send SIGKILL to every process that `find` returns, and wait until all have ended."""
     for found in find(mark):
         send(found.pid, mark, signal.SIGKILL)
     wait_until(lambda: not find(mark), 10, f"the processes of {mark} to end")
 
 
-def _ps(pid: int, column: str) -> str:
-    listed = subprocess.run(
-        ["ps", "-p", str(pid), "-o", f"{column}="], capture_output=True, text=True, check=False
-    )
-    return listed.stdout.strip()
+def _supervised(mark: str) -> Iterator[psutil.Process]:
+    for process in psutil.process_iter():
+        if process.pid == os.getpid() or mark not in _command(process):
+            continue
+        try:
+            if process.environ().get(SUPERVISED) == "1" and process.status() != psutil.STATUS_ZOMBIE:
+                yield process
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue  # it has ended, or another user started it
+
+
+def _marked(pid: int, mark: str) -> psutil.Process | None:
+    """Return process `pid` if it has not ended and its command line contains `mark`."""
+    try:
+        process = psutil.Process(pid)
+    except (psutil.NoSuchProcess, ValueError):
+        return None
+    return process if mark in _command(process) else None
+
+
+def _command(process: psutil.Process) -> str:
+    """Return the command line of a process; empty if the process has ended or hides it."""
+    try:
+        return " ".join(process.cmdline()).strip()
+    except (psutil.NoSuchProcess, psutil.AccessDenied):
+        return ""

@@ -1,1 +1,1 @@
-"""The `eos` command: one module per group of commands; each parses, calls and chooses the exit code."""
+"""The command line: one module per group of commands, which parse, call, and choose the exit code."""

@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import psutil
+
 from harness.base.errors import HarnessError
-from harness.base.port_owners import owner
-from harness.base.ports import port_taken
+from harness.base.ports import describe_port_owner, port_taken
 from harness.cluster.layout import choose_ports, preferred_ports
 from harness.cluster.state_directory import BackendName, State
 from harness.faults.intents import unhealed
@@ -103,8 +104,6 @@ def _is_up(state: State) -> bool:
 def _memory(backend: BackendName) -> Finding:
     needed = _NEEDED_MEMORY_GB[backend]
     free = _available_memory_gb()
-    if free is None:
-        return Finding("amber", "the free memory is not known here", f"six nodes need {needed} GB")
     if free < needed:
         return Finding(
             "red", f"{free:.1f} GB of memory free, six nodes need {needed}", "end what you do not need"
@@ -112,12 +111,8 @@ def _memory(backend: BackendName) -> Finding:
     return Finding("green", f"{free:.1f} GB of memory free")
 
 
-def _available_memory_gb() -> float | None:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except FileNotFoundError:
-        return None
-    return next(int(line.split()[1]) / 1e6 for line in lines if line.startswith("MemAvailable"))
+def _available_memory_gb() -> float:
+    return float(psutil.virtual_memory().available) / 1e9
 
 
 def _disk(state: State) -> Finding:
@@ -205,7 +200,7 @@ def _ports(state: State) -> Finding:
     block = f"{chosen.base} to {chosen.base + len(chosen.all) - 1}"
     busy = [port for port in preferred_ports(state.path).all if port_taken(port)]
     if busy:
-        owners = "; ".join(owner(port) for port in busy[:3])
+        owners = "; ".join(describe_port_owner(port) for port in busy[:3])
         taken = f"ports {block} will be used, because the first choice is taken ({owners})"
         return Finding("amber", taken, "nothing to do, unless it is yours and forgotten")
     return Finding("green", f"ports {block} are free")

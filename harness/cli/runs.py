@@ -1,57 +1,194 @@
-"""The commands that lead to a run: list, plan, run, verify, demo."""
+"""The commands that lead to runs: run, demo, shrink, plan, list."""
 
 from __future__ import annotations
 
 import os
 import random
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from harness.base.errors import ExitCode, UsageError
-from harness.cli.external import ExternalOptions, external_options, run_external
-from harness.cli.options import again, backend_option, in_seconds, keep_result, report, state_of, state_option
+from harness.cli.options import (
+    backend_option,
+    bundle,
+    file_option,
+    log,
+    parse_seconds,
+    state_of,
+    state_option,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from harness.base.events import EventListener
+    from harness.cluster.state_directory import BackendChoice
     from harness.run import Outcome
+    from harness.scenario import Scenario
+    from harness.scenario.plan import Plan
 
 RUNS: Final = Path("runs")
+DEMO_SCENARIOS: Final = ("demo", "without-idempotence")
+"""The runs of `eos demo`: one that must be valid, and one with a planted fault that must be found."""
 
 
-def _overrides(values: tuple[str, ...]) -> dict[str, str]:
-    for value in values:
-        if "=" not in value:
+@dataclass(frozen=True)
+class PlanOptions:
+    """Which plan of a scenario is drawn."""
+
+    seed: int | None = None
+    changes: tuple[str, ...] = ()
+    duration: float | None = None
+
+    def overrides(self) -> dict[str, str]:
+        """Return the values of --set by key."""
+        for change in self.changes:
+            if "=" not in change:
+                raise UsageError(
+                    f"--set {change} has no value", "write --set key=value, such as --set plan.duration=60s"
+                )
+        return dict(change.split("=", 1) for change in self.changes)
+
+    def load(self, name: str) -> tuple[Scenario, Plan]:
+        """Return a scenario with the changes, and its plan."""
+        from harness.scenario import find, load
+        from harness.scenario.plan import draw
+
+        scenario = load(find(name), self.overrides())
+        seed = random.SystemRandom().randrange(1_000_000) if self.seed is None else self.seed
+        return scenario, draw(scenario, seed, self.duration)
+
+    def replay_command(self, name: str, seed: int, more: Sequence[str]) -> str:
+        """Return the command that runs the same plan again."""
+        from harness.run.factory import format_replay_command
+
+        return format_replay_command(name, seed, self.overrides(), self.duration, more)
+
+
+plan_options = bundle(
+    "drawn",
+    PlanOptions,
+    click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed of the plan.  [default: random]"),
+    click.option(
+        "--set",
+        "changes",
+        multiple=True,
+        metavar="KEY=VALUE",
+        help="Change a key, such as workload.0.rate=500.",
+    ),
+    click.option("--duration", callback=parse_seconds, metavar="TIME", help="Time for faults, such as 60s."),
+)
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """On which cluster of our own a run happens, and where its files go."""
+
+    backend: BackendChoice
+    keep: bool
+    runs: Path
+    state_path: Path | None
+    junit: Path | None = None
+
+    def check(self) -> None:
+        """Refuse a folder or file that could not be written once the cluster is up."""
+        runs = self.runs.absolute()
+        existing = next(path for path in (runs, *runs.parents) if path.exists())
+        if not existing.is_dir() or not os.access(existing, os.W_OK):
+            problem = "is not writable" if existing.is_dir() else "is a file"
+            raise UsageError(f"--runs {self.runs}: {existing} {problem}", "name a folder, existing or new")
+        if self.junit and (self.junit.is_dir() or not self.junit.parent.is_dir()):
+            raise UsageError(f"--junit {self.junit} cannot be written", "name a file in an existing folder")
+
+    def command_line_args(self) -> list[str]:
+        """Return the arguments that differ from the defaults."""
+        args = ["--backend", self.backend] if self.backend != "auto" else []
+        args += ["--runs", str(self.runs)] if self.runs != RUNS else []
+        args += ["--state", str(self.state_path)] if self.state_path else []
+        return args + (["--keep"] if self.keep else [])
+
+    def listeners(self) -> list[EventListener]:
+        """Return what shows the events of the run: console, JUnit file, GitHub annotations."""
+        from harness.report.console import Console
+        from harness.report.github import GitHub, in_actions
+        from harness.report.junit import JUnit
+
+        listeners: list[EventListener] = [Console()]
+        listeners += [JUnit(self.junit)] if self.junit else []
+        return listeners + ([GitHub()] if in_actions() else [])
+
+
+run_options = bundle(
+    "where",
+    RunOptions,
+    backend_option,
+    click.option("--keep", is_flag=True, help="Leave the cluster up that this command started."),
+    click.option(
+        "--runs",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        default=RUNS,
+        show_default=True,
+        help="Folder for run directories.",
+    ),
+    click.option(
+        "--junit", type=click.Path(path_type=Path), metavar="FILE", help="Write JUnit XML to this file too."
+    ),
+    state_option,
+)
+
+
+@dataclass(frozen=True)
+class ExternalOptions:
+    """Which external cluster a run uses, and what the user agrees to."""
+
+    cluster_file: Path | None
+    understood: str
+    moves_foreign: bool
+    dry_run: bool
+
+    def check(self) -> None:
+        """Refuse options that mean nothing without --cluster."""
+        if self.cluster_file is None and (self.understood or self.moves_foreign or self.dry_run):
             raise UsageError(
-                f"--set {value} has no value", "write --set key=value, such as --set plan.duration=60s"
+                "--i-understand, --move-foreign and --dry-run need --cluster",
+                "name the file of the external cluster: --cluster live.toml (docs/live.md)",
             )
-    return dict(value.split("=", 1) for value in values)
+
+    def command_line_args(self) -> list[str]:
+        """Return the arguments that were given."""
+        args = ["--cluster", str(self.cluster_file)]
+        args += ["--i-understand", self.understood] if self.understood else []
+        return args + (["--move-foreign"] if self.moves_foreign else [])
 
 
-def scenario_options(function: click.decorators.FC) -> click.decorators.FC:
-    """Add --seed, --set and --duration."""
-    for option in (
-        click.option("--duration", callback=in_seconds, help="How long faults are injected, such as 60s."),
-        click.option(
-            "--set",
-            "changes",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Change a key of the scenario, such as workload.0.rate=500.",
-        ),
-        click.option("--seed", type=click.IntRange(0), help="Draw this plan again; else one is drawn."),
-    ):
-        function = option(function)
-    return function
+external_options = bundle(
+    "external",
+    ExternalOptions,
+    file_option,
+    click.option(
+        "--i-understand",
+        "understood",
+        default="",
+        metavar="ID",
+        help="Agree to use the cluster with this id.",
+    ),
+    click.option(
+        "--move-foreign",
+        "moves_foreign",
+        is_flag=True,
+        help="Allow faults that move leaders of other topics.",
+    ),
+    click.option("--dry-run", is_flag=True, help="With --cluster: print what a run would do."),
+)
 
 
 @click.command("list", epilog="Example:  eos list")
 def list_() -> None:
-    """Show the scenarios that come with the harness, and what each is expected to end with."""
+    """List the shipped scenarios and the verdict that each expects."""
     from harness.scenario import load, shipped
 
     for path in shipped():
@@ -62,254 +199,198 @@ def list_() -> None:
 
 @click.command(epilog="Example:  eos plan demo --seed 7")
 @click.argument("scenario")
-@scenario_options
-def plan(scenario: str, seed: int | None, changes: tuple[str, ...], duration: float | None) -> None:
-    """Print the drawn timetable and how its targets resolve; touches nothing."""
-    from harness.scenario import find, load
-    from harness.scenario.plan import draw
+@plan_options
+def plan(scenario: str, drawn: PlanOptions) -> None:
+    """Print the plan of a scenario: when each fault hits which target.
 
-    loaded = load(find(scenario), _overrides(changes))
-    drawn = draw(loaded, _seed(seed), duration)
-    click.echo(f"{loaded.name}, seed {drawn.seed}: {' '.join(loaded.scenario.shows.split())}")
-    click.echo(f"expected: {loaded.scenario.expect} {' '.join(loaded.scenario.anomalies)}".rstrip())
+    The command touches no cluster.
+    """
+    loaded, timetable = drawn.load(scenario)
+    header = loaded.scenario
+    click.echo(f"{loaded.name}, seed {timetable.seed}: {' '.join(header.shows.split())}")
+    click.echo(f"expected: {header.expect} {' '.join(header.anomalies)}".rstrip())
     if loaded.flow is not None:
         from harness.walkthroughs.stage import walkthrough_of
 
         for number, title in enumerate(walkthrough_of(loaded.flow.steps).TITLES, 1):
             click.echo(f"  step {number}  {title}")
         return
-    click.echo(f"faults for {drawn.duration:g} s after {loaded.plan.steady:g} s without")
-    for step in drawn.injections:
+    click.echo(f"{loaded.plan.steady:g} s without faults, then {timetable.duration:g} s with faults")
+    for step in timetable.injections:
         click.echo(f"  {step.text}  -> {step.entry.target.preview(step.seed)}")
     click.echo("the seed replays this plan, not the timing of requests")
 
 
 @click.command(
-    epilog="\b\nExample:  eos run demo --seed 7 --set plan.duration=60s\n"
+    epilog="\b\nExample:  eos run demo --seed 7\n"
     "          eos run jitter --cluster live.toml --dry-run\n"
-    "          eos run jitter --cluster live.toml --i-understand 4L6g3nShT-eMCtK--X86sw"
+    "          eos run jitter --cluster live.toml --i-understand CLUSTER_ID"
 )
 @click.argument("scenario")
-@scenario_options
-@backend_option
-@click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
-@click.option(
-    "--runs",
-    type=click.Path(path_type=Path),
-    default=RUNS,
-    show_default=True,
-    help="Where the run's directory is made.",
-)
-@click.option("--tries", type=click.IntRange(1), help="How often a flow that makes tries makes each of them.")
-@click.option("--junit", type=click.Path(path_type=Path), help="Also write JUnit XML into this file.")
+@plan_options
+@run_options
+@click.option("--tries", type=click.IntRange(1), metavar="N", help="Attempts per case of a walkthrough.")
 @external_options
-@state_option
 def run(
-    scenario: str,
-    seed: int | None,
-    changes: tuple[str, ...],
-    duration: float | None,
-    backend: str,
-    *,
-    keep: bool,
-    runs: Path,
-    junit: Path | None,
-    state_path: Path | None,
-    tries: int | None,
-    cluster_file: Path | None,
-    understood: str,
-    moves_foreign: bool,
-    dry_run: bool,
+    scenario: str, drawn: PlanOptions, where: RunOptions, external: ExternalOptions, tries: int | None
 ) -> None:
-    """Run a scenario on a cluster, started if none is up; the exit code is the verdict.
+    """Run a scenario; the exit code is the verdict.
 
-    With --cluster on one that is not ours: whatever speaks against it is told, and refused with exit code 5.
+    The command starts a cluster if none is up. With --cluster it uses an external cluster, after checks that
+    refuse every run that could do harm (exit code 5).
     """
-    where = RunOptions(backend, keep, runs, state_path, junit)
     where.check()
-    changed = _overrides(changes) | ({"flow.tries": str(tries)} if tries else {})
-    live = ExternalOptions(cluster_file, understood, moves_foreign, dry_run)
-    live.check()
-    if live.file is not None:
-        sys.exit(
-            _execute_external(live, scenario, where, seed=_seed(seed), changes=changed, duration=duration)
-        )
-    outcome = execute(scenario, _seed(seed), changed, duration, where)
-    sys.exit(outcome.exit_code)
-
-
-DEMO_SCENARIOS: Final = ("everything", "without-idempotence")
-"""What the demo runs: one that must hold, and a planted fault that must be found."""
+    external.check()
+    if tries is not None:
+        drawn = replace(drawn, changes=(*drawn.changes, f"flow.tries={tries}"))
+    if external.cluster_file is not None:
+        sys.exit(_run_external(external.cluster_file, external, scenario, drawn, where))
+    sys.exit(execute(scenario, drawn, where).exit_code)
 
 
 @click.command(epilog="Example:  eos demo")
 @backend_option
-@click.option("--keep", is_flag=True, help="Leave the cluster up, to look around.")
-def demo(backend: str, *, keep: bool) -> None:
-    """Start a cluster, break it under load, say the verdict; then plant a fault that must be found."""
-    from harness.cluster import lifecycle
-    from harness.provision.paths import checkout_dir
+@click.option("--keep", is_flag=True, help="Leave the cluster up.")
+def demo(backend: BackendChoice, *, keep: bool) -> None:
+    """Run the scenario demo, then find a planted fault.
 
-    state = state_of(checkout_dir() / ".eos-demo")
+    The command starts its own cluster. First clients and nodes suffer faults, and the verdict must be valid.
+    Then a producer without idempotence must be found out (scenario without-idempotence).
+    """
+    from harness.cluster import lifecycle
+    from harness.provision.paths import state_dir
+
+    state = state_of(state_dir("eos-demo"))
     where = RunOptions(backend, True, RUNS, state.path)
     where.check()
-    shown: list[Outcome] = []
+    outcomes: list[Outcome] = []
     try:
         for name in DEMO_SCENARIOS:
-            shown.append(execute(name, _seed(None), {}, None, where))
-            if shown[-1].interrupted:
+            outcomes.append(execute(name, PlanOptions(), where))
+            if outcomes[-1].interrupted:
                 break
     finally:
         if not keep and lifecycle.down(state):
-            report("removed the demo's cluster (--keep leaves it up)")
-    for outcome in shown:
-        found = ", ".join(sorted(set(outcome.judgement.names()))) or "no anomaly"
+            log("removed the cluster of the demo (--keep leaves it up)")
+    for outcome in outcomes:
+        anomalies = ", ".join(sorted(set(outcome.judgement.names()))) or "no anomaly"
         expected = "as expected" if outcome.expected else "NOT as expected"
         verdict = str(outcome.judgement.verdict)
-        click.echo(f"{outcome.scenario:20} {verdict:8} {found}, {expected}   {outcome.directory}")
-    report("")
-    report(f"look further:  {shown[0].directory}/report.html   in a browser")
-    report(f"               eos check {shown[0].directory}   the verdict again, offline, with its evidence")
-    report(f"               less {shown[0].directory}/history/*.jsonl   what every client was told")
-    report("               eos list   other scenarios;   eos up   a cluster to try things on")
-    sys.exit(surprise_of(shown))
+        click.echo(f"{outcome.scenario:20} {verdict:8} {anomalies}, {expected}   {outcome.directory}")
+    directory = outcomes[0].directory
+    log("")
+    log("next:")
+    log(f"  {directory}/report.html   the report, for a browser")
+    log(f"  eos check {directory}   judge the run again, offline")
+    log(f"  less {directory}/history/*.jsonl   what every client did and was answered")
+    log("  eos list   other scenarios")
+    log("  eos up   a cluster to experiment with")
+    sys.exit(demo_exit_code(outcomes))
 
 
-def surprise_of(shown: Sequence[Outcome]) -> int:
-    """The exit code of a demo: 0 if every run ended as it was expected to.
+def demo_exit_code(outcomes: Sequence[Outcome]) -> int:
+    """Return 0 if every run of the demo ended as its scenario expects.
 
-    The planted fault that was found is what was wanted; that it was not found is no success, though its run
-    is valid then.
+    A planted fault that is not found is no success, although its run is valid then.
     """
-    surprises = [one for one in shown if one.interrupted or not one.expected]
-    return max((max(one.exit_code, ExitCode.ANOMALY) for one in surprises), default=ExitCode.VALID)
+    surprises = [outcome for outcome in outcomes if outcome.interrupted or not outcome.expected]
+    return max((max(outcome.exit_code, ExitCode.ANOMALY) for outcome in surprises), default=ExitCode.VALID)
 
 
-@click.command(
-    epilog="Example:  eos verify --bootstrap localhost:9092 --topic orders --ledger runs/mine/latest"
+@click.command(epilog="Example:  eos shrink runs/everything/latest --budget 15m")
+@click.argument("directory", type=click.Path(path_type=Path))
+@click.option(
+    "--budget",
+    metavar="TIME",
+    default="10m",
+    show_default=True,
+    callback=parse_seconds,
+    help="Time to search, without repeats.",
 )
-@click.option("--bootstrap", required=True, help="Brokers of a listener that no fault touches.")
-@click.option("--topic", "topics", required=True, multiple=True, help="What to read; may be given again.")
-@click.option("--ledger", type=click.Path(path_type=Path), help="The run that wrote them, by its directory.")
-@click.option("--master", help="Where Spark runs, such as spark://host:7077.  [default: this machine]")
-def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master: str | None) -> None:
-    """Let Spark read topics, read_committed to their frozen ends, and say what is wrong with them.
+@click.option(
+    "--most-runs", type=click.IntRange(1), metavar="N", help="Most runs to search.  [default: no limit]"
+)
+@click.option(
+    "--tries",
+    type=click.IntRange(1),
+    metavar="N",
+    default=2,
+    show_default=True,
+    help="Runs of each candidate.",
+)
+@click.option(
+    "--repeats", type=click.IntRange(1), metavar="N", default=3, show_default=True, help="Runs of the result."
+)
+@backend_option
+@state_option
+def shrink(
+    directory: Path,
+    *,
+    budget: float,
+    most_runs: int | None,
+    tries: int,
+    repeats: int,
+    backend: BackendChoice,
+    state_path: Path | None,
+) -> None:
+    """Search for a smaller scenario that breaks as an invalid run did.
 
-    Without a ledger it says what the records alone tell (holes, duplicates, order, records that were meant
-    to be aborted), and what it could not check.
+    The result is shrunk.toml in the directory of the run. A seed does not replay the timing, so each
+    candidate is run several times, and the result again to count how often it breaks.
     """
-    from harness.evidence.checkers.model import Expect
-    from harness.evidence.run_directory import RunDirectory
-    from harness.witness.spark.spark_session import DEFAULT_MASTER
-    from harness.witness.spark.topic_verification import verify_topics
-    from harness.witness.spark.verify_report import exit_code_of, format_verification
-
-    run = RunDirectory.open(ledger) if ledger else None
-    found = verify_topics(
-        bootstrap,
-        topics,
-        master=master or DEFAULT_MASTER,
-        report=report,
-        history=run.histories if run else None,
-        expect=run.read("expect.json", Expect, Expect()) if run else None,
-    )
-    click.echo("\n".join(format_verification(found)))
-    sys.exit(exit_code_of(found))
-
-
-class RunOptions(NamedTuple):
-    """What a run is executed on, and what becomes of it."""
-
-    backend: str
-    keep: bool
-    runs: Path
-    state: Path | None
-    junit: Path | None = None
-
-    def check(self) -> None:
-        """Refuse now what could not be written when the cluster is up."""
-        runs = self.runs.absolute()
-        there = next(path for path in (runs, *runs.parents) if path.exists())
-        if not there.is_dir() or not os.access(there, os.W_OK):
-            problem = "may not be written to" if there.is_dir() else "is a file"
-            raise UsageError(f"--runs {self.runs}: {there} {problem}", "name a folder; it is made if need be")
-        if self.junit and (self.junit.is_dir() or not self.junit.parent.is_dir()):
-            raise UsageError(
-                f"--junit {self.junit} cannot be written", "name a file in a folder that is there"
-            )
-
-    def words(self) -> list[str]:
-        """What was typed of it, for who wants to have the same again."""
-        words = ["--backend", self.backend] if self.backend != "auto" else []
-        words += ["--runs", str(self.runs)] if self.runs != RUNS else []
-        words += ["--state", str(self.state)] if self.state else []
-        return words + (["--keep"] if self.keep else [])
-
-    def listeners(self) -> list[EventListener]:
-        """Who is told of what happens in the run."""
-        from harness.report.console import Console
-        from harness.report.github import GitHub, in_actions
-        from harness.report.junit import JUnit
-
-        listeners: list[EventListener] = [Console()]
-        listeners += [JUnit(self.junit)] if self.junit else []
-        return listeners + ([GitHub()] if in_actions() else [])
-
-
-def execute(
-    name: str, seed: int, changes: dict[str, str], duration: float | None, where: RunOptions
-) -> Outcome:
-    """Bring a cluster up if none is, run the scenario on it, and take down what was started for it."""
     from harness.cluster import lifecycle
-    from harness.report.recorder import Recorder
-    from harness.run import make_run
-    from harness.scenario import find, load
-    from harness.scenario.plan import draw
+    from harness.run.shrink import SearchLimits, failed_run
+    from harness.run.shrink import shrink as search
 
-    loaded = load(find(name), changes)
-    drawn = draw(loaded, seed, duration)
-    state = state_of(where.state)
-    cluster, started = lifecycle.up(state, where.backend, loaded.cluster.profile, report)  # type: ignore[arg-type]
+    state = state_of(state_path)
+    failed = failed_run(directory)
+    cluster, started = lifecycle.up(state, backend, failed.scenario.cluster.profile, log)
     try:
-        for entry in loaded.fault:
-            cluster.require(entry.capability)
-        run = make_run(cluster, loaded, drawn, where.runs, where.listeners())
-        run.again = again(name, drawn.seed, changes, duration, where.words())
-        with Recorder(run.directory.path) as recorder:
-            run.listen(recorder)
-            outcome = run.execute()
-        keep_result(outcome.directory, where.runs)
-        return outcome
+        click.echo(search(cluster, failed, SearchLimits(budget, tries, repeats, most_runs), log))
     finally:
-        if started and not where.keep:
-            report("removing the cluster that was started for this run (--keep leaves it up)")
+        if started:
             lifecycle.down(state)
 
 
-def _execute_external(
-    live: ExternalOptions,
-    name: str,
-    where: RunOptions,
-    *,
-    seed: int,
-    changes: dict[str, str],
-    duration: float | None,
+def execute(name: str, drawn: PlanOptions, where: RunOptions) -> Outcome:
+    """Start a cluster if none is up, run a scenario on it, and remove what was started."""
+    from harness.cluster import lifecycle
+    from harness.run import make_run
+
+    scenario, timetable = drawn.load(name)
+    state = state_of(where.state_path)
+    cluster, started = lifecycle.up(state, where.backend, scenario.cluster.profile, log)
+    try:
+        for entry in scenario.fault:
+            cluster.require(entry.capability)
+        command = drawn.replay_command(name, timetable.seed, where.command_line_args())
+        return make_run(
+            cluster, scenario, timetable, where.runs, where.listeners(), replay_command=command
+        ).execute()
+    finally:
+        if started and not where.keep:
+            log("removing the cluster that was started for this run (--keep leaves it up)")
+            lifecycle.down(state)
+
+
+def _run_external(
+    file: Path, external: ExternalOptions, name: str, drawn: PlanOptions, where: RunOptions
 ) -> int:
     from harness.cluster.state_directory import State
-    from harness.scenario import find, load
-    from harness.scenario.plan import draw
+    from harness.run.external.external_session import dry_run, execute, open_session
+    from harness.run.external.preflight import Consent
 
-    loaded = load(find(name), changes)
-    drawn = draw(loaded, seed, duration)
-    state = State(where.state) if where.state else None
-    said = again(name, drawn.seed, changes, duration, [*live.words(), *where.words()])
-    return run_external(
-        live, loaded, drawn, where.runs, state, keep=where.keep, listeners=where.listeners, again=said
-    )
+    scenario, timetable = drawn.load(name)
+    state = State(where.state_path) if where.state_path else None
+    args = [*external.command_line_args(), *where.command_line_args()]
+    command = drawn.replay_command(name, timetable.seed, args)
+    consent = Consent(external.understood, external.moves_foreign)
+    session = open_session(file, state, consent, keep=where.keep, replay_command=command)
+    if external.dry_run:
+        lines, refused = dry_run(session, scenario, timetable)
+        click.echo("\n".join([*lines, *(f"refused: {reason}" for reason in refused)]))
+        return ExitCode.REFUSED if refused else ExitCode.VALID
+    return execute(session, scenario, timetable, where.runs, listeners=where.listeners, report=log).exit_code
 
 
-def _seed(seed: int | None) -> int:
-    return random.SystemRandom().randrange(1_000_000) if seed is None else seed
-
-
-COMMANDS = (list_, plan, run, verify, demo)
+COMMANDS = (list_, plan, run, demo, shrink)

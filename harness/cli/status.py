@@ -1,4 +1,4 @@
-"""What `eos status` shows: nodes and their roles, links, intents that nobody healed, ailments."""
+"""What `eos status` shows: nodes with their roles, links, faults that are not healed, problems."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.faults.intents import unhealed
 
 
 class NodeRow(msgspec.Struct, frozen=True):
-    """One node, its condition, and what it does for the cluster now."""
+    """One node with its condition and its current roles."""
 
     name: str
     condition: str
@@ -21,7 +21,7 @@ class NodeRow(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The cluster as it was found."""
+    """The state of a cluster."""
 
     name: str
     backend: str
@@ -35,11 +35,11 @@ class Status(msgspec.Struct, frozen=True):
     ailments: list[str]
 
     def json(self) -> str:
-        """One JSON object."""
+        """Return one JSON object."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2).decode()
 
     def text(self) -> str:
-        """A few aligned lines for a person."""
+        """Return aligned lines for a terminal."""
         wide = max(len(row.name) for row in self.nodes)
         lines = [
             f"{self.name}: {self.backend}, {self.profile}, cluster id {self.cluster_id}",
@@ -48,13 +48,13 @@ class Status(msgspec.Struct, frozen=True):
             *(f"{row.name:{wide}}  {row.condition:9} {row.roles}".rstrip() for row in self.nodes),
             *(f"toxic: {toxic}" for toxic in self.toxics),
             *(f"not healed: {intent}" for intent in self.unhealed),
-            *(f"ailing: {ailment}" for ailment in self.ailments),
+            *(f"problem: {ailment}" for ailment in self.ailments),
         ]
         return "\n".join(lines if self.ailments else [*lines, "healthy"])
 
 
 def read_status(cluster: Cluster) -> Status:
-    """Look at everything; what cannot be reached is an ailment and not an error."""
+    """Read the state of a cluster. A node that does not answer is a problem, and no error."""
     record = cluster.record
     ailments = cluster.look()
     roles = _roles(cluster)
@@ -65,8 +65,8 @@ def read_status(cluster: Cluster) -> Status:
         cluster_id=record.cluster_id,
         state=str(cluster.state.path),
         bootstrap={
-            door: cluster.bootstrap(door)
-            for door in (BrokerListener.PROXIED, BrokerListener.TAPPED, BrokerListener.DIRECT)
+            listener: cluster.bootstrap(listener)
+            for listener in (BrokerListener.PROXIED, BrokerListener.TAPPED, BrokerListener.DIRECT)
         },
         nodes=[NodeRow(n.name, str(n.status()), roles.get(n.node_id, "")) for n in cluster.nodes.values()],
         toxics=_toxics(cluster),
@@ -81,7 +81,7 @@ def _roles(cluster: Cluster) -> dict[int, str]:
         roles = {broker: f"leads {count} partitions" for broker, count in leaders.items()}
         roles[cluster.admin.quorum().leader] = "active controller"
     except (OSError, EOFError):
-        return {}  # the ailments say why
+        return {}  # the problems contain the reason
     return roles
 
 
@@ -89,7 +89,7 @@ def _toxics(cluster: Cluster) -> list[str]:
     try:
         proxies = cluster.toxiproxy.proxies()
     except (OSError, ToxiproxyError):
-        return []  # the ailments say why
+        return []  # the problems contain the reason
     return [
         *(f"{p.name} {t.type} {dict(t.attributes)} {t.stream}" for p in proxies for t in p.toxics),
         *(f"{p.name} is closed" for p in proxies if not p.enabled),

@@ -1,4 +1,4 @@
-"""`python -m harness.clients SPEC.json`: one client until its time is over, SIGTERM, or it can no more."""
+"""`python -m harness.clients SPEC.json`: run one client until its time is over, SIGTERM, or a fatal error."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from harness.evidence.history import Error, HistoryWriter
 
 
 class Client(Protocol):
-    """What every kind of client does."""
+    """Interface of every kind of client."""
 
     def run(self) -> None:
-        """Work until it is told to stop; raise what it cannot go on after."""
+        """Work until asked to stop; raise CannotGoOnError on a fatal error."""
         ...
 
 
 def client_of(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline) -> Client:
-    """The client that a spec describes."""
+    """Create the client that a spec describes."""
     if isinstance(spec, IdempotentSpec):
         return IdempotentClient(spec, history, progress, stop)
     if isinstance(spec, TransactionalSpec):
@@ -40,12 +40,12 @@ def client_of(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress
 
 
 def main(spec_file: str) -> int:
-    """Run the client that the file describes; 0 if it could go on until it was told to stop."""
+    """Run the client described in the file; return 0 if it ran until it was asked to stop."""
     path = Path(spec_file)
     spec = load_spec(path)
     progress = ClientProgress(kind=spec.kind, client=spec.client)
     stop = Deadline(spec.seconds)
-    signal.signal(signal.SIGTERM, stop.tell)
+    signal.signal(signal.SIGTERM, stop.request_stop)
     with (
         HistoryWriter(Path(spec.history), run=spec.run, client=spec.client, role=spec.kind) as history,
         ProgressFile(path.parent / "progress.json", progress),
@@ -54,8 +54,8 @@ def main(spec_file: str) -> int:
             progress.state = "running"
             client_of(spec, history, progress, stop).run()
         except KafkaException as error:
-            # Such as a setting that the client library refuses.
-            refused = CannotGoOnError("the client library refused", kafka_error(error))
+            # For example, a setting that the client library rejects.
+            refused = CannotGoOnError("the client library refused to start", kafka_error(error))
             return _give_up(spec, history, progress, refused)
         except (CannotGoOnError, HarnessError) as error:
             return _give_up(spec, history, progress, error)
@@ -65,12 +65,12 @@ def main(spec_file: str) -> int:
 
 def _give_up(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress, error: Exception) -> int:
     inside = error.error if isinstance(error, CannotGoOnError) else None
-    said = error_of(inside) if inside is not None else Error(code=0, name=type(error).__name__)
+    recorded = error_of(inside) if inside is not None else Error(code=0, name=type(error).__name__)
     op = history.invoke("give_up", producer=spec.number)
-    said.message = f"{error}: {said.message}" if said.message else str(error)
-    history.info(op, said)
+    recorded.message = f"{error}: {recorded.message}" if recorded.message else str(error)
+    history.info(op, recorded)
     history.close(f"gave up: {error}")
-    Log(progress).say(f"{spec.client} gives up: {said.name}: {said.message}")
+    Log(progress).write(f"{spec.client} gives up: {recorded.name}: {recorded.message}")
     progress.state = "gave up"
     return 1
 

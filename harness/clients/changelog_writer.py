@@ -1,9 +1,10 @@
-"""The state of a stateful worker: aggregates in memory, and the changelog that they are rebuilt from.
+"""State of a stateful worker: aggregates in memory, and the changelog from which they are rebuilt.
 
-What is in memory is right as long as every transaction commits. After anything else it is forgotten, and
-rebuilt from what the changelog has committed, as is that of a partition that was somebody else's before. The
-group's position may be told before the last transaction's marker stands in the changelog; so the end to
-read to is the high watermark, and a reader that is handed committed records alone waits there for the marker.
+The aggregates in memory are correct as long as every transaction commits. After an abort or an error they are
+dropped and rebuilt from the committed records of the changelog. A newly assigned partition is rebuilt the
+same way. The group's position may become visible before the marker of the last transaction is written to the
+changelog. The restore therefore reads to the high watermark: a read_committed consumer waits there for the
+marker.
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ _UNCOMMITTED: Final = IsolationLevel.READ_UNCOMMITTED
 
 @dataclass
 class _Reading:
-    """How far a partition was read, and what is committed there of each key: it does not change any more."""
+    """How far a partition was read, and the committed value of each key."""
 
     next: int = 0
-    said: dict[int, Totals] = field(default_factory=dict)
+    committed: dict[int, Totals] = field(default_factory=dict)
 
     def take(self, message: Message) -> None:
-        """Take a record, or the word that there is no more up to an offset."""
+        """Add a record, or an end-of-partition event with its offset."""
         error, offset = message.error(), message.offset() or 0
         if error is not None and error.code() != KafkaError._PARTITION_EOF:
             raise KafkaException(error)
@@ -54,12 +55,12 @@ class _Reading:
         self.next = offset
         if error is None:
             key, totals = totals_in(bytes(message.value() or b""))
-            self.said[key] = totals
+            self.committed[key] = totals
             self.next = offset + 1
 
 
 class Changelog:
-    """The aggregates of a worker's partitions, as they would be if the open transaction committed."""
+    """Aggregates of a worker's partitions, as they will be if the open transaction commits."""
 
     def __init__(
         self, spec: PipelineSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
@@ -83,16 +84,16 @@ class Changelog:
         }
 
     def restore(self, partitions: Iterable[int]) -> bool:
-        """Rebuild the state of partitions that have none; False if that could not be done now."""
+        """Rebuild the aggregates of newly assigned partitions; return False if that is not possible now."""
         missing = sorted(set(partitions) - self._state.keys())
         if not missing:
             return True
         try:
             ends = self._ends_of(missing)
         except (KafkaException, TimeoutError) as error:
-            return self._not_now(f"the ends of the changelog cannot be told: {error}")
-        if untold := [partition for partition, end in ends.items() if end < 0]:
-            return self._not_now(f"the ends of partitions {untold} of the changelog were not told")
+            return self._not_now(f"cannot get the ends of the changelog: {error}")
+        if unknown := [partition for partition, end in ends.items() if end < 0]:
+            return self._not_now(f"no end offset for partitions {unknown} of the changelog")
         offsets = [(self._spec.changelog, *end) for end in ends.items()]
         op = self._history.invoke("restore", producer=self._spec.number, offsets=offsets)
         try:
@@ -105,36 +106,35 @@ class Changelog:
             self._history.info(op, error_of(None, f"partitions {behind} were not read to their ends"))
             return False
         self._history.ok(op)
-        self._state |= {partition: dict(self._read[partition].said) for partition in missing}
+        self._state |= {partition: dict(self._read[partition].committed) for partition in missing}
         return True
 
     def _not_now(self, why: str) -> bool:
-        """Say why, and wait a moment: whoever cannot go on asks again at once."""
-        self._log.say(why)
+        """Log the reason and pause briefly, because the caller retries at once."""
+        self._log.write(why)
         self._admin.poll(RETRY_BACKOFF_S)
         return False
 
     def add(self, partition: int, seq: int) -> None:
-        """Count an input."""
         state, key = self._state[partition], key_of(seq)
         state[key] = state.get(key, NOTHING).add(seq)
         self._changed[partition].add(key)
 
     def take_changes(self) -> Iterator[tuple[int, list[tuple[int, Totals]]]]:
-        """What has changed since the last time, partition by partition."""
+        """Return the changes since the last call, by partition."""
         for partition, keys in sorted(self._changed.items()):
             yield partition, [(key, self._state[partition][key]) for key in sorted(keys)]
         self._changed.clear()
 
     def forget(self) -> None:
-        """Believe nothing that is in memory."""
+        """Drop every aggregate in memory."""
         self._state.clear()
         self._changed.clear()
 
     def _ends_of(self, partitions: list[int]) -> dict[int, int]:
-        """Where partitions end now, open transactions included.
+        """Return the high watermarks, which include open transactions.
 
-        Of one that loses its leader meanwhile the client library may say -1001 (no offset), and no error.
+        librdkafka may return offset -1001 instead of an error while a partition has no leader.
         """
         places = {p: TopicPartition(self._spec.changelog, p) for p in partitions}
         latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
@@ -146,7 +146,7 @@ class Changelog:
         return {p: int(asked[at].result(REQUEST_LIMIT_S + GRACE_S).offset) for p, at in places.items()}
 
     def _read_on(self, ends: dict[int, int], limit: float) -> list[int]:
-        """Read on where it was left, up to these ends; return the partitions that are still behind."""
+        """Continue reading up to these ends; return the partitions that have not reached them."""
         deadline = time.monotonic() + limit
         reading = {p: self._read.setdefault(p, _Reading()) for p in ends}
 
@@ -155,7 +155,7 @@ class Changelog:
 
         if not (left := behind()):
             return []
-        # A new one each time: what was fetched for an earlier assignment cannot be taken for this one's.
+        # A new consumer for each restore: records fetched for an earlier assignment cannot be mixed in.
         consumer = Consumer(self._config)
         try:
             consumer.assign([TopicPartition(self._spec.changelog, p, reading[p].next) for p in left])

@@ -1,4 +1,4 @@
-"""What all clients share: when to stop, how long to wait, how an error is written down."""
+"""What all clients share: deadlines, pacing, bounded calls, and how an error is recorded."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from harness.clients.progress import ClientProgress
 from harness.evidence.history import Error, HistoryWriter
 
 LEAST_LIMIT_S: Final = 0.5
-"""A call that is asked at all gets this long, however late it is."""
+"""Minimum time for any call, even after the deadline."""
 MOST_BEHIND_S: Final = 1.0
 
 
 class CannotGoOnError(Exception):
-    """The client must end before its time: the message says why."""
+    """The client must stop early; the message gives the reason."""
 
     def __init__(self, why: str, error: KafkaError | None = None) -> None:
         super().__init__(why)
@@ -29,18 +29,19 @@ class CannotGoOnError(Exception):
 
 
 class NeverReturnedError(KafkaException):
-    """A call of the client library that did not come back within its limit; it goes on in its own thread."""
+    """A library call did not return within its limit; it continues in its own thread."""
 
     def __init__(self, limit: float) -> None:
         super().__init__(KafkaError(KafkaError._TIMED_OUT, f"the call did not return within {limit:.0f} s"))
 
 
 def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception] = KafkaException) -> None:
-    """Make a call that knows no limit, or may not keep the one it is given, and leave it when that is over.
+    """Run a call in a thread, and raise NeverReturnedError if it exceeds the limit.
 
-    Whatever object it was made on must not be used again: it still holds the call. It lives no longer than
-    that: an exception that is kept among its own frames would keep the call's object too, unpolled, until
-    somebody collects garbage, and a client that makes little of it never does.
+    Some library calls have no limit, or ignore the one they are given. After NeverReturnedError the object of
+    the call must not be used again, because the call still holds it. The exception is raised outside the
+    thread's frames: otherwise a reference cycle would keep the producer alive, unpolled, until the next
+    garbage collection.
     """
     raised: list[Exception] = []
 
@@ -60,72 +61,73 @@ def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception]
 
 
 class Deadline:
-    """Whether the client was told to stop, or its time is over, and how long calls may take until then."""
+    """Time budget of a client: when it must stop, and how long a call may still take."""
 
     def __init__(self, seconds: float) -> None:
         self._ends = time.monotonic() + seconds
-        self._told: float | None = None
+        self._requested_at: float | None = None
 
-    def tell(self, *_: object) -> None:
-        """Begin nothing more; usable as a signal handler."""
-        if self._told is None:
-            self._told = time.monotonic()
+    def request_stop(self, *_: object) -> None:
+        """Request the stop; usable as a signal handler."""
+        if self._requested_at is None:
+            self._requested_at = time.monotonic()
 
     def __bool__(self) -> bool:
         if time.monotonic() >= self._ends:
-            self.tell()
-        return self._told is not None
+            self.request_stop()
+        return self._requested_at is not None
 
     def limit(self, seconds: float) -> float:
-        """Seconds that a wait may take: once the client was told to stop, what is left to finish in."""
-        if self._told is None:
+        """Return the seconds a call may take; a stop request shortens them to the finishing time."""
+        if self._requested_at is None:
             return seconds
-        return max(LEAST_LIMIT_S, min(seconds, self._told + FINISH_LIMIT_S - time.monotonic()))
+        return max(LEAST_LIMIT_S, min(seconds, self._requested_at + FINISH_LIMIT_S - time.monotonic()))
 
 
 class Pace:
-    """Spreads records evenly over time; what an outage kept back is not made up for in one rush."""
+    """Spreads records evenly over time; records missed during an outage are not sent in one burst."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._due = time.monotonic()
 
     def ahead(self) -> float:
-        """Seconds until the next record is due, 0 if it is."""
+        """Return the seconds until the next record is due, 0 if it is due now."""
         now = time.monotonic()
         self._due = max(self._due, now - MOST_BEHIND_S)
         return max(0.0, self._due - now)
 
     def sent(self, records: int) -> None:
-        """Count records that were handed over."""
         self._due += records / self._rate
 
 
 class Log:
-    """Where a client says what it met: its output, and the last of it in its progress."""
+    """Log of a client: standard output, with the last line also in its progress file."""
 
     def __init__(self, progress: ClientProgress) -> None:
         self._progress = progress
 
-    def say(self, text: str) -> None:
+    def write(self, text: str) -> None:
         """Write a line with the time of day."""
         self._progress.last_error = text
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
     def error(self, error: KafkaError) -> None:
-        """Write an error that the client library reports; usable as its error callback."""
-        self.say(f"{error.name()}: {error.str()}")
+        """Log an error reported by the client library; usable as its error callback."""
+        self.write(f"{error.name()}: {error.str()}")
 
 
 def kafka_error(error: KafkaException) -> KafkaError:
-    """The library's error inside its exception."""
+    """Return the KafkaError inside an exception of the library."""
     inside = error.args[0]
     assert isinstance(inside, KafkaError)
     return inside
 
 
-def error_of(error: KafkaError | None, otherwise: str = "the client was closed before it knew") -> Error:
-    """An error as the history has it; with none, that there was no answer."""
+def error_of(
+    error: KafkaError | None, otherwise: str = "the client was closed before the result arrived"
+) -> Error:
+    """Convert an error into its history form; None means that no answer came."""
     if error is None:
         return Error(code=0, name="NO_ANSWER", message=otherwise)
     raised = (
@@ -138,6 +140,6 @@ def error_of(error: KafkaError | None, otherwise: str = "the client was closed b
 
 
 def note(history: HistoryWriter, what: str, number: int, why: str) -> None:
-    """Write into the history why a client does something that nobody asked it for."""
+    """Record in the history why the client acts on its own initiative."""
     op = history.invoke(what, producer=number)
     history.info(op, Error(code=0, name=what.upper(), message=why))

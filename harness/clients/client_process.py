@@ -1,4 +1,4 @@
-"""A client as a process of its own: started, watched, stopped; crashed and frozen by faults."""
+"""A client in an operating-system process: start, watch and stop it; faults crash or freeze it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.clients.progress import ClientProgress, load_progress
 
 
 class ClientProcess:
-    """One client process, known by its folder, which stands in its command line."""
+    """One client process, identified by the path of its spec on the command line."""
 
     def __init__(self, spec: BaseSpec, folder: Path) -> None:
         self.spec = spec
@@ -25,35 +25,34 @@ class ClientProcess:
 
     @property
     def mark(self) -> str:
-        """What identifies it among the processes of this host."""
+        """Text that identifies the process among those of this host."""
         return str(self.folder / "spec.json")
 
     def start(self) -> None:
-        """Start it; it writes its history from its first moment on."""
+        """Start the process; its history begins with its first action."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.spec.save(self.folder / "spec.json")
         command = [sys.executable, "-m", "harness.clients", self.mark]
         self.pid = processes.start_supervised(command, self.folder, dict(os.environ))
 
     def state(self) -> ProcessState:
-        """Running, stopped by a signal, or gone."""
         return processes.state_of(self.pid, self.mark)
 
     def exit_code(self) -> int | None:
-        """How it ended, None while it runs."""
+        """Return the exit code, or None while the process runs."""
         return processes.exit_code(self.folder)
 
     def progress(self) -> ClientProgress:
-        """What it wrote last of how it is getting on, at most a second or so old."""
+        """Return the progress that the client last wrote, at most about a second old."""
         return load_progress(self.folder / "progress.json")
 
-    def tell_to_stop(self) -> None:
-        """Ask it to begin nothing more; `stop` also waits."""
+    def request_stop(self) -> None:
+        """Request a stop and return at once; `stop` also waits."""
         processes.send(self.pid, self.mark, signal.SIGTERM)
 
     def stop(self) -> int:
-        """Ask it to finish what it has in flight, and wait until it has; return its exit code."""
-        self.tell_to_stop()
+        """Let the client finish what is in flight, wait for its end and return its exit code."""
+        self.request_stop()
         wait_until(
             lambda: self.exit_code() is not None,
             STOP_LIMIT_S,
@@ -63,10 +62,10 @@ class ClientProcess:
         return self.exit_code() or 0
 
     def kill(self) -> None:
-        """End it at once, whatever its state; harmless if it is gone."""
+        """Kill the process in any state; harmless if it has ended."""
         if processes.send(self.pid, self.mark, signal.SIGKILL):
             wait_until(lambda: self.state() is ProcessState.GONE, 5, f"client {self.spec.client} to be gone")
 
     def log(self) -> str:
-        """What it wrote to its output."""
+        """Return the standard output of the client."""
         return (self.folder / "log").read_text()

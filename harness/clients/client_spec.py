@@ -1,4 +1,4 @@
-"""What one client process is told: a file that it reads, so that its command line stays short."""
+"""Specification of one client process: a JSON file, so that the command line stays short."""
 
 from __future__ import annotations
 
@@ -16,55 +16,54 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Discipline = Literal["reinit", "naive"]
 ALONE: Final = "eos-reader"
-"""The group id of a reader without a group: the client library wants one; nothing is stored under it."""
+"""Group id of a reader that is in no group: the library requires one, and nothing is committed under it."""
 Positions = Literal["inside", "apart"]
-"""Whether a pipeline's positions are part of its transactions, or committed after them."""
+"""Whether a pipeline commits its positions inside its transactions or after them."""
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 
 class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What every client is told: of which run it is, which cluster it talks to, where it writes, how long."""
+    """Fields that every client has: run, cluster, history file, duration."""
 
     run: RunName
     client: str
     bootstrap: str
     history: str
     seconds: float
-    number: int = 0  # of the producer; a reader has none
-    settings: dict[str, Value] = {}  # for confluent-kafka, over the table's
+    number: int = 0  # producer number in the run; readers have none
+    settings: dict[str, Value] = {}  # overrides of the confluent-kafka settings table
     security: Security = PLAINTEXT
     alone: str = ALONE
 
     @property
     def kind(self) -> str:
-        """The kind of client, as the file names it."""
         return str(self.__struct_config__.tag)
 
     def servers(self) -> dict[str, Any]:
-        """Where the cluster is and how it is spoken to, for confluent-kafka."""
+        """Bootstrap servers and security settings, for confluent-kafka."""
         return {"bootstrap.servers": self.bootstrap, "client.id": self.client, **self.security.client()}
 
     def save(self, path: Path) -> None:
-        """Write it where the client reads it."""
+        """Write the specification to the file that the client reads."""
         path.write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=2))
 
 
 class IdempotentSpec(BaseSpec, frozen=True, kw_only=True, tag="idempotent"):
-    """A producer without transactions: where to, what, how fast."""
+    """A producer without transactions."""
 
     topic: str
     partitions: Positive
-    rate: Positive = 2000  # records a second, over all partitions
-    burst: Positive = 50  # records of one history operation
+    rate: Positive = 2000  # records per second, over all partitions
+    burst: Positive = 50  # records per history operation
     payload: int = 64  # bytes after the identity
     idempotence: bool = True
 
 
 class TransactionsBase(BaseSpec, frozen=True, kw_only=True):
-    """What transactions are made of."""
+    """Fields that all clients with transactions share."""
 
     transaction_timeout_ms: Positive = int(TRANSACTION_LIMIT_S * 1000)
-    records: tuple[Positive, Positive] = (1, 100)  # of one transaction, drawn between these
+    records: tuple[Positive, Positive] = (1, 100)  # records per transaction, drawn from this range
     abort_share: Share = 0.1
     payload: int = 64
     end_discipline: Discipline = "reinit"
@@ -72,7 +71,7 @@ class TransactionsBase(BaseSpec, frozen=True, kw_only=True):
 
 
 class TransactionalSpec(TransactionsBase, frozen=True, kw_only=True, tag="transactional"):
-    """A transactional producer: where to, how fast; it draws the size and the end of every transaction."""
+    """A transactional producer; it draws the size and the end (commit or abort) of every transaction."""
 
     topic: str
     partitions: Positive
@@ -81,36 +80,36 @@ class TransactionalSpec(TransactionsBase, frozen=True, kw_only=True, tag="transa
 
     @property
     def places(self) -> list[tuple[str, int]]:
-        """Its lanes."""
+        """The lanes of the producer."""
         return [(self.topic, partition) for partition in range(self.partitions)]
 
 
 class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
-    """One worker of a consume-transform-produce; without a transactional id it does without transactions."""
+    """A worker of a consume-transform-produce pipeline; without a transactional id it uses none."""
 
-    source: str  # topic
+    source: str  # input topic
     group: str
     sink: str
-    partitions: Positive  # of the sink
+    partitions: Positive  # partitions of the sink
     transactional_id: str | None = None
-    outputs: Positive = 1  # owed for every input
-    group_metadata: bool = True  # False: those of a consumer that never subscribed
+    outputs: Positive = 1  # expected outputs per input
+    group_metadata: bool = True  # False: commit with the metadata of a consumer that never subscribed
     protocol: Protocol = "classic"
-    changelog: str = ""  # topic of the aggregates of a stateful worker
-    changelog_partitions: int = 0  # as many as the source has
+    changelog: str = ""  # changelog topic of a stateful worker
+    changelog_partitions: int = 0  # equal to the partitions of the source
     positions: Positions = "inside"
     linger: float = 0.5  # seconds that a transaction waits for more input
     work: float = 0.0  # seconds between the last output of a transaction and its offsets
 
     @property
     def places(self) -> list[tuple[str, int]]:
-        """Its lanes: the partitions of the sink, then those of the changelog."""
+        """The lanes: the partitions of the sink, then those of the changelog."""
         outputs = [(self.sink, partition) for partition in range(self.partitions)]
         return outputs + [(self.changelog, partition) for partition in range(self.changelog_partitions)]
 
 
 class ReaderSpec(BaseSpec, frozen=True, kw_only=True, tag="reader"):
-    """A reader of whole topics: a member of a group, or without one of every partition."""
+    """A reader of whole topics, as a group member or assigned to every partition."""
 
     topics: list[str]
     group: str | None = None
@@ -122,11 +121,9 @@ ClientSpec = IdempotentSpec | TransactionalSpec | PipelineSpec | ReaderSpec
 
 
 def load_spec(path: Path) -> ClientSpec:
-    """Read a client's file, or say what is wrong with it."""
+    """Read a client's specification; raise UsageError if it is invalid."""
     try:
         spec: ClientSpec = msgspec.json.decode(path.read_bytes(), type=ClientSpec)
     except msgspec.DecodeError as error:
-        raise UsageError(
-            f"{path}: {error}", "it is written by the harness and not meant to be edited"
-        ) from error
+        raise UsageError(f"{path}: {error}", "the harness writes this file; do not edit it") from error
     return spec

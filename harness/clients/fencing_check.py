@@ -1,10 +1,10 @@
-"""Who fenced a producer: a successor with its transactional id, or the coordinator's own time-out.
+"""Finds out what fenced a producer: a successor with its transactional id, or the transaction time-out.
 
-librdkafka says _FENCED to both. A client that takes the id back from a living successor fights it for ever,
-one that gives up after every time-out stops for nothing; so the coordinator is asked what it knows:
+librdkafka reports _FENCED in both cases. A client that takes the id back from a living successor fights it
+forever; a client that gives up after a time-out stops without need. The coordinator's state decides:
 
-    the epoch one up, an aborted transaction that began while ours was young      its time-out
-    anything else: more epochs, another producer id, a state without an abort     a successor
+    epoch one higher, and an aborted transaction that began while ours was young      time-out
+    anything else: more epochs, another producer id, a state without an abort          successor
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from harness.kafka.security import PLAINTEXT, Security
 
 CALL_S: Final = 3.0
 DECIDED_S: Final = 20.0
-"""As long as a transaction may last: how long its markers may be on their way."""
+"""Longest time for the markers of a decided transaction to be written: one transaction time-out."""
 
 
 class Known(NamedTuple):
-    """What a transaction coordinator knows of a transactional id."""
+    """State of a transactional id at its coordinator."""
 
     state: str
     producer_id: int
@@ -30,7 +30,7 @@ class Known(NamedTuple):
 
 
 class Ours(NamedTuple):
-    """What a producer knows of itself: its id and epoch, and its open transaction."""
+    """State of the producer: its id and epoch, and when its open transaction began."""
 
     identity: tuple[int, int] | None
     began_ms: int
@@ -39,7 +39,7 @@ class Ours(NamedTuple):
 
 
 def timed_out(bootstrap: str, transactional_id: str, ours: Ours, security: Security = PLAINTEXT) -> bool:
-    """Whether it was the coordinator's time-out, and nobody took the transactional id over."""
+    """Return whether the transaction time-out fenced the producer, and no successor took its id."""
     if ours.identity is None or ours.age_s * 1000 < ours.timeout_ms:
         return False
     known = wait_until(
@@ -60,7 +60,7 @@ def timed_out(bootstrap: str, transactional_id: str, ours: Ours, security: Secur
 
 
 def ask(bootstrap: str, transactional_id: str, security: Security = PLAINTEXT) -> Known:
-    """Ask the coordinator of a transactional id what it knows, through the first broker that answers."""
+    """Return the coordinator's state of a transactional id, through the first broker that answers."""
     from kafka.protocol.admin import DescribeTransactionsRequest
 
     host, port = _coordinator(bootstrap, transactional_id, security)
@@ -77,7 +77,7 @@ def ask(bootstrap: str, transactional_id: str, security: Security = PLAINTEXT) -
 def _coordinator(bootstrap: str, transactional_id: str, security: Security) -> tuple[str, int]:
     from kafka.protocol.metadata import FindCoordinatorRequest
 
-    said = []
+    errors = []
     for address in bootstrap.split(","):
         host, _, port = address.strip().rpartition(":")
         try:
@@ -85,9 +85,9 @@ def _coordinator(bootstrap: str, transactional_id: str, security: Security) -> t
                 request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id], version=4)
                 found = connection.call(request).coordinators[0]
         except (OSError, EOFError) as error:
-            said.append(f"{address}: {error}")
+            errors.append(f"{address}: {error}")
             continue
         if found.error_code:
             raise KafkaAnswerError(f"coordinator of {transactional_id}", found.error_code)
         return str(found.host), int(found.port)
-    raise ConnectionError("no broker answered: " + "; ".join(said))
+    raise ConnectionError("no broker answered: " + "; ".join(errors))

@@ -1,8 +1,8 @@
-"""The consuming half of a pipeline worker: what it is given, as which member, and back after an abort.
+"""The consuming half of a pipeline worker: membership, records, and the way back after an abort.
 
-A revoked partition belongs to somebody else from then on: what was read of it is dropped, and the
-transaction that has it must abort. The group's metadata are taken when records are: later ones may be of a
-member that has lost them in between, and would vouch for what it no longer owns.
+After a revocation, another member owns the partition: its records are dropped, and the open transaction must
+abort. The group metadata are stored together with the records, because metadata taken later may belong to a
+membership that has lost those records' partitions and would commit offsets it no longer owns.
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class GroupConsumer:
         self.disturbed = False
 
     def open(self) -> None:
-        """Join the group."""
         self._member = Consumer(self._config(GROUP[self._spec.protocol]))
         self._member.subscribe(
             [self._spec.source], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
@@ -67,7 +66,7 @@ class GroupConsumer:
     def _config(self, table: Any) -> dict[str, Any]:
         config: Config = settings(table) | {"isolation.level": "read_committed"}
         return config | {
-            # What a scenario sets for a pipeline is meant for its producer, unless it says otherwise.
+            # A scenario's overrides for a pipeline apply to its producer, unless prefixed for the consumer.
             **{
                 k.removeprefix("consumer."): v
                 for k, v in self._spec.settings.items()
@@ -80,19 +79,19 @@ class GroupConsumer:
 
     @property
     def consumer(self) -> Consumer:
-        """The consumer, once it is open."""
+        """The consumer; available after `open`."""
         assert self._member is not None
         return self._member
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._log.say(f"assigned {sorted(tp.partition for tp in partitions)}")
+        self._log.write(f"assigned {sorted(tp.partition for tp in partitions)}")
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
-        self._log.say(f"revoked {sorted(tp.partition for tp in partitions)}")
+        self._log.write(f"revoked {sorted(tp.partition for tp in partitions)}")
         self.disturbed = self.disturbed or bool(partitions)
 
     def take(self, most: int, limit: float) -> list[Given]:
-        """Poll once; after a revocation nothing is handed out, and `disturbed` says so until `rewind`."""
+        """Poll once. After a revocation, return nothing and set `disturbed` until `rewind`."""
         op = self._history.invoke("poll", group=self._spec.group)
         try:
             messages = self.consumer.consume(most, timeout=min(limit, POLL_S))
@@ -104,7 +103,8 @@ class GroupConsumer:
         for message in messages:
             if (error := message.error()) is not None:
                 self._log.error(error)
-                # Such as the poll that came too late: the membership is over, and with it its records.
+                # For example, a poll after max.poll.interval.ms: the membership has ended, and its records
+                # are void.
                 self.disturbed = self.disturbed or error.fatal() or error.code() == error._MAX_POLL_EXCEEDED
         records = list(given([m for m in messages if m.error() is None], self._spec.run))
         self._history.ok(op, read=runs(records))
@@ -118,11 +118,11 @@ class GroupConsumer:
 
     @property
     def metadata(self) -> object:
-        """The membership under which the last records were taken; without KIP-447, that of a stranger."""
+        """Group metadata of the last records; without KIP-447, those of a consumer that never subscribed."""
         return self._metadata
 
     def rewind(self) -> None:
-        """Go back to the group's committed positions; through a new membership where that fails."""
+        """Seek to the group's committed positions, or rejoin the group if that fails."""
         self._progress.rewinds += 1
         self.disturbed = False
         deadline = time.monotonic() + self._stop.limit(END_LIMIT_S)
@@ -138,7 +138,7 @@ class GroupConsumer:
                 if hangs or not (error.retriable() or error.code() == error._TIMED_OUT):
                     self._rejoin()
                     return
-                # Serving revocations meanwhile: the positions may be somebody else's by now.
+                # Serve revocations while waiting: another member may own the partitions by now.
                 self.take(1, RETRY_BACKOFF_S)
                 self.disturbed = False
             else:
@@ -156,12 +156,12 @@ class GroupConsumer:
             self.consumer.seek(place)
 
     def _rejoin(self) -> None:
-        self._log.say("joining the group anew")
+        self._log.write("joining the group again")
         self.close()
         self.open()
 
     def commit(self, positions: list[Position]) -> bool:
-        """Commit positions apart from any transaction; False when that is not sure."""
+        """Commit positions outside of any transaction; return False if the result is uncertain."""
         op = self._history.invoke(
             "commit_offsets",
             producer=self._spec.number,
@@ -184,7 +184,7 @@ class GroupConsumer:
         _raise_first(self.consumer.commit(offsets=offsets, asynchronous=False) or [])
 
     def close(self) -> None:
-        """Leave the group; a member that cannot say goodbye is missed after its session."""
+        """Leave the group; if that fails, the coordinator removes the member after its session time-out."""
         consumers = [consumer for consumer in (self._member, self._stranger) if consumer is not None]
         self._member = self._stranger = None
         for consumer in consumers:

@@ -1,4 +1,4 @@
-"""The idempotent producer: bursts of records, each burst one operation of its history."""
+"""The idempotent producer: bursts of records, each burst one operation in its history."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from harness.evidence.history import Acked, HistoryWriter
 from harness.evidence.record import LaneEncoder
 
 MOST_OPEN_BURSTS: Final = 200
-NOT_TOLD: Final = -1
-"""librdkafka concludes from a later batch's answer that an earlier one was written, and knows no offset."""
+UNKNOWN_OFFSET: Final = -1
+"""Delivered, offset unknown: librdkafka inferred the write of this batch from the answer to a later batch."""
 
 
 class Burst:
-    """The records of one operation, and what was said of each.
+    """The records of one operation, and the delivery report of each.
 
-    That all were delivered is the usual case, and a count is enough for it. With idempotence the offsets
-    between the first and the last are then known without being asked for.
+    Usually all are delivered, and counting them is enough. With idempotence, the offsets between the first
+    and the last record are then known.
     """
 
     def __init__(self, op: int, lane: int, first: int, count: int, run: str, *, ordered: bool) -> None:
@@ -43,11 +43,11 @@ class Burst:
         self._undelivered: list[int] = []
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
-        """Take the fate of one record from the client; records of a burst come in their order."""
+        """Add the delivery report of one record; reports of a burst arrive in order."""
         self.waiting -= 1
         if error is None:
             offset = message.offset()
-            self._offsets.append(NOT_TOLD if offset is None or offset < 0 else offset)
+            self._offsets.append(UNKNOWN_OFFSET if offset is None or offset < 0 else offset)
         else:
             self._failed(error, message)
 
@@ -60,18 +60,18 @@ class Burst:
 
     @property
     def count(self) -> int:
-        """How many records were delivered."""
+        """Number of delivered records."""
         return len(self._offsets)
 
     @property
     def first_offset(self) -> int:
-        """The offset that the first acknowledgement named, -1 while there is none."""
+        """Offset of the first acknowledged record, or -1 if none is known."""
         return self._offsets[0] if self._offsets else -1
 
     def acked(self) -> list[Acked]:
-        """What was delivered, in intervals that are dense in sequence and, where it is known, in offset."""
+        """Return the delivered records as intervals, dense in sequence and, if known, in offset."""
         if self.waiting:
-            # Whose fate is open cannot be told from a count, so nothing is claimed.
+            # A count does not show which records are undecided, so report none.
             return []
         if self._undelivered or not self._ordered:
             return self._known_without_offsets()
@@ -91,7 +91,7 @@ class Burst:
 
 
 def _behind(offset: int) -> int:
-    return NOT_TOLD if offset == NOT_TOLD else offset + 1
+    return UNKNOWN_OFFSET if offset == UNKNOWN_OFFSET else offset + 1
 
 
 class BurstProducer:
@@ -128,15 +128,15 @@ class BurstProducer:
         self._producer = Producer(config)
 
     def next_of(self, lane: int) -> int:
-        """The sequence that the next record of a lane must carry."""
+        """Sequence of the next record of a lane."""
         return self._next[lane]
 
     def go_back(self, lane: int) -> None:
-        """Begin a lane again at its first record: what no application should do, and some do."""
+        """Restart a lane at its first record: a bug that some applications have."""
         self._next[lane] = 0
 
     def send(self, lane: int, values: list[bytes]) -> None:
-        """Hand over a burst, its intent on disk first."""
+        """Write the intent to the history, then produce the burst."""
         count, first = len(values), self._next[lane]
         self._next[lane] = first + count
         op = self._history.invoke(
@@ -156,7 +156,7 @@ class BurstProducer:
                 self._produce_later(lane, value, burst)
 
     def _produce_later(self, lane: int, value: bytes, burst: Burst) -> None:
-        """The client's queue is full: what it holds is delivered first, or given up."""
+        """Produce after the library's queue was full: first wait for deliveries or give up."""
         while True:
             self.serve(0.1)
             try:
@@ -166,27 +166,28 @@ class BurstProducer:
             return
 
     def serve(self, seconds: float) -> None:
-        """Let the client library call back, which is also how its user waits."""
+        """Wait while serving the library's callbacks."""
         self._call_back(self._producer.poll, seconds)
 
     def flush(self, limit: float) -> None:
-        """Wait until nothing is in flight any more."""
+        """Wait until nothing is in flight."""
         self._call_back(self._producer.flush, limit)
 
     def _call_back(self, call: Callable[[float], object], seconds: float) -> None:
-        """Take a fatal error as it comes: the deliveries that it failed are reported one by one."""
+        """Make a call and survive a fatal error: each delivery it failed is reported separately."""
         try:
             call(seconds)
         except KafkaException as exception:
             self._log.error(kafka_error(exception))
         except SystemError as error:
-            # confluent-kafka makes further calls with the fatal error's exception set; Python then says this.
+            # confluent-kafka makes further calls with the fatal error's exception set; Python raises
+            # SystemError.
             if not isinstance(error.__cause__, KafkaException):
                 raise
             self._log.error(kafka_error(error.__cause__))
 
     def note_resent(self) -> None:
-        """Write how many records were sent more than once, by statistics younger than all of them."""
+        """Record how many records were sent more than once, from statistics younger than the last record."""
         before, deadline = self._watch.reports, time.monotonic() + STATISTICS_LIMIT_S
         while self._watch.reports == before and time.monotonic() < deadline:
             self.serve(0.05)
@@ -194,7 +195,7 @@ class BurstProducer:
         note(self._history, "resent", self._spec.number, f"{self._watch.resent} records were sent again")
 
     def complete(self, *, final: bool = False) -> None:
-        """Write the end of every burst whose fate is known; at the end, of every burst."""
+        """Record the end of every burst whose delivery is decided; after the last record, of every burst."""
         fatal: KafkaError | None = None
         still_open = []
         for burst in self.open:
@@ -204,7 +205,7 @@ class BurstProducer:
             if burst.error is None and not burst.waiting:
                 self._history.ok(burst.op, acked=burst.acked())
             else:
-                # An undelivered record may be in the log all the same: unknown, never failed.
+                # An undelivered record may still be in the log: its fate is unknown, never failed.
                 self._history.info(burst.op, error_of(burst.error), acked=burst.acked())
             self._progress.acknowledged += burst.count
             if burst.error is not None and burst.error.fatal():
@@ -212,11 +213,11 @@ class BurstProducer:
         self.open = still_open
         self._progress.in_flight = sum(burst.waiting for burst in still_open)
         if fatal is not None:
-            raise CannotGoOnError("the producer failed for good", fatal)
+            raise CannotGoOnError("the producer failed fatally", fatal)
 
 
 class IdempotentClient:
-    """One producer that writes each partition as a lane of its own, until it is told to stop."""
+    """One producer that writes each partition as its own lane, until asked to stop."""
 
     def __init__(
         self, spec: IdempotentSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
@@ -229,11 +230,11 @@ class IdempotentClient:
         self._producer = BurstProducer(spec, spec.topic, history, progress, idempotence=spec.idempotence)
 
     def run(self) -> None:
-        """Send until the time is over or the client can no more."""
+        """Send until the time is over or a fatal error."""
         pace, lane = Pace(self._spec.rate), 0
         producer = self._producer
         while not self._stop:
-            # Serving the client's callbacks is also how this loop waits for its next turn.
+            # The loop waits for its next turn by serving callbacks.
             ahead = pace.ahead()
             producer.serve(ahead if len(producer.open) < MOST_OPEN_BURSTS else 0.05)
             if not ahead and len(producer.open) < MOST_OPEN_BURSTS:

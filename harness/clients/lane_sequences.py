@@ -1,4 +1,4 @@
-"""The sequences of one producer, lane by lane, and what its open transaction has taken of them."""
+"""The sequences of one producer by lane, and the part used by its open transaction."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ OnDelivery = Callable[[KafkaError | None, Message], None]
 
 
 class Lanes:
-    """Counts the sequences of each lane; one that was taken is never used again."""
+    """Counts the sequences of each lane; a used sequence is never used again."""
 
     def __init__(self, count: int) -> None:
         self.next = [0] * count
         self._first = [0] * count
-        self._told: dict[int, dict[int, int]] = {}
+        self._delivered: dict[int, dict[int, int]] = {}
 
     def begin(self) -> None:
-        """Begin a transaction."""
+        """Start counting a new transaction."""
         self._first = list(self.next)
-        self._told = {}
+        self._delivered = {}
 
     def take(self, lane: int, count: int) -> int:
-        """Take sequences; return the first of them."""
+        """Reserve sequences and return the first one."""
         first = self.next[lane]
         self.next[lane] = first + count
         return first
 
     @property
     def records(self) -> int:
-        """How many records the transaction has taken."""
+        """Number of records in the transaction."""
         return sum(self.next) - sum(self._first)
 
     def sent(self) -> list[Sent]:
-        """The intervals that the transaction has taken."""
+        """Intervals of sequences in the transaction."""
         return [
             (lane, first, last - 1)
             for lane, (first, last) in enumerate(zip(self._first, self.next, strict=True))
@@ -44,26 +44,26 @@ class Lanes:
         ]
 
     def on_delivery(self, lane: int, seq: int) -> OnDelivery:
-        """What to call when the client knows the offset of one record."""
-        told = self._told.setdefault(lane, {})
+        """Return the delivery callback for one record."""
+        offsets = self._delivered.setdefault(lane, {})
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             offset = message.offset()
-            # Without an error and without an offset: a later batch's answer said that this one was written.
+            # Delivered without an offset: the library inferred the write from a later batch's answer.
             if error is None and offset is not None and offset >= 0:
-                told[seq] = offset
+                offsets[seq] = offset
 
         return delivered
 
     def acked(self) -> list[Acked]:
-        """The offsets of the first and the last record of each lane: two are enough to find a second copy."""
+        """Return the offsets of the first and last record of each lane: enough to detect a second copy."""
         acked: list[Acked] = []
-        for lane, told in self._told.items():
-            if not told:
+        for lane, delivered in self._delivered.items():
+            if not delivered:
                 continue
-            first, last = min(told), max(told)
-            if told[last] - told[first] == last - first:
-                acked.append((lane, first, last, told[first]))
+            first, last = min(delivered), max(delivered)
+            if delivered[last] - delivered[first] == last - first:
+                acked.append((lane, first, last, delivered[first]))
             else:
-                acked += [(lane, first, first, told[first]), (lane, last, last, told[last])]
+                acked += [(lane, first, first, delivered[first]), (lane, last, last, delivered[last])]
         return acked

@@ -1,9 +1,8 @@
-"""One worker of a consume-transform-produce: every input's outputs and its position in one transaction.
+"""A consume-transform-produce worker: the outputs and the position of each input in one transaction.
 
-The transform is deterministic: output `part` of an input goes to the sink's partition (sequence + part)
-mod partitions, carries the input's identity, and ends in the checksum of the input's value. A stateful worker
-also counts and sums its inputs key by key, and writes what has changed into its changelog, in the same
-transaction.
+The transform is deterministic. Output `part` of an input is written to sink partition (sequence + part) mod
+partitions, carries the input's identity and ends in the checksum of the input's value. A stateful worker also
+counts and sums its inputs by key, and writes the changes to its changelog in the same transaction.
 """
 
 from __future__ import annotations
@@ -30,53 +29,51 @@ from harness.evidence.record import ABORT, COMMIT, NONE, LaneEncoder, Origin
 
 
 class Outputs(Protocol):
-    """Where outputs and positions go: through transactions, or without."""
+    """Destination of outputs and positions: with or without transactions."""
 
     txn: int
 
     def settle(self) -> None:
-        """Decide what is undecided."""
+        """Decide the fate of the last transaction."""
         ...
 
     def begin(self) -> None:
-        """Begin to gather outputs that belong together."""
+        """Start a group of outputs that belong together."""
         ...
 
     def next_of(self, lane: int) -> int:
-        """The sequence that the next record of a lane must carry."""
+        """Sequence of the next record of a lane."""
         ...
 
     def send(self, lane: int, values: list[bytes]) -> None:
-        """Hand over outputs."""
+        """Produce outputs."""
         ...
 
     def serve(self, seconds: float) -> None:
-        """Wait, and let the client library call back."""
+        """Wait while serving the library's callbacks."""
         ...
 
     def idle(self) -> None:
-        """Take what the client library says while nothing is open: untaken, it piles up in memory."""
+        """Serve callbacks while nothing is open: pending statistics would accumulate in memory."""
         ...
 
     def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:
-        """Hand over the positions behind the inputs."""
+        """Add the positions of the processed inputs."""
         ...
 
     def commit(self) -> Ended:
-        """End the outputs and positions that belong together."""
+        """Commit the outputs and positions."""
         ...
 
     def abort(self) -> Ended:
-        """Drop them."""
+        """Discard the outputs and positions."""
         ...
 
-    def close(self) -> None:
-        """End for good."""
-        ...
+    def close(self) -> None: ...
 
 
 class NonTransactionalOutputs:
-    """The negative control: outputs are sent, positions are committed after them, and nothing holds both."""
+    """Negative control: outputs are sent, positions are committed afterwards, without a transaction."""
 
     def __init__(
         self,
@@ -97,10 +94,10 @@ class NonTransactionalOutputs:
         self.serve = self._producer.serve
 
     def settle(self) -> None:
-        """There is nothing that could be undecided."""
+        """Do nothing: without transactions, nothing is undecided."""
 
     def idle(self) -> None:
-        """Take what the client library says."""
+        """Serve the library's callbacks."""
         self.serve(0.0)
 
     def begin(self) -> None:
@@ -121,7 +118,7 @@ class NonTransactionalOutputs:
         return Ended.UNKNOWN
 
     def abort(self) -> Ended:
-        """Wait for the outputs: they are in the log, and nothing takes them back."""
+        """Wait for the outputs: they are in the log and cannot be withdrawn."""
         self._producer.flush(self._stop.limit(END_LIMIT_S))
         self._producer.complete(final=True)
         return Ended.ABORTED
@@ -134,7 +131,7 @@ class NonTransactionalOutputs:
 def output_of(
     record: Given, encoder: LaneEncoder, seq: int, txn: tuple[int, str], *, processor: int, part: int = 0
 ) -> bytes:
-    """The output of an input: its identity, and the checksum of its value; `txn` is number and outcome."""
+    """Return the output of an input: identity and checksum; `txn` is transaction number and outcome."""
     assert record.identity is not None
     identity = record.identity
     origin = Origin(identity.producer, identity.lane, identity.seq, part, processor)
@@ -142,7 +139,7 @@ def output_of(
 
 
 class PipelineClient:
-    """A worker: gathers input into a transaction, hands over its outputs and positions, ends it."""
+    """A worker: collects input into a transaction, produces its outputs and positions, ends it."""
 
     def __init__(
         self, spec: PipelineSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
@@ -163,7 +160,7 @@ class PipelineClient:
         self._positions: dict[tuple[str, int], int] = {}
 
     def run(self) -> None:
-        """Work until the time is over or the client can no more."""
+        """Work until the time is over or a fatal error."""
         self._outputs.settle()
         self._source.open()
         try:
@@ -189,12 +186,12 @@ class PipelineClient:
         if ended is not Ended.COMMITTED:
             if self._totals is not None:
                 self._totals.forget()
-            # Where to go back to is known only when the transaction is decided.
+            # The position to return to is known only after the transaction is decided.
             self._outputs.settle()
             self._source.rewind()
 
     def _gather(self, size: int, outcome: str) -> int:
-        """Take input and hand over its outputs, until there is enough of it or none comes."""
+        """Read input and produce its outputs, until the transaction is full or no input comes."""
         gathered = 0
         until = 0.0
         while gathered < size and not self._source.disturbed:
@@ -207,7 +204,7 @@ class PipelineClient:
                     break
                 continue
             if self._totals is not None and not self._totals.restore({r.partition for r in records}):
-                # Not now: what was taken is taken again.
+                # Not now: the same input is read again later.
                 self._source.disturbed = True
                 break
             if not gathered:
@@ -223,7 +220,7 @@ class PipelineClient:
         for record in records:
             self._positions[record.topic, record.partition] = record.offset + 1
             if record.identity is None:
-                continue  # somebody else's: passed over, and owed nothing
+                continue  # foreign record: skipped, no output expected
             for part in range(spec.outputs):
                 lane = (record.identity.seq + part) % spec.partitions
                 seq = outputs.next_of(lane) + len(lanes[lane])
@@ -237,7 +234,7 @@ class PipelineClient:
             outputs.send(lane, values)
 
     def _send_totals(self, totals: Changelog, outcome: str) -> None:
-        """Write what the transaction's inputs have made of their keys."""
+        """Write the aggregates that the transaction's inputs have changed."""
         assert isinstance(self._outputs, Transactor)
         for partition, changed in totals.take_changes():
             lane = self._spec.partitions + partition
@@ -261,7 +258,7 @@ class PipelineClient:
         return outputs.commit() if commits else outputs.abort()
 
     def _end_apart(self, positions: list[Position]) -> Ended:
-        """The negative control: the transaction first, the positions after it and outside of it."""
+        """Negative control: commit the transaction first, then the positions outside of it."""
         ended = self._outputs.commit()
         if ended is Ended.COMMITTED:
             self._work()

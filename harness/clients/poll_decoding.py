@@ -1,4 +1,4 @@
-"""What a poll handed out, as identities for a pipeline and as the runs that a history has."""
+"""Decodes polled records into identities for a pipeline and into runs for the history."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.evidence.record import Identity, NotARecordError, decode
 
 
 class Given(NamedTuple):
-    """One record that a client was given, with its identity if it is one of this run."""
+    """One consumed record, with its identity if it belongs to this run."""
 
     partition: int
     offset: int
@@ -22,7 +22,7 @@ class Given(NamedTuple):
 
 
 def given(messages: Sequence[Message], run: str) -> Iterator[Given]:
-    """Decode what a poll handed out; the caller has taken out the errors."""
+    """Decode polled messages; the caller has removed the errors."""
     for message in messages:
         value = message.value()
         value = value if isinstance(value, bytes) else b""
@@ -36,7 +36,7 @@ def given(messages: Sequence[Message], run: str) -> Iterator[Given]:
 
 
 def identify(value: bytes, run: str) -> Identity | None:
-    """The identity of a record of this run, none for the record of somebody else."""
+    """Return the identity of a record of this run, or None for a foreign record."""
     try:
         identity = decode(value)
     except NotARecordError:
@@ -45,7 +45,7 @@ def identify(value: bytes, run: str) -> Identity | None:
 
 
 def runs(records: Sequence[Given]) -> list[Read]:
-    """Join records that follow on each other in offset and in sequence."""
+    """Join records that are consecutive in offset and sequence."""
     found: list[Read] = []
     open_: dict[tuple[str, int], tuple[int, int, int, int, int]] = {}
     for record in records:

@@ -1,8 +1,8 @@
-"""The life of a transactional producer: made, initialised, doubted, and made anew.
+"""Lifecycle of a transactional producer: created, initialised, in doubt, replaced.
 
-`reinit`: an end that was, or may have been, sent twice is followed by a new producer with the same
-transactional id, whose higher epoch makes the coordinator refuse a copy that is still on its way. `naive`
-trusts the client library.
+`reinit`: after an end that was or may have been sent twice, a new producer with the same transactional id
+follows. Its higher epoch makes the coordinator refuse a copy that is still in transit. `naive`: trust the
+client library.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ HOPELESS: Final = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.INVALID_TRANSACTION_TIMEOUT,
 )
-"""Answers to an init that the next one would get as well."""
+"""Errors of an init that a retry would get again."""
 
 
 class BrokenTransactionError(Exception):
-    """The open transaction cannot be committed any more."""
+    """The open transaction can no longer be committed."""
 
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error.str())
@@ -47,7 +47,7 @@ class BrokenTransactionError(Exception):
 
 
 class ProducerLife:
-    """One transactional id's producer of this client, and its successors."""
+    """The producer of one transactional id in this client, and its successors."""
 
     def __init__(
         self,
@@ -68,10 +68,10 @@ class ProducerLife:
         self.watch = RequestCounter(self.identity)
         self._resent_before = 0
         self._fatal: KafkaError | None = None
-        self.renew_because = "it is the first"
+        self.renew_because = "first producer"
 
     def settle(self) -> None:
-        """Create the producer anew where that is due: after this, the last transaction is decided."""
+        """Replace the producer if required; afterwards, the last transaction is decided."""
         if self.watch.doubt and self._spec.end_discipline == "reinit":
             self.renew_because = self.renew_because or self.watch.doubt
         if not self.renew_because:
@@ -79,7 +79,7 @@ class ProducerLife:
         if self._producer is not None:
             self._progress.reinits += 1
             note(self._history, "reinit", self._spec.number, self.renew_because)
-            self._log.say(f"a new producer, because {self.renew_because}")
+            self._log.write(f"creating a new producer: {self.renew_because}")
         deadline = time.monotonic() + self._stop.limit(INIT_LIMIT_S)
         self._create()
         while (error := self._init()) is not None:
@@ -87,14 +87,14 @@ class ProducerLife:
                 raise CannotGoOnError("the transactional id could not be initialised", error)
             if not error.retriable():
                 self._create()
-        # A connection that broke before there was a transaction leaves nothing in doubt.
+        # A connection that broke before any transaction leaves nothing in doubt.
         self.renew_because = self.watch.doubt = ""
 
     def _create(self) -> None:
         self.let_go()
         self.watch = RequestCounter(self.identity)
         self._fatal = None
-        # A pipeline's consumer has settings of its own among them.
+        # The overrides of a pipeline include settings for its consumer.
         own = {k: v for k, v in self._spec.settings.items() if not k.startswith("consumer.")}
         config: dict[str, Any] = {
             **transaction_settings(self._id, self._spec.transaction_timeout_ms, own),
@@ -105,10 +105,10 @@ class ProducerLife:
         self._producer = Producer(config)
 
     def let_go(self) -> None:
-        """Forget the producer: not closed, because that would abort with it, and wait without a limit."""
+        """Release the producer without closing it: close would abort, and wait without a limit."""
         if self._producer is None:
             return
-        # What it still holds belongs to a transaction that is over: it must not be waited for.
+        # Drop the records of the ended transaction, so that nothing waits for them.
         self._producer.purge()
         self.serve_quietly()
         self._resent_before += self.watch.resent_ends
@@ -121,23 +121,23 @@ class ProducerLife:
 
     @property
     def live(self) -> Producer:
-        """The producer as it is now: the next may be another."""
+        """The current producer; a later call may return its successor."""
         assert self._producer is not None
         return self._producer
 
     def attempt_within(
         self, limit: float, op: int, call: Callable[[float], object], acked: Callable[[], Any] = tuple
     ) -> KafkaError | None:
-        """Make one call that asks brokers, and leave it when its limit is over.
+        """Make one call that asks brokers, and give up after its limit.
 
-        librdkafka forgets the limit of a call once the coordinator that it waits for has left the metadata.
+        librdkafka ignores the limit of a call once the coordinator it waits for has left the metadata.
         """
         return self.attempt(op, partial(bounded, partial(call, limit), limit + GRACE_S), acked)
 
     def attempt(
         self, op: int, call: Callable[[], object], acked: Callable[[], Any] = tuple
     ) -> KafkaError | None:
-        """Make one call of the transactional interface and write down what came of it."""
+        """Make one call of the transactional interface and record the result."""
         try:
             call()
         except KafkaException as exception:
@@ -149,7 +149,7 @@ class ProducerLife:
         return None
 
     def cause(self, error: KafkaError) -> KafkaError:
-        """What is behind an error: calls say of a producer that failed for good no more than that it did."""
+        """Return the original error: after a fatal error, later calls only raise a generic _FATAL."""
         if error.code() == KafkaError._FATAL and self._fatal is None:
             self.serve_quietly()
         return self._fatal if error.code() == KafkaError._FATAL and self._fatal is not None else error
@@ -161,14 +161,14 @@ class ProducerLife:
         self.watch.on_error(error)
 
     def serve(self, seconds: float) -> None:
-        """Let the client library call back, which is also how its user waits."""
+        """Wait while serving the library's callbacks."""
         try:
             self.live.poll(seconds)
         except KafkaException as exception:
             raise BrokenTransactionError(kafka_error(exception)) from exception
 
     def serve_quietly(self, seconds: float = 0.0) -> None:
-        """Do the same and only say what is raised: dealing with a fatal error is another call's."""
+        """Do the same, but only log what is raised: another call handles a fatal error."""
         try:
             self.live.poll(seconds)
         except KafkaException as exception:
@@ -189,7 +189,7 @@ class ProducerLife:
         return True
 
     def close(self) -> None:
-        """Decide what is left undecided, and let the producer go."""
+        """Decide what is undecided, then release the producer."""
         if self._producer is not None:
             self.settle()
             self._producer = None

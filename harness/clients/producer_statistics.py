@@ -1,12 +1,12 @@
-"""Reads the client library's statistics: which producer id it has, and whether a request was sent twice.
+"""Reads librdkafka's statistics: the producer id, and whether a request was sent twice.
 
-librdkafka sends a request again without a word when its connection broke or its answer did not come. For
-the end of a transaction that is dangerous: the first copy may still be on its way, and the coordinator
-applies it to whatever transaction it finds open when it arrives. Three things tell:
+librdkafka silently retries a request when the connection broke or no answer came. For the end of a
+transaction this is dangerous: the first copy may still be in transit, and the coordinator applies it to
+whichever transaction is open when it arrives. Three signals show a retry:
 
-    counters    more requests to end a transaction than ends were asked for (the same for offsets)
+    counters    more EndTxn requests than ends (the same for offsets)
     errors      the connection to the transaction coordinator broke
-    duration    a call that returned before a retry could have begun needs no statistics
+    duration    a call that returned before a retry was possible needs no statistics
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from harness.evidence.history import HistoryWriter
 
 COORDINATOR: Final = "TxnCoordinator"
 WATCHED: Final = ("EndTxn", "TxnOffsetCommit")
-# Where records wait until the topic's partitions are known; they are counted again where they are then put.
+# Pseudo-partition for records whose partition is not yet known; librdkafka counts these records again later.
 UNASSIGNED: Final = "-1"
 
 
@@ -51,7 +51,7 @@ class _Statistics(msgspec.Struct):
 
 
 class IdentityLog:
-    """Writes a producer's id and epoch into the history whenever the statistics show another."""
+    """Records a producer's id and epoch in the history whenever the statistics show a change."""
 
     def __init__(self, number: int, history: HistoryWriter) -> None:
         self._number = number
@@ -61,11 +61,11 @@ class IdentityLog:
         self.resent = 0
 
     def on_statistics(self, text: str) -> None:
-        """Take the statistics as the client library hands them out."""
+        """Read a statistics message; usable as the library's callback."""
         statistics = msgspec.json.decode(text, type=_Statistics)
         self.note(statistics.eos)
         self.reports += 1
-        # More were sent than there are: the rest were sent again. What waits to be sent hides as many.
+        # Messages transmitted beyond the number of records are retries. Queued records hide as many.
         counted = [
             partition.txmsgs - partition.msgs
             for topic in statistics.topics.values()
@@ -75,7 +75,7 @@ class IdentityLog:
         self.resent = max(self.resent, sum(counted))
 
     def note(self, eos: _Eos) -> None:
-        """Compare with what was seen last."""
+        """Record a producer id or epoch that differs from the last one."""
         identity = (eos.producer_id, eos.producer_epoch)
         if eos.producer_id >= 0 and identity != self.seen:
             self.seen = identity
@@ -84,7 +84,7 @@ class IdentityLog:
 
 
 class RequestCounter:
-    """Counts the requests of one transactional producer against what it was asked to do."""
+    """Compares the requests of a transactional producer with the number of calls."""
 
     def __init__(self, identity: IdentityLog) -> None:
         self._identity = identity
@@ -96,11 +96,11 @@ class RequestCounter:
         self.doubt = ""
 
     def ask(self, request: str) -> None:
-        """Expect one more of this request."""
+        """Expect one more request of this kind."""
         self._asked[request] += 1
 
     def on_statistics(self, text: str) -> None:
-        """Take the statistics as the client library hands them out."""
+        """Read a statistics message; usable as the library's callback."""
         statistics = msgspec.json.decode(text, type=_Statistics)
         self._reports += 1
         self._identity.note(statistics.eos)
@@ -118,21 +118,21 @@ class RequestCounter:
             self.doubt = self.doubt or "the connection to the transaction coordinator broke"
 
     def on_error(self, error: KafkaError) -> None:
-        """Take an error that the client library reports by itself."""
+        """Handle an error reported by the library outside of any call."""
         if COORDINATOR in (error.str() or ""):
             self.doubt = self.doubt or f"the transaction coordinator: {error.name()}"
 
     def fresh(self, serve: Callable[[float], None], wait: Callable[[Callable[[], bool]], bool]) -> None:
-        """Wait for statistics that were made after this call; without any, there is doubt.
+        """Wait for statistics produced after this call; without any, the end is in doubt.
 
-        What lies in the queue already is older, and is taken first. An end that the counters do not show
-        yet was not counted when they were read: the next ones have it.
+        Older statistics in the queue are read first. If the counters do not include the end yet, the next
+        statistics do.
         """
         serve(0)
         before = self._reports
 
-        def told() -> bool:
+        def fresh_statistics() -> bool:
             return self._reports > before and self._sent["EndTxn"] >= self._asked["EndTxn"]
 
-        if not wait(told) and not self.doubt:
+        if not wait(fresh_statistics) and not self.doubt:
             self.doubt = "no statistics came after the end"

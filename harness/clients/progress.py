@@ -1,4 +1,4 @@
-"""How a client is getting on, in a small file beside its spec, for whoever watches the run."""
+"""Progress of a client, in a small file beside its spec, for the run's monitor."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ EVERY_S: Final = 1.0
 
 
 class ClientProgress(msgspec.Struct, kw_only=True):
-    """Counts since the client's start; the history has the truth, this is for the eye."""
+    """Counts since the client's start, for display; the history is the evidence."""
 
     kind: str = ""
     client: str = ""
     state: str = "starting"  # then running, done or gave up
     sent: int = 0
-    acknowledged: int = 0  # records: delivered, or of committed transactions
+    acknowledged: int = 0  # records: delivered, or in committed transactions
     read: int = 0
     foreign: int = 0  # records read that carry no identity of this run
-    committed: int = 0  # transactions, as the client was told
+    committed: int = 0  # transactions that the client saw committed
     aborted: int = 0
     unknown: int = 0
-    reinits: int = 0  # new producers, the first not counted
+    reinits: int = 0  # new producers after the first
     resent: int = 0  # records that an idempotent client sent more than once, known at its end
-    resent_ends: int = 0  # requests to end a transaction beyond one for each
+    resent_ends: int = 0  # EndTxn requests beyond one per transaction
     rewinds: int = 0
     in_flight: int = 0
     last_error: str = ""
-    wall: float = 0.0  # seconds since the epoch, when this was written
+    wall: float = 0.0  # wall-clock time of this snapshot, seconds since the epoch
 
 
 class ProgressFile:
@@ -62,14 +62,14 @@ class ProgressFile:
 
     def _write(self) -> None:
         self._progress.wall = time.time()
-        # Without fsync: what a dead host's client was doing interests nobody.
+        # No fsync: after a host crash, progress is worthless.
         beside = self._path.with_name(f".{self._path.name}")
         beside.write_bytes(msgspec.json.encode(self._progress))
         beside.replace(self._path)
 
 
 def load_progress(path: Path) -> ClientProgress:
-    """Read what a client wrote last; before its first word, all counts are zero."""
+    """Read the last progress of a client; before the first write, all counts are zero."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=ClientProgress)
     except FileNotFoundError:

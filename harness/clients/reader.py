@@ -1,4 +1,4 @@
-"""The reader: polls whole topics and writes down what it was given, and when."""
+"""The reader: polls whole topics and records what it received, and when."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ POLL_S: Final = 0.5
 
 
 class ReaderClient:
-    """One consumer that reads from the beginning until it is told to stop."""
+    """One consumer that reads from the beginning until asked to stop."""
 
     def __init__(
         self, spec: ReaderSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
@@ -36,14 +36,14 @@ class ReaderClient:
         self._stop = stop
         self._log = Log(progress)
         config: dict[str, Any] = settings(GROUP[spec.protocol] if spec.group else CONSUMER)
-        # A reader processes nothing: where its successor goes on may be noted by itself.
+        # A reader processes nothing, so its successor's start position may be auto-committed.
         config |= {"isolation.level": spec.isolation, "enable.auto.commit": spec.group is not None}
         config |= spec.settings
         config |= {**spec.servers(), "group.id": spec.group or spec.alone, "error_cb": self._log.error}
         self._consumer = Consumer(config)
 
     def run(self) -> None:
-        """Read until the time is over or the client can no more."""
+        """Read until the time is over or a fatal error."""
         if self._spec.group:
             self._consumer.subscribe(self._spec.topics)
         else:

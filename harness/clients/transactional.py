@@ -1,4 +1,4 @@
-"""The transactional producer: transactions of drawn size and end, over all its partitions."""
+"""The transactional producer: transactions of random size and end, over all its partitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST_A_TURN: Final = 100
 
 
 class TransactionalClient:
-    """One producer that writes each partition as a lane of its own, transaction after transaction."""
+    """One producer that writes each partition as its own lane, transaction after transaction."""
 
     def __init__(
         self, spec: TransactionalSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
@@ -34,7 +34,7 @@ class TransactionalClient:
         self._transactor = Transactor(spec, history, progress, stop)
 
     def run(self) -> None:
-        """Run transactions until the time is over or the client can no more."""
+        """Run transactions until the time is over or a fatal error."""
         self._transactor.settle()
         pace = Pace(self._spec.rate)
         while not self._stop:

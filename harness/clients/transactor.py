@@ -1,7 +1,7 @@
-"""The transactions of one client: begun, filled and ended, and what to do when that fails.
+"""The transactions of one client: begin, fill, end, and error handling.
 
-The contract of the client library, for every call: a retriable error means the same call again, one that
-requires an abort means an abort, and anything else a new producer with the same transactional id.
+The contract of the client library, for every call: after a retriable error, repeat the call; after one that
+requires an abort, abort; after any other, create a new producer with the same transactional id.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Ended(StrEnum):
 
 
 class Transactor:
-    """The transactions of one client, one after the other; `begin`, `send`, then `commit` or `abort`."""
+    """The transactions of one client in order: `begin`, `send`, then `commit` or `abort`."""
 
     def __init__(
         self,
@@ -65,16 +65,16 @@ class Transactor:
 
     @property
     def producer(self) -> Producer:
-        """The client library's producer as it is now."""
+        """The library's current producer."""
         return self._life.live
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """Producer id and epoch as the statistics last told them."""
+        """Producer id and epoch from the latest statistics."""
         return self._life.identity.seen
 
     def begin(self) -> None:
-        """Begin a transaction, with a new producer where one is due."""
+        """Begin a transaction, with a new producer if one is due."""
         self.settle()
         self.txn += 1
         self._lanes.begin()
@@ -86,11 +86,11 @@ class Transactor:
             raise BrokenTransactionError(error)
 
     def next_of(self, lane: int) -> int:
-        """The sequence that the next record of a lane must carry."""
+        """Sequence of the next record of a lane."""
         return self._lanes.next[lane]
 
     def send(self, lane: int, values: Sequence[bytes], keys: Sequence[bytes] | None = None) -> None:
-        """Hand over records whose sequences follow on each other; their delivery is the commit's concern."""
+        """Produce records with consecutive sequences; their delivery is checked at commit."""
         first = self._lanes.take(lane, len(values))
         last = len(values) - 1
         produce, (topic, partition) = self._life.live.produce, self._places[lane]
@@ -100,9 +100,10 @@ class Transactor:
                 if 0 < i < last:
                     produce(topic, value, key, partition=partition)
                 else:
-                    # The offsets between these two follow: nobody else's records lie within one batch.
-                    told = self._lanes.on_delivery(lane, first + i)
-                    produce(topic, value, key, partition=partition, on_delivery=told)
+                    # The offsets between these two are consecutive: no other producer's records lie within
+                    # one batch.
+                    on_delivery = self._lanes.on_delivery(lane, first + i)
+                    produce(topic, value, key, partition=partition, on_delivery=on_delivery)
             except BufferError:
                 self._produce_later(lane, value, key)
             except KafkaException as exception:
@@ -111,7 +112,7 @@ class Transactor:
         self._progress.in_flight = self._lanes.records
 
     def _produce_later(self, lane: int, value: bytes, key: bytes | None) -> None:
-        """The client's queue is full: what it holds is delivered first, or given up."""
+        """Produce after the library's queue was full: first wait for deliveries or give up."""
         topic, partition = self._places[lane]
         while True:
             self.serve(0.1)
@@ -148,7 +149,7 @@ class Transactor:
                 raise BrokenTransactionError(error)
 
     def commit(self) -> Ended:
-        """Commit, or abort where the client library demands it."""
+        """Commit, or abort if the library requires it."""
         try:
             self.flush()
         except BrokenTransactionError as broken:
@@ -156,7 +157,7 @@ class Transactor:
         return self._count(self._end("commit", self._life.live.commit_transaction))
 
     def abort(self) -> Ended:
-        """Abort; what is in flight is waited for first, because librdkafka fails fatally without."""
+        """Abort. First wait for what is in flight, because librdkafka fails fatally otherwise."""
         try:
             self.flush()
         except BrokenTransactionError as broken:
@@ -170,7 +171,7 @@ class Transactor:
         return self._count(self._leave(error))
 
     def flush(self) -> None:
-        """Wait until everything that was handed over is delivered."""
+        """Wait until every produced record is delivered."""
         try:
             left = self._life.live.flush(self._stop.limit(END_LIMIT_S))
         except KafkaException as exception:
@@ -184,7 +185,7 @@ class Transactor:
         deadline = time.monotonic() + self._stop.limit(END_LIMIT_S)
         sent = self._lanes.sent()
         if sent:
-            # Of a transaction without anything in it the coordinator hears nothing.
+            # An empty transaction sends no EndTxn, so do not count one.
             self._life.watch.ask("EndTxn")
         while True:
             limit = self._stop.limit(ATTEMPT_LIMIT_S)
@@ -198,7 +199,7 @@ class Transactor:
                 self._life.judge_end(time.monotonic() - started)
                 return Ended.COMMITTED if f == "commit" else Ended.ABORTED
             self._life.watch.doubt = (
-                self._life.watch.doubt or f"the {f} of transaction {self.txn} was asked for again"
+                self._life.watch.doubt or f"the {f} of transaction {self.txn} was requested again"
             )
             if error.txn_requires_abort() and f == "commit":
                 return self._end("abort", self._life.live.abort_transaction)
@@ -206,14 +207,14 @@ class Transactor:
                 return self._leave(error)
 
     def _leave(self, error: KafkaError) -> Ended:
-        """Leave the transaction to the next producer's init; stop where somebody else has the id."""
+        """Leave the transaction to the next producer's init; stop if a successor has the id."""
         if not self._commit_asked:
             op = self._history.invoke(
                 "abandon", producer=self._spec.number, txn=self.txn, sent=self._lanes.sent()
             )
             self._history.ok(op)
         error = self._life.cause(error)
-        self._life.renew_because = f"of {error.name()}: {error.str()}"
+        self._life.renew_because = f"{error.name()}: {error.str()}"
         if error.code() in FENCED:
             ours = fencing_check.Ours(
                 self._life.identity.seen,

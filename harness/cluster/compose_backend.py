@@ -17,8 +17,8 @@ from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, Ports, node_name
 from harness.cluster.network_links import NetLinks
 from harness.cluster.nodes import Condition, NodeStatus, Role, segments_in
 from harness.cluster.state_directory import BackendName, ClusterRecord, State
-from harness.provision.docker_engine import Engine, compose_up, copy_out, write_env_file
-from harness.provision.paths import checkout_dir
+from harness.provision.compose import ComposeProject, write_env_file
+from harness.provision.docker_engine import Engine, copy_out
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
@@ -136,7 +136,7 @@ class ComposeBackend:
 
     def start(self) -> None:
         """Create and start every container."""
-        compose_up(checkout_dir(), self._env_file)
+        ComposeProject(self._env_file).start()
 
     def destroy(self) -> None:
         """Remove every container, network and volume that carries this cluster's label."""

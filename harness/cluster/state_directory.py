@@ -21,9 +21,10 @@ import msgspec
 from harness.base import processes
 from harness.base.errors import RefusedError, UsageError
 from harness.cluster.broker_settings import Profile
-from harness.provision.paths import checkout_dir
+from harness.provision.paths import state_dir
 
 BackendName = Literal["compose", "process", "live"]
+BackendChoice = Literal["auto", "compose", "process"]
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -114,6 +115,6 @@ class State:
 
 
 def default_state() -> Path:
-    """The state directory of this checkout, unless EOS_STATE names another."""
+    """Return the state directory named by EOS_STATE, or else the default one."""
     named = os.environ.get("EOS_STATE")
-    return Path(named) if named else checkout_dir() / ".eos"
+    return Path(named) if named else state_dir("eos")

@@ -1,32 +1,43 @@
-"""A small typed client of Toxiproxy over toxiproxy-python, which has no time limits and trusts answers.
+"""Typed access to one Toxiproxy server through toxiproxy-python.
 
-The library gives the proxies and their toxics; this class adds a time limit on every request, an error for
-every bad status, updates, and a removal that cannot wedge the server: deleting a latency toxic right after
-a client went away blocks Toxiproxy for seconds, so its delay is first updated to nothing.
+The library changes proxies and toxics. This module adds what the library lacks: a time limit for each
+request, an error for each bad status, several servers in one process, and a read-back after each change.
+It also removes latency toxics in two steps: Toxiproxy blocks for seconds when a latency toxic is deleted
+right after a client disconnected, so the latency is set to zero first.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
+from urllib.parse import urlsplit
 
 import requests
+import toxiproxy.api
+from toxiproxy.api import APIConsumer
+from toxiproxy.exceptions import ProxyExists
+from toxiproxy.proxy import Proxy as LibraryProxy
+from toxiproxy.server import Toxiproxy as LibraryServer
 
 from harness.base.errors import HarnessError
 
 Stream = Literal["upstream", "downstream"]
+_T = TypeVar("_T")
 _TIME_LIMIT_S = 3.0
 _DRAIN_S = 0.05
+_LOOK = "look at `eos status`; `eos heal` restores every proxy"
+_RESTART = "`eos heal` restarts a wedged Toxiproxy"
 
 
 class ToxiproxyError(HarnessError):
-    """Toxiproxy refused a request, or did not answer in time."""
+    """Toxiproxy refused a request, or a change had no effect."""
 
 
 class ToxiproxyWedgedError(ToxiproxyError):
-    """Toxiproxy does not answer in time, as after a removal that blocks it: it must be restarted."""
+    """Toxiproxy did not answer within the time limit and must be restarted."""
 
 
 @dataclass(frozen=True)
@@ -56,35 +67,37 @@ class Toxiproxy:
     def __init__(self, host: str, port: int) -> None:
         self._url = f"http://{host}:{port}"
         self._session = requests.Session()
-        self._session.trust_env = False  # a proxy for the web is none for loopback
+        self._session.trust_env = False  # HTTP_PROXY does not apply to the loopback address
 
     def proxies(self) -> list[Proxy]:
-        """Every proxy with its toxics, read from the server."""
-        return [_proxy(data) for data in self._call("GET", "/proxies").values()]
+        """Read every proxy with its toxics."""
+        return [_proxy(data) for data in self._get("/proxies").values()]
 
     def proxy(self, name: str) -> Proxy:
-        """One proxy, read from the server."""
-        return _proxy(self._call("GET", f"/proxies/{name}"))
+        """Read one proxy with its toxics."""
+        return _proxy(self._get(f"/proxies/{name}"))
 
     def set_enabled(self, proxy: str, enabled: bool) -> None:
-        """Open or close a proxy; closing cuts its connections and refuses new ones."""
-        self._call("PATCH", f"/proxies/{proxy}", {"enabled": enabled})
+        """Open or close a proxy. Closing cuts its connections and refuses new ones."""
+        handle = self._handle(proxy)
+        self._call(handle.enable if enabled else handle.disable)
         if self.proxy(proxy).enabled != enabled:
             raise ToxiproxyError(f"proxy {proxy} did not become {'open' if enabled else 'closed'}", _LOOK)
 
     def add_proxy(self, name: str, listen: str, upstream: str) -> None:
         """Add a proxy that listens at an address of Toxiproxy's own host."""
-        self._call(
-            "POST", "/proxies", {"name": name, "listen": listen, "upstream": upstream, "enabled": True}
-        )
+        try:
+            self._call(lambda: LibraryServer().create(upstream, name, listen, enabled=True))
+        except ProxyExists as error:
+            raise ToxiproxyError(f"proxy {name} exists already", _LOOK) from error
 
     def remove_proxy(self, name: str) -> None:
-        """Remove a proxy with its connections."""
-        self._call("DELETE", f"/proxies/{name}")
+        """Remove a proxy and cut its connections."""
+        self._call(self._handle(name).destroy)
 
     def set_upstream(self, proxy: str, upstream: str) -> None:
-        """Lead a proxy elsewhere; its connections are cut, and new ones go there."""
-        self._call("PATCH", f"/proxies/{proxy}", {"upstream": upstream})
+        """Change the upstream of a proxy. Its connections are cut; new ones go to the new upstream."""
+        self._post(f"/proxies/{proxy}", {"upstream": upstream})
         if self.proxy(proxy).upstream != upstream:
             raise ToxiproxyError(f"proxy {proxy} did not take {upstream} as its upstream", _LOOK)
 
@@ -98,61 +111,105 @@ class Toxiproxy:
         *,
         toxicity: float = 1.0,
     ) -> None:
-        """Add a toxic for every connection, or for a share of them, and read it back.
+        """Add a toxic for a share of the connections, all by default, and read it back.
 
-        A misspelt attribute is taken as zero.
+        Toxiproxy ignores an unknown attribute, and a misspelt one keeps its default of zero.
         """
         wanted = dict(attributes)
+        handle = self._handle(proxy)
         self._call(
-            "POST",
-            f"/proxies/{proxy}/toxics",
-            {"name": name, "type": kind, "stream": stream, "toxicity": toxicity, "attributes": wanted},
+            lambda: handle.add_toxic(
+                name=name, type=kind, stream=stream, toxicity=toxicity, attributes=wanted
+            )
         )
-        found = next((t for t in self.proxy(proxy).toxics if t.name == name), None)
-        if found is None or any(found.attributes.get(k) != v for k, v in wanted.items()):
-            raise ToxiproxyError(f"toxic {name} of {proxy} was asked for with {wanted}, found {found}", _LOOK)
+        added = self._toxic(proxy, name)
+        if added is None or any(added.attributes.get(key) != value for key, value in wanted.items()):
+            raise ToxiproxyError(f"toxic {name} of {proxy} was asked for with {wanted}, found {added}", _LOOK)
 
     def update_toxic(self, proxy: str, name: str, attributes: Mapping[str, int]) -> None:
-        """Change a toxic's attributes."""
-        self._call("PATCH", f"/proxies/{proxy}/toxics/{name}", {"attributes": dict(attributes)})
+        """Change the attributes of a toxic."""
+        self._post(f"/proxies/{proxy}/toxics/{name}", {"attributes": dict(attributes)})
 
     def remove_toxic(self, proxy: str, name: str) -> None:
-        """Remove a toxic in the order that cannot wedge the server; harmless if it is not there."""
-        toxic = next((t for t in self.proxy(proxy).toxics if t.name == name), None)
+        """Remove a toxic without wedging the server. No error if the toxic does not exist."""
+        toxic = self._toxic(proxy, name)
         if toxic is None:
             return
         if toxic.type == "latency":
             self.update_toxic(proxy, name, {"latency": 0, "jitter": 0})
-            time.sleep(_DRAIN_S)  # no condition to wait for: the server does not say what it still holds
-        self._call("DELETE", f"/proxies/{proxy}/toxics/{name}")
-        if any(t.name == name for t in self.proxy(proxy).toxics):
+            time.sleep(_DRAIN_S)  # no condition to wait for: the server does not report what it still holds
+        handle = self._handle(proxy)
+        self._call(lambda: handle.destroy_toxic(name))
+        if self._toxic(proxy, name) is not None:
             raise ToxiproxyError(f"toxic {name} of {proxy} is still there after its removal", _LOOK)
 
     def version(self) -> str:
-        """The server's version."""
-        return str(self._call("GET", "/version").get("version"))
+        """Read the version of the server."""
+        return str(self._get("/version").get("version"))
 
-    def _call(self, method: str, path: str, body: object = None) -> Any:
+    def _handle(self, proxy: str) -> LibraryProxy:
+        return LibraryProxy(**self._get(f"/proxies/{proxy}"))
+
+    def _toxic(self, proxy: str, name: str) -> Toxic | None:
+        return next((toxic for toxic in self.proxy(proxy).toxics if toxic.name == name), None)
+
+    # The library lists proxies without their toxics and has no updates, so these two use its API client.
+    def _get(self, path: str) -> Any:
+        return self._call(lambda: APIConsumer.get(path).json())
+
+    def _post(self, path: str, body: object) -> Any:
+        return self._call(lambda: APIConsumer.post(path, json=body).json())
+
+    def _call(self, use_library: Callable[[], _T]) -> _T:
+        """Call the library; its requests go to this server."""
+        token = _server.set(self)
         try:
-            answer = self._session.request(method, self._url + path, json=body, timeout=_TIME_LIMIT_S)
+            return use_library()
+        finally:
+            _server.reset(token)
+
+    def send(self, method: str, path: str, **content: Any) -> requests.Response:
+        """Send one request within the time limit and raise a typed error unless it succeeds."""
+        try:
+            answer = self._session.request(method, self._url + path, timeout=_TIME_LIMIT_S, **content)
         except requests.Timeout as error:
             raise ToxiproxyWedgedError(
-                f"Toxiproxy did not answer {method} {path} in {_TIME_LIMIT_S} s", _CURE
+                f"Toxiproxy did not answer {method} {path} in {_TIME_LIMIT_S} s", _RESTART
             ) from error
         except requests.RequestException as error:
-            # An OSError, so that a wait for the start of Toxiproxy takes it for not yet.
+            # An OSError: a wait for the start of Toxiproxy retries on it.
             raise ConnectionError(f"Toxiproxy at {self._url} cannot be reached: {error}") from error
         if answer.status_code == 503:
-            raise ToxiproxyWedgedError(f"Toxiproxy gave up on {method} {path}", _CURE)
+            raise ToxiproxyWedgedError(f"Toxiproxy gave up on {method} {path}", _RESTART)
         if not answer.ok:
+            body = content.get("json")
             raise ToxiproxyError(
                 f"{method} {path} of {body}: {answer.status_code} {answer.text.strip()[:200]}", _LOOK
             )
-        return answer.json() if answer.content else None
+        return answer
 
 
-_LOOK = "look at `eos status`; `eos heal` puts every proxy back"
-_CURE = "`eos heal` restarts a Toxiproxy that is wedged"
+_server: ContextVar[Toxiproxy] = ContextVar("_server")
+
+
+class _BoundedRequests:
+    """Replaces the module `requests` inside toxiproxy-python.
+
+    The library sets no time limit and keeps one address for the whole process. Here each request goes to the
+    server whose method called the library, so threads can use several servers at the same time.
+    """
+
+    def get(self, url: str, **content: Any) -> requests.Response:
+        return _server.get().send("GET", urlsplit(url).path, **content)
+
+    def post(self, url: str, **content: Any) -> requests.Response:
+        return _server.get().send("POST", urlsplit(url).path, **content)
+
+    def delete(self, url: str, **content: Any) -> requests.Response:
+        return _server.get().send("DELETE", urlsplit(url).path, **content)
+
+
+toxiproxy.api.requests = _BoundedRequests()
 
 
 def _proxy(data: Mapping[str, Any]) -> Proxy:

@@ -19,11 +19,8 @@ import numpy.typing as npt
 from harness.base.errors import UsageError
 
 FORMAT: Final = 1
-WORD_SEQS: Final = 256
-EXAMPLES: Final = 8
 
 Rows = npt.NDArray[np.void]
-Ints = npt.NDArray[np.int64]
 
 WORD: Final = np.dtype(
     [

@@ -3,22 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
-from harness.evidence.observation import (
+from harness.evidence.bit_words import (
     EXAMPLES,
+    WORD_SEQS,
+    Bools,
+    Columns,
+    Ints,
+    group_sizes,
+    group_starts,
+    merge,
+    same_as_previous,
+    single_bits,
+    sum_by_key,
+)
+from harness.evidence.observation import (
     ORIGIN,
     RUN,
     WORD,
-    WORD_SEQS,
     Findings,
-    Ints,
     Meta,
     Observation,
     Rows,
     Spot,
+    Window,
     second_output,
 )
 from harness.evidence.record import Identity
@@ -53,13 +63,13 @@ def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = T
     """Do what `observe` does, for a witness that has columns already."""
     order = np.lexsort((columns["offset"], columns["partition"]))
     columns = {name: column[order] for name, column in columns.items()}
-    fresh = ~_same_as_before(columns, "partition", "offset")
-    identical = _same_as_before(columns, *_COLUMNS)
+    fresh = ~_same_rows(columns, "partition", "offset")
+    identical = _same_rows(columns, *_COLUMNS)
     clash = np.flatnonzero(~fresh & ~identical)
     meta.clashes = Findings(
         compared=len(fresh),
         count=len(clash),
-        by_producer=_by_producer(columns["producer"][clash]),
+        by_producer=_count_by_key(columns["producer"][clash]),
         examples=[_spot(meta, columns, i, other=i - 1) for i in clash[:EXAMPLES].tolist()],
     )
     # A second reading of the same offset is the reader's rewind and no second record.
@@ -72,17 +82,12 @@ def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = T
     return Observation(meta, _words(columns), _origins(outputs), _runs(columns) if with_runs else None)
 
 
-def _same_as_before(columns: dict[str, Ints], *names: str) -> np.ndarray[Any, np.dtype[np.bool_]]:
-    same = np.ones(len(columns["seq"]), np.bool_)
-    same[:1] = False
-    for name in names:
-        same[1:] &= columns[name][1:] == columns[name][:-1]
-    return same
+def _same_rows(columns: dict[str, Ints], *names: str) -> Bools:
+    return same_as_previous(*(columns[name] for name in names))
 
 
-def _by_producer(producers: Ints) -> list[tuple[int, int]]:
-    numbers, counts = np.unique(producers, return_counts=True)
-    return list(zip(numbers.tolist(), counts.tolist(), strict=True))
+def _count_by_key(keys: Ints) -> list[tuple[int, int]]:
+    return sum_by_key(keys, np.ones(len(keys), np.int64))
 
 
 def _spot(meta: Meta, columns: dict[str, Ints], i: int, *, other: int, detail: str = "") -> Spot:
@@ -100,18 +105,18 @@ def _spot(meta: Meta, columns: dict[str, Ints], i: int, *, other: int, detail: s
     )
 
 
-def _repeats(meta: Meta, columns: dict[str, Ints]) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _repeats(meta: Meta, columns: dict[str, Ints]) -> Bools:
     """Find the second and later appearances of a record; return which rows are first appearances."""
     order = np.lexsort(
         (columns["offset"], columns["partition"], columns["seq"], columns["lane"], columns["producer"])
     )
     ordered = {name: column[order] for name, column in columns.items()}
-    again = _same_as_before(ordered, "producer", "lane", "seq")
+    again = _same_rows(ordered, "producer", "lane", "seq")
     found = np.flatnonzero(again)
     meta.repeats = Findings(
         compared=len(again),
         count=len(found),
-        by_producer=_by_producer(ordered["producer"][found]),
+        by_producer=_count_by_key(ordered["producer"][found]),
         examples=[_spot(meta, ordered, i, other=i - 1) for i in found[:EXAMPLES].tolist()],
     )
     first = np.ones(len(again), np.bool_)
@@ -119,12 +124,12 @@ def _repeats(meta: Meta, columns: dict[str, Ints]) -> np.ndarray[Any, np.dtype[n
     return first
 
 
-def _late(meta: Meta, columns: dict[str, Ints], first: np.ndarray[Any, np.dtype[np.bool_]]) -> None:
+def _late(meta: Meta, columns: dict[str, Ints], first: Bools) -> None:
     """Find records whose first appearance comes after that of a later record of their lane."""
     kept = {name: column[first] for name, column in columns.items()}
     order = np.lexsort((kept["offset"], kept["lane"], kept["producer"], kept["partition"]))
     kept = {name: column[order] for name, column in kept.items()}
-    same_lane = _same_as_before(kept, "partition", "producer", "lane")
+    same_lane = _same_rows(kept, "partition", "producer", "lane")
     lane = np.cumsum(~same_lane) - 1
     # Lanes are numbered upwards, so a running maximum of (lane, seq) never carries over from the lane before.
     width = int(kept["seq"].max(initial=0)) + 1
@@ -134,7 +139,7 @@ def _late(meta: Meta, columns: dict[str, Ints], first: np.ndarray[Any, np.dtype[
     meta.late = Findings(
         compared=int(same_lane.sum()),
         count=len(late),
-        by_producer=_by_producer(kept["producer"][late]),
+        by_producer=_count_by_key(kept["producer"][late]),
         examples=[
             _spot(meta, kept, int(i), other=int(j))
             for i, j in zip(late[:EXAMPLES], leader[:EXAMPLES], strict=True)
@@ -147,76 +152,58 @@ def _twice(meta: Meta, outputs: dict[str, Ints]) -> None:
     names = ("o_producer", "o_lane", "o_part", "o_seq")
     order = np.lexsort((outputs["offset"], outputs["partition"], *(outputs[name] for name in names[::-1])))
     ordered = {name: column[order] for name, column in outputs.items()}
-    again = _same_as_before(ordered, *names)
-    found, starts = np.flatnonzero(again), np.flatnonzero(~again)
-    places = [
-        (meta.windows[p], o)
-        for p, o in zip(*(ordered[n].tolist() for n in ("partition", "offset")), strict=True)
-    ]
+    again = _same_rows(ordered, *names)
+    extra, starts = np.flatnonzero(again), np.flatnonzero(~again)
+
+    def position(i: int) -> tuple[Window, int]:
+        return meta.windows[int(ordered["partition"][i])], int(ordered["offset"][i])
+
     meta.twice = Findings(
         compared=len(again),
-        count=len(found),
-        by_producer=_by_producer(ordered["o_producer"][found]),
+        count=len(extra),
+        by_producer=_count_by_key(ordered["o_producer"][extra]),
         examples=[
             second_output(
-                places[i],
-                places[starts[np.searchsorted(starts, i) - 1]],
+                position(i),
+                position(starts[np.searchsorted(starts, i) - 1]),
                 tuple(int(ordered[name][i]) for name in ("o_producer", "o_lane", "o_seq", "o_part")),
             )
-            for i in found[:EXAMPLES].tolist()
+            for i in extra[:EXAMPLES].tolist()
         ],
     )
 
 
-def _grouped(columns: dict[str, Ints], seq: str, *names: str) -> tuple[Ints, Ints, dict[str, Ints]]:
-    word = columns[seq] // WORD_SEQS
-    keyed = {**columns, "word": word}
-    order = np.lexsort((word, *(columns[name] for name in reversed(names))))
-    keyed = {name: column[order] for name, column in keyed.items()}
-    starts = np.flatnonzero(~_same_as_before(keyed, *names, "word"))
-    counts = np.diff(np.append(starts, len(word)))
-    return starts, counts, keyed
-
-
-def _bits(keyed: dict[str, Ints], seq: str, starts: Ints) -> np.ndarray[Any, np.dtype[np.uint64]]:
-    inside = keyed[seq] % WORD_SEQS
-    bits = np.zeros((len(inside), 4), np.uint64)
-    bits[np.arange(len(inside)), inside // 64] = np.uint64(1) << (inside % 64).astype(np.uint64)
-    return np.bitwise_or.reduceat(bits, starts, axis=0) if len(starts) else bits
-
-
 def _words(columns: dict[str, Ints]) -> Rows:
-    starts, counts, keyed = _grouped(columns, "seq", "partition", "producer", "lane")
-    words = np.zeros(len(starts), WORD)
-    for name in ("partition", "producer", "lane", "word"):
-        words[name] = keyed[name][starts]
-    words["n"] = counts
-    if len(starts):
-        words["bits"] = _bits(keyed, "seq", starts)
-        words["lo"] = np.minimum.reduceat(keyed["offset"], starts)
-        words["hi"] = np.maximum.reduceat(keyed["offset"], starts)
-    return words
+    keys = ("partition", "producer", "lane", "word")
+    lane = {name: columns[name] for name in keys[:-1]}
+    merged = merge([lane | _word(columns["seq"]) | dict.fromkeys(("lo", "hi"), columns["offset"])], keys)
+    return _rows(merged, WORD)
 
 
 def _origins(columns: dict[str, Ints]) -> Rows:
-    starts, counts, keyed = _grouped(columns, "o_seq", "o_producer", "o_lane", "o_part")
-    origins = np.zeros(len(starts), ORIGIN)
-    for name in ("producer", "lane", "part"):
-        origins[name] = keyed[f"o_{name}"][starts]
-    origins["word"] = keyed["word"][starts]
-    origins["n"] = counts
-    if len(starts):
-        origins["bits"] = _bits(keyed, "o_seq", starts)
-    return origins
+    keys = ("producer", "lane", "part", "word")
+    lane = {name: columns[f"o_{name}"] for name in keys[:-1]}
+    return _rows(merge([lane | _word(columns["o_seq"])], keys), ORIGIN)
+
+
+def _word(seq: Ints) -> Columns:
+    return {"word": seq // WORD_SEQS, "bits": single_bits(seq), "n": np.ones(len(seq), np.int64)}
+
+
+def _rows(columns: Columns, dtype: np.dtype[np.void]) -> Rows:
+    rows = np.zeros(len(columns["word"]), dtype)
+    for name in dtype.names or ():
+        rows[name] = columns[name]
+    return rows
 
 
 def _runs(columns: dict[str, Ints]) -> Rows:
-    joined = _same_as_before(columns, "partition", "producer", "lane")
-    for name in ("offset", "seq"):
-        joined[1:] &= columns[name][1:] == columns[name][:-1] + 1
-    starts = np.flatnonzero(~joined)
+    index = np.arange(len(columns["seq"]))
+    # Within a run, offset and sequence grow by one from record to record.
+    steady = [columns[name] - index for name in ("offset", "seq")]
+    starts = group_starts(*steady, *(columns[name] for name in ("partition", "producer", "lane")))
     runs = np.zeros(len(starts), RUN)
     for name in ("partition", "offset", "producer", "lane", "seq"):
         runs[name] = columns[name][starts]
-    runs["count"] = np.diff(np.append(starts, len(joined)))
+    runs["count"] = group_sizes(starts, len(index))
     return runs

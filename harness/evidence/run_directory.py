@@ -18,7 +18,6 @@ Files other than histories appear whole or not at all: they are written beside a
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -27,6 +26,7 @@ import msgspec
 
 from harness.base.errors import UsageError
 from harness.base.secrets import redact_bytes
+from harness.evidence import log_line
 
 FORMAT: Final = 1
 
@@ -83,13 +83,8 @@ class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def schema_text() -> str:
-    """Return the JSON schema of summary.json, as it is published in harness/schemas."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"The summary of a run, format {FORMAT}",
-        **msgspec.json.schema(Summary),
-    }
-    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+    """Return the JSON schema of summary.json."""
+    return log_line.schema_text(f"The summary of a run, format {FORMAT}", Summary)
 
 
 def write_atomic(path: Path, data: bytes) -> None:

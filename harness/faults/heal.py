@@ -17,7 +17,7 @@ from harness.evidence.history import Fault
 from harness.faults.intents import open_journal, unhealed
 from harness.faults.link_faults import restart_toxiproxy
 from harness.faults.undo import undo
-from harness.tap.tap_client import ensure_tap, find_tap, was_wanted
+from harness.tap.tap_client import ensure_tap, find_tap, was_started
 
 Report = Callable[[str], None]
 # A cluster without faults is healthy within a session or two; one with cut links never is.
@@ -115,7 +115,7 @@ def _start_nodes(cluster: Cluster, report: Report) -> int:
 
 def _clear_tap(cluster: Cluster, report: Report) -> int:
     """Disarm every rule of the wire tap, and start a tap that died; do nothing if no tap was ever started."""
-    if not was_wanted(cluster):
+    if not was_started(cluster):
         return 0
     done = 0
     if find_tap(cluster) is None:

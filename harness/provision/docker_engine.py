@@ -8,7 +8,6 @@ import socket
 import subprocess
 import tarfile
 import tempfile
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 CLUSTER_LABEL = "eos-harness.cluster"
 _API_LIMIT_S = 20
-_COMPOSE_LIMIT_S = 300
 _CONFLICT = 409
 
 
@@ -174,45 +172,3 @@ def copy_out(container: Container, path: str, target: Path) -> None:
         packed.seek(0)
         with tarfile.open(fileobj=packed) as archive:
             archive.extractall(target, filter="data")
-
-
-def compose_up(project_folder: Path, env_file: Path) -> None:
-    """Create and start the services of the compose file, without waiting for their health."""
-    from testcontainers.compose import DockerCompose
-
-    # A variable of the shell would win over the file: another project's name there would mix two clusters.
-    ours = {line.split("=")[0] for line in env_file.read_text().splitlines()}
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in ours and not name.startswith("COMPOSE_")
-    }
-
-    class BoundedCompose(DockerCompose):
-        """testcontainers' compose, with a time limit and an error that says what compose said."""
-
-        def _run_command(self, cmd: str | list[str], context: str | None = None) -> Any:
-            done = subprocess.run(
-                cmd,
-                cwd=context or self.context,
-                capture_output=True,
-                timeout=_COMPOSE_LIMIT_S,
-                check=False,
-                env=environment,
-            )
-            if done.returncode != 0:
-                said = done.stderr.decode(errors="replace").strip()[-600:]
-                raise HarnessError(f"`docker compose {cmd[-2]} {cmd[-1]}` failed: {said}", "run `eos doctor`")
-            return done
-
-    BoundedCompose(
-        context=str(project_folder),
-        compose_file_name="docker-compose.yml",
-        wait=False,
-        env_file=str(env_file),
-    ).start()
-
-
-def write_env_file(path: Path, variables: Mapping[str, str]) -> None:
-    """Write the variables of the compose file."""
-    path.write_text("".join(f"{name}={value}\n" for name, value in variables.items()))

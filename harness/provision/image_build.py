@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import shutil
 import subprocess
 import tarfile
@@ -22,7 +21,7 @@ from harness.base.waits import wait_until
 from harness.kafka.connection import answers
 from harness.provision.jars import ensure_jars, pinned_jars
 from harness.provision.kafka_runtime import training_workload
-from harness.provision.paths import cache_dir, checkout_dir, scratch_dir
+from harness.provision.paths import cache_dir, resource, scratch_dir
 from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION, ensure_toxiproxy
 
 if TYPE_CHECKING:
@@ -225,16 +224,25 @@ def docker_build(
 
 
 def copy_context(name: str, target: Path) -> None:
-    """The files of docker/<name>, executable where they are so in the checkout."""
-    shutil.copytree(checkout_dir() / "docker" / name, target)
+    """Copy the build context `name`. A wheel loses the executable bits, so set them from the first bytes."""
+    shutil.copytree(_context(name), target)
+    for path in target.iterdir():
+        path.chmod(0o755 if _is_script(path) else 0o644)
 
 
 def context_text(name: str) -> str:
-    """All that docker/<name> holds, as one text."""
-    folder = checkout_dir() / "docker" / name
+    """Return the content of every file of the build context `name` as one text."""
     return "\n".join(
-        f"{path.name} {os.access(path, os.X_OK)}\n{path.read_text()}" for path in sorted(folder.iterdir())
+        f"{path.name} {_is_script(path)}\n{path.read_text()}" for path in sorted(_context(name).iterdir())
     )
+
+
+def _context(name: str) -> Path:
+    return resource(f"docker/{name}")
+
+
+def _is_script(path: Path) -> bool:
+    return path.read_bytes().startswith(b"#!")
 
 
 def fingerprint(*parts: str) -> str:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from harness.base.errors import HarnessError
 from harness.provision.image_build import CONTENT_LABEL, Recipe, build, recipes
-from harness.provision.paths import cache_lock, checkout_dir
+from harness.provision.paths import cache_lock, checkout_dir, resource
 
 if TYPE_CHECKING:
     from docker import DockerClient
@@ -53,7 +53,7 @@ class Images:
 @cache
 def official_images() -> dict[str, str]:
     """The official images by purpose, as docker-compose.yml names them."""
-    text = (checkout_dir() / "docker-compose.yml").read_text()
+    text = resource("docker-compose.yml").read_text()
     found = {name: re.search(rf"\$\{{{variable}:-([^}}]+)\}}", text) for name, variable in _VARIABLES.items()}
     return {name: match[1] for name, match in found.items() if match}
 
@@ -78,7 +78,9 @@ def ensure_images(report: Report, env_file: Path | None = None) -> Images:
     kafka, toxiproxy, nettools = (found[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
     built = tuple(image for image in (kafka, toxiproxy) if image.startswith(_OURS))
     images = Images(kafka, toxiproxy, nettools, built)
-    _write_env(env_file or checkout_dir() / ".env", images)
+    env_file = env_file or _env_file()
+    if env_file:
+        _write_env(env_file, images)
     return images
 
 
@@ -170,7 +172,8 @@ def _pull(client: DockerClient, image: str, report: Report) -> bool:
 
 def _chosen(variable: str) -> str:
     """The image that the user chose, in the environment or in .env; empty if it is left to us."""
-    lines = _env_lines(checkout_dir() / ".env")
+    env_file = _env_file()
+    lines = _env_lines(env_file) if env_file else []
     in_file = next((line.partition("=")[2] for line in lines if line.startswith(f"{variable}=")), "")
     return os.environ.get(variable) or ("" if in_file.startswith(_OURS) else in_file)
 
@@ -187,6 +190,12 @@ def _write_env(env_file: Path, images: Images) -> None:
     ]
     if kept + ours != old:
         env_file.write_text("".join(f"{line}\n" for line in kept + ours))
+
+
+def _env_file() -> Path | None:
+    """Return the .env that plain `docker compose` reads in a checkout; None outside a checkout."""
+    checkout = checkout_dir()
+    return checkout / ".env" if checkout else None
 
 
 def _env_lines(env_file: Path) -> list[str]:

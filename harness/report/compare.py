@@ -1,4 +1,4 @@
-"""`eos compare`: what two runs differ in, a line each; what is the same is counted and not shown."""
+"""`eos compare`: the differences between two runs, one line each; equal facts are counted only."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
-from harness.report.text_format import columns, flat
+from harness.report.text_format import format_table, format_value
 
 
-def differences(first: Path, second: Path) -> list[str]:
-    """The lines of a comparison."""
-    runs = [RunDirectory.open(path) for path in (first, second)]
-    facts = [_facts(run) for run in runs]
-    names = list(dict.fromkeys(name for one in facts for name in one))
-    rows = [(name, *(one.get(name, "-") for one in facts)) for name in names]
+def compare_runs(first: Path, second: Path) -> list[str]:
+    """Return the lines of a comparison."""
+    facts = [_facts(RunDirectory.open(path)) for path in (first, second)]
+    rows = [(name, *(of_run.get(name, "-") for of_run in facts)) for name in facts[0] | facts[1]]
     differing = [row for row in rows if row[1] != row[2]]
-    return [*columns(differing), f"{len(rows) - len(differing)} of {len(rows)} facts are the same"]
+    return [*format_table(differing), f"{len(rows) - len(differing)} of {len(rows)} facts are the same"]
 
 
 def _facts(run: RunDirectory) -> dict[str, str]:
@@ -26,7 +24,7 @@ def _facts(run: RunDirectory) -> dict[str, str]:
     facts = {"run": info.run, "scenario": info.scenario, "seed": str(info.seed), "verdict": summary.verdict}
     facts |= {f"anomaly {name}": str(count) for name, count in summary.anomalies.items()}
     facts |= {f"compared for {n}": f"{p.compared} {p.unit}" for n, p in summary.properties.items()}
-    facts |= {f"limit {n}": f"{one.measured:g} {one.unit}" for n, one in summary.limits.items()}
+    facts |= {f"limit {n}": f"{limit.measured:g} {limit.unit}" for n, limit in summary.limits.items()}
     facts |= {"records": str(summary.records), "operations": str(summary.operations)}
     facts["faults planned"] = str(len(plan.get("steps", [])) + len(plan.get("throughout", [])))
-    return facts | {name: flat(value) for name, value in info.environment.items() if value}
+    return facts | {name: format_value(value) for name, value in info.environment.items() if value}

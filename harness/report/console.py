@@ -1,15 +1,16 @@
-"""The console: one line an event; on a terminal a last paragraph that keeps counting.
-
-Nothing here is said by colour alone, and NO_COLOR turns colour off.
-"""
+"""The console: one line per event, and on a terminal a live progress paragraph below the lines."""
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import textwrap
 from typing import TextIO
+
+from rich.console import Console as RichConsole
+from rich.constrain import Constrain
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
 from harness.base.events import (
     ClientEnded,
@@ -22,88 +23,102 @@ from harness.base.events import (
     Started,
     VerdictEvent,
 )
-from harness.report.text_format import flat
+from harness.report.text_format import format_value
 
 PLAIN_PROGRESS_EVERY_S = 5.0
-_COLOURS = {"valid": 32, "invalid": 31, "unknown": 33}
+_STYLES = {"valid": "bold green", "invalid": "bold red", "unknown": "bold yellow"}
 
 
 class Console:
-    """Writes a run's events for a person."""
+    """Event listener that prints a run for a person.
 
-    def __init__(self, out: TextIO = sys.stderr) -> None:
-        self._out = out
-        self._terminal = out.isatty()
-        self._colour = self._terminal and "NO_COLOR" not in os.environ
-        self._counting = 0
-        """Lines of the paragraph that keeps counting, which the next one takes the place of."""
+    Without a terminal, and in CI, progress is a plain line every few seconds. NO_COLOR turns colour off;
+    colour never carries information that the text does not.
+    """
+
+    def __init__(self, out: TextIO | None = None) -> None:
+        out = sys.stderr if out is None else out
+        terminal = out.isatty() and os.environ.get("TERM") != "dumb"
+        coloured = terminal and "NO_COLOR" not in os.environ
+        self._rich = RichConsole(
+            file=out, force_terminal=terminal, color_system="standard" if coloured else None
+        )
+        self._replaces = terminal and "CI" not in os.environ
+        self._live: Live | None = None
         self._last_progress = -PLAIN_PROGRESS_EVERY_S
 
     def __call__(self, event: Event) -> None:
-        """Show one event."""
-        if isinstance(event, ProgressEvent):
-            self._progress(event)
-        else:
-            self._line(event.at, self._text(event))
-
-    def _progress(self, event: ProgressEvent) -> None:
-        lag = "?" if event.lso_lag is None else str(event.lso_lag)
-        text = (
-            f"{event.phase}: {event.acknowledged} acknowledged ({event.rate:.0f}/s), transactions "
-            f"{event.committed} committed {event.aborted} aborted {event.unknown} unknown, "
-            f"{event.in_flight} in flight, {lag} not yet stable"
-        )
-        text += f"; Spark {event.spark}" if event.spark else ""
-        text += f"; {', '.join(event.active)}" if event.active else ""
-        if self._terminal:
-            self._erase()
-            # One column is left free: some terminals wrap when a line is full.
-            width = max(20, shutil.get_terminal_size().columns - 1)
-            lines = textwrap.wrap(f"{event.at:6.1f}  {text}", width, subsequent_indent=" " * 8)
-            self._out.write("\n".join(lines))
-            self._out.flush()
-            self._counting = len(lines)
+        """Print one event."""
+        if not isinstance(event, ProgressEvent):
+            self._print(event.at, self._format(event))
+        elif self._replaces:
+            self._show_progress(event)
         elif event.at - self._last_progress >= PLAIN_PROGRESS_EVERY_S:
             self._last_progress = event.at
-            self._line(event.at, text)
+            self._print(event.at, Text(_format_progress(event)))
 
-    def _line(self, at: float, text: str) -> None:
-        self._erase()
-        first, *rest = text.splitlines()
-        self._out.write("\n".join([f"{at:6.1f}  {first}", *(f"        {line}" for line in rest)]) + "\n")
-        self._out.flush()
+    def close(self) -> None:
+        """Remove the progress paragraph and show the cursor again; every other line does this too."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
 
-    def _erase(self) -> None:
-        if self._counting:
-            up = f"\x1b[{self._counting - 1}A" if self._counting > 1 else ""
-            self._out.write(f"\r{up}\x1b[J")
-            self._counting = 0
+    def _show_progress(self, event: ProgressEvent) -> None:
+        if self._live is None:
+            self._live = Live(
+                console=self._rich,
+                auto_refresh=False,
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+            )
+            self._live.start()
+        paragraph = Table.grid(padding=(0, 2, 0, 0))
+        paragraph.add_row(Text(f"{event.at:6.1f}"), Text(_format_progress(event)))
+        # One column stays free: some terminals wrap a line that is full.
+        self._live.update(Constrain(paragraph, max(20, self._rich.width - 1)), refresh=True)
 
-    def _text(self, event: Event) -> str:
+    def _print(self, at: float, text: Text) -> None:
+        self.close()
+        first, *rest = text.split("\n")
+        lines = [Text.assemble(f"{at:6.1f}  ", first), *(Text.assemble(" " * 8, line) for line in rest)]
+        # Without soft_wrap rich would cut long lines into pieces, also in a pipe.
+        self._rich.print(Text("\n").join(lines), soft_wrap=True)
+
+    def _format(self, event: Event) -> Text:
         text = str(event)
         match event:
             case Started():
-                found = ", ".join(f"{k} {flat(v)}" for k, v in event.environment.items() if v)
-                text = f"{event.scenario}, seed {event.seed}, run {event.run}\n{event.directory}\n{found}"
+                versions = ", ".join(f"{k} {format_value(v)}" for k, v in event.environment.items() if v)
+                text = f"{event.scenario}, seed {event.seed}, run {event.run}\n{event.directory}\n{versions}"
             case PhaseEvent():
                 text = f"== {event.name}" + (f": {event.detail}" if event.detail else "")
             case Injected():
-                bite = flat(event.bite)
+                bite = format_value(event.bite)
                 text = f"{event.fault} on {', '.join(event.names)} bit after {event.took_s:.1f} s: {bite}"
             case NoBite():
                 text = f"{event.fault} did NOT bite: {event.reason}"
             case Healed():
                 text = f"{event.fault} on {', '.join(event.names)} healed in {event.took_s:.1f} s"
             case ClientEnded():
-                text = f"client {event.client} ended ({event.exit_code}): {event.said}"
+                text = f"client {event.client} ended ({event.exit_code}): {event.last_line}"
             case VerdictEvent():
-                text = self._verdict(event)
-        return text
+                expected = "as expected" if event.expected else "NOT as expected"
+                details, _, _ = event.text.rstrip().rpartition("\n")
+                return Text.assemble(
+                    f"{details}\n{event.directory}\nreplay: {event.replay}\n",
+                    (event.verdict.upper(), _STYLES[event.verdict]),
+                    f", {expected}",
+                )
+        return Text(text)
 
-    def _verdict(self, event: VerdictEvent) -> str:
-        word = event.verdict.upper()
-        if self._colour:
-            word = f"\x1b[1;{_COLOURS[event.verdict]}m{word}\x1b[0m"
-        expected = "as expected" if event.expected else "NOT as expected"
-        details, _, _ = event.text.rstrip().rpartition("\n")
-        return f"{details}\n{event.directory}\nagain: {event.replay}\n{word}, {expected}"
+
+def _format_progress(event: ProgressEvent) -> str:
+    lag = "?" if event.lso_lag is None else str(event.lso_lag)
+    text = (
+        f"{event.phase}: {event.acknowledged} acknowledged ({event.rate:.0f}/s), transactions "
+        f"{event.committed} committed {event.aborted} aborted {event.unknown} unknown, "
+        f"{event.in_flight} in flight, {lag} not yet stable"
+    )
+    text += f"; Spark {event.spark}" if event.spark else ""
+    return text + (f"; {', '.join(event.active)}" if event.active else "")

@@ -1,56 +1,39 @@
-"""The evidence of a report: every anomaly with its examples, linked to the lines and frames that prove it."""
+"""The anomalies section of a report: examples, with links to the lines and frames that prove them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from html import escape
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
+from markupsafe import Markup, escape
 
-from harness.evidence.checkers.model import Anomaly, Example, HistoryRef
+from harness.evidence.checkers.model import SEVERITY, Example, HistoryRef
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import HistoryFile
 from harness.evidence.run_directory import RunDirectory
+from harness.report.html_template import render
 
 T = TypeVar("T", bound=msgspec.Struct)
 
-WORST_FIRST: Final = (
-    "lost",
-    "torn_transaction",
-    "zombie_write",
-    "aborted_read",
-    "duplicate",
-    "never_processed",
-    "processed_twice",
-    "aggregate_drift",
-    "offset_drift",
-    "phantom",
-    "inconsistent_offset",
-    "early_read",
-    "reordered",
-    "hanging_transaction",
-    "stalled",
-)
-"""Counts of records, transactions and positions do not compare: what is gone comes before what is late."""
 FRAMES: Final = "frames.jsonl"
-_LINES_SHOWN: Final = 4  # history lines of one example
+_LINES_SHOWN: Final = 4  # history lines per example
 _FRAMES_SHOWN: Final = 3
 _LINE_LENGTH: Final = 400
 
 
 class _Op(msgspec.Struct):
-    """What a history line says of its operation."""
+    """The operation and the time of a history line."""
 
     mono: int = 0
     op: int | None = None
 
 
 class _Frame(msgspec.Struct):
-    """What a line of the frame log says of a frame; other lines have no api."""
+    """The fields of a frame log line that are shown; lines that are not frames have no api."""
 
     mono: int = 0
     client_id: str = ""
@@ -66,76 +49,70 @@ class _Span(msgspec.Struct):
     frames: list[str] = []
 
 
-def section(run: RunDirectory, judgement: Judgement) -> str:
-    """What is wrong or not known, the worst first, with a line of links to each anomaly on top."""
-    found = sorted(
+def render_anomalies(run: RunDirectory, judgement: Judgement) -> Markup:
+    """Render anomalies, worst first, and the reasons for an unknown verdict; empty if there are none."""
+    anomalies = sorted(
         (anomaly for result in judgement.results for anomaly in result.anomalies),
-        key=lambda anomaly: (WORST_FIRST.index(anomaly.name), -anomaly.count),
+        key=lambda anomaly: (SEVERITY[anomaly.name], -anomaly.count),
     )
     reasons = [reason for result in judgement.results for reason in result.reasons]
-    if not (found or reasons):
-        return ""
-    anchors = [f"anomaly-{number}-{anomaly.name}" for number, anomaly in enumerate(found, 1)]
-    links = [
-        f'<a href="#{anchor}">{escape(anomaly.name)}</a> {anomaly.count} {escape(anomaly.unit)}'
-        for anchor, anomaly in zip(anchors, found, strict=True)
+    if not (anomalies or reasons):
+        return Markup()
+    proofs = _Proofs(run, (example for anomaly in anomalies for example in anomaly.examples))
+    views = [
+        {
+            "anchor": f"anomaly-{number}-{anomaly.name}",
+            "name": anomaly.name,
+            "count": anomaly.count,
+            "unit": anomaly.unit,
+            "examples": [_example_view(proofs, example) for example in anomaly.examples],
+        }
+        for number, anomaly in enumerate(anomalies, 1)
     ]
-    proof = _Proof(run, (example for anomaly in found for example in anomaly.examples))
-    parts = [f"<p>{' · '.join(links)}</p>"] if links else []
-    parts += [f"<p>{escape(reason)}</p>" for reason in reasons]
-    parts += [_anomaly(proof, anchor, anomaly) for anchor, anomaly in zip(anchors, found, strict=True)]
-    return f"<section><h2>What is wrong, or not known</h2>{''.join(parts)}</section>"
+    return render("anomalies.html", anomalies=views, reasons=reasons)
 
 
-def _anomaly(proof: _Proof, anchor: str, anomaly: Anomaly) -> str:
-    name, unit = escape(anomaly.name), escape(anomaly.unit)
-    head = f'<h3 id="{anchor}"><code>{name}</code>: {anomaly.count} {unit}</h3>'
-    shown = "".join(_example(proof, example) for example in anomaly.examples)
-    return f"{head}<p class='note'>the worst examples:</p>{shown}"
-
-
-def _example(proof: _Proof, example: Example) -> str:
+def _example_view(proofs: _Proofs, example: Example) -> dict[str, Any]:
     offsets = [f"{o.topic}-{o.partition} offsets {o.first}-{o.last}" for o in example.offsets]
-    where = escape(", ".join(offsets)) + (f" (seen by {escape(example.witness)})" if example.witness else "")
-    told = "\n".join(proof.told(ref) for ref in example.lines[:_LINES_SHOWN])
-    return (
-        f"<details open><summary>{escape(example.what)}</summary><p class='note'>{where}</p>"
-        f"<pre>{told}</pre></details>"
-    )
+    return {
+        "what": example.what,
+        "place": ", ".join(offsets) + (f" (seen by {example.witness})" if example.witness else ""),
+        "proof": Markup("\n").join(map(proofs.render, example.lines[:_LINES_SHOWN])),
+    }
 
 
-class _Proof:
-    """The lines and frames that some examples rest on, read once for all of them."""
+class _Proofs:
+    """The history lines and frames behind some examples, read once for all of them."""
 
     def __init__(self, run: RunDirectory, examples: Iterable[Example]) -> None:
         self._run = run
         self._texts: dict[HistoryRef, str] = {}
         self._spans: dict[HistoryRef, _Span] = {}
-        wanted: dict[str, set[int]] = defaultdict(set)
+        lines_by_client: dict[str, set[int]] = defaultdict(set)
         for example in examples:
             for ref in example.lines[:_LINES_SHOWN]:
-                wanted[ref.client].add(ref.line)
-        for client, numbers in wanted.items():
+                lines_by_client[ref.client].add(ref.line)
+        for client, numbers in lines_by_client.items():
             self._read(client, numbers)
         self._find_frames()
 
-    def told(self, ref: HistoryRef) -> str:
-        """A history line under its place, and the frames of its operation."""
+    def render(self, ref: HistoryRef) -> Markup:
+        """Render a history line below its place, and the frames of its operation."""
         file = f"history/{ref.client}.jsonl"
         frames = self._spans[ref].frames if ref in self._spans else []
-        return "\n".join(
+        return Markup("\n").join(
             [
                 _link(self._run.path, file, f"{file}:{ref.line}"),
-                f"  {escape(self._texts.get(ref, '(no such line)'), quote=False)}",
-                *(f"  {_link(self._run.path, FRAMES, frame)}" for frame in frames),
+                f"  {self._texts.get(ref, '(no such line)')}",
+                *(Markup("  ") + _link(self._run.path, FRAMES, frame) for frame in frames),
             ]
         )
 
     def _read(self, client: str, numbers: set[int]) -> None:
-        """Take the wanted lines of a history, and when their operations began and ended."""
+        """Read lines of a history, and when their operations began and ended."""
         history = HistoryFile(self._run.histories / f"{client}.jsonl")
         if not history.path.exists():
-            missing = "(the history is not there)"
+            missing = "(the history file does not exist)"
             self._texts |= {HistoryRef(client, number): missing for number in numbers}
             return
         ops: dict[int, _Span] = {}
@@ -144,14 +121,14 @@ class _Proof:
                 continue
             ref = HistoryRef(client, number)
             self._texts[ref] = line.decode(errors="replace")[:_LINE_LENGTH]
-            if (said := _decoded(line, _Op)) is not None:
-                span = _Span(said.mono, said.mono)
-                self._spans[ref] = span if said.op is None else ops.setdefault(said.op, span)
+            if (op := _decoded(line, _Op)) is not None:
+                span = _Span(op.mono, op.mono)
+                self._spans[ref] = span if op.op is None else ops.setdefault(op.op, span)
         for _, line in _numbered(history) if ops else ():
-            said = _decoded(line, _Op)
-            if said is not None and said.op in ops:
-                span = ops[said.op]
-                span.first, span.last = min(span.first, said.mono), max(span.last, said.mono)
+            op = _decoded(line, _Op)
+            if op is not None and op.op in ops:
+                span = ops[op.op]
+                span.first, span.last = min(span.first, op.mono), max(span.last, op.mono)
 
     def _find_frames(self) -> None:
         path = self._run.path / FRAMES
@@ -182,7 +159,8 @@ def _decoded(line: bytes, kind: type[T]) -> T | None:
         return None
 
 
-def _link(folder: Path, file: str, text: str) -> str:
-    """A link to a file of the run, beside the report; only its text where there is no such file."""
-    shown = escape(text)
-    return f'<a href="{quote(file)}">{shown}</a>' if (folder / file).exists() else shown
+def _link(folder: Path, file: str, text: str) -> Markup:
+    """Return a link to a file beside the report, or the text alone if the file does not exist."""
+    if not (folder / file).exists():
+        return escape(text)
+    return Markup('<a href="{}">{}</a>').format(quote(file), text)

@@ -1,4 +1,4 @@
-"""GitHub Actions: an annotation for what is not as expected, a line of the step's summary for each run."""
+"""GitHub Actions: annotations for unexpected results, and one line per run in the step summary."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from harness.base.events import Event, NoBite, Started, VerdictEvent
 
 
 def in_actions() -> bool:
-    """Whether this is a step of GitHub Actions."""
+    """Return whether the process runs in a step of GitHub Actions."""
     return os.environ.get("GITHUB_ACTIONS") == "true"
 
 
 class GitHub:
-    """Writes annotations to the step's output, where Actions reads them, and the summary to its file."""
+    """Event listener that prints annotations to the output of the step, and appends to the summary file."""
 
     def __init__(self, out: TextIO = sys.stdout, summary: Path | None = None) -> None:
         self._out = out
@@ -25,7 +25,6 @@ class GitHub:
         self._title = "run"
 
     def __call__(self, event: Event) -> None:
-        """Annotate what the reader of a workflow must see."""
         match event:
             case Started():
                 self._title = f"{event.scenario}, seed {event.seed}"
@@ -37,7 +36,7 @@ class GitHub:
                 self._summarise(event)
 
     def _annotate(self, level: str, text: str) -> None:
-        # What has a meaning in a workflow command is written as a percent code.
+        # Percent codes replace the characters that have a meaning in a workflow command.
         for sign, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
             text = text.replace(sign, code)
         title = self._title.replace(",", "%2C").replace(":", "%3A")

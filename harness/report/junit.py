@@ -1,4 +1,4 @@
-"""JUnit XML of a run, written anew with every event, so that a killed run leaves what it had shown."""
+"""JUnit XML of a run, rewritten at every event, so that a killed run leaves a complete file."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from harness.base.events import Event, Healed, Injected, NoBite, Started, Verdic
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.run_directory import RunDirectory, write_atomic
 
-_OPEN: Final = "the run ended before this was known"
+_OPEN: Final = "the run ended without a verdict"
 
 
 class JUnit:
-    """One test suite a run; a test case for each injection, each property, each limit, and the verdict."""
+    """Event listener that writes one test suite: a case per injection, property, limit, and the verdict."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -23,7 +23,6 @@ class JUnit:
         self._healing: dict[str, ElementTree.Element] = {}
 
     def __call__(self, event: Event) -> None:
-        """Take in one event and write the file."""
         match event:
             case Started():
                 self._suite.set("name", event.scenario)
@@ -41,18 +40,18 @@ class JUnit:
             case NoBite():
                 _case(self._suite, f"{event.fault} at {event.at:.1f} s", error=event.reason)
             case VerdictEvent():
-                self._judged(event)
+                self._add_results(event)
             case _:
                 return
         self._write()
 
-    def _judged(self, event: VerdictEvent) -> None:
+    def _add_results(self, event: VerdictEvent) -> None:
         self._suite.remove(self._verdict)
         judgement = RunDirectory.open(Path(event.directory)).read("verdict.json", Judgement)
         for result in judgement.results:
-            told = [f"{a.name}: {a.count} {a.unit}" for a in result.anomalies] + result.reasons
+            problems = [f"{a.name}: {a.count} {a.unit}" for a in result.anomalies] + result.reasons
             kind = {"invalid": "failure", "unknown": "error"}.get(str(result.verdict), "")
-            case = _case(self._suite, result.property, **({kind: "; ".join(told)} if kind else {}))
+            case = _case(self._suite, result.property, **({kind: "; ".join(problems)} if kind else {}))
             ElementTree.SubElement(case, "system-out").text = f"compared {result.compared} {result.unit}"
         for limit in judgement.limits:
             measured = f"{limit.measured:g} of {limit.limit:g} {limit.unit}"

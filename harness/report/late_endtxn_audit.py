@@ -1,8 +1,9 @@
-"""Which broken transactions of a run are a late EndTxn's work: told by the transaction log and the frames.
+"""`eos late`: finds broken transactions of a run, and those that a late EndTxn broke.
 
-Counted as one is only a transaction on which the coordinator has noted a decision before its end was first
-asked for, or a commit where only an abort was asked for; and before which an EndTxn of its client had no
-answer, although a later one had.
+A transaction is broken if its records cannot be read as the answer to its client promised. A late EndTxn is
+the cause if the transaction log and the frames agree. In the log, the coordinator decided before the client
+first requested the end, or it committed although the client requested only an abort. In the frames, an
+earlier EndTxn of the client had no answer when the transaction began, although a later EndTxn had one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 
 from harness.base.errors import UsageError
 from harness.evidence.checkers.check_run import evidence_of
+from harness.evidence.checkers.model import Evidence
 from harness.evidence.checkers.visibility_index import seen_by
 from harness.evidence.history import Invoke, Producer, history_files
 from harness.evidence.ledger import COMMITTED, FATE_NAMES, UNKNOWN
@@ -24,112 +26,118 @@ from harness.tap.coordinator_entries import read
 from harness.tap.frame_lines import Frame
 from harness.tap.tap_client import LOG_NAME
 
-KNOWN_TO_NS = 2_000_000  # a log's time is a millisecond's
+LOG_RESOLUTION_NS = 2_000_000  # the transaction log has milliseconds
 NEVER = 1 << 62
 
 
-class Broken(NamedTuple):
-    """A transaction that is not read as its client was told, and why."""
+class BrokenTransaction(NamedTuple):
+    """A transaction whose visible records contradict the answer to its client."""
 
     producer: int
     txn: int
-    told: str
+    fate: str
     visible: int
     size: int
     premature: str
-    """What the coordinator decided of it before anybody had asked; empty if it did not."""
+    """The coordinator's decisions before any request for one; empty if there were none."""
     overtaken: str
-    """The EndTxn before it that had no answer when it began; from the frames."""
+    """The earlier EndTxn that had no answer when the transaction began; from the frames."""
 
     @property
-    def late(self) -> bool:
-        """Whether it is the work of a late EndTxn, by the log and by the frames."""
+    def late_endtxn(self) -> bool:
+        """Whether both the log and the frames show a late EndTxn."""
         return bool(self.premature and self.overtaken)
 
     @property
     def text(self) -> str:
-        """It in a line."""
+        """Describe the transaction in one line."""
         why = (
-            f"{self.premature} that nobody had asked for; EndTxn overtaken: {self.overtaken}"
-            if self.late
+            f"{self.premature} without a request; EndTxn overtaken: {self.overtaken}"
+            if self.late_endtxn
             else "no late EndTxn"
         )
         return (
-            f"producer {self.producer}, transaction {self.txn}: {self.told}, {self.visible} of {self.size} "
+            f"producer {self.producer}, transaction {self.txn}: {self.fate}, {self.visible} of {self.size} "
             f"records can be read; {why}"
         )
 
 
 class Span(NamedTuple):
-    """A transaction from its begin until its end was first asked for, by its client's clock."""
+    """A transaction from its begin to the first request to end it, by the clock of its client."""
 
     begun: int
     asked: int = NEVER
     commit: bool = False
-    """Whether a commit was asked for."""
+    """Whether the client requested a commit."""
 
 
-def broken_of(run: Path) -> tuple[list[Broken], int]:
-    """The broken transactions of a run, and how many transactions there were."""
+def find_broken_transactions(run: Path) -> tuple[list[BrokenTransaction], int]:
+    """Return the broken transactions of a run, and the number of transactions that were compared."""
     directory = RunDirectory.open(run)
-    evidence = evidence_of(directory)
+    groups, compared = _broken_groups(run, evidence_of(directory))
+    spans, ids, clients = _spans(directory)
+    decisions = defaultdict(list)
+    for entry in read(run):
+        if entry.kind == "decision" and entry.what.startswith("Prepare"):
+            decisions[entry.transactional_id].append((entry.wall, entry.what))
+    frames = defaultdict(list)
+    for line in read_log(run / LOG_NAME):
+        if isinstance(line, Frame) and line.api == "EndTxn":
+            frames[line.client_id].append(line)
+    broken = []
+    for producer, txn, fate, visible, size in groups:
+        span = spans[producer, txn]
+        over = spans[producer, txn + 1].begun if (producer, txn + 1) in spans else NEVER
+        premature = [
+            what
+            for wall, what in decisions[ids[producer]]
+            if span.begun < wall < span.asked - LOG_RESOLUTION_NS
+            # A coordinator never commits by itself a transaction whose client requested an abort.
+            or (span.begun < wall < over and what == "PrepareCommit" and not span.commit)
+        ]
+        overtaken = _overtaken_endtxn(frames[clients[producer]], span)
+        broken.append(BrokenTransaction(producer, txn, fate, visible, size, " ".join(premature), overtaken))
+    return broken, compared
+
+
+def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, str, int, int]], int]:
+    """Return (producer, transaction, fate, visible, size) of each broken one, and the number compared."""
     view = next((v for v in evidence.committed_views() if v.meta.witness == "reader"), None)
     if view is None or not (run / LOG_NAME).exists():
         raise UsageError(
-            f"{run} has no reader's observation, or no frames",
-            "name runs that are over and have verify.frames",
+            f"{run} has no observation of a reader, or no frame log",
+            "name finished runs of a scenario with verify.frames",
         )
-    ledger, seen = evidence.ledger, seen_by(evidence, view)
+    ledger, index = evidence.ledger, seen_by(evidence, view)
     groups, intervals = ledger.groups, ledger.intervals
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, len(groups.fate)).astype(int)
-    visible = np.bincount(intervals.group, seen.visible, len(groups.fate)).astype(int)
-    judged = (groups.txn >= 0) & (size > 0)
-    wanted = np.where(groups.fate == COMMITTED, size, 0)
-    # One of which nobody knows how it ended is broken if a part of it can be read.
-    wrong = judged & (visible != wanted) & ~((groups.fate == UNKNOWN) & (visible == size))
-    spans, ids, names = _spans(directory)
-    decided = defaultdict(list)
-    for step in read(run):
-        if step.kind == "decision" and step.what.startswith("Prepare"):
-            decided[step.transactional_id].append((step.wall, step.what))
-    ends = defaultdict(list)
-    for line in read_log(run / LOG_NAME):
-        if isinstance(line, Frame) and line.api == "EndTxn":
-            ends[line.client_id].append(line)
-    found = []
-    for group in np.flatnonzero(wrong).tolist():
-        producer, txn = int(groups.producer[group]), int(groups.txn[group])
-        span = spans[producer, txn]
-        over = spans[producer, txn + 1].begun if (producer, txn + 1) in spans else NEVER
-        early = [
-            what
-            for wall, what in decided[ids[producer]]
-            if span.begun < wall < span.asked - KNOWN_TO_NS
-            # No coordinator commits by itself what was only asked to be aborted.
-            or (span.begun < wall < over and what == "PrepareCommit" and not span.commit)
-        ]
-        found.append(
-            Broken(
-                producer,
-                txn,
-                FATE_NAMES[int(groups.fate[group])],
-                int(visible[group]),
-                int(size[group]),
-                " ".join(early),
-                _overtaken(ends[names[producer]], span),
-            )
+    visible = np.bincount(intervals.group, index.visible, len(groups.fate)).astype(int)
+    compared = (groups.txn >= 0) & (size > 0)
+    promised = np.where(groups.fate == COMMITTED, size, 0)
+    # A transaction of unknown fate may be visible as a whole; it is broken if a part of it is visible.
+    broken = compared & (visible != promised) & ~((groups.fate == UNKNOWN) & (visible == size))
+    rows = [
+        (
+            int(groups.producer[group]),
+            int(groups.txn[group]),
+            FATE_NAMES[int(groups.fate[group])],
+            int(visible[group]),
+            int(size[group]),
         )
-    return found, int(judged.sum())
+        for group in np.flatnonzero(broken).tolist()
+    ]
+    return rows, int(compared.sum())
 
 
 def _spans(run: RunDirectory) -> tuple[dict[tuple[int, int], Span], dict[int, str], dict[int, str]]:
+    """Return the span of each transaction, and the transactional id and client of each producer."""
     spans: dict[tuple[int, int], Span] = {}
     ids: dict[int, str] = {}
-    names: dict[int, str] = {}
+    clients: dict[int, str] = {}
     for file in history_files(run.histories):
         for _, line in file.read():
             if isinstance(line, Producer) and line.transactional_id:
-                ids[line.producer], names[line.producer] = line.transactional_id, file.name
+                ids[line.producer], clients[line.producer] = line.transactional_id, file.name
             if not isinstance(line, Invoke) or line.producer is None or line.txn is None:
                 continue
             key = line.producer, line.txn
@@ -138,14 +146,14 @@ def _spans(run: RunDirectory) -> tuple[dict[tuple[int, int], Span], dict[int, st
             elif line.f in ("commit", "abort"):
                 span = spans[key]
                 spans[key] = Span(span.begun, min(span.asked, line.wall), span.commit or line.f == "commit")
-    return spans, ids, names
+    return spans, ids, clients
 
 
-def _overtaken(frames: list[Frame], span: Span) -> str:
-    """The last EndTxn before the begin that had no answer by then, although a later one of its client had."""
+def _overtaken_endtxn(frames: list[Frame], span: Span) -> str:
+    """Describe the last EndTxn before the begin that had no answer by then; empty if every one had."""
     answered = {(f.conn, f.correlation) for f in frames if f.side == "response" and f.wall < span.begun}
-    open_ = [f for f in frames if f.side == "request" and f.wall < span.begun]
-    late = [f for f in open_ if (f.conn, f.correlation) not in answered]
+    requests = [f for f in frames if f.side == "request" and f.wall < span.begun]
+    late = [f for f in requests if (f.conn, f.correlation) not in answered]
     if not late:
         return ""
     last = late[-1]

@@ -1,32 +1,33 @@
-"""report.html: one file that convinces a sceptic, readable without scripts and without a network."""
+"""report.html: the verdict of a run with its evidence in one file, without scripts or network access."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
-from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any, Final
+
+from markupsafe import Markup
 
 from harness.base.events import Event, NoBite, VerdictEvent
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
-from harness.report import evidence_view, spark_progress
-from harness.report.text_format import flat
+from harness.report import spark_progress
+from harness.report.evidence_view import render_anomalies
+from harness.report.html_template import render
+from harness.report.text_format import format_value
 from harness.report.timeline_data import injections, read_events, series_of
-from harness.report.timeline_svg import figure
+from harness.report.timeline_svg import draw_timeline
 
 NAME: Final = "report.html"
-_TEMPLATE: Final = Path(__file__).with_name("page.html")
 MOST_BYTES: Final = 400_000
-"""A page that is larger is no longer looked at, sent and kept without a thought."""
-_DIAGRAM: Final = "<!-- diagram -->"
+"""Largest page, so that it can be mailed, attached and opened quickly."""
 _DIAGRAM_BYTES: Final = 150_000
 _FAULTS_SHOWN: Final = 200
 _CELL_LENGTH: Final = 300
+
+Rows = list[tuple[str, ...]]
 
 
 def write(path: Path) -> Path:
@@ -37,64 +38,60 @@ def write(path: Path) -> Path:
     summary = run.read("summary.json", Summary)
     events = read_events(run.path)
     histories = history_files(run.histories)
-    scenario = run.read("scenario.json", dict[str, Any], {})
-    header = scenario.get("scenario", {})
+    header = run.read("scenario.json", dict[str, Any], {}).get("scenario", {})
     ending = next((event for event in events if isinstance(event, VerdictEvent)), None)
-    text = Template(_TEMPLATE.read_text()).substitute(
-        title=escape(f"{info.scenario}, seed {info.seed}, {info.started.replace('T', ' ')}"),
-        verdict=escape(summary.verdict),
-        VERDICT=escape(summary.verdict.upper()),
-        expected=_expected(header, summary),
-        replay=escape(ending.replay if ending else f"eos run {info.scenario} --seed {info.seed}"),
-        shows=escape(" ".join(str(header.get("shows", "")).split())),
-        counted=escape(
-            f"{summary.records} records read back by {', '.join(summary.witnesses) or 'nobody'}; "
-            f"{summary.operations} operations in {len(histories)} histories"
-        ),
-        anomalies=evidence_view.section(run, judgement),
-        figure=figure(series_of(events, fold(histories))),
-        faults=_faults(events),
-        compared=_compared(judgement),
-        logs=_logs(run.path) + _section("How Spark read along", spark_progress.rows_of(run.path)),
-        environment=_table([(name, flat(value)) for name, value in info.environment.items() if value]),
-    )
-    text = text.replace(_DIAGRAM, _diagram(run.path, MOST_BYTES - len(text.encode())))
-    write_atomic(run.path / NAME, text.encode())
+    faults = _fault_rows(events)
+    values = {
+        "title": f"{info.scenario}, seed {info.seed}, {info.started.replace('T', ' ')}",
+        "verdict": summary.verdict,
+        "expectation": _format_expectation(header, summary),
+        "replay": ending.replay if ending else f"eos run {info.scenario} --seed {info.seed}",
+        "shows": " ".join(str(header.get("shows", "")).split()),
+        "counts": f"{summary.records} records read back by {', '.join(summary.witnesses) or 'no witness'}; "
+        f"{summary.operations} operations in {len(histories)} histories",
+        "anomalies": render_anomalies(run, judgement),
+        "timeline": draw_timeline(series_of(events, fold(histories))),
+        "faults": faults[:_FAULTS_SHOWN],
+        "faults_left_out": len(faults) - _FAULTS_SHOWN,
+        "compared": _compared_rows(judgement),
+        "tables": [
+            ("Logs of the brokers", _log_rows(run.path)),
+            ("Spark during the run", spark_progress.rows_of(run.path)),
+        ],
+        "environment": [(name, format_value(value)) for name, value in info.environment.items() if value],
+    }
+    bare = render("page.html", diagram=None, **values)
+    page = render("page.html", diagram=_diagram(run.path, MOST_BYTES - len(bare.encode())), **values)
+    write_atomic(run.path / NAME, page.encode())
     return run.path / NAME
 
 
-def _expected(header: dict[str, Any], summary: Summary) -> str:
-    wanted = str(header.get("expect", ""))
-    if not wanted:
+def _format_expectation(header: dict[str, Any], summary: Summary) -> str:
+    verdict, anomalies = str(header.get("expect", "")), header.get("anomalies", [])
+    if not verdict:
         return ""
-    named = f" with {', '.join(header['anomalies'])}" if header.get("anomalies") else ""
-    met = wanted == summary.verdict and set(header.get("anomalies", [])) <= set(summary.anomalies)
-    return escape(
-        f", as the scenario expects{named}" if met else f", and the scenario expects {wanted}{named}"
-    )
+    with_anomalies = f" with {', '.join(anomalies)}" if anomalies else ""
+    if verdict == summary.verdict and set(anomalies) <= set(summary.anomalies):
+        return f", as the scenario expects{with_anomalies}"
+    return f", but the scenario expects {verdict}{with_anomalies}"
 
 
-def _faults(events: list[Event]) -> str:
-    rows: list[tuple[str, ...]] = []
+def _fault_rows(events: list[Event]) -> Rows:
+    rows: Rows = []
     for event, healed in injections(events):
         if isinstance(event, NoBite):
             rows.append((f"{event.at:.1f} s", event.fault, "no bite", event.reason, ""))
             continue
         at = f"{event.at:.1f}-{healed.at:.1f} s" if healed else f"{event.at:.1f} s"
         after = f"{healed.took_s:.1f} s" if healed else "never"
-        bite = flat(event.bite)[:_CELL_LENGTH]
+        bite = format_value(event.bite)[:_CELL_LENGTH]
         rows.append((at, event.fault, ", ".join(event.names), bite, after))
-    if not rows:
-        return "<p class='note'>none was injected</p>"
-    left = len(rows) - _FAULTS_SHOWN
-    more = f"<p class='note'>and {left} more, in events.jsonl</p>" if left > 0 else ""
-    head = ("when", "fault", "target", "bite, as measured", "healthy after")
-    return _table(rows[:_FAULTS_SHOWN], head=head) + more
+    return rows
 
 
-def _compared(judgement: Judgement) -> str:
-    rows = [(r.property, str(r.verdict), f"{r.compared} {r.unit}") for r in judgement.results]
-    rows += [
+def _compared_rows(judgement: Judgement) -> Rows:
+    rows: Rows = [(r.property, str(r.verdict), f"{r.compared} {r.unit}") for r in judgement.results]
+    return rows + [
         (
             limit.name,
             "held" if limit.held else "breached",
@@ -102,37 +99,23 @@ def _compared(judgement: Judgement) -> str:
         )
         for limit in judgement.limits
     ]
-    return _table(rows, head=("property or limit", "verdict", "compared or measured"))
 
 
-def _logs(path: Path) -> str:
-    """Of a cluster that is not ours: what its own logs show of the run, and what was not to be read."""
-    told = path / "logs.json"
-    if not told.exists():
-        return ""
-    found = json.loads(told.read_text())
-    rows = [("shown", line) for line in found["shown"]] + [("not shown", line) for line in found["not_shown"]]
-    return _section("Logs of the brokers", rows)
+def _log_rows(path: Path) -> Rows:
+    """Return what the broker logs of an external cluster show, and which logs could not be read."""
+    captured = path / "logs.json"
+    if not captured.exists():
+        return []
+    logs = json.loads(captured.read_text())
+    return [(kind.replace("_", " "), line) for kind in ("shown", "not_shown") for line in logs[kind]]
 
 
-def _section(title: str, rows: Sequence[tuple[str, str]]) -> str:
-    """A table under its title; nothing if it has no rows."""
-    return f"<section><h2>{title}</h2><div class='scroll'>{_table(rows)}</div></section>" if rows else ""
-
-
-def _diagram(path: Path, room: int) -> str:
+def _diagram(path: Path, room: int) -> Markup | None:
+    """Return the drawing of the run, None if there is none, or empty if it does not fit into the page."""
     drawing = path / "diagram.svg"
     if not drawing.exists():
-        return ""
+        return None
     if drawing.stat().st_size > min(_DIAGRAM_BYTES, room):
-        link = '<a href="diagram.svg">diagram.svg</a>'
-        return f"<section><h2>Sequence</h2><p class='note'>see {link} beside this file</p></section>"
+        return Markup()
     text = drawing.read_text()
-    body = text[text.index("<svg") :]
-    return f"<section><h2>Sequence</h2><div class='scroll steps'>{body}</div></section>"
-
-
-def _table(rows: Iterable[tuple[str, ...]], head: tuple[str, ...] = ()) -> str:
-    cells = "".join(f"<th>{escape(name)}</th>" for name in head)
-    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
-    return f"<table>{f'<tr>{cells}</tr>' if head else ''}{body}</table>"
+    return Markup(text[text.index("<svg") :])  # noqa: S704 - the harness drew it, with every text escaped

@@ -1,4 +1,4 @@
-"""One line for every run that was judged, and what the lines tell together: verdicts, recovery times."""
+"""results.jsonl: one line per checked run, and tables of verdicts and recovery times over many runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.base.errors import UsageError
 from harness.base.events import NoBite, VerdictEvent
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
 from harness.report.proportions import bounds
-from harness.report.text_format import columns
+from harness.report.text_format import format_table
 from harness.report.timeline_data import injections, read_events
 
 NAME: Final = "results.jsonl"
@@ -22,7 +22,7 @@ RECOVERY: Final = "recovery"
 
 
 class FaultResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One injection: whether it bit, and how long after its heal its target was healthy again."""
+    """One injection: whether it bit, and how long the target took to be healthy after the heal."""
 
     fault: str
     names: list[str] = []
@@ -31,7 +31,7 @@ class FaultResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One run in a line."""
+    """One run."""
 
     run: str
     scenario: str
@@ -48,7 +48,7 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def result_of(directory: Path) -> Result:
-    """The line of a run that was judged."""
+    """Return the results line of a checked run."""
     run = RunDirectory.open(directory)
     info, summary = run.read("run.json", RunInfo), run.read("summary.json", Summary)
     events = read_events(directory)
@@ -62,7 +62,7 @@ def result_of(directory: Path) -> Result:
         backend=str(info.environment.get("backend", "?")),
         verdict=summary.verdict,
         expected=ending is not None and ending.expected,
-        # A run that was stopped has another than its verdict's.
+        # An interrupted run exits with its own code, not with that of its verdict.
         exit_code=ending.exit_code if ending else summary.exit_code,
         anomalies=summary.anomalies,
         records=summary.records,
@@ -82,13 +82,13 @@ def result_of(directory: Path) -> Result:
 
 
 def append(file: Path, result: Result) -> None:
-    """Add a run's line; one write, so that runs which end together do not mix theirs."""
+    """Append a line in one write, so that runs that end at the same time do not mix their lines."""
     with file.open("ab") as out:
         out.write(msgspec.json.encode(result) + b"\n")
 
 
 def read(file: Path) -> list[Result]:
-    """Every line of a results file, or an error that names the one that cannot be read."""
+    """Read every line of a results file; the error names a line that cannot be read."""
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
@@ -96,19 +96,19 @@ def read(file: Path) -> list[Result]:
             f"{file} cannot be read: {error.strerror}",
             "`eos run` writes results.jsonl into its --runs folder",
         ) from error
-    found = []
+    results = []
     for number, line in enumerate(lines, 1):
         try:
-            found.append(msgspec.json.decode(line, type=Result))
+            results.append(msgspec.json.decode(line, type=Result))
         except msgspec.DecodeError as error:
             raise UsageError(
-                f"{file}:{number}: {error}", "remove the line: it was cut off, or written by another version"
+                f"{file}:{number}: {error}", "remove the line: it is incomplete, or another version wrote it"
             ) from error
-    return found
+    return results
 
 
 def format_results(results: Sequence[Result]) -> list[str]:
-    """The verdicts of every scenario, and the recovery times of every fault, as lines of two tables."""
+    """Return a table of verdicts by scenario and a table of recovery times by fault, as lines."""
     scenarios: dict[tuple[str, str], list[Result]] = defaultdict(list)
     faults: dict[str, list[FaultResult]] = defaultdict(list)
     for result in results:
@@ -117,9 +117,9 @@ def format_results(results: Sequence[Result]) -> list[str]:
             faults[fault.fault].append(fault)
     head = ("scenario", "back end", "runs", "as expected", "verdicts", "recovery s", "seeds")
     rows = [_scenario_row(name, backend, runs) for (name, backend), runs in sorted(scenarios.items())]
-    fault_head = ("fault", "injections", "bit", "healthy after s: median", "p90", "most")
-    fault_rows = [_fault_row(name, found) for name, found in sorted(faults.items())]
-    return [*columns([head, *rows]), "", *(columns([fault_head, *fault_rows]) if fault_rows else [])]
+    fault_head = ("fault", "injections", "bit", "healthy after s: median", "p90", "max")
+    fault_rows = [_fault_row(name, injected) for name, injected in sorted(faults.items())]
+    return [*format_table(rows, head), "", *(format_table(fault_rows, fault_head) if fault_rows else [])]
 
 
 def _scenario_row(name: str, backend: str, runs: list[Result]) -> tuple[str, ...]:
@@ -129,16 +129,16 @@ def _scenario_row(name: str, backend: str, runs: list[Result]) -> tuple[str, ...
     seeds = " ".join(str(run.seed) for run in runs)
     as_expected = sum(run.expected for run in runs)
     low, high = bounds(as_expected, len(runs))
-    told = f"{as_expected} ({low:.0%}-{high:.0%})"
-    return name, backend, str(len(runs)), told, ", ".join(verdicts), span, seeds
+    share = f"{as_expected} ({low:.0%}-{high:.0%})"
+    return name, backend, str(len(runs)), share, ", ".join(verdicts), span, seeds
 
 
-def _fault_row(name: str, found: list[FaultResult]) -> tuple[str, ...]:
-    took = sorted(f.healthy_after_s for f in found if f.healthy_after_s is not None)
-    shares = [f"{_share(took, share):.1f}" for share in (0.5, 0.9, 1.0)] if took else ["-"] * 3
-    return name, str(len(found)), str(sum(f.bit for f in found)), *shares
+def _fault_row(name: str, injected: list[FaultResult]) -> tuple[str, ...]:
+    took = sorted(f.healthy_after_s for f in injected if f.healthy_after_s is not None)
+    shares = [f"{_quantile(took, share):.1f}" for share in (0.5, 0.9, 1.0)] if took else ["-"] * 3
+    return name, str(len(injected)), str(sum(f.bit for f in injected)), *shares
 
 
-def _share(ordered: list[float], share: float) -> float:
-    """The value that this share of all values does not exceed."""
+def _quantile(ordered: list[float], share: float) -> float:
+    """Return the value that this share of the values does not exceed."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

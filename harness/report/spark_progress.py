@@ -1,4 +1,4 @@
-"""How Spark read along with a run: batches, new beginnings and silences, from what its driver has said."""
+"""Spark during a run: batches, restarts and silences, from the progress log of its driver."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ FILE: Final = "logs/spark-progress.jsonl"
 _REASONS_SHOWN: Final = 5
 
 
-class _Said(msgspec.Struct):
-    """A line of the driver; a batch has rows, the last pass has records, a restart its error."""
+class _ProgressLine(msgspec.Struct):
+    """A line of the driver: a batch has rows, the last pass has records, a restart has an error."""
 
     what: str
     wall: int
@@ -23,35 +23,33 @@ class _Said(msgspec.Struct):
     error: str = ""
 
 
-def rows_of(run: Path) -> list[tuple[str, str]]:
-    """What there is to tell, as names and values; nothing if Spark did not read along."""
+def rows_of(run: Path) -> list[tuple[str, ...]]:
+    """Return names and values for a table; empty if Spark did not read during the run."""
     path = run / FILE
-    lines = [
-        said for line in (path.read_bytes() if path.exists() else b"").splitlines() if (said := _said(line))
-    ]
+    texts = path.read_bytes().splitlines() if path.exists() else []
+    lines = [line for text in texts if (line := _decoded(text)) is not None]
     if not lines:
         return []
     batches = [line for line in lines if line.what == "batch"]
     rows = [("batches", f"{len(batches)}, {sum(batch.rows for batch in batches)} rows")]
     rows += [("last pass", f"{line.records} offsets") for line in lines if line.what == "last_pass"]
-    again = Counter(
-        line.error if line.what == "restart" else "the driver was started again"
+    restarts = Counter(
+        line.error if line.what == "restart" else "the driver was restarted"
         for line in lines[1:]
         if line.what in ("start", "restart")
     )
-    rows.append(("begun anew", f"{again.total()} times from its checkpoint"))
-    rows += [("because", f"{why} ({count} times)") for why, count in again.most_common(_REASONS_SHOWN)]
-    first = lines[0].wall
-    silences = [(later.wall - earlier.wall, earlier) for earlier, later in pairwise(lines)]
+    rows.append(("restarted from its checkpoint", f"{restarts.total()} times"))
+    rows += [("reason", f"{why} ({count} times)") for why, count in restarts.most_common(_REASONS_SHOWN)]
+    silences = [(later.wall - earlier.wall, earlier.wall) for earlier, later in pairwise(lines)]
     if silences:
         longest, since = max(silences, key=lambda silence: silence[0])
-        at = (since.wall - first) / 1e9
-        rows.append(("longest silence", f"{longest / 1e9:.1f} s, {at:.1f} s after its start"))
-    return rows
+        after = (since - lines[0].wall) / 1e9
+        rows.append(("longest silence", f"{longest / 1e9:.1f} s, from {after:.1f} s after its start"))
+    return [*rows]
 
 
-def _said(line: bytes) -> _Said | None:
+def _decoded(line: bytes) -> _ProgressLine | None:
     try:
-        return msgspec.json.decode(line, type=_Said)
+        return msgspec.json.decode(line, type=_ProgressLine)
     except msgspec.DecodeError:  # torn: the driver was killed
         return None

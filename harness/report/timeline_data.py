@@ -1,9 +1,10 @@
-"""What a run did second by second, from its histories and events: the numbers behind the report's figure."""
+"""The numbers of a report's timeline, second by second, from the histories and events of a run."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -20,22 +21,22 @@ from harness.base.events import (
     Started,
     VerdictEvent,
 )
+from harness.evidence.bit_words import Ints
 from harness.evidence.ledger import ABORTED, COMMITTED, UNKNOWN, Ledger
-from harness.evidence.observation import Ints
 
 _EVENTS: Final = Started | PhaseEvent | Injected | NoBite | Healed | ProgressEvent | VerdictEvent
 _OUTCOMES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNOWN}
-_PERCENTILES: Final = {"half": 50, "95 %": 95, "slowest": 100}
+_PERCENTILES: Final = {"median": 50, "95 %": 95, "slowest": 100}
 
 PIECES: Final = 300
-"""Of the time axis: a page is hardly twice as many pixels wide."""
+"""Pieces of the time axis; a page is about twice as many pixels wide."""
 
 Line = list[tuple[float, float]]
-"""Points of a curve: seconds since the run began, and a value."""
+"""Points of a curve: seconds since the start of the run, and a value."""
 
 
 class Bar(NamedTuple):
-    """One injection: from its begin to the end of healing, and when it had bitten; None if never."""
+    """One injection: when it began, took effect and was healed (None: never)."""
 
     name: str
     begin: float
@@ -58,7 +59,7 @@ class TimelineData:
 
 
 def read_events(directory: Path) -> list[Event]:
-    """The events of a run, without those that a report does not know and a last line that is torn."""
+    """Read the events of a run; event types that no report uses and a torn last line are skipped."""
     path = directory / "events.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     events: list[Event] = []
@@ -71,7 +72,7 @@ def read_events(directory: Path) -> list[Event]:
 
 
 def series_of(events: list[Event], ledger: Ledger) -> TimelineData:
-    """The curves of a run."""
+    """Return the curves of a run."""
     series = TimelineData(seconds=max([event.at for event in events], default=1.0) or 1.0)
     for event in events:
         match event:
@@ -97,39 +98,36 @@ def series_of(events: list[Event], ledger: Ledger) -> TimelineData:
 
 
 def thinned(line: Line, seconds: float) -> Line:
-    """A curve of so few points as a page can show: of each piece of time the lowest and the highest one."""
+    """Reduce a curve to the lowest and the highest point of each piece of the time axis."""
     if len(line) <= 2 * PIECES:
         return line
     pieces: dict[int, Line] = defaultdict(list)
     for point in line:
         pieces[int(point[0] / seconds * PIECES)].append(point)
-    kept = [{min(piece, key=_value), max(piece, key=_value)} for piece in pieces.values()]
+    by_value = itemgetter(1)
+    kept = [{min(piece, key=by_value), max(piece, key=by_value)} for piece in pieces.values()]
     return sorted(point for ends in kept for point in ends)
 
 
-def _value(point: tuple[float, float]) -> float:
-    return point[1]
-
-
 def injections(events: list[Event]) -> list[tuple[Injected | NoBite, Healed | None]]:
-    """Every injection in the order of time, with its healing if there was one."""
-    found: list[tuple[Injected | NoBite, Healed | None]] = []
+    """Return every injection in order of time, with its healing if there was one."""
+    pairs: list[tuple[Injected | NoBite, Healed | None]] = []
     unhealed: dict[tuple[str, ...], int] = {}
     for event in events:
         match event:
             case Injected():
-                unhealed[event.fault, *event.names] = len(found)
-                found.append((event, None))
+                unhealed[event.fault, *event.names] = len(pairs)
+                pairs.append((event, None))
             case NoBite():
-                found.append((event, None))
+                pairs.append((event, None))
             case Healed() if (event.fault, *event.names) in unhealed:
                 index = unhealed.pop((event.fault, *event.names))
-                found[index] = found[index][0], event
-    return found
+                pairs[index] = pairs[index][0], event
+    return pairs
 
 
 def _from_ledger(series: TimelineData, ledger: Ledger, began: int) -> None:
-    """Records by their fate in the second of their answer, and how long answers took."""
+    """Count records by fate in the second of their answer, and measure how long answers took."""
     groups = ledger.groups
     count = len(groups.producer)
     sizes = ledger.intervals.last - ledger.intervals.first + 1

@@ -1,9 +1,10 @@
-"""The report's figure: faults, records, latency, lag and replicas over one time axis, as SVG."""
+"""The timeline of a report: faults, records, latency, lag and replicas over one time axis, as SVG."""
 
 from __future__ import annotations
 
-from html import escape
 from typing import Final
+
+from markupsafe import Markup, escape
 
 from harness.report.timeline_data import Line, TimelineData
 
@@ -11,7 +12,7 @@ WIDTH: Final = 960
 _LEFT, _RIGHT = 170, 20
 _LANE, _PANEL, _GAP = 20, 90, 26
 _NICE = (1, 2, 5)
-_MOST_BARS: Final = 800  # of a run of hours the first are drawn, and the rest are counted
+_MOST_BARS: Final = 800  # a run of hours has more: the rest are counted
 
 
 class _Figure:
@@ -30,25 +31,25 @@ class _Figure:
         self.parts.append(f'<path d="M{x1:.1f} {y1:.1f}L{x2:.1f} {y2:.1f}" class="{kind}"/>')
 
 
-def figure(series: TimelineData) -> str:
-    """Draw the curves of a run."""
+def draw_timeline(series: TimelineData) -> Markup:
+    """Draw the injections and curves of a run."""
     drawn = _Figure(series)
     _lanes(drawn)
-    _panel(drawn, "records a second", series.records, ("committed", "aborted", "unknown"))
-    _panel(drawn, "answer after, ms", series.latency, ("half", "95 %", "slowest"))
+    _panel(drawn, "records per second", series.records, ("committed", "aborted", "unknown"))
+    _panel(drawn, "commit latency, ms", series.latency, ("median", "95 %", "slowest"))
     _panel(drawn, "not yet stable", {"offsets": series.lag}, ("offsets",), height=50)
-    _panel(drawn, "fewest in sync", {"replicas": series.isr}, ("replicas",), height=50, steps=True)
+    _panel(drawn, "minimum in-sync", {"replicas": series.isr}, ("replicas",), height=50, steps=True)
     bottom = drawn.y
     _axis(drawn, bottom)
     height = bottom + 34
-    return (
+    return Markup(  # noqa: S704 - `text` escapes what is not drawn here
         f'<svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" aria-label="the run over time" '
         f'xmlns="http://www.w3.org/2000/svg">{"".join(drawn.parts)}</svg>'
     )
 
 
 def _lanes(drawn: _Figure) -> None:
-    """One lane a fault and target; the lighter part of a bar is the time until it had bitten."""
+    """Draw a lane per fault and target; the lighter part of a bar is the time until the fault took effect."""
     lanes: dict[str, list[str]] = {}
     for bar in drawn.series.bars[:_MOST_BARS]:
         end = drawn.series.seconds if bar.healed is None else bar.healed
@@ -81,32 +82,32 @@ def _panel(
     height: float = _PANEL,
     steps: bool = False,
 ) -> None:
-    """One small chart: its curves, its highest value, the name of each curve in its own style."""
-    found = {name: curves[name] for name in order if curves.get(name)}
-    if not found:
+    """Draw one small chart: curves, maximum, and a legend."""
+    drawn_curves = {name: curves[name] for name in order if curves.get(name)}
+    if not drawn_curves:
         drawn.text(_LEFT - 8, drawn.y + 12, title, "label")
         drawn.text(_LEFT + 4, drawn.y + 12, "not recorded", "note")
         drawn.y += _GAP
         return
-    most = max(value for line in found.values() for _, value in line)
-    top = (most or 1.0) if steps else _nice(most)  # what is counted has no number between
+    most = max(value for line in drawn_curves.values() for _, value in line)
+    top = (most or 1.0) if steps else _nice(most)  # counts have no fractions to round to
     base = drawn.y + height
     drawn.text(_LEFT - 8, drawn.y + height / 2 + 4, title, "label")
     drawn.rule(_LEFT, base, WIDTH - _RIGHT, base, "axis")
     drawn.rule(_LEFT, drawn.y, WIDTH - _RIGHT, drawn.y, "grid")
     drawn.text(_LEFT - 8, drawn.y + 8, f"{top:g}", "label")
     drawn.text(_LEFT - 8, base, "0", "label")
-    for number, (name, line) in enumerate(found.items()):
+    for number, (name, line) in enumerate(drawn_curves.items()):
         points = [(drawn.x(at), base - height * value / top) for at, value in line]
         drawn.parts.append(f'<path class="curve c{number}" d="{_path(points, steps=steps)}"/>')
-        x = WIDTH - _RIGHT - 84 * (len(found) - number)
+        x = WIDTH - _RIGHT - 84 * (len(drawn_curves) - number)
         drawn.rule(x, drawn.y - 8, x + 16, drawn.y - 8, f"curve c{number}")
         drawn.text(x + 20, drawn.y - 4, name, "note")
     drawn.y = base + _GAP
 
 
 def _axis(drawn: _Figure, bottom: float) -> None:
-    """Seconds below, and a line for the begin of each phase through the whole figure."""
+    """Draw the seconds below, and a vertical line where each phase begins."""
     step = _nice(drawn.series.seconds / 10)
     at = 0.0
     while at <= drawn.series.seconds:
@@ -116,20 +117,20 @@ def _axis(drawn: _Figure, bottom: float) -> None:
     for at, name in drawn.series.phases:
         x = drawn.x(at)
         drawn.rule(x, 18, x, bottom - 8, "phase")
-        if x >= free:  # names that would run into each other are left out; the lines stay
+        if x >= free:  # leave out names that would overlap; their lines stay
             drawn.text(x + 2, 12, name, "note")
             free = x + 7.5 * len(name) + 8
 
 
 def _path(points: list[tuple[float, float]], *, steps: bool) -> str:
     first, *rest = points
-    words = [f"M{first[0]:.1f} {first[1]:.1f}"]
-    words += [f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}" for x, y in rest]
-    return "".join(words)
+    commands = [f"M{first[0]:.1f} {first[1]:.1f}"]
+    commands += [f"H{x:.1f}V{y:.1f}" if steps else f"L{x:.1f} {y:.1f}" for x, y in rest]
+    return "".join(commands)
 
 
 def _nice(value: float) -> float:
-    """The next round number that is not below the value."""
+    """Round up to 1, 2 or 5 times a power of ten."""
     scale = 1.0
     while scale * 10 <= value:
         scale *= 10

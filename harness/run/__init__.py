@@ -1,6 +1,6 @@
-"""A run: one execution of a scenario, its phases, its events, healed on every way out."""
+"""A run: one execution of a scenario on a cluster, with its phases, events, outputs and healing."""
 
+from harness.run.factory import make_run
 from harness.run.run import Outcome, Run
-from harness.run.walkthrough_run import make_run
 
 __all__ = ["Outcome", "Run", "make_run"]

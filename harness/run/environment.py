@@ -1,4 +1,4 @@
-"""Everything that a second run would have to be the same as: versions, images, machine, state of the code."""
+"""What a repetition of a run needs to be equal: versions, images, machine, state of the code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.provision.paths import checkout_dir
 
 
 def environment(cluster: Cluster) -> dict[str, Any]:
-    """Everything that a second run would have to be the same as."""
+    """Return the versions, the machine and the state of the code. Runs git and java."""
     import confluent_kafka
 
     return {
@@ -31,11 +31,13 @@ def environment(cluster: Cluster) -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(checkout_dir()), *arguments],
-        capture_output=True,
-        text=True,
-        timeout=10,
-        check=False,
-    )
+    """Return what git prints about the checkout; empty outside a checkout or without git."""
+    checkout = checkout_dir()
+    if checkout is None:
+        return ""
+    command = ["git", "-C", str(checkout), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except OSError:
+        return ""
     return done.stdout.strip() if done.returncode == 0 else ""

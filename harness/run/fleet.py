@@ -1,4 +1,4 @@
-"""The clients of a run: made from the scenario, started, watched, replaced when a fault crashed them."""
+"""The client processes of a run: created from the scenario, started, replaced after a crash, stopped."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FIRST_PROGRESS_LIMIT_S = 60.0
 
 @dataclass
 class FleetTotals:
-    """What all clients of a run have done so far."""
+    """Sums over all clients of a run."""
 
     acknowledged: int = 0
     committed: int = 0
@@ -45,11 +45,11 @@ class FleetTotals:
 
 @dataclass
 class Fleet:
-    """The client processes of one run, the crashed and replaced ones included."""
+    """All client processes of one run, including those that crashed and were replaced."""
 
     cluster: Cluster
     scenario: Scenario
-    run: str
+    run_id: str
     seed: int
     histories: Path
     folder: Path
@@ -59,7 +59,7 @@ class Fleet:
 
     @property
     def topics(self) -> dict[str, int]:
-        """Every topic that the clients write or read, with its partitions."""
+        """Every topic that the clients write or read, with its number of partitions."""
         written = {w.topic: w.partitions for w in self.scenario.workload if w.kind != "reader"}
         return written | {log: written[source] for log, source in self.scenario.changelogs.items()}
 
@@ -68,19 +68,19 @@ class Fleet:
         for workload in self.scenario.workload:
             for index in range(1, workload.clients + 1):
                 self._start(
-                    self._spec(workload, f"{workload.kind}-{self._bare(workload.topic)}-{index}", index)
+                    self._spec(workload, f"{workload.kind}-{self._short(workload.topic)}-{index}", index)
                 )
 
-    def _bare(self, topic: str) -> str:
-        """A topic as the scenario names it: by such names faults find their clients."""
+    def _short(self, topic: str) -> str:
+        """Return a topic as the scenario names it, which `client(PATTERN)` targets of faults match."""
         return topic.removeprefix(self.cluster.prefix).rpartition(".")[0]
 
     def live(self) -> list[ClientProcess]:
-        """The clients that are meant to run: started, and not crashed by a fault since."""
+        """Return the clients that should be running: started, and not crashed by a fault."""
         return [client for client in self.clients if client.spec.client not in self._replaced]
 
     def wait_progress(self, enough: Callable[[], bool], limit: float = FIRST_PROGRESS_LIMIT_S) -> None:
-        """Wait until every live client has got something done that it had not before, or it is `enough`."""
+        """Wait until every live client has made progress since now, or until `enough` returns True."""
         before = {client.spec.client: _done(client) for client in self.live()}
 
         def behind() -> list[str]:
@@ -91,15 +91,15 @@ class Fleet:
             limit,
             "every client to make progress",
             every=0.2,
-            hint=f"look at the clients' logs in {self.folder}",
+            hint=f"read the logs of the clients in {self.folder}",
         )
 
     def ended(self) -> Iterator[ClientProcess]:
-        """The live clients that have ended though nobody asked them to."""
+        """Return the live clients whose process has ended."""
         return (client for client in self.live() if client.exit_code() is not None)
 
     def totals(self) -> FleetTotals:
-        """The sum over all clients; what a client that is gone was sending is on the way no more."""
+        """Sum over all clients. Records in flight count for live clients only."""
         totals, live = FleetTotals(), self.live()
         for client in self.clients:
             progress = client.progress()
@@ -111,7 +111,7 @@ class Fleet:
         return totals
 
     def choose(self, pattern: str, seed: int) -> ClientProcess:
-        """A running client whose name matches, drawn by the plan's seed."""
+        """Choose a running client whose name matches, drawn with the seed of the plan."""
         running = [
             client
             for client in self.live()
@@ -123,7 +123,7 @@ class Fleet:
         return random.Random(seed).choice(sorted(running, key=lambda client: client.spec.client))
 
     def replace(self, crashed: ClientProcess) -> None:
-        """Start a successor: another process and another producer, the same transactional id or group."""
+        """Start a successor: a new process and producer with the same transactional id or group."""
         self._replaced.add(crashed.spec.client)
         base = crashed.spec.client.split("~")[0]
         count = sum(name.split("~")[0] == base for name in self._replaced)
@@ -138,7 +138,7 @@ class Fleet:
         )
 
     def stop(self) -> list[ClientProcess]:
-        """Let every client finish what it has in flight, all at once; return those that could not."""
+        """Let all clients finish what they have in flight, in parallel; return those that did not."""
         live = self.live()
         if not live:
             return []
@@ -146,7 +146,7 @@ class Fleet:
             return [client for client, code in zip(live, pool.map(_stop, live), strict=True) if code != 0]
 
     def kill(self) -> None:
-        """End what still runs."""
+        """Kill the clients that still run."""
         for client in self.clients:
             client.kill()
 
@@ -162,19 +162,19 @@ class Fleet:
         for client in self.ended():
             raise UsageError(
                 f"client {client.spec.client} ended with {client.exit_code()}: {client.log()[-300:].strip()}",
-                f"its log is {client.folder / 'log'}",
+                f"read its log {client.folder / 'log'}",
             )
         return True
 
     def _spec(self, workload: Workload, name: str, index: int) -> BaseSpec:
         number = len(self.clients) + 1
         common = {
-            "run": self.run,
+            "run": self.run_id,
             "client": name,
             "number": number,
             "bootstrap": self.cluster.bootstrap(self.listener),
             "history": str(self.histories / f"{name}.jsonl"),
-            # A client that nobody stops ends by itself, so that a killed harness leaves no load for ever.
+            # A client ends by itself at last, so that a killed harness does not leave load for ever.
             "seconds": self.cluster.longest_s,
             "settings": workload.settings,
             "security": self.cluster.security,
@@ -192,12 +192,12 @@ def _stop(client: ClientProcess) -> int | None:
     try:
         return client.stop()
     except WaitTimeoutError:
-        return None  # it is killed next, and its history shows what it never answered
+        return None  # it is killed next; its history shows the operations without a result
 
 
 def _done(client: ClientProcess) -> int:
     progress = client.progress()
-    # A pipeline counts what it reads before anything comes of it.
+    # A pipeline counts records when it reads them, before it has written anything.
     read = progress.read if client.spec.kind == "reader" else 0
     return progress.acknowledged + progress.committed + read
 

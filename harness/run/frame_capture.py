@@ -1,4 +1,4 @@
-"""The wire tap of a run: where a scenario touches or keeps frames, with what it and the logs tell."""
+"""The wire tap of a run: the frames of its clients, and what the brokers' logs show beside them."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from harness.scenario import Scenario
 from harness.tap import coordinator_entries
 from harness.tap.tap_client import ensure_tap
 
-# Faults of single frames carry it in their names.
 FRAME_SUFFIX = "_frame"
+"""The names of all faults of single frames end so."""
 
 
 class FrameCapture:
-    """Sends the clients of a run through the tap, and keeps the evidence for a diagram; else does nothing."""
+    """Sends the clients through the tap if the scenario touches or keeps frames; else it does nothing."""
 
     def __init__(self, cluster: Cluster, scenario: Scenario, directory: RunDirectory) -> None:
         self._cluster = cluster
@@ -27,14 +27,14 @@ class FrameCapture:
         self._since = 0
 
     def start(self, fleet: Fleet) -> None:
-        """Start the tap and its log; the clients that start from now on use its listener."""
+        """Start the tap and its log; clients that start afterwards use the listener TAPPED."""
         if self._wanted:
             self._since = time.time_ns()
             ensure_tap(self._cluster).log_to(self._directory.path)
             fleet.listener = BrokerListener.TAPPED
 
     def stop(self, fleet: Fleet) -> None:
-        """End the log, and read from the brokers' logs the steps that no client saw."""
+        """Stop the log, and read the steps that no client saw from the logs of the brokers."""
         if not self._since:
             return
         ensure_tap(self._cluster).stop_log()

@@ -1,4 +1,4 @@
-"""What a run takes of the machine that it runs on: processor time, and memory that must not grow with it."""
+"""Processor time and memory that a run takes on the machine of the harness."""
 
 from __future__ import annotations
 
@@ -12,41 +12,36 @@ from harness.base.processes import memory_of
 
 MEGABYTE: Final = 1 << 20
 SHARE: Final = 10
-"""The first and the last tenth of the looks are compared: one look says little."""
+"""The first tenth of the samples is compared with the last: a single sample varies too much."""
 
 
 class ResourceUsage:
-    """Adds up what this process takes of a core, and looks at the memory of whoever takes part."""
+    """Samples the memory of every kind of process, and measures the processor time of this one."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._began_cpu = time.process_time()
-        self._looks: dict[str, list[int]] = {}
+        self._samples: dict[str, list[int]] = {}
 
-    def look(self, others: Mapping[str, Sequence[int]]) -> None:
-        """Note the memory of this process and, of every other kind, of the largest one and its children."""
+    def sample(self, pids: Mapping[str, Sequence[int]]) -> None:
+        """Note the memory of this process and, of each kind, of the largest process with its children."""
         largest = {
-            kind: max((memory_of(pid, children=True) for pid in pids), default=0)
-            for kind, pids in others.items()
+            kind: max((memory_of(pid, children=True) for pid in group), default=0)
+            for kind, group in pids.items()
         }
-        for kind, found in {"the run itself": memory_of(os.getpid()), **largest}.items():
-            if found:
-                self._looks.setdefault(kind, []).append(found)
+        for kind, memory in {"the run itself": memory_of(os.getpid()), **largest}.items():
+            if memory:
+                self._samples.setdefault(kind, []).append(memory)
 
-    def told(self) -> str:
-        """Say what this process takes of one core, and what memory each kind held at first and at last."""
+    def describe(self) -> str:
+        """Return the share of one core, and the memory of each kind at the start and at the end."""
         share = (time.process_time() - self._began_cpu) / (time.monotonic() - self._began)
-        memory = [
-            f"{kind} {_middle(looks[: _tenth(looks)])} and {_middle(looks[-_tenth(looks) :])} MB"
-            for kind, looks in self._looks.items()
-        ]
-        said = [f"the run itself took {share:.1%} of a core so far"]
-        return "; ".join(said + ([f"memory at first and at last: {', '.join(memory)}"] if memory else []))
-
-
-def _tenth(looks: list[int]) -> int:
-    return max(1, len(looks) // SHARE)
-
-
-def _middle(looks: list[int]) -> int:
-    return round(statistics.median(looks) / MEGABYTE)
+        memory = []
+        for kind, samples in self._samples.items():
+            tenth = max(1, len(samples) // SHARE)
+            first, last = (
+                round(statistics.median(part) / MEGABYTE) for part in (samples[:tenth], samples[-tenth:])
+            )
+            memory.append(f"{kind} {first} and {last} MB")
+        text = f"the run itself took {share:.1%} of a core so far"
+        return f"{text}; memory at the start and at the end: {', '.join(memory)}" if memory else text

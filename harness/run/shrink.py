@@ -1,8 +1,8 @@
-"""Searches a smaller scenario that still breaks: fewer faults, fewer clients, shorter.
+"""Searches for a smaller scenario that still breaks: fewer faults, fewer clients, shorter.
 
-Timing is not replayed, so a candidate is tried several times before it is given up, and what is left at the
-end is run again a few times to say how often it breaks. The search is greedy: of all cuts, the largest
-that still breaks is taken, and the search begins again from there.
+A seed does not replay the timing, so each candidate is run several times before it is given up, and the
+result is run again a few times to count how often it breaks. The search is greedy: it takes the largest cut
+that still breaks, and starts again from there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.targets import Target
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
 from harness.faults.heal import heal
-from harness.run import make_run
+from harness.run.factory import format_replay_command, make_run
 from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.scenario import FaultEntry, Scenario
 from harness.scenario.model import Header, PlanRules
@@ -36,24 +36,28 @@ LEAST_FAULT_S: Final = 1.0
 LEAST_FAULTS_S: Final = 4.0
 LEAST_STEADY_S: Final = 1.0
 AFTER_LAST_S: Final = 1.0
-"""What remains of the time for faults behind the last of them."""
+"""Time for faults that remains after the last injection."""
 
-
-Report = Callable[[str], None]
+Log = Callable[[str], None]
 T = TypeVar("T")
 
 
 class SearchLimits(NamedTuple):
-    """How long to search, how often to try a candidate, how often to repeat what is left."""
+    """What the search may cost."""
 
     budget: float
+    """Seconds of searching; the repeats come after it."""
     tries: int
+    """Runs of a candidate before it is given up."""
     repeats: int
+    """Runs of the result, which show how often it breaks."""
+    most_runs: int | None = None
+    """Runs of candidates in all; None: as many as the budget allows."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """A run that was invalid: its scenario with the plan written out, and what was wrong."""
+    """An invalid run: its scenario with every injection of the plan, and its anomalies."""
 
     directory: Path
     scenario: Scenario
@@ -62,7 +66,7 @@ class Failed:
 
 
 def failed_run(directory: Path) -> Failed:
-    """Read an invalid run; an error for any other."""
+    """Read an invalid run; raise UsageError for any other."""
     run = RunDirectory.open(directory)
     info, summary = run.read("run.json", RunInfo), run.read("summary.json", Summary)
     if summary.verdict != "invalid":
@@ -88,7 +92,7 @@ def _stored(run: RunDirectory, name: str, kind: type[T]) -> T:
 
 
 def _with_plan(scenario: Scenario, plan: Plan, anomalies: list[str]) -> Scenario:
-    """The scenario with every injection of a plan at its time, on its target, for as long as it lasted."""
+    """Return the scenario with every injection of a plan at a fixed time, on its target, for its duration."""
     return msgspec.structs.replace(
         scenario,
         scenario=msgspec.structs.replace(scenario.scenario, expect="invalid", anomalies=anomalies),
@@ -107,7 +111,7 @@ def _fixed_entry(step: PlannedFault) -> FaultEntry:
 
 
 def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callable[[], bool]) -> Scenario:
-    """The smallest scenario that was seen to break until the search is over, or nothing is left to cut."""
+    """Return the smallest scenario that broke, when the search is over or no cut is left."""
     known: set[bytes] = set()
     smallest, cut = scenario, True
     while cut:
@@ -126,14 +130,14 @@ def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callabl
 
 
 def _key(candidate: Scenario, smallest: Scenario) -> bytes:
-    """What has been tried: clients and faults that did not break need not be tried again in less time."""
+    """Return the identity of a candidate. Other faults or clients that held are not tried with less time."""
     if (candidate.fault, candidate.workload) != (smallest.fault, smallest.workload):
         candidate = msgspec.structs.replace(candidate, plan=PlanRules())
     return msgspec.json.encode(candidate, enc_hook=str)
 
 
 def smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Everything that can be cut off a scenario in one step, the largest cuts first."""
+    """Yield every scenario that is one cut smaller, the largest cuts first."""
     replace = msgspec.structs.replace
     for fault in _parts(scenario.fault):
         yield _fitted(replace(scenario, fault=fault))
@@ -163,7 +167,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, plan=replace(plan, duration=Duration(round(plan.duration / 2, 1))))
     first = min((entry.at for entry in scenario.fault if entry.at is not None), default=0.0)
     if first >= 2 * LEAST_FAULT_S:
-        # Everything that is left happens earlier by as much.
+        # Move all injections forward, so that the first one comes after a second.
         earlier = [
             entry if entry.at is None else replace(entry, at=Duration(round(entry.at - first + 1.0, 1)))
             for entry in scenario.fault
@@ -174,7 +178,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _fitted(scenario: Scenario) -> Scenario:
-    """The same without the time behind its last injection."""
+    """Return the scenario without the time after its last injection."""
     ends = [entry.at + entry.lasts[0] for entry in scenario.fault if entry.at is not None]
     if not ends:
         return scenario
@@ -185,7 +189,7 @@ def _fitted(scenario: Scenario) -> Scenario:
 
 
 def _parts(faults: list[FaultEntry]) -> Iterator[list[FaultEntry]]:
-    """Lists with fewer entries: none, either half, all but one."""
+    """Yield lists with fewer entries: none, either half, all but one."""
     if not faults:
         return
     yield []
@@ -199,37 +203,52 @@ def _parts(faults: list[FaultEntry]) -> Iterator[list[FaultEntry]]:
 
 
 class CandidateRuns:
-    """Runs of candidates on one cluster, each told in a line."""
+    """Runs candidates on one cluster, and logs one line for each run."""
 
     def __init__(
-        self, cluster: Cluster, failed: Failed, report: Report, tries: int, end: float = math.inf
+        self,
+        cluster: Cluster,
+        failed: Failed,
+        log: Log,
+        limits: SearchLimits,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._end = end
         self._cluster = cluster
         self._failed = failed
-        self._report = report
-        self._tries = tries
+        self._log = log
+        self._limits = limits
+        self._clock = clock
+        self._end = clock() + limits.budget
         self.runs = 0
 
+    def over(self) -> bool:
+        """Return whether the time or the number of runs is used up."""
+        most = self._limits.most_runs
+        return self._clock() >= self._end or (most is not None and self.runs >= most)
+
     def breaks(self, scenario: Scenario) -> bool:
-        """Whether any of a few runs has one of the anomalies that are searched for."""
-        for tried in range(1, self._tries + 1):
-            left = self._end - time.monotonic()
-            if left <= 0:
-                break
-            if hit := self.once(scenario, left):
-                # At once, so that a search that is interrupted has not been for nothing.
-                self.write(scenario, [hit, *(frozenset[str]() for _ in range(tried - 1))])
+        """Return whether one of a few runs has an anomaly of the failed run."""
+        misses = 0
+        while misses < self._limits.tries and not self.over():
+            if hit := self.run_once(scenario, self._end - self._clock()):
+                # Written at once, so that an interrupted search leaves its best result.
+                self.write(scenario, [hit, *(frozenset[str]() for _ in range(misses))])
                 return True
+            misses += 1
         return False
 
-    def once(self, scenario: Scenario, limit: float = math.inf) -> frozenset[str]:
-        """Run it, and say which of them it has; beyond the limit it is ended, and judged as it is."""
+    def run_once(self, scenario: Scenario, limit: float = math.inf) -> frozenset[str]:
+        """Run a candidate and return which anomalies of the failed run it has; stop it at the limit."""
         started = time.monotonic()
         self.runs += 1
-        heal(self._cluster, self._report)
+        heal(self._cluster, self._log)
         plan = draw(scenario, self._failed.seed + self.runs)
-        run = make_run(self._cluster, scenario, plan, self._failed.directory / "shrink", [])
+        root = self._failed.directory / "shrink"
+        root.mkdir(exist_ok=True)
+        file = root / f"candidate-{self.runs}.toml"
+        write_atomic(file, text_of(scenario).encode())
+        command = format_replay_command(str(file), plan.seed)
+        run = make_run(self._cluster, scenario, plan, root, replay_command=command)
         timer = Timer(min(limit, TIMEOUT_MAX), run.stop, ["the budget is used up"])
         timer.start()
         try:
@@ -237,14 +256,14 @@ class CandidateRuns:
         finally:
             timer.cancel()
         if outcome.exit_code is ExitCode.INTERRUPTED:
-            raise KeyboardInterrupt  # the run took it for itself, and the search was meant
+            raise KeyboardInterrupt  # the run handled the signal, which was meant for the search
         names = sorted(set(outcome.judgement.names()))
-        said = " ".join([str(outcome.judgement.verdict), *names])
-        self._report(f"  {size_of(scenario)}: {said}   ({time.monotonic() - started:.0f} s)")
+        verdict = " ".join([str(outcome.judgement.verdict), *names])
+        self._log(f"  {size_of(scenario)}: {verdict}   ({time.monotonic() - started:.0f} s)")
         return self._failed.anomalies & frozenset(names)
 
     def write(self, scenario: Scenario, hits: list[frozenset[str]]) -> Path:
-        """Write the smallest so far, with a header that says how often it broke, and with what each time."""
+        """Write the smallest scenario so far, with how often it broke and with which anomalies."""
         broke = [hit for hit in hits if hit]
         always = frozenset.intersection(*broke) if broke else frozenset()
         name = self._failed.scenario.name.removesuffix(SUFFIX)
@@ -262,30 +281,29 @@ class CandidateRuns:
         return file
 
 
-def shrink(cluster: Cluster, failed: Failed, limits: SearchLimits, report: Report) -> Path:
-    """Search less that breaks as a run did; the file with what was found, in the run's directory."""
+def shrink(cluster: Cluster, failed: Failed, limits: SearchLimits, log: Log) -> Path:
+    """Search for a smaller scenario that breaks as a run did, and return its file in the run directory."""
     anomalies = ", ".join(sorted(failed.anomalies))
-    report(f"{size_of(failed.scenario)} broke with {anomalies}; searching for less")
+    log(f"{size_of(failed.scenario)} broke with {anomalies}; searching for a smaller scenario")
     for entry in failed.scenario.fault:
         cluster.require(entry.capability)
-    end = time.monotonic() + limits.budget
-    tries = CandidateRuns(cluster, failed, report, limits.tries, end)
-    found = search(failed.scenario, tries.breaks, lambda: time.monotonic() > end)
-    report(f"{size_of(found)} after {tries.runs} runs; {limits.repeats} more of it")
-    hits = [tries.once(found) for _ in range(limits.repeats)]
+    candidates = CandidateRuns(cluster, failed, log, limits)
+    smallest = search(failed.scenario, candidates.breaks, candidates.over)
+    log(f"{size_of(smallest)} after {candidates.runs} runs; running it {limits.repeats} times more")
+    hits = [candidates.run_once(smallest) for _ in range(limits.repeats)]
     broke = sum(map(bool, hits))
-    report(f"broke in {broke} of {limits.repeats} runs")
-    file = tries.write(found, hits)
+    log(f"broke in {broke} of {limits.repeats} runs")
+    file = candidates.write(smallest, hits)
     if not broke:
         raise HarnessError(
             f"{file} did not break again in any of {limits.repeats} runs: it shows nothing",
-            "timing is not replayed: search again with more --tries and --repeats",
+            "a seed does not replay the timing: search again with more --tries and --repeats",
         )
     return file
 
 
 def size_of(scenario: Scenario) -> str:
-    """What a scenario still has, in words."""
+    """Return the number of faults and clients, and the seconds, of a scenario."""
     clients = sum(workload.clients for workload in scenario.workload)
     seconds = scenario.plan.steady + scenario.plan.duration
     return f"{len(scenario.fault)} faults, {clients} clients, {seconds:g} s"

@@ -1,4 +1,4 @@
-"""The way out of a run: Ctrl-C, healing, logs that are kept; whatever fails here, the run is judged."""
+"""The end of a run: requests to stop, healing, keeping logs. No failure here prevents the verdict."""
 
 from __future__ import annotations
 
@@ -18,43 +18,74 @@ from harness.faults.heal import heal
 
 Action = Callable[[], object]
 FAILURES: Final = (HarnessError, OSError, EOFError)
-"""What the world may do to a step; anything else is a bug of ours."""
+"""Errors that a cluster may cause in any step. Everything else is a bug of the harness."""
 _LOG_LINES: Final = 2000
 
 
-class Shutdown:
-    """The last steps of one run: each is tried, and a failure is told and ends nothing."""
+class InterruptedRun(Exception):  # noqa: N818  # not an error: it leads out of a phase
+    """The run was asked to stop."""
 
-    def __init__(self, cluster: Cluster, directory: RunDirectory, tell: Callable[[str, str], None]) -> None:
+
+class StopRequest:
+    """The request that a run stops early, made by Ctrl-C, by a guard, or by a time limit."""
+
+    def __init__(self) -> None:
+        self.reason = ""
+        """Why the run must not go on; empty for Ctrl-C."""
+        self._event = threading.Event()
+
+    def make(self, reason: str = "") -> None:
+        """Ask the run to stop. The first reason stays. Callable from any thread."""
+        self.reason = self.reason or reason
+        self._event.set()
+
+    def is_set(self) -> bool:
+        """Return whether the run was asked to stop."""
+        return self._event.is_set()
+
+    def pause(self, seconds: float) -> None:
+        """Wait for this time; raise InterruptedRun at once when the run is asked to stop."""
+        if self._event.wait(max(0.0, seconds)):
+            raise InterruptedRun
+
+    def describe(self) -> str:
+        """Return the line that is shown for an interrupted run."""
+        return f"{f'{self.reason}: ' if self.reason else ''}healing, then checking what was recorded"
+
+
+class Shutdown:
+    """The last steps of one run. Each step is tried; a failure is reported and stops no other step."""
+
+    def __init__(self, cluster: Cluster, directory: RunDirectory, log: Callable[[str, str], None]) -> None:
         self._cluster = cluster
         self._directory = directory
-        self._tell = tell
+        self._log = log
 
-    def heal(self, injected: Action) -> None:
-        """Heal what is injected; what will not heal that way is healed from what can be seen."""
+    def heal(self, heal_injections: Action) -> None:
+        """Heal the injections of this run; if that fails, heal every fault that the cluster shows."""
         try:
-            injected()
+            heal_injections()
         except FAILURES as error:
-            self._tell("heal", f"{describe_error(error)}: healing everything that can be seen")
-            self._heal_all()
+            self._log("heal", f"{describe_error(error)}: healing every fault that the cluster shows")
+            self._heal_cluster()
 
-    def _heal_all(self) -> None:
+    def _heal_cluster(self) -> None:
         try:
-            heal(self._cluster, lambda line: self._tell("heal", line), spare_clients=True)
+            heal(self._cluster, lambda line: self._log("heal", line), spare_clients=True)
         except FAILURES as error:
-            # The verdict counts a fault without its healing, and cannot be valid.
-            self._tell("heal", f"NOT healed: {describe_error(error)}; `eos heal` tries again")
+            # The checker counts a fault that was never healed, so the run cannot be valid.
+            self._log("heal", f"NOT healed: {describe_error(error)}; `eos heal` tries again")
 
     def each(self, *steps: Action) -> None:
-        """Take every step, also behind one that fails."""
+        """Take every step, also those after one that fails."""
         for step in steps:
             try:
                 step()
             except FAILURES as error:
-                self._tell("drain", f"{describe_error(error)}: judging what there is")
+                self._log("drain", f"{describe_error(error)}: checking what was recorded")
 
     def keep_logs(self, clients: list[ClientProcess]) -> None:
-        """The logs of clients and nodes, beside the histories; one that cannot be had is told."""
+        """Copy the logs of clients and nodes into the run directory, without secrets."""
         logs = self._directory.path / "logs"
         logs.mkdir(exist_ok=True)
         read: dict[str, Callable[[], str]] = {client.spec.client: client.log for client in clients}
@@ -63,24 +94,24 @@ class Shutdown:
             try:
                 (logs / f"{name}.log").write_text(redact(log()))
             except FAILURES as error:
-                self._tell("drain", f"the log of {name} is not kept: {describe_error(error)}")
+                self._log("drain", f"could not keep the log of {name}: {describe_error(error)}")
 
 
 @contextmanager
-def interruptible(stop: threading.Event) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run in order; a second one gives up."""
+def interruptible(stop: StopRequest) -> Iterator[None]:
+    """Turn Ctrl-C and SIGTERM into a request to stop; a second signal raises KeyboardInterrupt."""
 
     def on_signal(*_: object) -> None:
         if stop.is_set():
             raise KeyboardInterrupt
-        stop.set()
+        stop.make()
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {what: signal.signal(what, on_signal) for what in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
-        for what, handler in before.items():
-            signal.signal(what, handler)
+        for number, handler in before.items():
+            signal.signal(number, handler)

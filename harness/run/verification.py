@@ -1,19 +1,13 @@
-"""Reads the topics back by every witness that the scenario names, and judges."""
+"""Reads the topics back with every witness that the scenario names, and judges the run."""
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from confluent_kafka import KafkaException
 
-from harness.base import processes
 from harness.base.errors import ExitCode, HarnessError, RefusedError
-from harness.base.secrets import redact
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
@@ -21,8 +15,9 @@ from harness.evidence import observation
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, Limit
-from harness.evidence.observation import Window
+from harness.evidence.observation import Observation, Window
 from harness.evidence.run_directory import RunDirectory
+from harness.run.spark_stream import SparkStream
 from harness.scenario import Scenario
 from harness.witness.plain_consumer import (
     ALONE,
@@ -34,15 +29,12 @@ from harness.witness.plain_consumer import (
 )
 from harness.witness.raw_log import Batch, fetch_batches, leaders, observe_raw
 
-if TYPE_CHECKING:
-    from harness.witness.spark.stream_supervisor import StreamVerification
-
 READ_LIMIT_S = 300.0
-_NO_ACCOUNT = (HarnessError, KafkaException, OSError, EOFError)
+_WITNESS_ERRORS = (HarnessError, KafkaException, OSError, EOFError)
 
 
 def expectation(scenario: Scenario) -> Expect:
-    """What a run of this scenario promises to check; written before it starts."""
+    """Return what a run of this scenario promises to check. It is written before the run starts."""
     pipelines = [
         Pipeline(group=w.group, inputs=[w.source], changelog=w.changelog)
         for w in scenario.workload
@@ -62,145 +54,117 @@ def expectation(scenario: Scenario) -> Expect:
 
 
 class Verification:
-    """The verification of one run against the cluster that it ran on."""
+    """The witnesses of one run."""
 
-    def __init__(self, cluster: Cluster, scenario: Scenario, directory: RunDirectory, run: str) -> None:
+    def __init__(
+        self, cluster: Cluster, scenario: Scenario, directory: RunDirectory, run_id: str, spark: SparkStream
+    ) -> None:
         self._bootstrap = cluster.bootstrap(BrokerListener.DIRECT)
         self._security = cluster.security
         self._as_group = f"{cluster.prefix}{ALONE}"
         self._scenario = scenario
         self._directory = directory
-        self._run = run
+        self._run_id = run_id
+        self._spark = spark
         self._topics = scenario.written_topics
-        self._hurry: Callable[[], bool] = lambda: False
-        self.live: StreamVerification | None = None
 
-    def start_live(self, folder: Path, tell: Callable[[str], None]) -> None:
-        """Let Spark read along from the first record on, where the scenario names it as a witness."""
-        if "spark" not in self._scenario.verify.witnesses:
-            return
-        from harness.witness.spark.spark_process import Job
-        from harness.witness.spark.stream_supervisor import StreamVerification
-
-        job = Job(
-            kind="stream",
-            bootstrap=self._bootstrap,
-            windows=self._freeze(self._topics),
-            folder=str(folder),
-            security=self._security,
-            run=self._run,
-            options={"groupIdPrefix": f"{self._as_group}-spark"},
-        )
-        os.environ[processes.SUPERVISED] = "1"  # its driver is found, and ended, like every other client
-        self.live = StreamVerification(job, tell)
-        self.live.start()
-
-    def stop_live(self) -> None:
-        """End Spark's driver, whatever it is doing."""
-        if self.live is not None:
-            self.live.kill()
-
-    def judge(
-        self, limits: list[Limit], tell: Callable[[str], None], hurry: Callable[[], bool] = lambda: False
+    def collect_and_judge(
+        self,
+        limits: list[Limit],
+        log: Callable[[str], None],
+        should_stop_waiting: Callable[[], bool] = lambda: False,
     ) -> tuple[ExitCode, Judgement]:
-        """Observe, store, check; what can be redone offline with `eos check`.
+        """Let every witness read, store what it found, and check it; `eos check` repeats the check offline.
 
-        Once the user is in a `hurry`, nobody waits long for Spark.
+        Once `should_stop_waiting` returns True, Spark gets only a short time to finish.
         """
-        self._hurry = hurry
+        collectors: dict[str, Callable[[], None]] = {
+            "spark": lambda: self._collect_spark(should_stop_waiting),
+            "reader": self._collect_reader,
+            "raw-log": self._collect_raw_log,
+        }
         for witness in self._scenario.verify.witnesses:
-            tell(f"reading {', '.join(self._topics)} back ({witness})")
-            self._hear(witness, partial(_WITNESSES[witness], self, self._topics), tell)
-        self._hear("the group", self._consumed, tell)
-        self._hear("the changelog", self._aggregates, tell)
+            log(f"reading {', '.join(self._topics)} back ({witness})")
+            self._collect(witness, collectors[witness], log)
+        self._collect("the group", self._collect_consumed, log)
+        self._collect("the changelog", self._collect_aggregates, log)
         self._directory.write("limits.json", limits)
         return check_run(self._directory.path)
 
-    def _hear(self, name: str, witness: Callable[[], None], tell: Callable[[str], None]) -> None:
-        """Let a witness read; without its account the verdict is unknown, and the others are heard."""
+    def _collect(self, witness: str, read: Callable[[], None], log: Callable[[str], None]) -> None:
+        """Let one witness read. If it fails, the others still read, and the verdict is unknown."""
         try:
-            witness()
+            read()
         except RefusedError:
-            raise  # an interlock: it says what must not be done, and not that a witness is silent
-        except _NO_ACCOUNT as error:
-            tell(f"{name} leaves no account: {error}")
+            raise  # an interlock forbids to go on, which is no failure of a witness
+        except _WITNESS_ERRORS as error:
+            log(f"could not read {witness}: {error}")
 
-    def _freeze(self, topics: list[str]) -> list[Window]:
-        return freeze(self._bootstrap, topics, self._security)
+    def _freeze(self) -> list[Window]:
+        return freeze(self._bootstrap, self._topics, self._security)
 
-    def _consumed(self) -> None:
-        """What the pipeline's group has passed: the inputs up to its committed positions."""
-        expect = expectation(self._scenario)
-        if expect.pipeline is None:
+    def _save(self, found: Observation, name: str) -> None:
+        observation.save(found, self._directory.observations / name)
+
+    def _collect_consumed(self) -> None:
+        """Read the inputs of the pipeline up to the committed offsets of its group."""
+        pipeline = expectation(self._scenario).pipeline
+        if pipeline is None:
             return
-        ends = group_positions(self._bootstrap, expect.pipeline.group, self._security)
-        seen = observe_topics(
+        consumed = observe_topics(
             self._bootstrap,
-            expect.pipeline.inputs,
-            self._run,
+            pipeline.inputs,
+            self._run_id,
             witness="consumed",
             limit_s=READ_LIMIT_S,
-            ends=ends,
-            group=expect.pipeline.group,
+            ends=group_positions(self._bootstrap, pipeline.group, self._security),
+            group=pipeline.group,
             security=self._security,
             as_group=self._as_group,
         )
-        observation.save(seen, self._directory.observations / "consumed")
+        self._save(consumed, "consumed")
 
-    def _aggregates(self) -> None:
-        """What the changelog of a stateful pipeline says at its end."""
-        expect = expectation(self._scenario)
-        if expect.pipeline is None or not expect.pipeline.changelog:
+    def _collect_aggregates(self) -> None:
+        """Read the totals in the changelog of a stateful pipeline."""
+        pipeline = expectation(self._scenario).pipeline
+        if pipeline is None or not pipeline.changelog:
             return
-        seen = observe_totals(
+        totals = observe_totals(
             self._bootstrap,
-            expect.pipeline.changelog,
-            self._run,
+            pipeline.changelog,
+            self._run_id,
             limit_s=READ_LIMIT_S,
             security=self._security,
             as_group=self._as_group,
         )
-        observation.save(seen, self._directory.observations / "aggregates")
+        self._save(totals, "aggregates")
 
-    def _reader(self, topics: list[str]) -> None:
-        seen = observe_topics(
+    def _collect_reader(self) -> None:
+        records = observe_topics(
             self._bootstrap,
-            topics,
-            self._run,
+            self._topics,
+            self._run_id,
             witness="reader",
             limit_s=READ_LIMIT_S,
             security=self._security,
             as_group=self._as_group,
         )
-        observation.save(seen, self._directory.observations / "reader")
+        self._save(records, "reader")
 
-    def _spark(self, topics: list[str]) -> None:
-        if self.live is None:
-            return  # the run ended before Spark was started: that this witness is missing is told by coverage
-        try:
-            seen = self.live.finish(self._freeze(topics), hurry=self._hurry)
-        finally:
-            logs = self._directory.path / "logs"
-            logs.mkdir(exist_ok=True)
-            for file in map(self.live.folder.joinpath, ("driver.log", "progress.jsonl")):
-                if file.exists():
-                    (logs / f"spark-{file.name}").write_text(redact(file.read_text(errors="replace")))
-        observation.save(seen, self._directory.observations / "spark")
+    def _collect_spark(self, should_stop_waiting: Callable[[], bool]) -> None:
+        records = self._spark.finish(self._freeze, self._directory.path / "logs", should_stop_waiting)
+        if records is not None:  # else the run ended before Spark started: coverage counts it as missing
+            self._save(records, "spark")
 
-    def _batches(self, led_by: Mapping[Place, tuple[str, int]], window: Window) -> list[Batch]:
-        place = (window.topic, window.partition)
-        leader = led_by[place]
-        return list(fetch_batches(*leader, place, window.start, window.hw, security=self._security))
-
-    def _raw_log(self, topics: list[str]) -> None:
+    def _collect_raw_log(self) -> None:
         def read() -> list[tuple[Window, list[Batch]]]:
-            led_by = leaders(self._bootstrap, topics, self._security)
-            return [(window, self._batches(led_by, window)) for window in self._freeze(topics)]
+            addresses = leaders(self._bootstrap, self._topics, self._security)
+            return [(window, self._batches(addresses, window)) for window in self._freeze()]
 
-        # Who has just been elected may be named before it has taken the partition up.
-        logs = wait_until(read, READ_LIMIT_S, "the leaders to hand out their logs")
-        seen = observe_raw(logs, self._run, finished=time.monotonic_ns())
-        observation.save(seen, self._directory.observations / "raw-log")
+        # Metadata may name a new leader before it accepts fetches: retry.
+        logs = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")
+        self._save(observe_raw(logs, self._run_id, finished=time.monotonic_ns()), "raw-log")
 
-
-_WITNESSES = {"spark": Verification._spark, "reader": Verification._reader, "raw-log": Verification._raw_log}
+    def _batches(self, addresses: Mapping[Place, tuple[str, int]], window: Window) -> list[Batch]:
+        place = (window.topic, window.partition)
+        return list(fetch_batches(*addresses[place], place, window.start, window.hw, security=self._security))

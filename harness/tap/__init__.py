@@ -1,1 +1,1 @@
-"""The wire tap: sees each Kafka frame of TAPPED clients, and can touch a single one (docs/wire-tap.md)."""
+"""The wire tap: a relay that logs the Kafka frames of TAPPED clients and applies faults to single frames."""

@@ -1,12 +1,12 @@
-"""What a rule does to the frame that it hits: one function for each side, one branch for each verb."""
+"""Actions of a rule on the frame that it hits: a function per side, a branch per verb."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from harness.evidence.log_line import timestamps
 from harness.tap.frame_lines import Touch
-from harness.tap.frame_log import now
-from harness.tap.rules import HOLD_LIMIT_S, Armed, Hit, hit_of
+from harness.tap.rules import HOLD_LIMIT_S, Armed, Hit, add_hit
 
 if TYPE_CHECKING:
     from harness.tap.byte_stream import ByteStream
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def on_request(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> str | None:
-    """Act on a request that a rule has hit; return what became of it at once."""
+    """Act on a request that a rule has hit; return the fate of the frame, None if it passed."""
     rule = armed.rule
     if rule.verb == "lose_request":
         _touch(relay, exchange, frame, armed, "lost")
@@ -38,7 +38,7 @@ def on_request(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> 
 
 
 def on_response(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> str | None:
-    """Act on the answer to a request that a rule has hit."""
+    """Act on the answer to a request that a rule has hit; return the fate of the answer."""
     rule = armed.rule
     if rule.verb == "lose_response":
         _touch(relay, exchange, frame, armed, "lost")
@@ -50,7 +50,7 @@ def on_response(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) ->
     relay.response.forward(frame)
     if rule.verb == "cut_after":
         _touch(relay, exchange, frame, armed, "cut")
-        # Closed by an orderly end behind the answer: a reset could overtake it in the client's kernel.
+        # Close in order behind the answer: a reset could overtake it in the client's kernel.
         relay.dropped_by = rule.id
         relay.request.silence()
         relay.upstream.finish()
@@ -62,14 +62,14 @@ def on_response(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) ->
     return None
 
 
-def _keep(relay: Relay, flow: ByteStream, exchange: Exchange, frame: bytes, armed: Armed) -> str:
+def _keep(relay: Relay, stream: ByteStream, exchange: Exchange, frame: bytes, armed: Armed) -> str:
     rule = armed.rule
     did = "held" if rule.verb == "hold" else "delayed"
     hit = _touch(relay, exchange, frame, armed, did)
-    if flow is relay.request:
+    if stream is relay.request:
         exchange.hit = hit
-    flow.keep(frame)
-    kept = relay.hub.keep(armed, hit, relay, flow, exchange)
+    stream.keep(frame)
+    kept = relay.hub.keep(armed, hit, relay, stream, exchange)
     if rule.verb == "delay":
         assert rule.seconds is not None
         kept.after(rule.seconds, kept.release)
@@ -80,10 +80,10 @@ def _keep(relay: Relay, flow: ByteStream, exchange: Exchange, frame: bytes, arme
     return did
 
 
-def _after_loss(relay: Relay, flow: ByteStream, armed: Armed) -> None:
-    """A stream cannot go on with a frame missing: it ends, or nothing more comes."""
+def _after_loss(relay: Relay, stream: ByteStream, armed: Armed) -> None:
+    """Cut or silence the connection: a stream cannot continue with a frame missing."""
     if armed.rule.then == "silence":
-        flow.silence()
+        stream.silence()
     else:
         relay.drop_client(armed.rule.id)
 
@@ -98,10 +98,10 @@ def _touch(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed, did: st
         n=exchange.n,
         bytes=len(frame),
         detail=exchange.api,
-        **now(),
+        **timestamps(),
     )
     relay.hub.log.put(touch)
-    return hit_of(
+    return add_hit(
         armed,
         conn=relay.conn,
         broker=relay.broker,

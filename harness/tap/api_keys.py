@@ -1,4 +1,4 @@
-"""Kafka's requests by number, as far as kafka-python knows them."""
+"""Kafka's requests by api key, for the apis that kafka-python has classes for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from harness.base.errors import UsageError
 
 
-class Known(StrEnum):
+class Decodable(StrEnum):
     """Whether a frame of this api and version can be decoded."""
 
     YES = "yes"
@@ -20,7 +20,7 @@ class Known(StrEnum):
 
 @cache
 def _requests() -> dict[int, Any]:
-    """The request classes by api key; importing a module is what registers its classes."""
+    """Return the request classes by api key; importing a module registers its classes."""
     import kafka.protocol.admin
     import kafka.protocol.consumer
     import kafka.protocol.metadata
@@ -28,16 +28,16 @@ def _requests() -> dict[int, Any]:
     import kafka.protocol.sasl  # noqa: F401
     from kafka.protocol.api_message import ApiMessage
 
-    found: dict[int, Any] = {}
+    classes: dict[int, Any] = {}
     for each in _subclasses(ApiMessage):
-        # A class for one version only is a wrapper of the class for all of them.
+        # A class with one version is a wrapper of the class with all versions.
         if each._class_version is None and each.is_request():
-            found.setdefault(each.API_KEY, each)
-    return found
+            classes.setdefault(each.API_KEY, each)
+    return classes
 
 
 def preload() -> None:
-    """Load every class now: it takes longer than a client's patience with a first request."""
+    """Load every class; loading at the first request could exceed the request timeout of its client."""
     _requests()
 
 
@@ -49,38 +49,36 @@ def _subclasses(root: Any) -> Iterator[Any]:
 
 @cache
 def name_of(key: int) -> str:
-    """The api's name, such as `EndTxn`; `Api99` for one that nobody here knows."""
+    """Return the name of an api, such as `EndTxn`; `Api99` if kafka-python has no class for it."""
     request = _requests().get(key)
     return str(request.name).removesuffix("Request") if request else f"Api{key}"
 
 
 @cache
 def key_of(name: str) -> int:
-    """The api's number, by its name."""
+    """Return the key of an api by its name."""
     for key in _requests():
         if name_of(key) == name:
             return key
-    raise UsageError(
-        f"api {name!r} is not known", f"the apis are {', '.join(sorted(map(name_of, _requests())))}"
-    )
+    raise UsageError(f"unknown api {name!r}", f"the apis are {', '.join(sorted(map(name_of, _requests())))}")
 
 
 @cache
-def known(key: int, version: int) -> Known:
-    """Whether frames of this api and version can be decoded."""
+def decodable(key: int, version: int) -> Decodable:
+    """Return whether frames of an api and version can be decoded."""
     request = _requests().get(key)
     if request is None:
-        return Known.UNKNOWN_API
-    return Known.YES if 0 <= version <= request.max_version else Known.NEWER_VERSION
+        return Decodable.UNKNOWN_API
+    return Decodable.YES if 0 <= version <= request.max_version else Decodable.NEWER_VERSION
 
 
 def decode_request(key: int, version: int, frame: bytes) -> Any:
-    """The request of a whole frame, as kafka-python's object."""
+    """Decode the request of a complete frame into an object of kafka-python."""
     return _requests()[key].decode(frame, version=version, header=True, framed=True)
 
 
 def decode_response(key: int, version: int, frame: bytes) -> Any:
-    """The response of a whole frame to a request of this api and version."""
+    """Decode the response of a complete frame to a request of this api and version."""
     from kafka.protocol.api_header import ResponseClassRegistry
 
     class _Asked:
@@ -94,7 +92,7 @@ def decode_response(key: int, version: int, frame: bytes) -> Any:
 
 @cache
 def error_name(code: int) -> str:
-    """Kafka's name of an error code, such as `PRODUCER_FENCED`."""
+    """Return Kafka's name of an error code, such as `PRODUCER_FENCED`."""
     from kafka.errors import for_code
 
     return str(getattr(for_code(code), "message", None) or for_code(code).__name__)

@@ -1,7 +1,7 @@
-"""One direction of a connection: what comes in goes out, except for what a fault takes or keeps.
+"""One direction of a connection: forwards all bytes except those that a fault takes or keeps.
 
-While no rule is armed bytes are forwarded as they are read and looked at afterwards. While one is armed a
-frame is forwarded only when it is whole: somebody may want it.
+Without an armed rule, bytes are forwarded as they are read, and cut into frames afterwards. With an armed
+rule, a frame is forwarded only when it is complete, because the rule may act on it.
 """
 
 from __future__ import annotations
@@ -10,37 +10,39 @@ from typing import NamedTuple, Protocol
 
 from harness.tap.frame_lines import ByteAccount, Side
 from harness.tap.framing import Framer, Piece
-from harness.tap.nonblocking_socket import MOST_QUEUED, Wire
+from harness.tap.nonblocking_socket import MOST_QUEUED, NonblockingSocket
 
 
 class Rest(NamedTuple):
-    """What a stream leaves in the tap when it ends within a frame."""
+    """The bytes that remain in the tap when a stream ends inside a frame."""
 
     unsent: bytes
     frame: int
-    """The bytes of the frame that came, those included that went out before it was whole."""
+    """Bytes of the incomplete frame, including those that were forwarded early."""
 
 
 class Handler(Protocol):
-    """Who looks at the pieces of a flow and decides what becomes of them."""
+    """Decides what happens to the pieces of a stream."""
 
     def must_look_first(self) -> bool:
-        """Whether frames must be whole before they go on."""
+        """Return whether frames must be complete before they are forwarded."""
         ...
 
-    def piece(self, flow: ByteStream, piece: Piece, sent: int) -> None:
-        """Deal with a piece, of which so many bytes are on their way already."""
+    def piece(self, stream: ByteStream, piece: Piece, sent: int) -> None:
+        """Handle a piece; its first `sent` bytes were forwarded already."""
         ...
 
-    def ended(self, flow: ByteStream) -> None:
-        """The source has ended, and nothing of it is kept."""
+    def ended(self, stream: ByteStream) -> None:
+        """Handle the end of the source, when no frame is kept back."""
         ...
 
 
 class ByteStream:
     """Bytes from a source to a target."""
 
-    def __init__(self, side: Side, source: Wire, target: Wire, handler: Handler) -> None:
+    def __init__(
+        self, side: Side, source: NonblockingSocket, target: NonblockingSocket, handler: Handler
+    ) -> None:
         self.side: Side = side
         self.source = source
         self.target = target
@@ -48,37 +50,36 @@ class ByteStream:
         self.taken = 0
         self.silenced = False
         self._handler = handler
-        self._ahead = 0  # bytes at the head of the framer's buffer that went out before they were a piece
+        self._ahead = 0  # bytes at the head of the framer's buffer that were forwarded early
         self._kept = b""
         self._over = False
         source.on_data = self._feed
         source.on_end = self.run
-        target.on_drained = self._press
+        target.on_drained = self._limit_reading
 
     @property
     def keeps(self) -> bool:
-        """Whether a frame is kept back, and everything behind it."""
+        """Whether a frame is kept back, with everything behind it."""
         return bool(self._kept)
 
     @property
     def over(self) -> bool:
-        """Whether the end of the source has been passed on."""
+        """Whether the end of the source was forwarded."""
         return self._over
 
     def forward(self, data: bytes) -> None:
-        """Send these bytes on."""
         self.target.send(data)
 
     def take(self, data: bytes) -> None:
-        """Let a fault have these bytes."""
+        """Drop bytes for a fault."""
         self.taken += len(data)
 
     def keep(self, frame: bytes) -> None:
-        """Keep a frame back; whatever is behind it waits."""
+        """Keep a frame back, and with it everything behind it."""
         self._kept = frame
 
-    def go_on(self, *, deliver: bool) -> None:
-        """Send the frame that was kept, or let it be lost, and go on with what is behind it."""
+    def resume(self, *, deliver: bool) -> None:
+        """Forward or drop the frame that was kept, then continue with the bytes behind it."""
         frame, self._kept = self._kept, b""
         if deliver:
             self.forward(frame)
@@ -87,12 +88,12 @@ class ByteStream:
         self.run()
 
     def silence(self) -> None:
-        """From here on a fault takes everything."""
+        """Drop everything from here on."""
         self.silenced = True
         self._take_rest()
 
     def run(self) -> None:
-        """Deal with every piece that is whole and not behind a frame that is kept."""
+        """Handle every complete piece, up to a frame that is kept back."""
         while not self._kept and not self.silenced and (piece := self.framer.next()) is not None:
             sent = min(self._ahead, len(piece.data))
             self._ahead -= sent
@@ -101,19 +102,19 @@ class ByteStream:
             self._take_rest()
         elif not self._kept and not self._handler.must_look_first():
             self._send_ahead()
-        self._press()
+        self._limit_reading()
         if self.source.ended and not self._kept and not self._over:
             self._over = True
             self._handler.ended(self)
 
     def rest(self) -> Rest:
-        """Take out what is left of the stream after its end; its first bytes may have gone out before."""
+        """Remove and return the bytes that are left after the end of the stream."""
         data, ahead = self.framer.drain(), self._ahead
         self._ahead = 0
         return Rest(data[ahead:], len(data))
 
-    def leave(self, *, by_fault: bool) -> int:
-        """Give up what is inside; return how much of it nobody took."""
+    def discard_rest(self, *, by_fault: bool) -> int:
+        """Drop the bytes that are left; return their number, or 0 if a fault is the reason."""
         lost = len(self._kept) + len(self.rest().unsent)
         self._kept = b""
         if by_fault:
@@ -122,7 +123,6 @@ class ByteStream:
         return lost
 
     def account(self) -> ByteAccount:
-        """The bytes so far."""
         return ByteAccount(
             received=self.source.received,
             sent=self.target.sent,
@@ -151,7 +151,7 @@ class ByteStream:
     def _take_rest(self) -> None:
         self.take(self.rest().unsent)
 
-    def _press(self) -> None:
-        """Hold the source back while the target is slow, or while much waits behind a frame that is kept."""
+    def _limit_reading(self) -> None:
+        """Pause reading while the target is slow, or while too much waits behind a frame that is kept."""
         waiting = self.framer.buffered if self._kept else 0
         self.source.read(wanted=self.target.queued < MOST_QUEUED and waiting < MOST_QUEUED)

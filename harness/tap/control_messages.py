@@ -1,4 +1,4 @@
-"""What is said over the control channel: one JSON line asks, one JSON line answers."""
+"""Messages of the control channel: a request is one JSON line, and so is its answer."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from harness.tap.rules import Armed, Rule
 
 
 class _Ask(msgspec.Struct, tag_field="do", forbid_unknown_fields=True, kw_only=True):
-    """A request to the tap."""
+    """Base of the requests to the tap."""
 
 
 class AskStatus(_Ask, tag="status"):
-    """How it is."""
+    """Ask for the state of the tap."""
 
 
 class AskAccounts(_Ask, tag="accounts"):
-    """The bytes of every connection."""
+    """Ask for the byte accounts of every connection."""
 
 
 class AskArm(_Ask, tag="arm"):
@@ -28,19 +28,19 @@ class AskArm(_Ask, tag="arm"):
 
 
 class AskDisarm(_Ask, tag="disarm"):
-    """Forget a rule; harmless if there is none of this id."""
+    """Remove a rule; harmless if no rule has this id."""
 
     id: str
 
 
 class AskRelease(_Ask, tag="release"):
-    """Send what a rule keeps."""
+    """Forward the frames that a rule keeps."""
 
     id: str
 
 
 class AskLog(_Ask, tag="log"):
-    """Write a frame log to this file from now on; without a path, stop."""
+    """Start a frame log in this file; without a path, stop the log."""
 
     path: str | None
     exchanges_per_s: int
@@ -48,18 +48,18 @@ class AskLog(_Ask, tag="log"):
 
 
 class AskFlush(_Ask, tag="flush"):
-    """Write what waits to be logged."""
+    """Write the queue of the frame log."""
 
 
 Ask = AskStatus | AskAccounts | AskArm | AskDisarm | AskRelease | AskLog | AskFlush
 
 
 class Status(msgspec.Struct, kw_only=True):
-    """The tap as it is now."""
+    """The state of the tap."""
 
     pid: int
     listens: dict[int, int]
-    """broker: port"""
+    """Port of the tap by broker."""
     upstreams: dict[int, int]
     open_connections: int
     keeps: int
@@ -69,7 +69,7 @@ class Status(msgspec.Struct, kw_only=True):
 
 
 class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The answer to any request."""
+    """The answer to any request; the fields depend on the request."""
 
     error: str | None = None
     hint: str = ""

@@ -1,4 +1,4 @@
-"""What the tap has counted since it started; nothing that passes goes uncounted, logged or not."""
+"""Counters of the tap since its start; they cover everything that passes, logged or not."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from harness.tap.frame_lines import ByteAccount
 
 
 class Stats(msgspec.Struct, kw_only=True):
-    """Counts of everything that passed, and of everything that was odd about it."""
+    """Counts of everything that passed, and of every irregularity."""
 
     connections: int = 0
     blind: dict[str, int] = {}
-    """Connections whose bytes pass unread, by reason: `tls`, or what could not be a frame."""
+    """Connections whose bytes pass unread, by reason: `tls` or `malformed`."""
     requests: dict[str, int] = {}
     responses: dict[str, int] = {}
     odd: dict[str, int] = {}
@@ -25,16 +25,16 @@ class Stats(msgspec.Struct, kw_only=True):
     log_errors: int = 0
     request_bytes: ByteAccount = msgspec.field(default_factory=ByteAccount)
     response_bytes: ByteAccount = msgspec.field(default_factory=ByteAccount)
-    """Of closed connections."""
+    """Both accounts cover closed connections only."""
     duplicate_bytes: int = 0
-    """Sent by the tap on connections of its own."""
+    """Bytes that the tap sent on its own connections."""
 
 
-def count(where: dict[str, int], what: str, by: int = 1) -> None:
-    """Add to one of the counters of the statistics."""
-    where[what] = where.get(what, 0) + by
+def count(counters: dict[str, int], name: str, by: int = 1) -> None:
+    """Add to a counter."""
+    counters[name] = counters.get(name, 0) + by
 
 
 def minus(after: dict[str, int], before: dict[str, int]) -> dict[str, int]:
-    """What a counter gained between two readings."""
+    """Return the increase of each counter between two readings."""
     return dict(Counter(after) - Counter(before))

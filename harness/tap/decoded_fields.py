@@ -1,4 +1,4 @@
-"""What is kept of a decoded frame: ids, epochs, sequences, offsets, errors; never a record's content."""
+"""Fields of decoded frames in the log: ids, epochs, sequences, offsets, errors; no record content."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import msgspec
 
 
 class _Compact(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """A shape whose empty fields are left out of the log."""
+    """Base of structures whose empty fields are not written to the log."""
 
 
 class Batch(_Compact):
@@ -25,27 +25,27 @@ class Batch(_Compact):
     base_offset: int = 0
     marker: Literal["commit", "abort"] | None = None
     appended_ms: int | None = None
-    """When a marker was written, by the broker's wall clock."""
+    """Time of a marker by the broker's wall clock."""
 
 
 class Partition(_Compact):
-    """What a request asks of a partition, or what a response says of it."""
+    """A partition in a request or a response."""
 
     topic: str
     partition: int
     error: str | None = None
     offset: int | None = None
-    """Fetch: from where on; Produce: where the batch went; TxnOffsetCommit: the position."""
+    """Fetch: first offset to read. Produce: offset of the batch. TxnOffsetCommit: the position."""
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     log_start: int | None = None
     aborted: list[tuple[int, int]] = []
-    """(producer id, first offset) of the aborted transactions in what was fetched."""
+    """(producer id, first offset) of the aborted transactions in the fetched range."""
     leader: int | None = None
 
 
 class Coordinator(_Compact):
-    """Who coordinates a group or a transactional id."""
+    """The coordinator of a group or a transactional id."""
 
     key: str
     broker: int
@@ -53,7 +53,7 @@ class Coordinator(_Compact):
 
 
 class Facts(_Compact):
-    """The telling fields of one request or response; which ones depends on the api."""
+    """The fields of one request or response; the api determines which are set."""
 
     error: str | None = None
     transactional_id: str | None = None
@@ -71,16 +71,16 @@ class Facts(_Compact):
     coordinators: list[Coordinator] = []
     brokers: list[int] = []
     apis: int | None = None
-    """ApiVersions: how many apis the broker offers."""
+    """ApiVersions: number of apis that the broker offers."""
 
     def touches(self, topic: str, partition: int | None) -> bool:
-        """Whether the frame speaks of this topic, and of this partition of it."""
-        spoken_of = {(p.topic, p.partition) for p in self.partitions}
-        spoken_of |= {(b.topic, b.partition) for b in self.batches}
-        return any(t == topic and partition in (None, p) for t, p in spoken_of)
+        """Return whether the frame names a topic, or a partition of it."""
+        named = {(p.topic, p.partition) for p in self.partitions}
+        named |= {(b.topic, b.partition) for b in self.batches}
+        return any(t == topic and partition in (None, p) for t, p in named)
 
     @property
     def refusals(self) -> list[str]:
-        """Every error that it carries, each once."""
+        """The distinct errors in the frame."""
         inner = [p.error for p in self.partitions] + [c.error for c in self.coordinators]
         return list(dict.fromkeys(e for e in (self.error, *inner) if e))

@@ -1,4 +1,4 @@
-"""Turns frames into facts, with kafka-python's decoders; topic ids become names as metadata tells them."""
+"""Decodes frames into facts with kafka-python; topic ids are replaced by names from metadata responses."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from harness.tap import api_keys
 from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
 
 _MOST_ENTRIES = 64
-"""Batches or partitions that one frame puts into the log; a large Fetch response has thousands."""
+"""Most batches or partitions of one frame in the log; a large Fetch response has thousands."""
 
 
 class TopicNames:
-    """The names of topics by their ids: newer versions of Produce and Fetch carry ids only."""
+    """Topic names by id: newer versions of Produce and Fetch carry ids only."""
 
     def __init__(self) -> None:
         self._names: dict[Any, str] = {}
 
     def learn(self, topics: Iterable[Any]) -> None:
-        """Take in the topics of a metadata response."""
+        """Add the topics of a metadata response."""
         for topic in topics:
             if topic.name and getattr(topic, "topic_id", None):
                 self._names[topic.topic_id] = topic.name
 
     def of(self, topic: Any, field: str = "name") -> str:
-        """The name of a topic of some message, or its id while no metadata has named it."""
+        """Return the name of a topic in a message, or its id if no metadata response named it."""
         name = getattr(topic, field, None)
         if name:
             return str(name)
@@ -34,19 +34,19 @@ class TopicNames:
 
 
 class Decoder:
-    """Decodes frames; holds the topic names that it learned on the way."""
+    """Decodes frames, and remembers topic names from metadata responses."""
 
     def __init__(self) -> None:
         self.names = TopicNames()
 
     def request(self, key: int, version: int, frame: bytes) -> Facts:
-        """The facts of a request."""
+        """Return the facts of a request."""
         describe = _REQUESTS.get(api_keys.name_of(key))
         message = api_keys.decode_request(key, version, frame)
         return describe(message, self.names) if describe else Facts()
 
     def response(self, key: int, version: int, frame: bytes) -> Facts:
-        """The facts of a response."""
+        """Return the facts of a response."""
         describe = _RESPONSES.get(api_keys.name_of(key))
         message = api_keys.decode_response(key, version, frame)
         return describe(message, self.names) if describe else Facts(error=_error(message))
@@ -58,17 +58,17 @@ def _error(message: Any) -> str | None:
 
 
 def _batches(records: Any, topic: str, partition: int) -> list[Batch]:
-    """The batches in a partition's bytes; a fetched last one may be cut, and is then not there."""
+    """Return the complete batches in the bytes of a partition; a fetch may cut the last one."""
     from kafka.record.memory_records import MemoryRecords
 
     if not records:
         return []
-    found = []
+    batches = []
     for batch in MemoryRecords(bytes(records)):
         if not hasattr(batch, "producer_id"):
-            found.append(Batch(topic=topic, partition=partition, count=-1, bytes=batch.size_in_bytes))
+            batches.append(Batch(topic=topic, partition=partition, count=-1, bytes=batch.size_in_bytes))
             continue
-        found.append(
+        batches.append(
             Batch(
                 topic=topic,
                 partition=partition,
@@ -83,7 +83,7 @@ def _batches(records: Any, topic: str, partition: int) -> list[Batch]:
                 appended_ms=batch.max_timestamp if batch.is_control_batch else None,
             )
         )
-    return found
+    return batches
 
 
 def _marker(batch: Any) -> Literal["commit", "abort"] | None:
@@ -200,14 +200,16 @@ def _find_coordinator_request(message: Any, _: TopicNames) -> Facts:
 
 
 def _find_coordinator_response(message: Any, _: TopicNames) -> Facts:
-    found = [Coordinator(key=c.key, broker=c.node_id, error=_error(c)) for c in message.coordinators or ()]
-    if not found:  # up to version 3 the answer is about the one key that was asked for
-        found = [Coordinator(key="", broker=message.node_id, error=_error(message))]
-    return Facts(coordinators=found)
+    coordinators = [
+        Coordinator(key=c.key, broker=c.node_id, error=_error(c)) for c in message.coordinators or ()
+    ]
+    if not coordinators:  # up to version 3 a request has one key, and the response does not repeat it
+        coordinators = [Coordinator(key="", broker=message.node_id, error=_error(message))]
+    return Facts(coordinators=coordinators)
 
 
 def _of_producer(message: Any, _: TopicNames) -> Facts:
-    """A request that names its transactional id, producer id and epoch, and maybe a group or an outcome."""
+    """Return the facts of a request with a transactional id, producer id and epoch."""
     return Facts(
         transactional_id=message.transactional_id,
         producer_id=message.producer_id,
@@ -218,7 +220,7 @@ def _of_producer(message: Any, _: TopicNames) -> Facts:
 
 
 def _producer_response(message: Any, _: TopicNames) -> Facts:
-    """A response that may carry a producer id and epoch: always for InitProducerId, since v5 for EndTxn."""
+    """Return the facts of an InitProducerId or EndTxn response; EndTxn has a producer id since v5."""
     ident = getattr(message, "producer_id", None)
     known = ident is not None and ident >= 0
     return Facts(

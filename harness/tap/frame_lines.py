@@ -1,15 +1,13 @@
-"""The lines of a frame log: what passed the tap, and what the tap did to it (docs/wire-tap.md).
-
-One JSON object a line; `mono` is the host's monotonic clock in nanoseconds, the same as the history's.
-"""
+"""The lines of a frame log: frames that passed the tap, and what the tap did to them (docs/wire-tap.md)."""
 
 from __future__ import annotations
 
-import json
 from typing import Final, Literal
 
 import msgspec
 
+from harness.evidence import log_line
+from harness.evidence.log_line import LogLine
 from harness.tap.decoded_fields import Facts
 
 FORMAT: Final = 1
@@ -18,37 +16,29 @@ Side = Literal["request", "response"]
 
 
 class ByteAccount(msgspec.Struct, kw_only=True):
-    """The bytes of one direction: received = sent + taken + undelivered, once the connection is closed."""
+    """Bytes of one direction; received = sent + taken + undelivered once the connection is closed."""
 
     received: int = 0
     sent: int = 0
     taken: int = 0
-    """By faults: lost on purpose, or behind a cut that a fault made."""
+    """Bytes that a fault dropped, or that followed a cut made by a fault."""
     undelivered: int = 0
-    """Read from one side when the other had gone by itself."""
+    """Bytes that were read after the other side had closed by itself."""
 
     @property
     def inside(self) -> int:
-        """The bytes that the tap still has; zero after the end."""
+        """Bytes that are still in the tap; zero when the connection is closed."""
         return self.received - self.sent - self.taken - self.undelivered
 
     def add(self, other: ByteAccount) -> None:
-        """Add another account to this one."""
         self.received += other.received
         self.sent += other.sent
         self.taken += other.taken
         self.undelivered += other.undelivered
 
 
-class _Clocked(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What every line has: the host's monotonic clock and the wall clock, in nanoseconds."""
-
-    mono: int
-    wall: int
-
-
-class FrameLogOpened(_Clocked, tag="open"):
-    """First line: which tap wrote it, by which clock, and how much it logs."""
+class FrameLogOpened(LogLine, tag="open"):
+    """First line: the tap that wrote the log, its clock, and its limits."""
 
     format: int
     cluster: str
@@ -59,8 +49,8 @@ class FrameLogOpened(_Clocked, tag="open"):
     most_bytes: int
 
 
-class Connection(_Clocked, tag="connection"):
-    """A connection was opened: by a client, or by the tap to send a duplicate."""
+class Connection(LogLine, tag="connection"):
+    """A client opened a connection, or the tap opened one to send a duplicate."""
 
     conn: int
     broker: int
@@ -68,8 +58,8 @@ class Connection(_Clocked, tag="connection"):
     origin: Literal["client", "tap"] = "client"
 
 
-class Frame(_Clocked, tag="frame"):
-    """One whole frame, at the time when its last byte had reached the tap."""
+class Frame(LogLine, tag="frame"):
+    """One complete frame; the time is that of its last byte."""
 
     n: int
     conn: int
@@ -82,17 +72,17 @@ class Frame(_Clocked, tag="frame"):
     bytes: int
     client_id: str = ""
     took_ms: float | None = None
-    """A response: since its request had reached the tap."""
+    """For a response: milliseconds since its request reached the tap."""
     fate: str | None = None
-    """What a fault did to it at once: lost, held, delayed, silenced; nothing if it passed."""
+    """What a fault did to it at once: lost, held, delayed, silenced; None if it passed."""
     rule: str | None = None
     facts: Facts | None = None
     undecoded: str | None = None
-    """Why there are no facts."""
+    """The reason why there are no facts."""
 
 
-class Note(_Clocked, tag="note"):
-    """Something that is not a frame, or not one that can be read."""
+class Note(LogLine, tag="note"):
+    """Bytes that are not a frame, or an event that concerns no frame."""
 
     conn: int
     broker: int
@@ -100,8 +90,8 @@ class Note(_Clocked, tag="note"):
     detail: str
 
 
-class Touch(_Clocked, tag="touch"):
-    """What a fault did to a frame or connection, or the end of what it did."""
+class Touch(LogLine, tag="touch"):
+    """An action of a fault on a frame or connection, or the end of that action."""
 
     rule: str
     verb: str
@@ -113,15 +103,15 @@ class Touch(_Clocked, tag="touch"):
     detail: str = ""
 
 
-class Sampled(_Clocked, tag="sampled"):
-    """Exchanges beyond the limit of the log: by api, how many were forwarded and not logged since `since`."""
+class Sampled(LogLine, tag="sampled"):
+    """Exchanges per api that were forwarded and not logged since `since`, the log being at its limit."""
 
     since: int
     exchanges: dict[str, int]
 
 
-class ConnectionClosed(_Clocked, tag="closed"):
-    """A connection ended, and every byte of it is accounted for."""
+class ConnectionClosed(LogLine, tag="closed"):
+    """A connection ended; the accounts cover all of its bytes."""
 
     conn: int
     broker: int
@@ -129,7 +119,7 @@ class ConnectionClosed(_Clocked, tag="closed"):
     response: ByteAccount
 
 
-class FrameLogClosed(_Clocked, tag="close"):
+class FrameLogClosed(LogLine, tag="close"):
     """Last line: the log was closed in order."""
 
     reason: str
@@ -139,10 +129,5 @@ Line = FrameLogOpened | Connection | Frame | Note | Touch | Sampled | Connection
 
 
 def schema_text() -> str:
-    """Return the JSON schema of a frame log's line, as it is published in harness/schemas."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"One line of a frame log, format {FORMAT}",
-        **msgspec.json.schema(Line),
-    }
-    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+    """Return the JSON schema of a line of a frame log."""
+    return log_line.schema_text(f"One line of a frame log, format {FORMAT}", Line)

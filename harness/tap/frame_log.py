@@ -1,7 +1,7 @@
-"""Writes the frame log: decodes what was forwarded, after it was forwarded, as far as its budget goes.
+"""Writes the frame log: decodes frames after they were forwarded, within a budget.
 
-The log must not slow the tap: frames wait in a queue and are decoded when the sockets leave time. Beyond
-so many exchanges a second only the apis of transactions are still logged; the rest is counted by api.
+The log must not slow the tap. Frames wait in a queue and are decoded while the sockets are idle. Above the
+limit of exchanges per second the log keeps the requests of transactions, and counts the others per api.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ import platform
 import time
 from collections import deque
 from pathlib import Path
-from typing import IO, TypedDict
+from typing import IO
 
 import msgspec
 
-from harness.evidence.history import clock_id
+from harness.evidence.log_line import clock_id, timestamps
 from harness.tap.counters import Stats, count
 from harness.tap.frame_decoder import Decoder
 from harness.tap.frame_lines import FORMAT, Frame, FrameLogClosed, FrameLogOpened, Line, Sampled
 
-# What a transaction is told by; always logged, however busy the tap is.
+# The requests that control transactions: always logged, however busy the tap is.
 ALWAYS = frozenset(
     {
         "FindCoordinator",
@@ -34,13 +34,13 @@ ALWAYS = frozenset(
 )
 EXCHANGES_PER_S = 500
 MOST_BYTES = 200 * 1024 * 1024
-_SLICE_S = 0.002  # decode for so long, then let the sockets have their turn
+_SLICE_S = 0.002  # longest time of decoding between two turns of the sockets
 _MOST_WAITING = 32 * 1024 * 1024
 _SECOND_NS = 1_000_000_000
 
 
 class FrameLog:
-    """One frame log after another, each in a run's directory; without one, frames are only counted."""
+    """Writes one frame log after another, each into a run directory; without a log, frames are counted."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stats: Stats, decoder: Decoder, cluster: str) -> None:
         self._loop = loop
@@ -62,7 +62,7 @@ class FrameLog:
         self.path: Path | None = None
 
     def start(self, path: Path, rate: int, most: int) -> None:
-        """Write to this file from now on, which must not exist."""
+        """Start a log in a new file; raise FileExistsError if the file exists."""
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("xb")
         self.stop("another log was started")
@@ -77,27 +77,27 @@ class FrameLog:
                 clock=clock_id(),
                 exchanges_per_s=rate,
                 most_bytes=most,
-                **now(),
+                **timestamps(),
             )
         )
 
     def stop(self, reason: str) -> None:
-        """Write what waits, and close the file."""
+        """Write the queue and close the file."""
         if self._file is None:
             return
-        self.put(FrameLogClosed(reason=reason, **now()))
+        self.put(FrameLogClosed(reason=reason, **timestamps()))
         self.flush()
         if self._file is not None:
             self._file.close()
         self._file, self.path = None, None
 
     def wants(self, api: str, mono: int) -> bool:
-        """Whether an exchange of this api, beginning now, is logged; if not, it is counted."""
+        """Return whether to log an exchange that begins now; count it if not."""
         if self._file is None:
             return False
         if mono - self._window >= _SECOND_NS:
             self._window, self._spent = mono, 0
-            self._tell_skipped(mono)
+            self._log_skipped(mono)
         if api in ALWAYS:
             return True
         if self._spent >= self._rate or self._written >= self._most or self._waiting >= _MOST_WAITING:
@@ -108,7 +108,7 @@ class FrameLog:
         return True
 
     def put(self, line: Line, raw: bytes = b"") -> None:
-        """Write a line soon; with a frame's bytes, decode them into it first."""
+        """Queue a line; the bytes of a frame are decoded into it before it is written."""
         if self._file is None:
             return
         self._queue.append((line, raw))
@@ -118,8 +118,8 @@ class FrameLog:
             self._loop.call_soon(self._work)
 
     def flush(self) -> None:
-        """Write everything that waits."""
-        self._tell_skipped(time.monotonic_ns())
+        """Write the queue now."""
+        self._log_skipped(time.monotonic_ns())
         while self._queue:
             self._write_next()
         self._sync()
@@ -149,17 +149,17 @@ class FrameLog:
             self._give_up(error)
 
     def _decode(self, line: Frame, raw: bytes) -> None:
-        """Put the facts of a frame into its line; what cannot be decoded is counted and says why."""
+        """Add the facts of a frame to its line, or the reason why it cannot be decoded."""
         decode = self._decoder.request if line.side == "request" else self._decoder.response
         try:
             line.facts = decode(line.key, line.version, raw)
-        except Exception as error:  # noqa: BLE001  # whatever a decoder makes of strange bytes is told in the log
+        except Exception as error:  # noqa: BLE001 - the log names any error of a decoder
             count(self._stats.odd, "undecodable")
             line.undecoded = f"{type(error).__name__}: {error}"[:200]
 
-    def _tell_skipped(self, mono: int) -> None:
+    def _log_skipped(self, mono: int) -> None:
         if self._skipped:
-            self.put(Sampled(since=self._since, exchanges=self._skipped, **now()))
+            self.put(Sampled(since=self._since, exchanges=self._skipped, **timestamps()))
             self._skipped = {}
         self._since = mono
 
@@ -172,7 +172,7 @@ class FrameLog:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """A full disk must not stop the forwarding: the log ends here, without its closing line."""
+        """End the log without its closing line: a full disk must not stop the forwarding."""
         self._stats.log_errors += 1
         print(f"the frame log {self.path} ended: {error}", flush=True)
         file, self._file = self._file, None
@@ -180,16 +180,4 @@ class FrameLog:
             try:
                 file.close()
             except OSError:
-                self._stats.log_errors += 1  # closing writes again what could not be written
-
-
-class Clocks(TypedDict):
-    """Both clocks of a line."""
-
-    mono: int
-    wall: int
-
-
-def now() -> Clocks:
-    """Both clocks, for a line."""
-    return {"mono": time.monotonic_ns(), "wall": time.time_ns()}
+                self._stats.log_errors += 1  # close() flushes the buffer, which fails again

@@ -1,6 +1,6 @@
-"""Cuts a stream of bytes into Kafka's frames; every byte that goes in comes out, once and in order.
+"""Cuts a stream of bytes into Kafka frames; every byte that goes in comes out once and in order.
 
-Whatever the bytes are, cutting never fails: what cannot be a frame is passed on as it came, and named.
+Cutting never fails: bytes that cannot be a frame pass unchanged, as a piece of another kind.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 MOST_BYTES = 100 * 1024 * 1024
-"""A broker's own limit for a request (socket.request.max.bytes), and more than any answer that it gives."""
+"""A broker's limit for a request (socket.request.max.bytes); responses are smaller."""
 
 _LENGTH = struct.Struct(">i")
 _REQUEST_HEAD = struct.Struct(">hhih")
@@ -19,23 +19,23 @@ _TLS_HANDSHAKE = 0x16
 
 
 class Kind(StrEnum):
-    """What a piece of the stream is."""
+    """The kind of a piece of the stream."""
 
-    FRAME = "frame"  # a length and as many bytes
-    OVERSIZED = "oversized"  # the begin of a frame that is too long to be kept
-    REST = "rest"  # more of an oversized frame
-    BLIND = "blind"  # from here on nobody knows where frames begin
+    FRAME = "frame"  # a length and that number of bytes
+    OVERSIZED = "oversized"  # the beginning of a frame that is too long to be kept
+    REST = "rest"  # the remainder of an oversized frame
+    BLIND = "blind"  # everything after the frame boundaries were lost
 
 
 class Piece(NamedTuple):
-    """Some bytes of the stream, and what they are."""
+    """Some bytes of the stream, and their kind."""
 
     kind: Kind
     data: bytes
 
 
 class Head(NamedTuple):
-    """What every request begins with."""
+    """The fields that every request begins with."""
 
     key: int
     version: int
@@ -44,7 +44,7 @@ class Head(NamedTuple):
 
 
 class MalformedError(ValueError):
-    """A frame's bytes cannot be what its place in the stream says."""
+    """A frame cannot be a request or response."""
 
 
 class Framer:
@@ -59,25 +59,24 @@ class Framer:
 
     @property
     def buffered(self) -> int:
-        """The bytes that went in and are in no piece yet."""
+        """Number of bytes that were pushed and not yet returned in a piece."""
         return len(self._buffer)
 
     def push(self, data: bytes) -> None:
-        """Put in what was read."""
         self._buffer += data
 
     def rest_from(self, start: int) -> bytes:
-        """The buffered bytes from this position on; they stay."""
+        """Return the buffered bytes from a position on, without removing them."""
         return bytes(memoryview(self._buffer)[start:])
 
     def drain(self) -> bytes:
-        """Take out what is buffered, whole frame or not."""
+        """Remove and return all buffered bytes."""
         data = bytes(self._buffer)
         self._buffer.clear()
         return data
 
     def next(self) -> Piece | None:
-        """The next piece, None while more bytes are needed."""
+        """Remove and return the next piece; None if it needs more bytes."""
         if self._buffer and not self._begun:
             self._begun = True
             if self._buffer[0] == _TLS_HANDSHAKE:
@@ -102,7 +101,7 @@ class Framer:
         return Piece(Kind.FRAME, self._take(size))
 
     def go_blind(self, why: str) -> None:
-        """Stop looking for frames: the bytes pass as they come."""
+        """Stop cutting frames: all later bytes are BLIND pieces."""
         self.blind = self.blind or why
 
     def _take_oversized(self) -> bytes:
@@ -117,12 +116,12 @@ class Framer:
 
 
 def request_head(frame: bytes) -> Head:
-    """Read the head of a request; its four fields stand at the same place in every version."""
+    """Read the head of a request; its four fields have the same position in every version."""
     try:
         key, version, correlation, length = _REQUEST_HEAD.unpack_from(frame, _LENGTH.size)
     except struct.error as error:
         raise MalformedError(
-            f"a request of {len(frame) - _LENGTH.size} bytes has no room for its head"
+            f"a request of {len(frame) - _LENGTH.size} bytes is too short for its head"
         ) from error
     begin = _LENGTH.size + _REQUEST_HEAD.size
     name = frame[begin : begin + max(length, 0)]
@@ -132,8 +131,10 @@ def request_head(frame: bytes) -> Head:
 
 
 def correlation_of(frame: bytes) -> int:
-    """Read which request a response answers."""
+    """Read the correlation id of a response."""
     try:
         return int(_CORRELATION.unpack_from(frame, _LENGTH.size)[0])
     except struct.error as error:
-        raise MalformedError(f"a response of {len(frame) - _LENGTH.size} bytes answers nobody") from error
+        raise MalformedError(
+            f"a response of {len(frame) - _LENGTH.size} bytes has no correlation id"
+        ) from error

@@ -1,4 +1,4 @@
-"""One non-blocking socket in the loop, which counts exactly what the kernel gave and took."""
+"""A non-blocking socket in the event loop, with exact counts of the bytes read and written."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 _READ_BYTES = 256 * 1024
 MOST_QUEUED = 1024 * 1024
-"""Beyond this, whoever feeds the socket stops reading until it has drained."""
+"""Queue length, in bytes, above which the source of the bytes pauses reading."""
 
 
-class Wire:
-    """A socket that is read while it may be, and written as the kernel takes it."""
+class NonblockingSocket:
+    """A socket with callbacks for data, for the end of the stream, and for an empty queue."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
         sock.setblocking(False)
@@ -31,13 +31,13 @@ class Wire:
         self.queued = 0
         self.undelivered = 0
         self.ended = False
-        """Nothing more can be read."""
+        """No more bytes can be read."""
         self.broken = False
-        """Nothing more can be written."""
+        """No more bytes can be written."""
         self.closed = False
 
     def read(self, *, wanted: bool) -> None:
-        """Read from now on, or stop reading: the kernel then holds the other side back."""
+        """Start or stop reading; while stopped, the kernel slows the peer down."""
         if self.closed or self.ended or wanted is self._reading:
             return
         self._reading = wanted
@@ -47,7 +47,7 @@ class Wire:
             self._loop.remove_reader(self._sock)
 
     def send(self, data: bytes) -> None:
-        """Hand over bytes; what cannot be delivered any more is counted as such."""
+        """Queue bytes for writing; count them as undelivered if the socket is broken or closed."""
         if not data:
             return
         if self.broken or self.closed:
@@ -55,7 +55,7 @@ class Wire:
             return
         view = memoryview(data)
         if not self._queue:
-            view = view[self._try(view) :]
+            view = view[self._write(view) :]
             if not view or self.broken:
                 self.undelivered += len(view)
                 return
@@ -64,13 +64,13 @@ class Wire:
         self.queued += len(view)
 
     def finish(self) -> None:
-        """Say that nothing more comes, behind what is queued."""
+        """Shut down the writing side after the queue was written."""
         self._finish = True
         if not self._queue and not self.broken and not self.closed:
             self._shutdown()
 
     def close(self) -> None:
-        """Close the socket now; what is queued is lost."""
+        """Close the socket and drop the queue."""
         if self.closed:
             return
         self.read(wanted=False)
@@ -85,7 +85,7 @@ class Wire:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            data = b""  # reset by the other side: for us an end like any other
+            data = b""  # a reset by the peer counts as an end
         if data:
             self.received += len(data)
             assert self.on_data is not None
@@ -99,7 +99,7 @@ class Wire:
     def _writable(self) -> None:
         while self._queue and not self.broken:
             view = self._queue[0]
-            taken = self._try(view)
+            taken = self._write(view)
             self.queued -= taken
             if taken < len(view):
                 if not self.broken:
@@ -116,7 +116,7 @@ class Wire:
         if self.on_drained:
             self.on_drained()
 
-    def _try(self, view: memoryview) -> int:
+    def _write(self, view: memoryview) -> int:
         try:
             taken = self._sock.send(view)
         except (BlockingIOError, InterruptedError):
@@ -136,4 +136,4 @@ class Wire:
         try:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:
-            self.broken = True  # it has gone already, which is what was to be said
+            self.broken = True  # the peer has closed already

@@ -1,4 +1,4 @@
-"""One client connection through the tap: its two flows, the requests that wait for answers, its account."""
+"""One client connection through the tap: its two streams, its unanswered requests, and its accounts."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from harness.evidence.log_line import Timestamps, timestamps
 from harness.tap import actions, api_keys
 from harness.tap.byte_stream import ByteStream
 from harness.tap.counters import count
 from harness.tap.frame_lines import Connection, ConnectionClosed, Frame, Note, Side
-from harness.tap.frame_log import Clocks, now
 from harness.tap.framing import Head, Kind, MalformedError, Piece, correlation_of, request_head
-from harness.tap.nonblocking_socket import Wire
+from harness.tap.nonblocking_socket import NonblockingSocket
 from harness.tap.rules import Armed, Hit
 
 if TYPE_CHECKING:
-    from harness.tap.hub import Hub, Kept
+    from harness.tap.hub import Hub, KeptFrame
 
 _DIAL_LIMIT_S = 5.0
 LINGER_S = 10.0
@@ -27,21 +27,21 @@ _MOST_ASKED = 100_000
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request that waits for its answer."""
+    """A request and the state that its answer needs."""
 
     n: int
     head: Head
     api: str
     mono: int
     logged: bool = False
-    armed: Armed | None = None  # the rule that will act on the answer
-    hit: Hit | None = None  # where the answer is to be noted
-    frame: bytes = b""  # what is to be sent again
-    triggers: list[Kept] = field(default_factory=list)
+    armed: Armed | None = None  # the rule that acts on the answer
+    hit: Hit | None = None  # records the answer
+    frame: bytes = b""  # the bytes of a duplicate
+    triggers: list[KeptFrame] = field(default_factory=list)
 
 
 class Relay:
-    """Both directions between a client and a broker."""
+    """Relays both directions between a client and a broker."""
 
     def __init__(
         self, hub: Hub, conn: int, broker: int, client: socket.socket, upstream: socket.socket
@@ -49,8 +49,8 @@ class Relay:
         self.hub = hub
         self.conn = conn
         self.broker = broker
-        self.client = Wire(hub.loop, client)
-        self.upstream = Wire(hub.loop, upstream)
+        self.client = NonblockingSocket(hub.loop, client)
+        self.upstream = NonblockingSocket(hub.loop, upstream)
         self.request = ByteStream("request", self.client, self.upstream, self)
         self.response = ByteStream("response", self.upstream, self.client, self)
         self.dropped_by: str | None = None
@@ -58,45 +58,44 @@ class Relay:
         self._linger: asyncio.TimerHandle | None = None
         self._closed = False
         host, port = client.getpeername()[:2]
-        hub.log.put(Connection(conn=conn, broker=broker, client=f"{host}:{port}", **now()))
+        hub.log.put(Connection(conn=conn, broker=broker, client=f"{host}:{port}", **timestamps()))
 
     def start(self) -> None:
-        """Read both sides."""
         self.client.read(wanted=True)
         self.upstream.read(wanted=True)
 
     def must_look_first(self) -> bool:
-        """Frames must be whole while any rule is armed."""
+        """Require complete frames while any rule is armed."""
         return bool(self.hub.book)
 
-    def piece(self, flow: ByteStream, piece: Piece, sent: int) -> None:
-        """Look at a piece, and send it on unless a rule wants it."""
+    def piece(self, stream: ByteStream, piece: Piece, sent: int) -> None:
+        """Forward a piece unless a rule acts on it."""
         if piece.kind is not Kind.FRAME:
-            flow.forward(piece.data[sent:])
-            self._strange(flow, piece)
-        elif flow.side == "request":
+            stream.forward(piece.data[sent:])
+            self._note_odd_piece(stream, piece)
+        elif stream.side == "request":
             self._request(piece.data, sent)
         else:
             self._response(piece.data, sent)
 
-    def ended(self, flow: ByteStream) -> None:
-        """Pass the end on; a frame that was cut short goes as far as it came."""
-        rest = flow.rest()
-        if flow.silenced or (self.dropped_by and flow is self.request):
-            flow.take(rest.unsent)
+    def ended(self, stream: ByteStream) -> None:
+        """Forward the end of a stream, after the bytes of an incomplete last frame."""
+        rest = stream.rest()
+        if stream.silenced or (self.dropped_by and stream is self.request):
+            stream.take(rest.unsent)
         else:
-            flow.forward(rest.unsent)
+            stream.forward(rest.unsent)
             if rest.frame:
-                self.note("truncated", f"a {flow.side} ended after {rest.frame} bytes of a frame")
-        if not (flow is self.request and self.dropped_by and self._asked):
-            flow.target.finish()
+                self.note("truncated", f"a {stream.side} ended after {rest.frame} bytes of a frame")
+        if not (stream is self.request and self.dropped_by and self._asked):
+            stream.target.finish()
         if self.request.over and self.response.over:
             self.close()
         else:
             self.linger()
 
     def drop_client(self, rule_id: str) -> None:
-        """Cut the client off; what was forwarded still reaches the broker, its answers reach nobody."""
+        """Close the client's connection; forwarded bytes still reach the broker, answers are dropped."""
         if self.client.closed:
             return
         self.dropped_by = rule_id
@@ -107,57 +106,59 @@ class Relay:
         self.request.run()
 
     def linger(self) -> None:
-        """Close in a while, whatever the other side does."""
+        """Close the connection after LINGER_S, whatever the peers do."""
         if self._linger is None and not self._closed:
             self._linger = self.hub.loop.call_later(LINGER_S, self.close)
 
     def close(self) -> None:
-        """End both sides and close the account."""
+        """Close both sides and the accounts."""
         if self._closed:
             return
         self._closed = True
         if self._linger:
             self._linger.cancel()
         by_fault = self.dropped_by is not None
-        left = {flow.side: flow.leave(by_fault=by_fault) for flow in (self.request, self.response)}
+        left = {
+            stream.side: stream.discard_rest(by_fault=by_fault) for stream in (self.request, self.response)
+        }
         self.client.close()
         self.upstream.close()
         if unanswered := sum(e.head.key != 0 for e in self._asked):
             count(self.hub.stats.odd, "unanswered", unanswered)
         accounts = {}
-        for flow in (self.request, self.response):
-            account = flow.account()
-            account.undelivered += left[flow.side]
-            if by_fault:  # what could not be delivered because a fault had cut the client off
+        for stream in (self.request, self.response):
+            account = stream.account()
+            account.undelivered += left[stream.side]
+            if by_fault:  # bytes that are undelivered because a fault cut the client off
                 account.taken, account.undelivered = account.taken + account.undelivered, 0
-            accounts[flow.side] = account
+            accounts[stream.side] = account
         self.hub.log.put(
             ConnectionClosed(
                 conn=self.conn,
                 broker=self.broker,
                 request=accounts["request"],
                 response=accounts["response"],
-                **now(),
+                **timestamps(),
             )
         )
         self.hub.ended(self, accounts["request"], accounts["response"])
 
     def note(self, what: str, detail: str) -> None:
-        """Count and log something odd."""
+        """Count and log an irregularity."""
         count(self.hub.stats.odd, what)
-        self.hub.log.put(Note(conn=self.conn, broker=self.broker, what=what, detail=detail, **now()))
+        self.hub.log.put(Note(conn=self.conn, broker=self.broker, what=what, detail=detail, **timestamps()))
 
     def forget(self, exchange: Exchange) -> None:
-        """No answer will come to this request."""
+        """Stop waiting for the answer to a request."""
         if exchange in self._asked:
             self._asked.remove(exchange)
 
-    def _strange(self, flow: ByteStream, piece: Piece) -> None:
+    def _note_odd_piece(self, stream: ByteStream, piece: Piece) -> None:
         if piece.kind is Kind.OVERSIZED:
-            self.note("oversized", f"a {flow.side} beyond {len(piece.data)} bytes passed unread")
-        elif piece.kind is Kind.BLIND and (why := flow.framer.blind):
-            other = self.response if flow is self.request else self.request
-            if not other.framer.blind:  # told once
+            self.note("oversized", f"a {stream.side} beyond {len(piece.data)} bytes passed unread")
+        elif piece.kind is Kind.BLIND and (why := stream.framer.blind):
+            other = self.response if stream is self.request else self.request
+            if not other.framer.blind:  # log once per connection
                 count(self.hub.stats.blind, why if why == "tls" else "malformed")
                 if why != "tls":
                     count(self.hub.stats.odd, "malformed")
@@ -166,14 +167,14 @@ class Relay:
                         conn=self.conn,
                         broker=self.broker,
                         what="blind",
-                        detail=f"{flow.side}: {why}",
-                        **now(),
+                        detail=f"{stream.side}: {why}",
+                        **timestamps(),
                     )
                 )
                 other.framer.go_blind(why)
 
     def _request(self, frame: bytes, sent: int) -> None:
-        hub, clocks = self.hub, now()
+        hub, clocks = self.hub, timestamps()
         try:
             head = request_head(frame)
         except MalformedError as error:
@@ -183,9 +184,9 @@ class Relay:
         api = api_keys.name_of(head.key)
         exchange = Exchange(hub.number(), head, api, clocks["mono"])
         count(hub.stats.requests, api)
-        known = api_keys.known(head.key, head.version)
-        if known is not api_keys.Known.YES:
-            count(getattr(hub.stats, known), f"{head.key}:{head.version}")
+        decodable = api_keys.decodable(head.key, head.version)
+        if decodable is not api_keys.Decodable.YES:
+            count(getattr(hub.stats, decodable), f"{head.key}:{head.version}")
         self._asked.append(exchange)
         armed = hub.match(self, exchange, frame) if hub.book and not sent else None
         exchange.logged = hub.log.wants(api, clocks["mono"]) or armed is not None
@@ -199,7 +200,7 @@ class Relay:
             self._log(line, frame, fate, armed)
 
     def _response(self, frame: bytes, sent: int) -> None:
-        hub, clocks = self.hub, now()
+        hub, clocks = self.hub, timestamps()
         try:
             exchange = self._answered(correlation_of(frame))
         except MalformedError as error:
@@ -224,10 +225,10 @@ class Relay:
             self._log(line, frame, fate, armed)
         hub.answered(exchange, frame)
         if self.dropped_by and self.request.over and not self._asked:
-            self.upstream.finish()  # an end before the last answer could keep the broker from executing
+            self.upstream.finish()  # an earlier end could make the broker skip the last request
 
     def _answered(self, correlation: int) -> Exchange | None:
-        """The request that this answers; brokers answer in order, except that acks=0 is not answered."""
+        """Return the request of an answer; brokers answer in order, but not a Produce with acks=0."""
         if self._asked and self._asked[0].head.correlation == correlation:
             return self._asked.popleft()
         if not any(e.head.correlation == correlation for e in self._asked):
@@ -237,7 +238,7 @@ class Relay:
                 count(self.hub.stats.odd, "unanswered")
         return exchange
 
-    def _line(self, side: Side, exchange: Exchange, frame: bytes, clocks: Clocks) -> Frame:
+    def _line(self, side: Side, exchange: Exchange, frame: bytes, clocks: Timestamps) -> Frame:
         head = exchange.head
         return Frame(
             n=exchange.n,
@@ -255,14 +256,14 @@ class Relay:
 
     def _log(self, line: Frame, frame: bytes, fate: str | None, armed: Armed | None) -> None:
         line.fate, line.rule = fate, armed.rule.id if armed else None
-        known = api_keys.known(line.key, line.version)
-        if known is not api_keys.Known.YES:
-            line.undecoded, frame = str(known), b""
+        decodable = api_keys.decodable(line.key, line.version)
+        if decodable is not api_keys.Decodable.YES:
+            line.undecoded, frame = str(decodable), b""
         self.hub.log.put(line, frame)
 
 
 async def dial(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """A connection to a broker, within the limit."""
+    """Connect to a broker within the time limit."""
     sock = socket.socket()
     sock.setblocking(False)
     try:

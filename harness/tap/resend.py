@@ -1,4 +1,4 @@
-"""Sends a copy of a request on a connection of the tap's own, and notes the broker's answer."""
+"""Sends a copy of a request on the tap's own connection, and records the broker's answer."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from harness.evidence.log_line import timestamps
 from harness.tap.counters import count
 from harness.tap.frame_lines import Connection, Frame
-from harness.tap.frame_log import now
 from harness.tap.framing import Framer, Kind
 
 if TYPE_CHECKING:
@@ -21,10 +21,10 @@ _READ_BYTES = 65536
 
 
 async def send_copy(hub: Hub, exchange: Exchange, frame: bytes, armed: Armed, hit: Hit) -> None:
-    """Send the frame, wait for its answer, and close; whatever happens stands in the hit."""
+    """Send the frame, wait for its answer, and close; the hit records the outcome."""
     conn = hub.connection()
     origin = f"copy of {exchange.n}"
-    hub.log.put(Connection(conn=conn, broker=hit.broker, client=origin, origin="tap", **now()))
+    hub.log.put(Connection(conn=conn, broker=hit.broker, client=origin, origin="tap", **timestamps()))
     start = time.monotonic_ns()
     hub.log.put(_line(conn, exchange, frame, armed, hit), frame)
     try:
@@ -53,10 +53,10 @@ async def _ask(hub: Hub, broker: int, frame: bytes) -> bytes:
         while (piece := framer.next()) is None:
             data = await reader.read(_READ_BYTES)
             if not data:
-                raise EOFError("the broker closed without an answer")
+                raise EOFError("the broker closed the connection without an answer")
             framer.push(data)
         if piece.kind is not Kind.FRAME:
-            raise EOFError(f"the broker's answer is no frame: {framer.blind}")
+            raise EOFError(f"the broker's answer is not a frame: {framer.blind}")
         return piece.data
     finally:
         writer.close()
@@ -77,5 +77,5 @@ def _line(conn: int, exchange: Exchange, frame: bytes, armed: Armed, hit: Hit) -
         client_id=head.client_id,
         fate="copy",
         rule=armed.rule.id,
-        **now(),
+        **timestamps(),
     )

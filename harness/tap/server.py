@@ -1,8 +1,8 @@
-"""The tap's process: three listeners for clients, one for control, all on loopback.
+"""The process of the tap: a listener per broker and one for control, all on loopback.
 
     python -m harness.tap.server FOLDER CLUSTER 1:PORT:UPSTREAM 2:PORT:UPSTREAM 3:PORT:UPSTREAM
 
-It writes FOLDER/control (the port of the control channel) when it is ready, and ends on SIGTERM.
+When it is ready it writes the port of the control channel to FOLDER/control. It ends on SIGTERM.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import msgspec
 
 from harness.base.errors import HarnessError
 from harness.cluster.layout import HOST
+from harness.evidence.log_line import timestamps
 from harness.tap import api_keys
 from harness.tap.control_messages import (
     Answer,
@@ -34,7 +35,6 @@ from harness.tap.control_messages import (
 )
 from harness.tap.counters import count
 from harness.tap.frame_lines import Note
-from harness.tap.frame_log import now
 from harness.tap.hub import Hub
 from harness.tap.relay import Relay, dial
 
@@ -54,31 +54,31 @@ class Server:
         self._sockets: list[socket.socket] = []
 
     def listen(self) -> None:
-        """Open the doors for clients."""
+        """Open the listeners for clients."""
         for broker, port in list(self.listens.items()):
-            door = socket.create_server((HOST, port), backlog=_BACKLOG)
-            door.setblocking(False)
-            self.listens[broker] = door.getsockname()[1]
-            self._sockets.append(door)
-            self.hub.loop.add_reader(door, self._accept, door, broker)
+            listener = socket.create_server((HOST, port), backlog=_BACKLOG)
+            listener.setblocking(False)
+            self.listens[broker] = listener.getsockname()[1]
+            self._sockets.append(listener)
+            self.hub.loop.add_reader(listener, self._accept, listener, broker)
 
     def close(self) -> None:
-        """Close the doors and every connection."""
-        for door in self._sockets:
-            self.hub.loop.remove_reader(door)
-            door.close()
+        """Close the listeners and every connection."""
+        for listener in self._sockets:
+            self.hub.loop.remove_reader(listener)
+            listener.close()
         self.hub.close()
 
     def failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Count and print what no connection should ever cause: the others go on."""
+        """Count and print an exception that no connection should cause; the tap continues."""
         count(self.hub.stats.odd, "bug")
         loop.default_exception_handler(context)
 
-    def _accept(self, door: socket.socket, broker: int) -> None:
+    def _accept(self, listener: socket.socket, broker: int) -> None:
         try:
-            client, _ = door.accept()
+            client, _ = listener.accept()
         except OSError:
-            count(self.hub.stats.odd, "unaccepted")  # gone again before it was accepted
+            count(self.hub.stats.odd, "unaccepted")  # the client closed before it was accepted
             return
         client.setblocking(False)
         task = self.hub.loop.create_task(self._open(client, broker))
@@ -93,13 +93,13 @@ class Server:
             upstream = await dial(hub.loop, *hub.upstreams[broker])
             relay = Relay(hub, conn, broker, client, upstream)
         except OSError as error:
-            if upstream:  # then it is the client that has gone meanwhile
+            if upstream:  # the client closed meanwhile
                 upstream.close()
-            # As Toxiproxy does: a client of a broker that is down sees a connection that is closed at once.
+            # As with Toxiproxy, the client of a broker that is down gets a connection that closes at once.
             client.close()
             what = "vanished" if upstream else "unreachable"
             count(hub.stats.odd, what)
-            hub.log.put(Note(conn=conn, broker=broker, what=what, detail=str(error), **now()))
+            hub.log.put(Note(conn=conn, broker=broker, what=what, detail=str(error), **timestamps()))
             return
         hub.relays[conn] = relay
         relay.start()
@@ -124,7 +124,10 @@ class Server:
         except HarnessError as error:
             return Answer(error=error.message, hint=error.hint)
         except (msgspec.DecodeError, OSError) as error:
-            return Answer(error=str(error), hint="is the tap of the same version as this command?")
+            return Answer(
+                error=str(error),
+                hint="restart the cluster if its tap was started by another version of the harness",
+            )
 
     def _do(self, ask: Ask) -> Answer:
         hub = self.hub
@@ -140,7 +143,7 @@ class Server:
             case AskRelease(id=rule_id):
                 return Answer(released=hub.release(rule_id))
             case AskLog(path=None):
-                hub.log.stop("asked to")
+                hub.log.stop("requested")
             case AskLog(path=str(path)):
                 hub.log.start(Path(path), ask.exchanges_per_s, ask.most_bytes)
             case AskFlush():
@@ -162,7 +165,7 @@ class Server:
 
 
 async def serve(folder: Path, cluster: str, listens: dict[int, int], upstreams: dict[int, int]) -> None:
-    """Run until SIGTERM."""
+    """Run the tap until SIGTERM."""
     api_keys.preload()
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
@@ -181,9 +184,9 @@ async def serve(folder: Path, cluster: str, listens: dict[int, int], upstreams: 
 
 
 def main(arguments: list[str]) -> None:
-    """Read the command line and serve."""
-    folder, cluster, *doors = arguments
-    ports = [tuple(map(int, door.split(":"))) for door in doors]
+    """Run the tap as the command line describes."""
+    folder, cluster, *listeners = arguments
+    ports = [tuple(map(int, listener.split(":"))) for listener in listeners]
     asyncio.run(
         serve(Path(folder), cluster, {b: port for b, port, _ in ports}, {b: up for b, _, up in ports})
     )

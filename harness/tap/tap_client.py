@@ -1,4 +1,4 @@
-"""The tap as tests, faults and runs see it: started when it is first wanted, one for a cluster.
+"""The interface of the tap for tests, faults and runs: one tap per cluster, started at its first use.
 
 tap = ensure_tap(cluster)
 tap.log_to(run_directory)
@@ -56,47 +56,47 @@ class Tap:
         self.folder = folder
 
     def status(self) -> Status:
-        """Who listens where, what is armed, what was counted."""
-        found = self._ask(AskStatus()).status
-        assert found is not None
-        return found
+        """Return ports, armed rules and counters."""
+        status = self._ask(AskStatus()).status
+        assert status is not None
+        return status
 
     def accounts(self) -> list[Accounts]:
-        """The bytes of every connection."""
+        """Return the byte accounts of every connection."""
         return self._ask(AskAccounts()).accounts or []
 
     def arm(self, rule: Rule) -> None:
-        """Arm a rule: it counts matches from now on."""
+        """Arm a rule; it starts to count matches."""
         rule.check()
         self._ask(AskArm(rule=rule))
 
     def disarm(self, rule_id: str) -> Armed | None:
-        """Forget a rule and return what it did; what it still held is lost, and never delivered later."""
+        """Remove a rule and return it with its hits; frames that it still held are dropped."""
         return self._ask(AskDisarm(id=rule_id)).armed
 
     def release(self, rule_id: str) -> int:
-        """Send what a rule keeps; return how many frames that were."""
+        """Forward the frames that a rule keeps; return their number."""
         return self._ask(AskRelease(id=rule_id)).released
 
     def armed(self, rule_id: str) -> Armed | None:
-        """A rule that is armed and what it has done so far; None if there is none of this id."""
+        """Return an armed rule with its hits, or None if no rule has this id."""
         return next((a for a in self.status().rules if a.rule.id == rule_id), None)
 
     def wait_hit(self, rule_id: str, did: str | None = None, limit: float = 10.0) -> Armed:
-        """Wait until a rule has hit a frame, or until `did` has become of the last one that it hit."""
+        """Wait until a rule has hit a frame, or until the outcome of its last hit is `did`."""
 
         def hit() -> Armed | None:
-            found = self.armed(rule_id)
-            last = found.hits[-1] if found and found.hits else None
-            return found if last and did in (None, last.did) else None
+            armed = self.armed(rule_id)
+            last = armed.hits[-1] if armed and armed.hits else None
+            return armed if last and did in (None, last.did) else None
 
-        found = wait_until(hit, limit, f"rule {rule_id} to have {did or 'hit'} a frame", hint=_NO_HIT)
-        assert found is not None
-        return found
+        armed = wait_until(hit, limit, f"rule {rule_id} to have {did or 'hit'} a frame", hint=_NO_HIT)
+        assert armed is not None
+        return armed
 
     @contextmanager
     def rule(self, rule: Rule) -> Iterator[Rule]:
-        """Arm a rule inside the block, forget it after."""
+        """Arm a rule inside the block, and remove it after."""
         self.arm(rule)
         try:
             yield rule
@@ -106,17 +106,17 @@ class Tap:
     def log_to(
         self, directory: Path, *, exchanges_per_s: int = EXCHANGES_PER_S, most_bytes: int = MOST_BYTES
     ) -> Path:
-        """Write a frame log into this directory from now on; return its file."""
+        """Start a frame log in a directory and return its file."""
         path = directory.resolve() / LOG_NAME
         self._ask(AskLog(path=str(path), exchanges_per_s=exchanges_per_s, most_bytes=most_bytes))
         return path
 
     def stop_log(self) -> None:
-        """Write what waits, and end the log."""
+        """Write the queue of the log and close it."""
         self._ask(AskLog(path=None, exchanges_per_s=EXCHANGES_PER_S, most_bytes=MOST_BYTES))
 
     def flush(self) -> None:
-        """Return when everything that passed so far stands in the log."""
+        """Return when the log has everything that passed so far."""
         self._ask(AskFlush())
 
     def _ask(self, ask: Ask) -> Answer:
@@ -133,11 +133,11 @@ class Tap:
         return answer
 
 
-_NO_HIT = "does the client use the TAPPED listener? `eos status` shows its ports; are the selectors right?"
+_NO_HIT = "check that the client uses the TAPPED listener (`eos status` shows its ports), and the selectors"
 
 
 def find_tap(cluster: Cluster) -> Tap | None:
-    """The tap of this cluster if it runs and answers."""
+    """Return the tap of a cluster if it runs and answers."""
     tap = Tap(_folder(cluster))
     try:
         tap.status()
@@ -146,13 +146,13 @@ def find_tap(cluster: Cluster) -> Tap | None:
     return tap
 
 
-def was_wanted(cluster: Cluster) -> bool:
-    """Whether somebody started a tap for this cluster, even if it has died since."""
+def was_started(cluster: Cluster) -> bool:
+    """Return whether a tap was started for a cluster, even if it has died since."""
     return (_folder(cluster) / "lock").exists()
 
 
 def ensure_tap(cluster: Cluster) -> Tap:
-    """The tap of this cluster, started if none answers; one that is stuck is replaced."""
+    """Return the tap of a cluster; start it if it does not answer."""
     folder = _folder(cluster)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -161,22 +161,22 @@ def ensure_tap(cluster: Cluster) -> Tap:
 
 
 def stop_tap(cluster: Cluster) -> None:
-    """End the tap of this cluster; its clients are cut off, what it held is lost."""
+    """Stop the tap of a cluster; its connections are cut, and the frames that it held are lost."""
     folder = _folder(cluster)
     processes.end_all(f"{folder} ")
     (folder / CONTROL_FILE).unlink(missing_ok=True)
 
 
 def _folder(cluster: Cluster) -> Path:
-    # Under the nodes' folder: whatever removes the cluster ends every process that names it.
+    # Below the folder of the nodes: removing a cluster ends the processes that name this folder.
     return cluster.state.nodes / "tap"
 
 
 def _start(cluster: Cluster, folder: Path) -> Tap:
     stop_tap(cluster)
     ports = cluster.ports
-    doors = [f"{b}:{ports.tapped(b)}:{ports.tap_upstream(b)}" for b in BROKER_IDS]
-    command = [sys.executable, "-m", "harness.tap.server", str(folder), cluster.record.name, *doors]
+    listeners = [f"{b}:{ports.tapped(b)}:{ports.tap_upstream(b)}" for b in BROKER_IDS]
+    command = [sys.executable, "-m", "harness.tap.server", str(folder), cluster.record.name, *listeners]
     processes.start_supervised(command, folder)
     tap = Tap(folder)
     wait_until(

@@ -1,1 +1,1 @@
-"""The harness in pytest: one plugin that offers a shared cluster and runs scenarios as tests."""
+"""The pytest plugin: a cluster shared by a session, and scenarios as tests."""

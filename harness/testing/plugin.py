@@ -1,15 +1,14 @@
-"""A shared healthy cluster for pytest, and scenarios as tests. `pytest -p harness.testing.plugin`.
+"""Run scenarios as tests on a shared, healthy cluster. `pytest -p harness.testing.plugin`.
 
     def test_orders_survive_a_leader_kill(run_scenario):
         ran = run_scenario("orders.toml", seed=7, plan__duration="30s")
         assert ran.verdict == "valid", ran.judgement
 
-    --backend compose|process|auto   what runs the nodes
-    --keep                           leave the cluster up at the end; the next session reuses it
+    --backend auto|compose|process   what runs the nodes
+    --keep                           leave the cluster up at the end; the next session uses it again
 
-One cluster serves the session, in a state directory of its own (EOS_TEST_STATE): a cluster of `eos up` is
-left alone. Between tests it is healed and checked, never waited for by sleeping; what a passing test leaves
-injected is that test's error.
+A session has one cluster, in its own state directory (EOS_TEST_STATE), apart from the cluster of `eos up`.
+After each test the cluster is healed and checked. A test that passes and leaves a fault injected is an error.
 """
 
 from __future__ import annotations
@@ -25,43 +24,47 @@ import pytest
 
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
-from harness.cluster.state_directory import State, default_state
+from harness.cluster.state_directory import BackendName, State
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import history_files
 from harness.evidence.ledger import Ledger, fold
 from harness.faults.heal import heal
+from harness.provision.paths import state_dir
 from harness.run import Outcome, make_run
+from harness.run.factory import format_replay_command
 from harness.scenario import Scenario, find, load
 from harness.scenario.plan import draw
 
-_BACKEND = pytest.StashKey[str]()
+_BACKEND = pytest.StashKey[BackendName]()
 FAILED = pytest.StashKey[bool]()
 """Set on an item whose test failed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Which back end, and whether the cluster stays."""
+    """Add --backend and --keep."""
     group = parser.getgroup("eos", "exactly-once harness")
-    group.addoption("--backend", choices=["auto", "compose", "process"], default="auto")
-    group.addoption("--keep", action="store_true", help="leave the cluster up")
+    group.addoption(
+        "--backend", choices=["auto", "compose", "process"], default="auto", help="what runs the nodes"
+    )
+    group.addoption("--keep", action="store_true", help="leave the cluster up at the end")
 
 
-def backend(config: pytest.Config) -> str:
-    """The back end of this session, looked for once."""
+def backend(config: pytest.Config) -> BackendName:
+    """Return the back end of this session; `auto` is resolved once."""
     if _BACKEND not in config.stash:
-        asked = config.getoption("backend")
-        config.stash[_BACKEND] = lifecycle.choose_backend(_say) if asked == "auto" else asked
+        name = config.getoption("backend")
+        config.stash[_BACKEND] = lifecycle.choose_backend(_log) if name == "auto" else name
     return config.stash[_BACKEND]
 
 
 def state_of_tests() -> State:
-    """The state directory of the session's cluster."""
-    return State(Path(os.environ.get("EOS_TEST_STATE", default_state().parent / ".eos-tests")))
+    """Return the state directory of the session's cluster."""
+    return State(Path(os.environ.get("EOS_TEST_STATE") or state_dir("eos-tests")))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Remember which tests failed: they may leave something behind."""
+    """Mark the tests that failed: they may leave a fault injected."""
     report = yield
     if report.failed:  # type: ignore[attr-defined]
         item.stash[FAILED] = True
@@ -70,11 +73,11 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """The session's cluster; every test finds it healthy and must leave it healthy."""
+    """Provide the cluster of the session, healthy before and after every test."""
     state = state_of_tests()
-    started, fresh = lifecycle.up(state, backend(request.config), "quick", _say)  # type: ignore[arg-type]
+    started, fresh = lifecycle.up(state, backend(request.config), "quick", _log)
     if not fresh:
-        heal(started, _say)
+        heal(started, _log)
     yield started
     if not request.config.getoption("keep"):
         lifecycle.down(state)
@@ -82,7 +85,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _left_healthy(request: pytest.FixtureRequest) -> Iterator[None]:
-    """What a test leaves behind is an error of the test, and is healed for the next."""
+    """Heal the cluster after a test; fail a test that passed and left something to heal."""
     yield
     if "cluster" not in request.fixturenames:
         return
@@ -90,57 +93,60 @@ def _left_healthy(request: pytest.FixtureRequest) -> Iterator[None]:
     failed = request.node.stash.get(FAILED, False)
     if failed:
         lifecycle.keep_logs(shared.state, shared.record, request.node.name)
-    left = heal(shared, _say)
-    assert failed or left == 0, f"the test passed and left {left} things that had to be healed"
+    healed = heal(shared, _log)
+    assert failed or healed == 0, f"the test passed and left {healed} things that had to be healed"
 
 
 @dataclass(frozen=True)
 class Ran:
-    """A run that is over: how it ended, the verdict, and what its histories say of every record."""
+    """A run that has ended: its verdict, its directory, and the fate of every record."""
 
     outcome: Outcome
 
     @property
     def verdict(self) -> str:
-        """valid, unknown or invalid."""
+        """Return valid, unknown or invalid."""
         return str(self.outcome.judgement.verdict)
 
     @property
     def judgement(self) -> Judgement:
-        """The verdict with all that led to it."""
+        """Return the verdict with its evidence."""
         return self.outcome.judgement
 
     @property
     def directory(self) -> Path:
-        """The run directory."""
+        """Return the run directory, which has report.html and events.jsonl."""
         return self.outcome.directory
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The fate of every record."""
+        """Return the fate of every record, read from the histories."""
         return fold(history_files(self.directory / "history"))
 
 
 @pytest.fixture
 def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
-    """Run a scenario on the session's cluster: an object, a file, or a shipped one by name.
+    """Run a scenario on the cluster of the session: an object, a file, or a shipped one by name.
 
     `plan__duration="30s"` is `--set plan.duration=30s`.
     """
 
     def run(scenario: Scenario | Path | str, seed: int = 1, **changes: str) -> Ran:
+        command = ""
         if not isinstance(scenario, Scenario):
             overrides = {key.replace("__", "."): value for key, value in changes.items()}
+            command = format_replay_command(str(scenario), seed, overrides)
             scenario = load(find(str(scenario)), overrides)
         elif changes:
-            raise TypeError("changes are for scenarios that are loaded: load this one with them")
-        outcome = make_run(cluster, scenario, draw(scenario, seed), tmp_path / "runs", []).execute()
+            raise TypeError("changes need a scenario by name or file: pass them to `load` instead")
+        plan = draw(scenario, seed)
+        outcome = make_run(cluster, scenario, plan, tmp_path / "runs", replay_command=command).execute()
         if outcome.interrupted:
-            raise KeyboardInterrupt  # the run took it for itself, and the session was meant
+            raise KeyboardInterrupt  # the run handled the signal, which was meant for the session
         return Ran(outcome)
 
     return run
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     print(line, file=sys.stderr)

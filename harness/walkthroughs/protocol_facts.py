@@ -18,6 +18,7 @@ from harness.kafka.brokers import setting
 from harness.kafka.connection import error_name
 from harness.kafka.librdkafka_defaults import client_defaults
 from harness.kafka.raw_produce import MOST_SEQUENCE, Written, encode_batch, new_producer_ids, produce
+from harness.report.text_format import format_table
 from harness.walkthroughs.broker_evidence import blocks
 
 Source = Literal["cluster", "client", "probe"]
@@ -46,15 +47,8 @@ def read_facts(cluster: Cluster) -> list[Fact]:
 
 def table(facts: list[Fact]) -> str:
     """The facts as a Markdown table, which a terminal shows as well."""
-    rows = [
-        ("what", "said", "found", "by", ""),
-        *((f.what, f.said, f.observed, f.source, f.comparison) for f in facts),
-    ]
-    wide = [max(len(row[i]) for row in rows) for i in range(5)]
-    lines = [
-        "| " + " | ".join(f"{cell:{w}}" for cell, w in zip(row, wide, strict=True)) + " |" for row in rows
-    ]
-    return "\n".join([lines[0], "|" + "|".join("-" * (w + 2) for w in wide) + "|", *lines[1:]]) + "\n"
+    rows = [(f.what, f.said, f.observed, f.source, f.comparison) for f in facts]
+    return "\n".join(format_table(rows, ("what", "said", "found", "by", ""), markdown=True)) + "\n"
 
 
 # (what, what is said, setting): the texts name times; Kafka has milliseconds

@@ -27,9 +27,10 @@ from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-d
 from harness.base.errors import UsageError
 from harness.base.strict_toml import meant
 from harness.base.waits import wait_until
+from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.changelog_record import totals_in
-from harness.evidence.history import clock_id
-from harness.evidence.observation import AGGREGATE, EXAMPLES, Findings, Meta, Observation, Spot, Window
+from harness.evidence.log_line import clock_id
+from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import HEADER, Identity, NotARecordError, decode
 from harness.kafka.security import PLAINTEXT, Security

@@ -16,8 +16,9 @@ import msgspec
 from kafka.record.memory_records import MemoryRecords
 
 from harness.base.errors import UsageError
-from harness.evidence.history import clock_id
-from harness.evidence.observation import EXAMPLES, Findings, Meta, Observation, Spot, Window
+from harness.evidence.bit_words import EXAMPLES
+from harness.evidence.log_line import clock_id
+from harness.evidence.observation import Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import NotARecordError
 from harness.kafka.connection import KafkaAnswerError, RawConnection

@@ -109,7 +109,7 @@ def test_status_tells_nodes_roles_and_ailments(cluster: Cluster) -> None:
     cluster.toxiproxy.set_enabled("proxied-2", enabled=True)
 
     assert ailing.returncode == 2
-    assert "ailing: proxy proxied-2 is down" in ailing.stdout
+    assert "problem: proxy proxied-2 is down" in ailing.stdout
 
 
 def test_logs_of_a_node(cluster: Cluster) -> None:

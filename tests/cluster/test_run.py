@@ -20,9 +20,10 @@ from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.ledger import COMMITTED
 from harness.faults.intents import unhealed
+from harness.report import results
 from harness.report.diagram.diagram_file import draw as draw_diagram
 from harness.report.diagram.sequence import SequenceFilter
-from harness.run import Run
+from harness.run import make_run
 from harness.scenario import find, load
 from harness.scenario.plan import draw
 from harness.testing.plugin import Ran
@@ -36,7 +37,7 @@ MOMENTS = random.SystemRandom().randrange(1_000_000)
 def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
     cluster: Cluster, run_scenario: Callable[..., Ran]
 ) -> None:
-    ran = run_scenario("demo", plan__duration="12s", plan__steady="2s")
+    ran = run_scenario("demo")
 
     assert ran.outcome.exit_code is ExitCode.VALID, ran.judgement
     assert ran.outcome.expected
@@ -49,6 +50,10 @@ def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
     assert summary["properties"]["exactly_once"]["compared"] > 1000
     assert summary["properties"]["pipeline"]["compared"] > 100
     assert (ran.directory.parent / "latest").resolve() == ran.directory.resolve()
+    assert {"report.html", "events.jsonl"} <= {file.name for file in ran.directory.iterdir()}
+    (line,) = results.read(ran.directory.parent.parent / results.NAME)
+    assert (line.scenario, line.verdict, line.expected) == ("demo", "valid", True)
+    assert [fault.bit for fault in line.faults] == [True] * 6
     assert left_behind(cluster) == []
 
 
@@ -58,7 +63,7 @@ def test_the_negative_control_is_found(
     # As a user names it: a folder of where they are, which is not where the clients are.
     monkeypatch.chdir(tmp_path)
     scenario = load(find("without-idempotence"), {"verify.witnesses": '["reader"]'})
-    outcome = Run(cluster, scenario, draw(scenario, 1), Path("runs"), []).execute()
+    outcome = make_run(cluster, scenario, draw(scenario, 1), Path("runs")).execute()
 
     assert outcome.exit_code is ExitCode.ANOMALY, outcome.judgement
     assert outcome.judgement.names() == ["duplicate"]
@@ -70,14 +75,14 @@ def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario:
     drawn = draw_diagram(ran.directory, SequenceFilter(most=100_000))
 
     assert ran.verdict == "valid", ran.judgement
-    again = [step for step in drawn.story.steps if step.mark == "retry"]
-    retried = {step.text.split()[0] for step in again}
-    unheard = {step.text.split()[0] for step in again if step.retry_of and step.retry_of.unheard}
-    assert unheard >= {"Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
+    retries = [message for message in drawn.sequence.messages if message.mark == "retry"]
+    retried = {message.text.split()[0] for message in retries}
+    lost = {m.text.split()[0] for m in retries if m.retry_of and m.retry_of.answer_lost}
+    assert lost >= {"Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
     # The client library may ask for more partitions at once the second time: then it is another request.
-    assert retried >= unheard | {"AddPartitionsToTxn"}
-    told_by_logs = {step.text.split()[0] for step in drawn.story.steps if step.mark == "log"}
-    assert told_by_logs >= {"copy", "marker"}
+    assert retried >= lost | {"AddPartitionsToTxn"}
+    from_logs = {m.text.split()[0] for m in drawn.sequence.messages if m.mark == "log"}
+    assert from_logs >= {"copy", "marker"}
 
 
 @pytest.mark.soak

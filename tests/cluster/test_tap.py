@@ -1,4 +1,4 @@
-"""The wire tap before real brokers: what passes is the same, each frame fault bites, each client reacts."""
+"""The wire tap before real brokers: bytes pass unchanged, each frame fault takes effect, clients react."""
 
 from __future__ import annotations
 
@@ -46,21 +46,25 @@ _names = itertools.count(1)
 
 @pytest.fixture
 def tap(cluster: Cluster) -> Iterator[Tap]:
-    """The tap; what a test did not close is closed when it ends."""
+    """The tap of the cluster; at the end, wait until its connections are closed."""
     yield ensure_tap(cluster)
-    wait_until(lambda: ensure_tap(cluster).status().open_connections == 0, 15, "the tap's clients to be gone")
+    wait_until(
+        lambda: ensure_tap(cluster).status().open_connections == 0,
+        15,
+        "every connection of the tap to be closed",
+    )
 
 
 @pytest.fixture
 def frames(tap: Tap, tmp_path: Path) -> Iterator[Callable[[], list[frame_lines.Line]]]:
-    """The frame log of one test."""
+    """The frame log lines of one test."""
     with logged(tap, tmp_path) as read:
         yield read
 
 
 @contextmanager
 def producer(cluster: Cluster, **settings: Any) -> Iterator[Producer]:
-    """A producer on the TAPPED listener that recovers quickly, closed when the block ends."""
+    """Yield a producer on the TAPPED listener with short back-offs, closed at the end of the block."""
     made = Producer(
         {
             "bootstrap.servers": cluster.bootstrap("TAPPED"),
@@ -82,17 +86,17 @@ def producer(cluster: Cluster, **settings: Any) -> Iterator[Producer]:
 
 def send(made: Producer, topic: str, value: bytes, partition: int = 0) -> int:
     """Send one record, wait for its acknowledgement, return its offset."""
-    told: list[tuple[Any, int]] = []
+    deliveries: list[tuple[Any, int]] = []
     made.produce(
-        topic, value, partition=partition, on_delivery=lambda error, m: told.append((error, m.offset()))
+        topic, value, partition=partition, on_delivery=lambda error, m: deliveries.append((error, m.offset()))
     )
     assert made.flush(20) == 0
-    assert told[0][0] is None
-    return told[0][1]
+    assert deliveries[0][0] is None
+    return deliveries[0][1]
 
 
 def read_all(cluster: Cluster, topic: str) -> dict[int, list[bytes]]:
-    """Every record of a topic by partition, read over DIRECT to the end."""
+    """Return every record of a topic by partition, read over DIRECT to the end."""
     reader = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap("DIRECT"),
@@ -102,26 +106,26 @@ def read_all(cluster: Cluster, topic: str) -> dict[int, list[bytes]]:
             "enable.auto.commit": False,
         }
     )
-    found: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
+    values: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
     ended: set[int] = set()
-    reader.assign([TopicPartition(topic, p, 0) for p in found])
+    reader.assign([TopicPartition(topic, p, 0) for p in values])
     deadline = time.monotonic() + 20
     while len(ended) < 3 and time.monotonic() < deadline:
         message = reader.poll(1.0)
         if message is not None and message.error():
             ended.add(message.partition())
         elif message is not None:
-            found[message.partition()].append(message.value())
+            values[message.partition()].append(message.value())
     reader.close()
     assert len(ended) == 3
-    return found
+    return values
 
 
 def produces(log: list[frame_lines.Line], side: str = "request") -> list[frame_lines.Frame]:
     return [x for x in log if isinstance(x, frame_lines.Frame) and x.api == "Produce" and x.side == side]
 
 
-# What passes
+# Records that pass
 
 
 def pipeline(cluster: Cluster, listener: str, source: str, sink: str, count: int) -> None:
@@ -151,7 +155,7 @@ def pipeline(cluster: Cluster, listener: str, source: str, sink: str, count: int
     out.close()
 
 
-def test_a_pipeline_through_the_tap_gives_what_it_gives_directly_and_every_byte_is_accounted_for(
+def test_a_pipeline_through_the_tap_writes_the_same_records_and_the_accounts_balance(
     cluster: Cluster, topic: str, tap: Tap, frames: Callable[[], list[frame_lines.Line]]
 ) -> None:
     before = tap.status().stats
@@ -189,7 +193,7 @@ def test_a_pipeline_through_the_tap_gives_what_it_gives_directly_and_every_byte_
         "Fetch",
     }
     batches = [b for x in produces(log) if x.facts for b in x.facts.batches if b.topic == f"{topic}-TAPPED"]
-    # By sequence: a client may send a batch again although nobody touched it.
+    # Count by sequence: a client may retry a batch without any fault.
     once = {(b.partition, b.base_sequence): b.count for b in batches}
     assert sum(once.values()) == COUNT
     assert all(b.transactional and b.producer_id >= 0 for b in batches)
@@ -209,7 +213,7 @@ def test_a_link_fault_hits_the_tap_too(cluster: Cluster, tap: Tap) -> None:  # n
         assert time.monotonic() - start >= 0.1
 
 
-# Each fault, its bite and the client's reaction
+# Each fault, its effect and the reaction of the client
 
 
 @pytest.mark.parametrize(("idempotent", "records"), [(True, 1), (False, 2)], ids=["idempotent", "plain"])
@@ -227,7 +231,7 @@ def test_a_lost_answer_makes_a_duplicate_only_without_idempotence(
     assert sent == ([0, 1, 1] if idempotent else [-1, -1, -1])
 
 
-def test_a_lost_request_is_sent_again_and_written_once(cluster: Cluster, topic: str) -> None:
+def test_a_lost_request_is_retried_and_written_once(cluster: Cluster, topic: str) -> None:
     with producer(cluster, **{"enable.idempotence": False}) as client:
         with arm(cluster, LoseRequestFrame(api="Produce", topic=topic)) as injection:
             send(client, topic, b"once")
@@ -243,7 +247,7 @@ def test_a_frame_sent_twice_is_written_twice_only_without_idempotence(
         with arm(cluster, DuplicateFrame(api="Produce", topic=topic)) as injection:
             send(client, topic, b"once")
             injection.wait("delivered")
-        assert injection.bite["hits"][0]["answer"] == "NONE"  # to a duplicate too: it is acknowledged again
+        assert injection.bite["hits"][0]["answer"] == "NONE"  # a duplicate is acknowledged too
     assert read_all(cluster, topic)[0] == [b"once"] * records
 
 
@@ -258,7 +262,7 @@ def test_a_delayed_frame_makes_its_client_wait(cluster: Cluster, topic: str) -> 
         assert (hit["ended"] - hit["mono"]) / 1e9 >= 0.5
 
 
-def test_a_cut_behind_a_request_leaves_it_to_the_broker_and_the_client_asks_again(
+def test_a_request_before_a_cut_is_executed_and_the_client_retries_it(
     cluster: Cluster, topic: str, frames: Callable[[], list[frame_lines.Line]]
 ) -> None:
     with producer(cluster) as client:
@@ -268,7 +272,7 @@ def test_a_cut_behind_a_request_leaves_it_to_the_broker_and_the_client_asks_agai
     assert read_all(cluster, topic)[0] == [b"warm", b"once"]
     log = frames()
     assert [x.facts.batches[0].base_sequence for x in produces(log) if x.facts] == [0, 1, 1]
-    # The answer that the client never saw, and the one to its retry, name the same offset.
+    # The answer that was lost and the answer to the retry have the same offset.
     offsets = [x.facts.partitions[0].offset for x in produces(log, "response") if x.facts]
     assert offsets == [0, 1, 1]
 
@@ -281,7 +285,7 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
     tmp_path: Path,
     ends: tuple[str, str],
 ) -> None:
-    """The client speaks no transaction version 2: nothing tells its old EndTxn from a new one."""
+    """Without transaction version 2, a coordinator cannot distinguish an old EndTxn from a new one."""
     first, second = ends
     ident, since = f"tx-{topic}", time.time_ns()
     with producer(cluster, **{"transactional.id": ident}) as client:
@@ -289,20 +293,20 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
         client.begin_transaction()
         send(client, topic, b"A", 0)
         with arm(cluster, HoldFrame(api="EndTxn", transactional_id=ident, drop_client=True)) as injection:
-            end(client, first)  # its connection is cut: the client asks again on a new one
+            end(client, first)  # its connection is cut, so the client retries on a new one
             client.begin_transaction()
             send(client, topic, b"B1", 1)
             assert injection.release() == 1
             held = injection.wait("released").hits[0]
             wait_until(lambda: injection.wait().hits[0].answer, 10, "the broker to answer the late EndTxn")
             send(client, topic, b"B2", 2)
-            end(client, second)  # and is told that all is well
+            end(client, second)  # the client gets an answer without an error
         assert injection.bite["hits"][0]["answer"] == "NONE"
     a, b1, b2 = read_all(cluster, topic).values()
-    told_committed = {"A": first == "commit", "B": second == "commit"}
-    assert bool(a) is told_committed["A"]
-    assert bool(b2) is told_committed["B"]
-    assert bool(b1) is not told_committed["B"], "the first part of B shares the fate of A"
+    answered_committed = {"A": first == "commit", "B": second == "commit"}
+    assert bool(a) is answered_committed["A"]
+    assert bool(b2) is answered_committed["B"]
+    assert bool(b1) is not answered_committed["B"], "the first part of B shares the fate of A"
     asked = [
         x for x in frames() if isinstance(x, frame_lines.Frame) and x.api == "EndTxn" and x.side == "request"
     ]
@@ -313,7 +317,7 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
     steps = read(tmp_path)
     ended = {"abort": ["Ongoing", "PrepareAbort", "CompleteAbort"]}
     ended["commit"] = ["Ongoing", "PrepareCommit", "CompleteCommit"]
-    # The coordinator decided three transactions where the client had made two.
+    # The coordinator ended three transactions although the client began two.
     decided = [step.what for step in steps if step.kind == "decision" and step.what != "Empty"]
     assert decided == ended[first] + ended[first] + ended[second]
     written = [(step.partition, step.what) for step in steps if step.kind == "marker"]
@@ -332,11 +336,11 @@ def end(client: Producer, how: str) -> None:
         client.abort_transaction(20)
 
 
-# What does not bite, and what is left behind
+# Faults without effect, and remains of a killed harness
 
 
 def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: str) -> None:
-    fault = HoldFrame(api="EndTxn", transactional_id="nobody", within_ms=200)
+    fault = HoldFrame(api="EndTxn", transactional_id="unused", within_ms=200)
     with pytest.raises(NoBiteError, match="0 frames matched"), inject(cluster, fault, "all"):
         pytest.fail("an injection without effect must not reach the block")
     with producer(cluster) as client, pytest.raises(NoBiteError), arm(cluster, fault):
@@ -347,18 +351,18 @@ def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: st
 
 def test_heal_disarms_what_a_killed_harness_left_and_revives_a_dead_tap(cluster: Cluster, tap: Tap) -> None:
     fault = DelayFrame(api="Produce", delay_ms=1000)
-    left: ArmedFrameFault = arm(cluster, fault).start()  # nobody will heal it
+    left: ArmedFrameFault = arm(cluster, fault).start()  # no block heals it
     assert [a.rule.verb for a in tap.status().rules] == ["delay"]
     assert [i.fault for i in unhealed(cluster.state)] == ["delay_frame"]
 
-    said: list[str] = []
-    assert heal(cluster, said.append) == 1
-    assert "delay_frame" in said[0]
+    lines: list[str] = []
+    assert heal(cluster, lines.append) == 1
+    assert "delay_frame" in lines[0]
     assert tap.status().rules == []
     left.heal()  # twice is harmless
 
     stop_tap(cluster)
     assert find_tap(cluster) is None
-    assert heal(cluster, said.append) == 1
+    assert heal(cluster, lines.append) == 1
     assert answers(HOST, cluster.ports.tapped(2), timeout=5)
-    assert heal(cluster, said.append) == 0
+    assert heal(cluster, lines.append) == 0

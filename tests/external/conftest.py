@@ -1,4 +1,4 @@
-"""The stand-in for somebody else's cluster, and `eos run … --cluster` as a user calls it."""
+"""Fixtures: a stand-in external cluster, and `eos run … --cluster` as a user runs it."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _SECRETS = {"CHAOS_PASSWORD": PASSWORD, "CHAOS_KEY_PASSWORD": KEY_PASSWORD}
 
 
 class User:
-    """Who runs scenarios on the stand-in: a file, a folder, and the password in the environment."""
+    """Runs scenarios on the stand-in cluster: cluster file, folder, and password in the environment."""
 
     def __init__(self, cluster: StandIn, folder: Path, login: str = "plain") -> None:
         self.cluster = cluster
@@ -73,10 +73,10 @@ class User:
         self.login = login
         self.state = folder / "state"
         self.abort_file = folder / "stop"
-        self.told: list[str] = []
+        self.output: list[str] = []
 
     def file(self, *, more: str = "", **changes: str) -> Path:
-        """A file of the cluster; `limits__deadline='"5s"'` changes a key, None leaves it out."""
+        """Write a cluster file; `limits__deadline='"5s"'` changes a key, None removes it."""
         keys: dict[str, dict[str, str]] = {
             "cluster": {
                 "id": f'"{self.cluster.cluster_id}"',
@@ -103,11 +103,11 @@ class User:
         return path
 
     def door(self, name: str) -> str:
-        """The straight or the proxied one of those that ask for the login that this user has."""
+        """The direct or the proxied listener with this user's login method."""
         return f"mutual_{name}" if self.login == "certificate" else name
 
     def security(self) -> dict[str, str]:
-        """How this user logs in: with a password, or with a certificate."""
+        """This user's login: a password or a certificate."""
         tls = {"ca": f'"{self.cluster.ca}"'}
         if self.login == "certificate":
             mine = {
@@ -131,7 +131,7 @@ class User:
         }
 
     def proxies(self, *, host: str = HOST) -> str:
-        """A Toxiproxy that the harness has to start."""
+        """A Toxiproxy that the harness must start."""
         listen, proxied = self.door("listen"), self.door("proxied")
         ways = [
             f'[[proxy]]\nbroker = {i}\nlisten = "{host}:{p[listen]}"\nupstream = "{HOST}:{p[proxied]}"'
@@ -141,7 +141,7 @@ class User:
 
     @contextmanager
     def own_toxiproxy(self) -> Iterator[str]:
-        """A Toxiproxy that the user has running."""
+        """A Toxiproxy that the user runs."""
         (api,) = free_ports(1)
         served = [
             {
@@ -168,14 +168,14 @@ class User:
                 process.kill()
 
     def nodes(self) -> str:
-        """How its nodes are killed, stopped, started, frozen and let go."""
+        """Commands that kill, stop, start, freeze and resume nodes."""
         commands = [
             f'{verb} = "sh {self.cluster.folder}/node-{{id}}/{verb}.sh"' for verb in ("start", *VERBS)
         ]
         return "\n".join(["[nodes]", *commands])
 
     def logs(self) -> str:
-        """Consent to read what the brokers' own logs tell, and how those of the nodes are read."""
+        """Consent to read the cluster's logs, and the command that prints a node's log."""
         return "\n".join(
             [
                 "[evidence]",
@@ -188,7 +188,7 @@ class User:
     def scenario(
         self, *faults: str, duration: str = "4s", witnesses: str = '["reader"]', all_kinds: bool = False
     ) -> Path:
-        """An idempotent producer; with `all_kinds` a transactional one and a pipeline too."""
+        """An idempotent producer; with `all_kinds` also a transactional one and a pipeline."""
         path = self.folder / "short.toml"
         first = SCENARIO.format(duration=duration, witnesses=witnesses)
         path.write_text("\n".join([first + (ALL_KINDS if all_kinds else ""), *faults]))
@@ -212,26 +212,31 @@ class User:
             check=False,
             env=self.environment(environment),
         )
-        self.told.append(done.stdout + done.stderr)
+        self.output.append(done.stdout + done.stderr)
         return done
 
     def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:  # read only
         return dict(os.environ) | _SECRETS | dict(more)
 
     def begin(self, command: list[str]) -> subprocess.Popen[str]:
-        """Start a run in the background; its output goes to a file."""
+        """Start a run in the background with its output in a file."""
         with (self.folder / "output").open("a") as out:
             return subprocess.Popen(
                 command, stdout=out, stderr=out, text=True, env=self.environment(), start_new_session=True
             )
 
-    def said(self) -> str:
-        """What a run in the background has told so far."""
+    def background_output(self) -> str:
+        """Output of the background run so far."""
         path = self.folder / "output"
         return path.read_text() if path.exists() else ""
 
-    def wait_said(self, text: str, limit: float = 180) -> None:
-        wait_until(lambda: text in self.said(), limit, f"the run to say {text!r}", hint=self.said()[-1500:])
+    def wait_for_output(self, text: str, limit: float = 180) -> None:
+        wait_until(
+            lambda: text in self.background_output(),
+            limit,
+            f"the run to print {text!r}",
+            hint=self.background_output()[-1500:],
+        )
 
     def latest(self) -> Path:
         return (self.folder / "runs" / "short" / "latest").resolve()
@@ -240,7 +245,7 @@ class User:
         return [json.loads(line) for line in (self.latest() / "audit.jsonl").read_text().splitlines()]
 
     def left(self) -> list[str]:
-        """What a run has left on this host."""
+        """Processes that a run left on this host."""
         return [one.command[:120] for one in processes.find(f"{self.state}/")]
 
     def clean(self) -> None:
@@ -253,28 +258,30 @@ class User:
 
 @pytest.fixture(scope="package")
 def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
-    """Somebody else's cluster; the user has the rights that a dry run asks for, and no others."""
+    """The stand-in cluster; the user has only the rights that a dry run lists."""
     with stand_in(tmp_path_factory.mktemp("standin")) as cluster:
         for login in ("plain", "certificate"):  # with SCRAM it is the same user as with PLAIN
             someone = User(cluster, tmp_path_factory.mktemp("rights"), login)
-            logs = someone.logs() if login == "certificate" else ""  # this one alone may read them
+            logs = someone.logs() if login == "certificate" else ""  # only this user may read the logs
             cluster.grant(acls(load_cluster_file(someone.file(more=logs), external_faults())))
         yield cluster
 
 
 @pytest.fixture
 def user(standin: StandIn, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[User]:
-    """A user who logs in as the case asks for; what is not theirs is compared, and no secret is found."""
+    """A user with the login method of the case; checks afterwards that no foreign resource changed and no
+    secret leaked.
+    """
     before = standin.foreign()
     found = User(standin, tmp_path, getattr(request, "param", "plain"))
     yield found
     found.clean()
     assert standin.foreign() == before
-    assert secrets_in(tmp_path, [*found.told, found.said()]) == []
+    assert secrets_in(tmp_path, [*found.output, found.background_output()]) == []
 
 
 def secrets_in(folder: Path, outputs: list[str]) -> list[str]:
-    """Where a password stands, as it is or as JSON has it."""
+    """Files that contain a password, as plain text or in JSON."""
     forms = {KEY_PASSWORD, PASSWORD, PASSWORD.replace("\\", "\\\\").replace('"', '\\"')}
     files = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     files |= {f"output {i}": text.encode() for i, text in enumerate(outputs)}
@@ -282,7 +289,7 @@ def secrets_in(folder: Path, outputs: list[str]) -> list[str]:
 
 
 def end(process: subprocess.Popen[str]) -> int:
-    """Wait for a run that ends by itself; SIGKILL it if it does not."""
+    """Wait for a run that ends by itself; kill it if it does not."""
     try:
         return process.wait(240)
     finally:

@@ -1,8 +1,8 @@
-"""Somebody else's cluster: three brokers with TLS, passwords and rights, topics and groups of other people.
+"""Stand-in for an external cluster: three brokers with TLS, passwords, ACLs, and foreign topics and groups.
 
-Four doors are secured: two ask for a password (PLAIN or SCRAM, over TLS), two for a certificate. Of each two
-one leads straight to the brokers, and one is advertised where a Toxiproxy has to listen. The tests look at it
-through another, open door, which no file of a live cluster names.
+Four listeners are secured: two with a password (PLAIN or SCRAM, over TLS), two with a certificate. One of
+each pair leads directly to the brokers; the other is advertised at the address where Toxiproxy listens. The
+tests observe the cluster through another, open listener that no cluster file names.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from harness.provision.kafka_runtime import ensure_kafka
 
 HOST = "127.0.0.1"
 USER, PASSWORD = "chaos", 'pass"word-5eCr3t\\x'
-"""With what quoting has to survive."""
+"""Characters that need quoting."""
 KEY_PASSWORD = "key-pa55word"
 PREFIX = "eos-chaos-"
 FOREIGN = {"payments": 3, "shipments": 2}
 SUBJECT = "CN=chaos,O=Stand-in"
-"""Of the client's certificate: its user, in the words of a broker."""
+"""Subject of the client's certificate: the principal's name."""
 DOORS = (
     "open",
     "controller",
@@ -61,7 +61,7 @@ VERBS = {
     "pause": "kill -STOP $(cat pid)",
     "resume": "kill -CONT $(cat pid)",
 }
-"""What scripts of an operator do to a node, beside starting it."""
+"""Signals that an operator's scripts send to a node."""
 PROPERTIES = """process.roles={roles}
 node.id={id}
 controller.quorum.voters=1@127.0.0.1:{voter}
@@ -108,7 +108,7 @@ log.dirs={data}
 
 
 class StandIn:
-    """The cluster, its open door, and what stands on it that is not ours."""
+    """The cluster, its open listener, and the foreign resources on it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -144,12 +144,12 @@ class StandIn:
         return answers(HOST, self.ports[number]["open"])
 
     def whole(self) -> bool:
-        """Whether every broker is there and every partition has all its replicas."""
+        """Whether every broker is up and every partition has all its replicas."""
         view = self.admin.metadata(None)
         return len(view.brokers) == 3 and all(set(p.isr) == set(p.replicas) for p in view.partitions)
 
     def mend(self) -> None:
-        """Start what does not run, let go what is frozen, and wait until everything is whole."""
+        """Start or resume all nodes, and wait until all replicas are in sync."""
         for number in self.ports:
             if not self.serves(number):
                 subprocess.run(["sh", self.node(number) / "resume.sh"], check=False, timeout=30)
@@ -158,7 +158,7 @@ class StandIn:
         wait_until(self.whole, 120, "the stand-in to be whole")
 
     def prepare(self) -> None:
-        """Write the configuration of every node, and the scripts of its operator."""
+        """Write the configuration of every node and the operator's scripts."""
         runtime = ensure_kafka(lambda _: None)
         self._certificates()
         quoted = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
@@ -188,7 +188,7 @@ class StandIn:
                 (folder / f"{verb}.sh").write_text(f"cd {shlex.quote(str(folder))}\n{script}\n")
 
     def _certificates(self) -> None:
-        """One that signs itself for the brokers, and one for a client, whose key has a password."""
+        """A self-signed certificate for the brokers, and a client certificate with an encrypted key."""
         self.keys.mkdir()
         new = shlex.split("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 30")
         for arguments in (
@@ -225,10 +225,10 @@ class StandIn:
         both = (self.keys / "broker.key").read_text() + self.ca.read_text()
         (self.keys / "broker.pem").write_text(both)
 
-    # What is not ours
+    # Foreign resources
 
     def settle(self) -> None:
-        """A user who logs in with SCRAM; topics, records, positions and a transactional id of others."""
+        """Create a SCRAM user, and foreign topics, records, positions and a transactional id."""
         how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         login = UserScramCredentialUpsertion(USER, how, PASSWORD.encode())
         self.client.alter_user_scram_credentials([login], request_timeout=10)[USER].result(10)
@@ -256,19 +256,19 @@ class StandIn:
         wait_until(self.whole, 120, "the stand-in to be whole")
 
     def grant(self, commands: list[str]) -> None:
-        """Give the rights that lines for kafka-acls.sh ask for."""
+        """Grant the rights in lines for kafka-acls.sh."""
         rules = [rule for command in commands for rule in _rules(command)]
         for future in self.client.create_acls(rules, request_timeout=10).values():
             future.result(10)
 
     def foreign(self) -> dict[str, Any]:
-        """Everything on it that is not ours: topics, ends, settings, groups and positions, rights, ids."""
+        """Snapshot of all foreign resources: topics, ends, settings, groups, positions, ACLs, ids."""
         client = self.client
         view = self.admin.metadata(None).partitions
         topics = sorted({p.topic for p in view if not p.topic.startswith(PREFIX)})
         kinds = [(ConfigResource.Type.TOPIC, name) for name in topics]
         kinds += [(ConfigResource.Type.BROKER, str(i)) for i in self.ports]
-        # One call each: no more than one broker may be asked for in one.
+        # One call each: one request may describe only one broker.
         asked = [client.describe_configs([ConfigResource(*one)], request_timeout=10) for one in kinds]
         groups = client.list_consumer_groups(request_timeout=10).result(10).valid
         from harness.kafka.coordinators import coordinated_transactions
@@ -289,11 +289,11 @@ class StandIn:
         }
 
     def ours(self) -> list[str]:
-        """Topics that carry the prefix."""
+        """Topics with the prefix."""
         return sorted({p.topic for p in self.admin.metadata(None).partitions if p.topic.startswith(PREFIX)})
 
     def lacking(self) -> int:
-        """How many partitions of others lack a replica now."""
+        """Number of foreign partitions that lack a replica now."""
         view = self.admin.metadata(None).partitions
         return sum(set(p.isr) != set(p.replicas) for p in view if not p.topic.startswith(PREFIX))
 
@@ -316,7 +316,7 @@ def _rules(command: str) -> Iterator[AclBinding]:
 
 @contextmanager
 def stand_in(folder: Path) -> Iterator[StandIn]:
-    """Start it, and end it with everything in its folder."""
+    """Start the cluster; at the end, remove it with its folder."""
     cluster = StandIn(folder)
     cluster.prepare()
     try:

@@ -1,4 +1,4 @@
-"""Faults of nodes in a run on brokers that are containers, found by a label of their owner's."""
+"""Node faults in a run on brokers in containers, found by the user's label."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ rate = 200
 
 
 class Containers(NamedTuple):
-    """Two brokers, where they answer, and the label that tells them apart."""
+    """Two brokers: their addresses and the label that identifies them."""
 
     cluster_id: str
     bootstrap: list[str]
@@ -60,7 +60,7 @@ class Containers(NamedTuple):
 
 @pytest.fixture
 def containers() -> Iterator[Containers]:
-    """Two brokers in containers on the host's own network; the first is the controller too."""
+    """Two brokers in containers on the host network; the first is also the controller."""
     import docker
 
     ports, label = free_ports(3), f"somebodys.{uuid.uuid4().hex[:8]}"
@@ -132,7 +132,7 @@ logs = ["nodes"]
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     bites = {event["fault"]: event["bite"] for event in events if event["event"] == "injected"}
     healed = {event["fault"]: event["took_s"] for event in events if event["event"] == "healed"}
-    # The engine tells how each ended: by signal 9, frozen, by itself.
+    # The engine reports how each ended: by signal 9, frozen, by itself.
     assert bites["kill"] == {"exit_code": {"kafka-2": 137}}
     assert bites["pause"] == {"state": {"kafka-2": "paused"}}
     assert set(bites["stop"]["exit_code"]) == {"kafka-2"}

@@ -1,4 +1,4 @@
-"""Runs on somebody else's cluster, reached only through its file, with TLS and a password."""
+"""Runs on an external cluster, reached only through its file, with TLS and a password."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.cluster
 CRASH = '[[fault]]\nfault = "crash_client"\ntarget = "client(*)"\nat = "1s"\nlasts = "500ms"\n'
 
 
-def told(user: User) -> list[dict[str, Any]]:
-    """The events of the latest run."""
+def events_of(user: User) -> list[dict[str, Any]]:
+    """Events of the latest run."""
     return [json.loads(line) for line in (user.latest() / "events.jsonl").read_text().splitlines()]
 
 
@@ -40,22 +40,22 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
     assert len(created) == 3
     assert all(name.startswith(PREFIX) for name in created)
     assert {n for line in audit if line["action"] == "DeleteTopics" for n in line["names"]} == set(created)
-    # What was counted while it ran: every record at least three times, and no faster than was allowed.
+    # Measured during the run: every record at least three times, within the permitted rate.
     (counted,) = [line for line in audit if line["action"] == "counted"]
     assert counted["stored"] > summary["records"] * 3 * 100
     assert 10_000 < counted["bytes_per_second"] < 1_000_000
     assert counted["looks"] > 5
     assert user.cluster.ours() == []
     assert user.left() == []
-    # The password is in use: were it not redacted, and written somewhere, it would be found afterwards.
+    # The password is in use: if it were written unredacted, the fixture would find it.
     assert "env:CHAOS_KEY_PASSWORD" in (user.folder / "live.toml").read_text()
     evidence(
-        records=summary["records"], witnesses=summary["witnesses"], created=created, logs=logs_tell(user)
+        records=summary["records"], witnesses=summary["witnesses"], created=created, logs=captured_logs(user)
     )
 
 
-def logs_tell(user: User) -> list[str]:
-    """With consent the coordinators' logs tell of what is ours, and of nothing else."""
+def captured_logs(user: User) -> list[str]:
+    """With consent, the coordinators' logs contain entries of the run and no others."""
     run = user.latest()
     noted = [
         json.loads(line) for line in (run / "logs" / "__transaction_state.jsonl").read_text().splitlines()
@@ -64,13 +64,13 @@ def logs_tell(user: User) -> list[str]:
     assert all(line["transactional_id"].startswith(PREFIX) for line in noted)
     states = Counter(line["state"] for line in noted)
     assert states["PrepareCommit"] == states["CompleteCommit"] > 10
-    told_of = [event["committed"] for event in told(user) if event["event"] == "progress"][-1]
+    told_of = [event["committed"] for event in events_of(user) if event["event"] == "progress"][-1]
     assert states["PrepareCommit"] >= told_of > 10
     lines = [
         json.loads(line) for line in (run / "logs" / "__consumer_offsets.jsonl").read_text().splitlines()
     ]
     kept = [line for line in lines if line["transaction"] == "committed"]
-    assert {line["transaction"] for line in lines} <= {"committed", "aborted"}  # none is left open
+    assert {line["transaction"] for line in lines} <= {"committed", "aborted"}  # no transaction is left open
     positions = {(line["topic"], line["of"], line["position"]) for line in kept}
     stood = json.loads((run / "observations" / "consumed" / "meta.json").read_text())["positions"]
     assert stood != []
@@ -88,7 +88,7 @@ def logs_tell(user: User) -> list[str]:
 
 
 def through_toxiproxy(user: User, **witnesses: str) -> dict[str, Any]:
-    """What the faults of links have bitten, in a valid run with clients of all kinds."""
+    """Bites of the link faults, in a valid run with clients of all kinds."""
     file = user.file(more=user.proxies(), faults__allowed='["jitter", "down"]', faults__most_targets="3")
     jitter = '[[fault]]\nfault = "jitter"\ntarget = "all"\nlatency = "60ms"\nthroughout = true\n'
     down = '[[fault]]\nfault = "down"\ntarget = "leader_of(orders, 0)"\nat = "1s"\nlasts = "1s"\n'
@@ -97,7 +97,7 @@ def through_toxiproxy(user: User, **witnesses: str) -> dict[str, Any]:
 
     assert done.returncode == ExitCode.VALID, done.stderr
     bites: dict[str, Any] = {
-        event["fault"]: event["bite"] for event in told(user) if event["event"] == "injected"
+        event["fault"]: event["bite"] for event in events_of(user) if event["event"] == "injected"
     }
     assert min(bites["jitter"]["slower_ms"].values()) > 25
     assert bites["down"]["refused"] == 1
@@ -106,26 +106,24 @@ def through_toxiproxy(user: User, **witnesses: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("user", ["scram"], indirect=True)
-def test_link_faults_pass_a_toxiproxy_that_is_started_for_the_run(
-    user: User, evidence: Callable[..., None]
-) -> None:
+def test_link_faults_use_a_toxiproxy_started_for_the_run(user: User, evidence: Callable[..., None]) -> None:
     bites = through_toxiproxy(user)
     changes = [line for line in user.audit() if line["action"] == "toxiproxy"]
     assert {line["method"] for line in changes} >= {"POST", "DELETE"}
-    # What the run says to type again is what was typed.
-    again = [event["replay"] for event in told(user) if event["event"] == "verdict"]
+    # The replay command equals the command that was typed.
+    again = [event["replay"] for event in events_of(user) if event["event"] == "verdict"]
     scenario, file, typed = user.folder / "short.toml", user.folder / "live.toml", user.cluster.cluster_id
     where = f"--runs {user.folder / 'runs'} --state {user.folder / 'state'}"
     typed_again = f"--seed 1 --cluster {file} --i-understand {typed} {where}"
     assert again[0].startswith(f"eos run {scenario} {typed_again}   (")
-    assert f"again: {again[0]}" in user.told[-1]
-    # Nobody has allowed to read more than metadata: the report says what it cannot show.
+    assert f"again: {again[0]}" in user.output[-1]
+    # Without consent to read logs, the report names what it cannot show.
     found = json.loads((user.latest() / "logs.json").read_text())
     assert found["shown"] == []
     assert [line.partition(":")[0] for line in found["not_shown"]] == [
-        "what the coordinators noted of its transactions (__transaction_state)",
-        "what the coordinators noted of its groups' positions (__consumer_offsets)",
-        "what the brokers have logged (nodes)",
+        "coordinator entries of its transactions (__transaction_state)",
+        "coordinator entries of its groups' positions (__consumer_offsets)",
+        "the brokers' logs (nodes)",
     ]
     assert (
         "evidence.logs of the cluster&#x27;s file does not have it"
@@ -138,7 +136,7 @@ def test_link_faults_pass_a_toxiproxy_that_is_started_for_the_run(
 @pytest.mark.soak
 @pytest.mark.spark
 @pytest.mark.parametrize("user", ["plain", "scram", "certificate"], indirect=True)
-def test_every_login_serves_clients_observer_spark_and_toxiproxy(
+def test_every_login_method_works_for_clients_observer_spark_and_toxiproxy(
     user: User, evidence: Callable[..., None]
 ) -> None:
     bites = through_toxiproxy(user, witnesses='["spark", "reader", "raw-log"]')
@@ -147,7 +145,7 @@ def test_every_login_serves_clients_observer_spark_and_toxiproxy(
     evidence(login=user.login, bites=bites, records=summary["records"])
 
 
-def test_without_an_unfaulted_path_the_verdict_is_unknown_and_says_why(user: User) -> None:
+def test_without_an_unfaulted_path_the_verdict_is_unknown_with_the_reason(user: User) -> None:
     through = user.cluster.bootstrap("listen").split(",")
     with user.own_toxiproxy() as proxies:
         file = user.file(more=proxies, faults__allowed='["sever"]', cluster__bootstrap=json.dumps(through))
@@ -163,13 +161,13 @@ def test_without_an_unfaulted_path_the_verdict_is_unknown_and_says_why(user: Use
 
 
 NODE_FAULTS = {"kill": ("kafka-2", "start"), "pause": ("kafka-3", "resume"), "stop": ("kafka-2", "start")}
-"""What each is tried on, and what undoes it."""
+"""The node of each fault, and the verb that undoes it."""
 
 
 @pytest.mark.parametrize(
     "kinds", [("kill", "pause"), pytest.param(("stop",), marks=pytest.mark.soak)], ids=["kill-pause", "stop"]
 )
-def test_the_users_own_commands_hit_brokers_after_a_consent_of_its_own(
+def test_the_users_commands_fault_brokers_only_with_separate_consent(
     user: User, kinds: tuple[str, ...], evidence: Callable[..., None]
 ) -> None:
     faults = [
@@ -191,18 +189,18 @@ def test_the_users_own_commands_hit_brokers_after_a_consent_of_its_own(
     done = user.do(user.run_command(scenario, file, "--move-foreign"))
     assert done.returncode == ExitCode.VALID, done.stderr
     verbs = [(line["node"], line["verb"]) for line in user.audit() if line["action"] == "node"]
-    # Who looks at the screen sees a few names; the audit log has all of them.
+    # The screen shows a few names; the audit log has all of them.
     moved = {line["broker"]: line for line in user.audit() if line["action"] == "may move"}
     assert set(moved) == {"kafka-1", "kafka-2", "kafka-3"}
     assert {name for one in moved.values() for name in one["leaders"]} >= {"payments-0", "shipments-1"}
     assert [one["groups"] for one in moved.values()].count(["bookkeeping"]) == 1
     assert [one["transactional_ids"] for one in moved.values()].count(["till-7"]) == 1
-    bites = {event["fault"]: event["bite"] for event in told(user) if event["event"] == "injected"}
-    healed = {event["fault"]: event["took_s"] for event in told(user) if event["event"] == "healed"}
+    bites = {event["fault"]: event["bite"] for event in events_of(user) if event["event"] == "injected"}
+    healed = {event["fault"]: event["took_s"] for event in events_of(user) if event["event"] == "healed"}
     assert set(bites) == set(healed) == set(kinds)
     for kind in kinds:
         node, undo = NODE_FAULTS[kind]
-        # Of somebody else's node the network tells whether it is frozen, or gone.
+        # For an external node, only the network shows whether it is frozen or gone.
         assert bites[kind] == (
             {"state": {node: "paused"}} if kind == "pause" else {"exit_code": {node: "does not answer"}}
         )
@@ -217,23 +215,23 @@ def test_the_users_own_commands_hit_brokers_after_a_consent_of_its_own(
     )
 
 
-def test_a_dry_run_tells_everything_and_does_nothing(user: User) -> None:
+def test_a_dry_run_reports_every_action_and_does_nothing(user: User) -> None:
     file = user.file(more=f"{user.proxies()}\n{user.nodes()}", faults__allowed='["jitter", "kill"]')
     jitter = '[[fault]]\nfault = "jitter"\ntarget = "one"\nlatency = "60ms"\nat = "1s"\n'
     kill = '[[fault]]\nfault = "kill"\ntarget = "kafka-3"\nat = "2s"\n'
     done = user.do(user.run_command(user.scenario(jitter, kill, all_kinds=True), file, "--dry-run"))
 
     assert done.returncode == ExitCode.REFUSED
-    for told in (
+    for output in (
         f"create {PREFIX}orders.RUN: 3 partitions, 3 replicas",
         "inject    1.0 s  for 5.0 s  jitter on one latency_ms=60",
         f"kill kafka-3: sh {user.cluster.folder}/node-3/kill.sh",
         "brokers hit at once: at most 1",
         "kafka-3: leads",
         f"--resource-pattern-type prefixed --transactional-id {PREFIX}",
-        "refused: its faults of nodes would move what is not ours",
+        "refused: its faults of nodes would move foreign resources",
     ):
-        assert told in done.stdout
+        assert output in done.stdout
     assert PASSWORD not in done.stdout
     assert user.cluster.ours() == []
     assert user.left() == []

@@ -1,4 +1,4 @@
-"""What keeps a run from a live cluster, and what stops one that is under way: exit 5, with the reason."""
+"""Interlocks that refuse a run on an external cluster, or stop it: exit 5, with the reason."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LONG = "60s"
 
 
 def refused(user: User, file: Path, scenario: Path | None = None) -> str:
-    """What a run is told that is refused before anything is done."""
+    """Output of a run that is refused before any change."""
     done = user.do(user.run_command(scenario or user.scenario(), file))
     assert done.returncode == ExitCode.REFUSED, done.stderr
     assert not (user.folder / "runs").exists()
@@ -32,7 +32,7 @@ def refused(user: User, file: Path, scenario: Path | None = None) -> str:
     return done.stderr
 
 
-def test_everything_that_speaks_against_a_run_is_told_at_once(user: User) -> None:
+def test_all_reasons_to_refuse_a_run_are_reported_at_once(user: User) -> None:
     scenario = user.scenario(QUIET)
     scenario.write_text(
         scenario.read_text().replace(
@@ -40,7 +40,7 @@ def test_everything_that_speaks_against_a_run_is_told_at_once(user: User) -> Non
         )
     )
     user.abort_file.touch()
-    told = refused(
+    output = refused(
         user,
         user.file(
             faults__allowed="[]",
@@ -53,33 +53,36 @@ def test_everything_that_speaks_against_a_run_is_told_at_once(user: User) -> Non
     )
 
     for reason in (
-        f"the abort file {user.abort_file} is there",
-        "workload[0].settings.transactional.id is for the cluster's file, or leaves the prefix",
+        f"the abort file {user.abort_file} exists",
+        "workload[0].settings.transactional.id belongs in the cluster file or leaves the prefix",
         "crash_client is not allowed: faults.allowed has none",
         "limits.bytes_per_second is 10000B/s",
         "limits.storage is 10000B",
         "limits.deadline is 5s",
         "topics.replication is 4, and there are 3 brokers",
     ):
-        assert reason in told
+        assert reason in output
 
 
-def test_the_clusters_id_is_typed_in_full(user: User) -> None:
-    told = refused(user, user.file(cluster__id='"4L6g3nShT-eMCtK--X86sw"'))
-    assert "--i-understand says" in told
-    assert "type --i-understand 4L6g3nShT-eMCtK--X86sw" in told
+def test_the_cluster_id_must_be_typed_in_full(user: User) -> None:
+    output = refused(user, user.file(cluster__id='"4L6g3nShT-eMCtK--X86sw"'))
+    assert "--i-understand is" in output
+    assert "type --i-understand 4L6g3nShT-eMCtK--X86sw" in output
 
 
 @pytest.mark.parametrize("user", ["plain", pytest.param("scram", marks=pytest.mark.soak)], indirect=True)
 def test_a_wrong_password_is_refused(user: User) -> None:
-    told = refused(user, user.file(security__password='"env:HOME"'))
-    assert "refused the login" in told
-    assert "look at [security] of the cluster's file" in told
+    output = refused(user, user.file(security__password='"env:HOME"'))
+    assert "refused the login" in output
+    assert "check [security] in the cluster file" in output
 
 
-def test_a_prefix_that_the_user_has_no_rights_to_is_refused(user: User) -> None:
-    told = refused(user, user.file(cluster__prefix='"other-prefix-"'))
-    assert "no topic of the prefix could be made: creation of topic other-prefix-asked: TopicAuthori" in told
+def test_a_prefix_without_rights_is_refused(user: User) -> None:
+    output = refused(user, user.file(cluster__prefix='"other-prefix-"'))
+    assert (
+        "no topic with the prefix may be created: creation of topic other-prefix-asked: TopicAuthori"
+        in output
+    )
 
 
 @pytest.mark.soak
@@ -90,28 +93,28 @@ def test_a_wrong_user_is_refused(user: User) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("user", ["certificate"], indirect=True)
-def test_a_door_that_wants_a_certificate_refuses_who_has_none(user: User) -> None:
+def test_a_listener_that_requires_a_certificate_refuses_a_user_without_one(user: User) -> None:
     nothing = {f"security__{name}": "" for name in ("certificate", "key", "key_password", "principal")}
     assert "certificate" in refused(user, user.file(**nothing))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("user", ["certificate"], indirect=True)
-def test_a_wrong_password_of_a_key_says_what_to_look_at(user: User) -> None:
+def test_a_wrong_key_password_is_reported_with_the_key_file(user: User) -> None:
     done = user.do(user.run_command(user.scenario(), user.file(security__key_password='"env:HOME"')))
     assert done.returncode == ExitCode.USAGE
     assert "chaos.pem and its key cannot be used" in done.stderr
 
 
 @pytest.mark.soak
-def test_a_proxy_whose_host_the_certificate_does_not_name_is_refused(user: User) -> None:
+def test_a_proxy_host_missing_from_the_certificate_is_refused(user: User) -> None:
     file = user.file(more=user.proxies(host="127.0.0.2"), faults__allowed='["down"]')
-    told = refused(user, file, user.scenario(DOWN))
-    assert "through 127.0.0.2:" in told
-    assert "certificate is not valid for '127.0.0.2'" in told
+    output = refused(user, file, user.scenario(DOWN))
+    assert "through 127.0.0.2:" in output
+    assert "certificate is not valid for '127.0.0.2'" in output
 
 
-def test_another_clusters_id_is_refused_even_where_it_is_typed(user: User) -> None:
+def test_another_clusters_id_is_refused_even_if_typed(user: User) -> None:
     other = "4L6g3nShT-eMCtK--X86sw"
     command = user.command(
         "run", user.scenario(), "--cluster", user.file(cluster__id=f'"{other}"'), "--i-understand", other
@@ -129,40 +132,40 @@ def test_a_file_without_a_prefix_is_an_error_that_names_the_key(user: User) -> N
     assert "prefix is missing" in done.stderr
 
 
-def test_a_proxy_that_clients_would_be_sent_past_is_refused(user: User) -> None:
-    """Its upstream is a door that advertises the brokers themselves."""
+def test_a_proxy_that_clients_would_bypass_is_refused(user: User) -> None:
+    """The proxy's upstream is a listener that advertises the brokers' own addresses."""
     proxies = user.proxies()
     for ports in user.cluster.ports.values():
         proxies = proxies.replace(
             f'upstream = "{HOST}:{ports["proxied"]}"', f'upstream = "{HOST}:{ports["straight"]}"'
         )
-    told = refused(user, user.file(more=proxies, faults__allowed='["down"]'))
-    assert "clients would be sent past the proxies" in told
+    output = refused(user, user.file(more=proxies, faults__allowed='["down"]'))
+    assert "clients would be redirected past the proxies" in output
     assert user.left() == []
 
 
 def begin(user: User) -> subprocess.Popen[str]:
-    """A run that would last a minute with a closed link throughout, as far as that the link is closed."""
+    """A one-minute run with a closed link throughout, started up to the closed link."""
     file = user.file(more=user.proxies(), faults__allowed='["down"]')
     process = user.begin(user.run_command(user.scenario(DOWN, duration=LONG), file))
-    user.wait_said(" bit after ")
+    user.wait_for_output(" bit after ")
     return process
 
 
 def ended(user: User, why: str) -> None:
-    """It said why, healed what it had injected, and left nothing behind."""
-    told = user.said()
-    assert why in told.partition("refused to go on: ")[2]
+    """The run gave its reason, healed its injections, and left nothing behind."""
+    output = user.background_output()
+    assert why in output.partition("stopped by the guard: ")[2]
     assert unhealed(State(user.state)) == []
     assert user.left() == []
     assert [line["why"] for line in user.audit() if line["action"] == "stop"] != []
 
 
-def test_the_abort_file_heals_and_stops_at_once(user: User, evidence: Callable[..., None]) -> None:
+def test_the_abort_file_heals_and_stops_the_run_at_once(user: User, evidence: Callable[..., None]) -> None:
     process = begin(user)
     user.abort_file.touch()
 
-    assert end(process) == ExitCode.REFUSED, user.said()
+    assert end(process) == ExitCode.REFUSED, user.background_output()
     ended(user, "the abort file")
     evidence(audit=[line["action"] for line in user.audit()])
 
@@ -171,7 +174,7 @@ def test_a_foreign_partition_that_loses_a_replica_stops_the_run_and_the_next_is_
     process = begin(user)
     user.cluster.kill(3)
 
-    assert end(process) == ExitCode.REFUSED, user.said()
+    assert end(process) == ExitCode.REFUSED, user.background_output()
     ended(user, "foreign partitions are under-replicated")
     assert user.cluster.lacking() > 0
     done = user.do(user.run_command(user.scenario(), user.file()))
@@ -184,29 +187,29 @@ def test_a_foreign_partition_that_loses_a_replica_stops_the_run_and_the_next_is_
 @pytest.mark.parametrize(
     ("cap", "value"), [("storage", '"10MB"'), ("bytes_per_second", '"60kB/s"')], ids=["storage", "rate"]
 )
-def test_more_than_was_reckoned_heals_and_stops(user: User, cap: str, value: str) -> None:
-    """Somebody else writes into a topic of the run: nothing that the harness has reckoned with."""
+def test_writes_beyond_the_budget_heal_and_stop_the_run(user: User, cap: str, value: str) -> None:
+    """A foreign client writes into a topic of the run, which the estimate does not include."""
     file = user.file(more=user.proxies(), faults__allowed='["down"]', **{f"limits__{cap}": value})
     process = user.begin(user.run_command(user.scenario(DOWN, duration=LONG), file))
-    user.wait_said(" bit after ")
+    user.wait_for_output(" bit after ")
     (topic,) = user.cluster.ours()
     producer = Producer({"bootstrap.servers": user.cluster.servers, "linger.ms": 50})
     for _ in range(50_000):
         producer.produce(topic, b"x", partition=0)
     producer.flush(60)
 
-    assert end(process) == ExitCode.REFUSED, user.said()
+    assert end(process) == ExitCode.REFUSED, user.background_output()
     ended(user, f"limits.{cap} is ")
     counted = [line["stored"] for line in user.audit() if line["action"] == "counted"]
     assert min(counted) > 10_000_000
 
 
-def test_the_deadline_heals_and_stops(user: User) -> None:
-    # Half a second more than its phases last: topics and clients alone take longer to begin.
+def test_the_deadline_heals_and_stops_the_run(user: User) -> None:
+    # Half a second more than the phases: starting topics and clients alone takes longer.
     file = user.file(more=user.proxies(), faults__allowed='["down"]', limits__deadline='"5500ms"')
     process = user.begin(user.run_command(user.scenario(DOWN, duration="3s"), file))
 
-    assert end(process) == ExitCode.REFUSED, user.said()
+    assert end(process) == ExitCode.REFUSED, user.background_output()
     ended(user, "the deadline")
 
 
@@ -221,7 +224,7 @@ def test_a_killed_harness_is_healed_by_another_command(user: User, evidence: Cal
 
     again = user.do(user.run_command(user.scenario(), user.folder / "live.toml"))
     assert again.returncode == ExitCode.REFUSED
-    assert "never healed" in again.stderr
+    assert "not healed" in again.stderr
 
     healed = user.do(user.command("heal", "--cluster", user.folder / "live.toml"))
     assert healed.returncode == 0, healed.stderr
@@ -233,7 +236,7 @@ def test_a_killed_harness_is_healed_by_another_command(user: User, evidence: Cal
     evidence(left=left, healed=healed.stderr.splitlines())
 
 
-def test_a_second_run_is_refused_and_ends_nothing_of_the_first(user: User) -> None:
+def test_a_second_run_is_refused_and_does_not_disturb_the_first(user: User) -> None:
     process = begin(user)
     ours = user.cluster.ours()
     again = user.do(user.run_command(user.scenario(), user.folder / "live.toml"))
@@ -243,20 +246,20 @@ def test_a_second_run_is_refused_and_ends_nothing_of_the_first(user: User) -> No
     assert user.cluster.ours() == ours
     assert any("toxiproxy" in command for command in user.left())
     user.abort_file.touch()
-    assert end(process) == ExitCode.REFUSED, user.said()
+    assert end(process) == ExitCode.REFUSED, user.background_output()
     ended(user, "the abort file")
 
 
-def test_a_harness_that_is_killed_between_faults_keeps_the_next_away_until_it_is_healed(
+def test_a_harness_killed_between_faults_blocks_the_next_run_until_healed(
     user: User, evidence: Callable[..., None]
 ) -> None:
     process = user.begin(user.run_command(user.scenario(duration=LONG, all_kinds=True), user.file()))
-    user.wait_said("== faults")
+    user.wait_for_output("== faults")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(10)
     again = user.do(user.run_command(user.scenario(), user.folder / "live.toml"))
     assert again.returncode == ExitCode.REFUSED
-    assert "processes of clients still run" in again.stderr
+    assert "client processes still run" in again.stderr
     assert "topics and groups were not deleted" in again.stderr
 
     healed = user.do(user.command("heal", "--cluster", user.folder / "live.toml"))
@@ -269,11 +272,11 @@ def test_a_harness_that_is_killed_between_faults_keeps_the_next_away_until_it_is
     evidence(refused=again.stderr.splitlines(), healed=healed.stderr.splitlines())
 
 
-def test_a_password_that_stands_in_the_file_is_an_error_that_does_not_show_it(user: User) -> None:
+def test_a_password_in_the_file_is_an_error_that_does_not_print_it(user: User) -> None:
     written = "a-password-in-the-file"
     done = user.do(user.run_command(user.scenario(), user.file(security__password=f'"{written}"')))
 
     assert done.returncode == ExitCode.USAGE
-    assert "security.password: a secret stands in the file" in done.stderr
+    assert "security.password: the file contains a secret in the file" in done.stderr
     assert written not in done.stderr
     assert PASSWORD not in done.stderr

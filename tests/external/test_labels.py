@@ -1,4 +1,4 @@
-"""Nodes that are containers with a label of the user's: found, killed, frozen, started, and noted."""
+"""Nodes in containers with the user's label: found, killed, frozen, started, audited."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture
 def label() -> Iterator[str]:
-    """Two containers of somebody's, told apart by the value of a label; they need not be brokers."""
+    """Two containers with different values of a label; they need not be brokers."""
     import docker
 
     image = ensure_images(lambda _: None).toxiproxy
@@ -55,6 +55,6 @@ def test_a_labelled_container_is_killed_frozen_and_started(label: str, tmp_path:
     ]
 
 
-def test_a_label_that_names_more_than_one_container_is_refused(label: str) -> None:
+def test_a_label_that_matches_several_containers_is_refused(label: str) -> None:
     with pytest.raises(HarnessError, match=f"2 containers of kafka-1 have the label {label}, not one"):
         labelled_node("kafka-1", 1, label, "a-host").status()

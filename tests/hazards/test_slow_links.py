@@ -1,4 +1,4 @@
-"""The delayed EndTxn by chance: twenty producers, slow connections, nothing aimed at."""
+"""A delayed EndTxn by chance: twenty producers and slow connections, without an aimed fault."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.cluster import Cluster
-from harness.report.late_endtxn_audit import Broken, broken_of
-from harness.report.proportions import in_a_thousand
+from harness.report.late_endtxn_audit import BrokenTransaction, find_broken_transactions
+from harness.report.proportions import format_per_thousand
 from harness.testing.plugin import Ran
 from tests.hazards.conftest import CHANGED
 
@@ -17,29 +17,31 @@ pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 
 MOST_RUNS = 8
-"""How many runs chance is given; one after the other, until it has hit."""
+"""Runs until chance must have broken a transaction."""
 
 
-def test_chance_finds_it_too(run_scenario: Callable[..., Ran], evidence: Callable[..., None]) -> None:
-    found: list[Broken] = []
+def test_slow_links_alone_lead_to_a_late_endtxn(
+    run_scenario: Callable[..., Ran], evidence: Callable[..., None]
+) -> None:
+    broken: list[BrokenTransaction] = []
     transactions = 0
     for seed in range(1, MOST_RUNS + 1):
-        broken, judged = broken_of(run_scenario("slow-links", seed=seed).directory)
-        found += broken
-        transactions += judged
-        if any(one.late for one in found):
+        of_run, compared = find_broken_transactions(run_scenario("slow-links", seed=seed).directory)
+        broken += of_run
+        transactions += compared
+        if any(transaction.late_endtxn for transaction in broken):
             break
-    late = [one for one in found if one.late]
+    late = [transaction for transaction in broken if transaction.late_endtxn]
     evidence(
         runs=seed,
-        late=in_a_thousand(len(late), transactions),
-        broken=[one.text for one in found],
-        other=in_a_thousand(len(found) - len(late), transactions),
+        late=format_per_thousand(len(late), transactions),
+        broken=[transaction.text for transaction in broken],
+        other=format_per_thousand(len(broken) - len(late), transactions),
     )
-    assert late, f"nothing in {seed} runs is the work of a late EndTxn: {CHANGED}"
+    assert late, f"no transaction of {seed} runs was broken by a late EndTxn: {CHANGED}"
 
 
-def test_without_slow_links_nothing_breaks(
+def test_without_slow_links_no_transaction_breaks(
     run_scenario: Callable[..., Ran], tmp_path: Path, cluster: Cluster, evidence: Callable[..., None]
 ) -> None:
     quiet = tmp_path / "quiet.toml"
@@ -47,7 +49,7 @@ def test_without_slow_links_nothing_breaks(
     head = text.split("[[fault]]")[0].replace('"invalid"', '"valid"').replace('["torn_transaction"]', "[]")
     quiet.write_text(head)
     ran = run_scenario(quiet, seed=1)
-    broken, transactions = broken_of(ran.directory)
+    broken, transactions = find_broken_transactions(ran.directory)
     evidence(transactions=transactions, broken=broken, cluster=cluster.state.path.name)
     assert ran.verdict == "valid"
     assert broken == []

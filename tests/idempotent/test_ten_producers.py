@@ -10,7 +10,7 @@ import pytest
 from harness.base.errors import ExitCode
 from harness.cluster.cluster import Cluster
 from harness.evidence.history import HistoryFile, Info
-from harness.run import Outcome, Run
+from harness.run import Outcome, make_run
 from harness.scenario import find, load
 from harness.scenario.plan import draw
 from tests.tapped import Evidence
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 def execute(cluster: Cluster, root: Path, seed: int, duration: str) -> Outcome:
     scenario = load(find("ten-producers"), {"plan.duration": duration})
-    return Run(cluster, scenario, draw(scenario, seed), root, []).execute()
+    return make_run(cluster, scenario, draw(scenario, seed), root).execute()
 
 
 def resent(directory: Path) -> dict[str, int]:

@@ -221,8 +221,8 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"stalled"},
         ),
-        "the very last wait was given up": (
-            Tiny("p1 commit ok a:0-4\n @5-20 p1 await fail", {"a": "p1:0-4"}),
+        "the producer id came late, at the very end": (
+            Tiny("p1 commit ok a:0-4\n @5-90 p1 init ok", {"a": "p1:0-4"}),
             {"stalled"},
         ),
         "long after the heal": (

@@ -9,13 +9,12 @@ A history is one event a line, at 1 s intervals unless `@seconds` says otherwise
     p1 abandon none a:0-4         a transaction is given up
     p2 send ok a:0-4>100          no transactions; acknowledged at offset 100 (`>` may be left out)
     p2 send info a:0-9 +a:0-4 -a:9    of an unclear send, + is known to be written, - is known not to be
-    p1 init ok                    p1 got its producer id
+    p1 init ok                    p1 got its producer id; `@1-90 p1 init ok` got it after 89 s
     p1 offsets i:7                p1 added position 7 of input i to the transaction that it ends next
     r1 read a@100 p1:0-4          a live reader was given these, from offset 100 on
     look a 10/12                  last stable offset 10, high watermark 12
     group i:7                     the group's committed position
     fault f1 intent               and bite, no_bite, healed
-    p1 await fail                 an operation of p1 that is none of the above; `@1-90` for a slow one
     p1 close                      the client ended in order
 
 A log is the readable part of each partition, offset by offset: `p1:0-9` ten records, `.` an offset that

@@ -1,4 +1,4 @@
-"""Whatever is sent through the tap, the same bytes come out, and each has its place in the account."""
+"""Any bytes sent through the tap come out unchanged, and the accounts balance."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ cuts = st.lists(st.integers(1, 300), max_size=12)
 
 
 def pieces_of(data: bytes, sizes: list[int]) -> list[bytes]:
-    """The data in pieces of these sizes, the rest in one."""
-    found = []
+    """Cut data into pieces of these sizes; the rest is one piece."""
+    pieces = []
     for size in sizes:
-        found.append(data[:size])
+        pieces.append(data[:size])
         data = data[size:]
-    return [piece for piece in (*found, data) if piece]
+    return [piece for piece in (*pieces, data) if piece]
 
 
 def check_framer(data: bytes, sizes: list[int], most: int) -> None:
@@ -62,18 +62,18 @@ def check_framer(data: bytes, sizes: list[int], most: int) -> None:
                 assert len(found.data) == 4 + int.from_bytes(found.data[:4], "big") <= 4 + most
                 whole_frames.append(found.data)
     assert out + framer.drain() == data
-    # How the bytes were cut on the way does not change what the frames are.
+    # The frames do not depend on how the bytes were cut on the way.
     other = Framer(most)
     other.push(data)
-    again = []
+    uncut = []
     while (found := other.next()) is not None:
         if found.kind is Kind.FRAME:
-            again.append(found.data)
-    assert whole_frames == again
+            uncut.append(found.data)
+    assert whole_frames == uncut
 
 
 async def pump(requests: bytes, responses: bytes, sizes: list[int], rule: Rule | None) -> None:
-    """Send a stream each way through a whole tap, in pieces, and compare what arrives."""
+    """Send a stream each way through a tap, in pieces, and compare the bytes that arrive."""
     async with rig(None, to_send=responses) as made:
         if rule:
             made.hub.arm(rule)
@@ -98,7 +98,7 @@ async def pump(requests: bytes, responses: bytes, sizes: list[int], rule: Rule |
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_long_goodbyes() -> Iterator[None]:
-    """This broker never answers: do not wait for it behind a cut."""
+    """Shorten the wait after a cut: this broker never answers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.tap.relay.LINGER_S", 0.05)
         yield
@@ -114,13 +114,13 @@ rules = st.none() | st.builds(
 
 @settings(deadline=None)
 @given(streams, cuts, st.sampled_from([20, 10_000]))
-def test_cutting_into_frames_loses_and_invents_nothing(data: bytes, sizes: list[int], most: int) -> None:
+def test_cutting_into_frames_keeps_every_byte(data: bytes, sizes: list[int], most: int) -> None:
     check_framer(data, sizes, most)
 
 
 @settings(max_examples=60, deadline=None)
 @given(streams, streams, cuts, rules)
-def test_whatever_passes_is_accounted_for(
+def test_the_accounts_of_any_stream_balance(
     requests: bytes, responses: bytes, sizes: list[int], rule: Rule | None
 ) -> None:
     asyncio.run(pump(requests, responses, sizes, rule))
@@ -136,7 +136,7 @@ def test_cutting_into_frames_at_length(data: bytes, sizes: list[int], most: int)
 @pytest.mark.soak
 @settings(max_examples=3_000, deadline=None)
 @given(streams, streams, cuts, rules)
-def test_whatever_passes_is_accounted_for_at_length(
+def test_the_accounts_of_any_stream_balance_at_length(
     requests: bytes, responses: bytes, sizes: list[int], rule: Rule | None
 ) -> None:
     asyncio.run(pump(requests, responses, sizes, rule))

@@ -16,10 +16,9 @@ from harness.evidence.ledger import fold
 from harness.evidence.observation import Observation
 from harness.witness.spark.frozen_offsets import freeze_ends
 from harness.witness.spark.spark_process import Job
-from harness.witness.spark.standalone import containers, standalone
-from harness.witness.spark.stream_supervisor import run_batch
 from harness.witness.spark.topic_verification import WITH_LEDGER
 from tests.spark.planting import WANTED, counts, make, write
+from tests.spark.standalone_clusters import containers, run_batch, standalone
 
 # Three JVMs of Spark beside seven of Kafka: for a long run.
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.soak]

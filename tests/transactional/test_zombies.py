@@ -234,8 +234,8 @@ def test_a_frozen_worker_whose_successor_has_another_transactional_id(
     over["not given"].bench.committed(over["not given"].frozen)
 
     for each in over.values():
-        each.frozen.tell_to_stop()
-        each.successor.tell_to_stop()
+        each.frozen.request_stop()
+        each.successor.request_stop()
     judged = {kind: each.judge() for kind, each in over.items()}
     refused = {kind: each.refused() for kind, each in over.items()}
     evidence(refused=refused, found={kind: (j.verdict, j.names()) for kind, j in judged.items()})

@@ -1,4 +1,4 @@
-"""A live cluster of two brokers, 0 and 7, that say what a test lets them say."""
+"""Stand-in for an external cluster of two brokers, 0 and 7, with answers set by a test."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ TOPIC, GROUP = "eos-chaos-orders.ab12cd34", "eos-chaos-billing.ab12cd34"
 
 
 class Brokers:
-    """What the brokers of a test say: the topics that there are, and how deleting a group ends."""
+    """Answers of the brokers: the existing topics, and the result of deleting a group."""
 
     def __init__(self) -> None:
         self.topics: list[str] = []
@@ -64,7 +64,7 @@ class Brokers:
 
 
 class Observed(ExternalCluster):
-    """A cluster whose Toxiproxy is only counted."""
+    """A cluster that counts the starts and ends of its Toxiproxy."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(FILE, State(folder / "state"), VIEW)

@@ -1,4 +1,4 @@
-"""What is read of logs that belong to everybody: with consent, of ours alone, and from where a run began."""
+"""Capture of shared logs: with consent, only the run's entries, from the run's start on."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ group = "eos-chaos-billing.ab12cd34"
 """
 
 
-def text(said: str) -> bytes:
-    return struct.pack(">h", len(said)) + said.encode()
+def text(value: str) -> bytes:
+    return struct.pack(">h", len(value)) + value.encode()
 
 
 def state(ident: str, number: int) -> tuple[bytes, bytes]:
@@ -53,11 +53,11 @@ def position(group: str, offset: int) -> tuple[bytes, bytes]:
 
 
 Noted = tuple[Any, ...]
-"""Key, value, and the producer id where it is in a transaction."""
+"""Key, value, and the producer id if it is in a transaction."""
 
 
 def batch(offset: int, noted: Noted) -> bytes:
-    """The batch of one record; a key of four bytes is a marker's."""
+    """A batch with one record; a four-byte key makes it a marker."""
     where = {"magic": 2, "compression_type": 0, "batch_size": 1 << 20, "offset": offset}
     if len(noted) > 2:
         where |= {"transactional": True, "producer_id": noted[2], "producer_epoch": 0, "base_sequence": 0}
@@ -66,7 +66,7 @@ def batch(offset: int, noted: Noted) -> bytes:
     builder.close()
     data = bytearray(builder.buffer())
     if len(noted[0]) == 4:
-        data[22] |= 0x20  # of the attributes: a control batch
+        data[22] |= 0x20  # control-batch bit of the attributes
     return bytes(data)
 
 
@@ -75,7 +75,7 @@ def marker(kind: int, producer_id: int) -> Noted:
 
 
 class Fake:
-    """A cluster whose two logs say what a test puts there, in whichever partition is asked for."""
+    """A cluster whose two logs have the test's content, in whichever partition is read."""
 
     def __init__(self, folder: Path, allowed: list[str]) -> None:
         self.nodes: dict[str, Any] = {}
@@ -106,19 +106,19 @@ def read(folder: Path, log: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def fake(tmp_path: Path) -> tuple[Fake, LogEvidence]:
-    """A cluster whose file allows both logs, and a run that is about to begin."""
+    """A cluster whose file permits both logs, and a run that is about to start."""
     (tmp_path / "two.toml").write_text(SCENARIO)
     cluster = Fake(tmp_path, [STATES, POSITIONS])
     cluster.logs[STATES].append(state(OURS, 0))
     return cluster, LogEvidence(cast(Any, cluster), load(tmp_path / "two.toml"))
 
 
-def test_of_what_was_added_only_what_is_ours_is_kept(fake: tuple[Fake, LogEvidence], tmp_path: Path) -> None:
+def test_only_the_runs_own_new_entries_are_kept(fake: tuple[Fake, LogEvidence], tmp_path: Path) -> None:
     cluster, evidence = fake
     evidence.begin()
     cluster.logs[STATES] += [state("till-7", 1), state(OURS, 1), state("till-7", 2), state(OURS, 2)]
     cluster.logs[POSITIONS] += [position("bookkeeping", 3), position(GROUP, 8)]
-    # A group's other records: what its coordinator knows of its members.
+    # A group's other records: the coordinator's metadata of its members.
     cluster.logs[POSITIONS].append((struct.pack(">h", 2) + text(GROUP), b"members"))
     evidence.collect(tmp_path)
 
@@ -131,12 +131,12 @@ def test_of_what_was_added_only_what_is_ours_is_kept(fake: tuple[Fake, LogEviden
     assert (found["group"], found["topic"], found["of"], found["position"]) == (GROUP, "orders", 2, 8)
     assert "till-7" not in "".join(path.read_text() for path in tmp_path.rglob("*.json*"))
     assert set(cluster.asked) == {(STATES, java_hash(OURS) % 5), (POSITIONS, java_hash(GROUP) % 5)}
-    told = json.loads((tmp_path / "logs.json").read_text())
-    assert "1 Ongoing, 1 PrepareCommit, in 1 partitions" in told["shown"][0]
-    assert [line.partition(":")[0] for line in told["not_shown"]] == ["what the brokers have logged (nodes)"]
+    captured = json.loads((tmp_path / "logs.json").read_text())
+    assert "1 Ongoing, 1 PrepareCommit, in 1 partitions" in captured["shown"][0]
+    assert [line.partition(":")[0] for line in captured["not_shown"]] == ["the brokers' logs (nodes)"]
 
 
-def test_without_consent_nothing_is_asked_and_the_report_is_told_what_is_missing(
+def test_without_consent_nothing_is_read_and_the_report_names_what_is_missing(
     fake: tuple[Fake, LogEvidence], tmp_path: Path
 ) -> None:
     cluster, evidence = fake
@@ -145,12 +145,12 @@ def test_without_consent_nothing_is_asked_and_the_report_is_told_what_is_missing
     evidence.collect(tmp_path)
 
     assert cluster.asked == []
-    told = json.loads((tmp_path / "logs.json").read_text())
-    assert told["shown"] == []
-    assert len(told["not_shown"]) == 3
+    captured = json.loads((tmp_path / "logs.json").read_text())
+    assert captured["shown"] == []
+    assert len(captured["not_shown"]) == 3
 
 
-def test_what_could_not_be_read_is_told_and_is_no_error(
+def test_an_unreadable_log_is_reported_without_failing_the_run(
     fake: tuple[Fake, LogEvidence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, evidence = fake
@@ -162,16 +162,16 @@ def test_what_could_not_be_read_is_told_and_is_no_error(
     evidence.begin()
     evidence.collect(tmp_path)
 
-    told = json.loads((tmp_path / "logs.json").read_text())
-    assert told["shown"] == []
+    captured = json.loads((tmp_path / "logs.json").read_text())
+    assert captured["shown"] == []
     assert (
-        f"({STATES}): where it ended before the run is not known: ConnectionError: {STATES} is not for you"
-        in told["not_shown"][0]
+        f"({STATES}): its end offset before the run is unknown: ConnectionError: {STATES} is not for you"
+        in captured["not_shown"][0]
     )
 
 
 @pytest.mark.parametrize("error", [ConnectionError("silent"), struct.error("short"), IndexError("none")])
-def test_a_log_whose_end_was_not_known_before_the_run_is_not_read_after_it(
+def test_a_log_with_an_unknown_end_before_the_run_is_not_read(
     fake: tuple[Fake, LogEvidence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     cluster, evidence = fake
@@ -189,14 +189,14 @@ def test_a_log_whose_end_was_not_known_before_the_run_is_not_read_after_it(
     evidence.collect(tmp_path)
 
     assert {log for log, _ in cluster.asked} == {POSITIONS}
-    told = json.loads((tmp_path / "logs.json").read_text())
-    assert "where it ended before the run is not known" in told["not_shown"][0]
-    assert [line.partition(" (")[0] for line in told["shown"]] == [
-        "what the coordinators noted of its groups' positions: 1 position"
+    captured = json.loads((tmp_path / "logs.json").read_text())
+    assert "its end offset before the run is unknown" in captured["not_shown"][0]
+    assert [line.partition(" (")[0] for line in captured["shown"]] == [
+        "coordinator entries of its groups' positions: 1 position"
     ]
 
 
-def test_a_topic_that_was_made_during_the_run_is_read_from_its_beginning(
+def test_a_topic_created_during_the_run_is_read_from_its_beginning(
     fake: tuple[Fake, LogEvidence], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster, evidence = fake
@@ -212,7 +212,7 @@ def test_a_topic_that_was_made_during_the_run_is_read_from_its_beginning(
     assert [line["offset"] for line in read(tmp_path, POSITIONS)] == [0]
 
 
-def test_what_cannot_be_decoded_is_told_and_loses_no_other_log(
+def test_an_undecodable_log_is_reported_and_the_others_are_kept(
     fake: tuple[Fake, LogEvidence], tmp_path: Path
 ) -> None:
     cluster, evidence = fake
@@ -222,12 +222,14 @@ def test_what_cannot_be_decoded_is_told_and_loses_no_other_log(
     cluster.logs[POSITIONS] += [(foreign, b""), (b"", b""), position(GROUP, 8)]
     evidence.collect(tmp_path)
 
-    told = json.loads((tmp_path / "logs.json").read_text())
-    assert f"({STATES}): error: unpack_from requires" in told["not_shown"][0]
+    captured = json.loads((tmp_path / "logs.json").read_text())
+    assert f"({STATES}): error: unpack_from requires" in captured["not_shown"][0]
     assert [line["position"] for line in read(tmp_path, POSITIONS)] == [8]
 
 
-def test_each_position_says_how_its_transaction_ended(fake: tuple[Fake, LogEvidence], tmp_path: Path) -> None:
+def test_each_position_is_stored_with_the_end_of_its_transaction(
+    fake: tuple[Fake, LogEvidence], tmp_path: Path
+) -> None:
     cluster, evidence = fake
     evidence.begin()
     cluster.logs[POSITIONS] += [
@@ -250,16 +252,14 @@ def test_each_position_says_how_its_transaction_ended(fake: tuple[Fake, LogEvide
         4: "committed",
         5: "open",
     }
-    told = json.loads((tmp_path / "logs.json").read_text())
+    captured = json.loads((tmp_path / "logs.json").read_text())
     assert (
         "1 position (aborted), 2 position (committed), 1 position (none), 1 position (open)"
-        in told["shown"][1]
+        in captured["shown"][1]
     )
 
 
-def test_what_is_not_handed_out_to_the_end_is_told_as_cut(
-    fake: tuple[Fake, LogEvidence], tmp_path: Path
-) -> None:
+def test_a_log_not_read_to_its_end_is_reported_as_cut(fake: tuple[Fake, LogEvidence], tmp_path: Path) -> None:
     cluster, evidence = fake
     evidence.begin()
     cluster.logs[STATES] += [state(OURS, 1), state(OURS, 2)]
@@ -267,13 +267,11 @@ def test_what_is_not_handed_out_to_the_end_is_told_as_cut(
     evidence.collect(tmp_path)
 
     assert [line["offset"] for line in read(tmp_path, STATES)] == [1]
-    told = json.loads((tmp_path / "logs.json").read_text())
-    assert "not read from 2 to 3: nothing more was handed out" in told["shown"][0]
+    captured = json.loads((tmp_path / "logs.json").read_text())
+    assert "not read from 2 to 3: nothing more was handed out" in captured["shown"][0]
 
 
-def test_a_log_of_a_node_that_could_not_be_read_is_named(
-    fake: tuple[Fake, LogEvidence], tmp_path: Path
-) -> None:
+def test_an_unreadable_node_log_is_named(fake: tuple[Fake, LogEvidence], tmp_path: Path) -> None:
     cluster, evidence = fake
     cluster.file.evidence.logs[:] = ["nodes"]
 
@@ -287,7 +285,7 @@ def test_a_log_of_a_node_that_could_not_be_read_is_named(
     evidence.collect(tmp_path)
 
     assert said["kafka-1"] == "it serves\n"
-    assert said["kafka-2"].startswith("not read: `false` ended with 1")
-    told = json.loads((tmp_path / "logs.json").read_text())
-    assert told["shown"] == ["what the brokers have logged: logs/kafka-1.log"]
-    assert "what the brokers have logged (kafka-2): `false` ended with 1: " in told["not_shown"]
+    assert said["kafka-2"].startswith("not read: `false` exited with 1")
+    captured = json.loads((tmp_path / "logs.json").read_text())
+    assert captured["shown"] == ["the brokers' logs: logs/kafka-1.log"]
+    assert "the brokers' logs (kafka-2): `false` exited with 1: " in captured["not_shown"]

@@ -24,7 +24,7 @@ from harness.cluster.proxy_names import proxies_of
 from harness.provision.image_build import recipes
 from harness.provision.images import official_images
 from harness.provision.jars import pinned_jars
-from harness.provision.paths import checkout_dir
+from harness.provision.paths import checkout_dir, resource
 from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION
 
 COMPOSE = (checkout_dir() / "docker-compose.yml").read_text()
@@ -75,7 +75,7 @@ def test_the_compose_file_starts_the_quick_profile() -> None:
 
 
 def test_load_env_is_the_load_profile() -> None:
-    lines = (checkout_dir() / "docker" / "load.env").read_text().splitlines()
+    lines = (resource("docker/load.env")).read_text().splitlines()
     pairs = [line.partition("=")[::2] for line in lines if not line.startswith("#")]
     assert {name: value.split() for name, value in pairs} == {
         "EOS_JVM_OPTS": jvm_options("load"),

@@ -28,7 +28,7 @@ from harness.base.errors import (
 from harness.cli import main as command_line
 from harness.cli import runs
 from harness.cli.main import cli, main
-from harness.cli.runs import RUNS, RunOptions, surprise_of
+from harness.cli.runs import RUNS, ExternalOptions, PlanOptions, RunOptions, demo_exit_code
 from harness.cluster import lifecycle
 from harness.kafka.connection import KafkaAnswerError
 
@@ -58,7 +58,7 @@ def eos(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def ends_with(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
+def exit_code_of(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
     """The exit code of a command that ends with this error."""
 
     def raises() -> None:
@@ -134,44 +134,44 @@ def test_help_imports_nothing_heavy() -> None:
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
 def test_each_end_has_its_exit_code(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ends_with(error, monkeypatch) == code
+    assert exit_code_of(error, monkeypatch) == code
 
 
 def test_an_error_is_a_message_an_empty_line_and_a_hint_on_stderr(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ends_with(RefusedError("no cluster is up", "`eos up` starts one"), monkeypatch)
-    said = capsys.readouterr()
-    assert said.err == "error: no cluster is up\n\nhint: `eos up` starts one\n"
-    assert said.out == ""
+    exit_code_of(RefusedError("no cluster is up", "`eos up` starts one"), monkeypatch)
+    output = capsys.readouterr()
+    assert output.err == "error: no cluster is up\n\nhint: `eos up` starts one\n"
+    assert output.out == ""
 
 
 def test_a_bug_shows_where_it_is_and_how_to_clean_up(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ends_with(KeyError("x"), monkeypatch)
-    said = capsys.readouterr().err
-    assert "Traceback" in said
-    assert "KeyError: 'x'" in said
-    assert "error: this is a bug of the harness\n" in said
-    assert "hint: " in said
-    assert "eos heal" in said
+    exit_code_of(KeyError("x"), monkeypatch)
+    output = capsys.readouterr().err
+    assert "Traceback" in output
+    assert "KeyError: 'x'" in output
+    assert "error: this is a bug of the harness\n" in output
+    assert "hint: " in output
+    assert "eos heal" in output
 
 
 def test_an_interrupt_says_what_may_be_left(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ends_with(KeyboardInterrupt(), monkeypatch)
+    exit_code_of(KeyboardInterrupt(), monkeypatch)
     assert "eos heal" in capsys.readouterr().err
 
 
 def test_no_answer_is_no_bug_of_ours(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert ends_with(ConnectionRefusedError(111, "Connection refused"), monkeypatch) == 2
-    said = capsys.readouterr().err
-    assert "error: a node did not answer: [Errno 111] Connection refused" in said
-    assert "hint: `eos status`" in said
+    assert exit_code_of(ConnectionRefusedError(111, "Connection refused"), monkeypatch) == 2
+    output = capsys.readouterr().err
+    assert "error: a node did not answer: [Errno 111] Connection refused" in output
+    assert "hint: `eos status`" in output
 
 
 def test_wrong_arguments_are_wrong_usage(tmp_path: Path) -> None:
@@ -249,16 +249,15 @@ def test_wrong_arguments_are_refused_before_anything_is_started(
     assert (ended.value.code, said in told, "hint: " in told) == (ExitCode.USAGE, True, True), told
 
 
-def test_what_was_typed_stands_in_the_line_that_does_it_again(tmp_path: Path) -> None:
-    from harness.cli.options import again
-
-    where = RunOptions("process", True, tmp_path / "runs", tmp_path / "state")
-    said = again("demo", 7, {}, 1234567.0, where.words())
-    assert said == (
+def test_the_replay_command_has_the_options_that_were_given(tmp_path: Path) -> None:
+    options = RunOptions("process", True, tmp_path / "runs", tmp_path / "state")
+    replay = PlanOptions(duration=1234567.0).replay_command("demo", 7, options.command_line_args())
+    assert replay == (
         f"eos run demo --seed 7 --duration 1234567s --backend process --runs {tmp_path}/runs "
         f"--state {tmp_path}/state --keep"
     )
-    assert again("demo", 7, {}, 0.25, RunOptions("auto", False, RUNS, None).words()) == (
+    defaults = RunOptions("auto", False, RUNS, None).command_line_args()
+    assert PlanOptions(duration=0.25).replay_command("demo", 7, defaults) == (
         "eos run demo --seed 7 --duration 0.25s"
     )
 
@@ -286,7 +285,7 @@ def outcome(code: int, *, expected: bool, interrupted: bool = False) -> Any:
     ids=["as expected", "the planted fault was not found", "unknown", "interrupted"],
 )
 def test_a_demo_without_a_surprise_is_a_success(shown: list[Any], code: int) -> None:
-    assert surprise_of(shown) == code
+    assert demo_exit_code(shown) == code
 
 
 def test_a_demo_that_is_interrupted_runs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -301,7 +300,7 @@ def test_a_demo_that_is_interrupted_runs_nothing_more(monkeypatch: pytest.Monkey
     monkeypatch.setattr(runs, "execute", execute)
     monkeypatch.setattr(lifecycle, "down", lambda *_: True)
     assert CliRunner().invoke(cli, ["demo"]).exit_code == ExitCode.INTERRUPTED
-    assert started == ["everything"]
+    assert started == ["demo"]
 
 
 def test_late_of_runs_without_transactions_claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,21 +308,27 @@ def test_late_of_runs_without_transactions_claims_nothing(monkeypatch: pytest.Mo
 
     from harness.report import late_endtxn_audit
 
-    monkeypatch.setattr(late_endtxn_audit, "broken_of", lambda _: ([], 0))
+    monkeypatch.setattr(late_endtxn_audit, "find_broken_transactions", lambda _: ([], 0))
     done = CliRunner().invoke(cli, ["late", "runs/mine/latest"])
     assert done.exit_code == ExitCode.UNKNOWN
-    assert "nothing was judged" in done.output
+    assert "nothing was checked" in done.output
 
 
-def test_a_run_says_how_it_is_done_again(tmp_path: Path) -> None:
-    from harness.cli.external import ExternalOptions
-    from harness.cli.options import again
-
+def test_the_replay_command_of_an_external_run_has_its_consent(tmp_path: Path) -> None:
     file = tmp_path / "two words.toml"
-    live = ExternalOptions(file, "4L6g3nShT-eMCtK--X86sw", moves_foreign=True, dry_run=False)
-    said = again("jitter", 7, {"plan.steady": "1s"}, 90.0, live.words())
-    assert said == (
+    external = ExternalOptions(file, "4L6g3nShT-eMCtK--X86sw", moves_foreign=True, dry_run=False)
+    options = PlanOptions(changes=("plan.steady=1s",), duration=90.0)
+    assert options.replay_command("jitter", 7, external.command_line_args()) == (
         f"eos run jitter --seed 7 --set plan.steady=1s --duration 90s --cluster '{file}' "
         "--i-understand 4L6g3nShT-eMCtK--X86sw --move-foreign"
     )
-    assert ExternalOptions(file, "", moves_foreign=False, dry_run=False).words() == ["--cluster", str(file)]
+    plain = ExternalOptions(file, "", moves_foreign=False, dry_run=False)
+    assert plain.command_line_args() == ["--cluster", str(file)]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_each_option_is_one_line_of_help_and_no_line_is_longer_than_a_terminal(name: str) -> None:
+    text = shown(name)
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    options = text.partition("Options:\n")[2].partition("\n\n")[0].splitlines()
+    assert [line for line in options if not line.startswith("  -")] == []

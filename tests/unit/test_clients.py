@@ -47,8 +47,8 @@ SPECS: list[ClientSpec] = [
 ]
 
 
-class Told:
-    """A delivery report's message: where it lies and what is in it."""
+class Delivered:
+    """A delivery report's message: its offset and value."""
 
     def __init__(self, offset: int | None, value: bytes = b"") -> None:
         self._offset, self._value = offset, value
@@ -61,7 +61,7 @@ class Told:
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
-def test_a_spec_comes_back_as_it_was_saved(spec: ClientSpec, tmp_path: Path) -> None:
+def test_a_spec_survives_saving_and_loading(spec: ClientSpec, tmp_path: Path) -> None:
     spec.save(tmp_path / "spec.json")
 
     assert load_spec(tmp_path / "spec.json") == spec
@@ -69,7 +69,7 @@ def test_a_spec_comes_back_as_it_was_saved(spec: ClientSpec, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         ({"kind": "oracle"}, "oracle"),
         ({"run": "short"}, "run"),
@@ -78,18 +78,20 @@ def test_a_spec_comes_back_as_it_was_saved(spec: ClientSpec, tmp_path: Path) -> 
         ({"abort_share": 1.5}, "abort_share"),
     ],
 )
-def test_a_wrong_spec_names_what_is_wrong(change: dict[str, Any], said: str, tmp_path: Path) -> None:
+def test_an_invalid_spec_is_reported_with_the_wrong_field(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     path = tmp_path / "spec.json"
     SPECS[1].save(path)
     path.write_bytes(msgspec.json.encode(msgspec.json.decode(path.read_bytes()) | change))
 
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         load_spec(path)
 
 
-def test_every_wait_of_a_client_is_finite_and_fits_the_next() -> None:
+def test_every_limit_of_a_client_is_finite_and_fits_the_next() -> None:
     assert table.REQUEST_LIMIT_S < table.TRANSACTION_LIMIT_S < table.DELIVERY_LIMIT_S
-    assert table.SESSION_LIMIT_S > 4.5  # a fail-over is no rebalance
+    assert table.SESSION_LIMIT_S > 4.5  # a fail-over must not cause a rebalance
     for settings in (table.PRODUCER, table.TRANSACTIONS, table.CLASSIC, table.NEXT_GENERATION):
         config = table.settings(settings)
         assert all(int(config[name]) > 0 for name in config if name.endswith("timeout.ms"))
@@ -98,19 +100,19 @@ def test_every_wait_of_a_client_is_finite_and_fits_the_next() -> None:
     assert {short[f"{name}.timeout.ms"] for name in ("message", "socket", "request", "transaction")} == {3000}
 
 
-def test_a_told_client_gets_the_rest_of_its_time_and_no_more() -> None:
+def test_a_stop_request_limits_calls_to_the_finishing_time() -> None:
     stop = Deadline(60)
     assert not stop
     assert stop.limit(1000) == 1000
 
-    stop.tell()
+    stop.request_stop()
 
     assert stop
     assert table.FINISH_LIMIT_S - 1 < stop.limit(1000) <= table.FINISH_LIMIT_S
     assert Deadline(0)
 
 
-def test_a_pace_does_not_make_up_for_an_outage() -> None:
+def test_pacing_does_not_catch_up_all_of_an_outage() -> None:
     pace = Pace(10)
     pace.sent(20)
     assert 1.5 < pace.ahead() <= 2
@@ -122,7 +124,7 @@ def test_a_pace_does_not_make_up_for_an_outage() -> None:
     assert late.ahead() > 0
 
 
-def test_a_call_that_never_returns_is_left() -> None:
+def test_a_call_that_never_returns_is_abandoned() -> None:
     for_ever = threading.Event()
     with pytest.raises(NeverReturnedError, match="did not return"):
         bounded(for_ever.wait, 0.05)
@@ -137,7 +139,7 @@ def test_a_call_that_never_returns_is_left() -> None:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["within its limit", "after it"])
-def test_what_a_failed_call_was_made_on_is_gone_with_the_call(late: bool) -> None:
+def test_the_object_of_a_failed_call_is_released_with_the_call(late: bool) -> None:
     go_on, ended = threading.Event(), threading.Event()
 
     class Library:
@@ -178,11 +180,11 @@ def test_a_lane_never_gives_a_sequence_twice() -> None:
     assert lanes.take(0, 1) == 7
 
 
-def test_two_offsets_tell_of_a_whole_interval_only_when_they_fit() -> None:
+def test_two_offsets_prove_a_whole_interval_only_if_they_fit() -> None:
     lanes = Lanes(2)
     lanes.begin()
     for lane, seq, offset in ((0, 0, 100), (0, 9, 109), (1, 0, 50), (1, 4, 60)):
-        lanes.on_delivery(lane, seq)(None, Told(offset))  # type: ignore[arg-type]
+        lanes.on_delivery(lane, seq)(None, Delivered(offset))  # type: ignore[arg-type]
 
     assert lanes.acked() == [(0, 0, 9, 100), (1, 0, 0, 50), (1, 4, 4, 60)]
 
@@ -192,11 +194,11 @@ def burst(offsets: list[int | None], *, ordered: bool = True) -> Burst:
     for seq, offset in enumerate(offsets, 10):
         value = encode(Identity("abcd1234", 3, 1, seq))
         error = KafkaError(KafkaError._MSG_TIMED_OUT) if offset is None else None
-        one.delivered(error, Told(offset or 0, value))  # type: ignore[arg-type]
+        one.delivered(error, Delivered(offset or 0, value))  # type: ignore[arg-type]
     return one
 
 
-def test_what_was_delivered_of_a_burst_is_told_in_intervals() -> None:
+def test_delivered_records_of_a_burst_are_reported_as_intervals() -> None:
     assert burst([7, 8, 9]).acked() == [(1, 10, 12, 7)]
     assert burst([7, 8, 20, 21]).acked() == [(1, 10, 11, 7), (1, 12, 13, 20)]
     assert burst([7, None, 9]).acked() == [(1, 10, 10, -1), (1, 12, 12, -1)]
@@ -205,10 +207,10 @@ def test_what_was_delivered_of_a_burst_is_told_in_intervals() -> None:
     assert waiting.acked() == []
 
 
-def test_a_record_whose_offset_the_client_was_not_told_is_delivered_without_one() -> None:
+def test_a_record_delivered_without_an_offset_counts_as_delivered() -> None:
     one = Burst(0, 1, 10, 5, "abcd1234", ordered=True)
-    for offset in (None, -1001, 0, 1, None):  # a later batch's answer said that these were written
-        one.delivered(None, Told(offset))  # type: ignore[arg-type]
+    for offset in (None, -1001, 0, 1, None):  # a later batch's answer implied that these were written
+        one.delivered(None, Delivered(offset))  # type: ignore[arg-type]
     assert one.acked() == [(1, 10, 11, -1), (1, 12, 13, 0), (1, 14, 14, -1)]
 
 
@@ -232,7 +234,9 @@ def test_progress_is_written_and_read(tmp_path: Path) -> None:
     assert load_progress(tmp_path / "progress.json").wall > 0
 
 
-def test_a_client_that_cannot_go_on_says_why(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_client_that_gives_up_reports_the_reason(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from harness.clients import __main__ as program
     from harness.clients.client import CannotGoOnError
 

@@ -1,4 +1,4 @@
-"""The file of a live cluster is read strictly: every mistake is told with line, key and what to do."""
+"""The cluster file is read strictly: every mistake is reported with line, key and hint."""
 
 from __future__ import annotations
 
@@ -71,11 +71,11 @@ def loaded(folder: Path, text: str) -> ClusterFile:
     return load_cluster_file(path, external_faults())
 
 
-def test_a_whole_file_is_read(tmp_path: Path) -> None:
+def test_a_complete_file_is_read(tmp_path: Path) -> None:
     found = loaded(tmp_path, WHOLE)
     assert found.limits.deadline == 900
     assert found.limits.storage == 2_000_000_000
-    # A client's process works in a folder of its own: paths are those beside the file.
+    # A client works in its own folder, so relative paths are resolved beside the file.
     assert found.security.ca == str(tmp_path / "ca.pem")
     assert found.limits.abort_file == str(tmp_path / "stop")
     assert found.proxies[1].upstream == "broker-1.example:9094"
@@ -98,35 +98,55 @@ MISTAKES = {
     "user-unused": ('"SASL_SSL"', '"SSL"', ":9: security.username: it is not used", "SASL_PLAINTEXT"),
     "tls-unused": ('"SASL_SSL"', '"SASL_PLAINTEXT"', "security.ca: SASL_PLAINTEXT has no TLS", "remove it"),
     "no-ca": ('"ca.pem"', '"ca2.pem"', "security.ca: there is no file", "a PEM file"),
-    "half-key": ('ca = "ca.pem"', 'ca = "ca.pem"\ncertificate = "ca.pem"', "without a key", "name both"),
-    "secret": ('"env:CHAOS_PASSWORD"', '"s3cret!"', ":10: security.password: a secret stands", "env:NAME"),
+    "half-key": (
+        'ca = "ca.pem"',
+        'ca = "ca.pem"\ncertificate = "ca.pem"',
+        "certificate and key",
+        "name both",
+    ),
+    "secret": (
+        '"env:CHAOS_PASSWORD"',
+        '"s3cret!"',
+        ":10: security.password: the file contains a secret",
+        "env:NAME",
+    ),
     "fault": ('"jitter",', '"jiter",', ":18: faults.allowed: 'jiter'", "did you mean jitter?"),
     "cruel-fault": ('"jitter",', '"feature_level",', "'feature_level' is not allowed on", "allowed are"),
     "no-targets": ("most_targets = 1", "most_targets = 0", ":19: faults.most_targets: 0", "1 or more nodes"),
     "insync": ("min_insync = 2", "min_insync = 4", "topics.min_insync: 4", "from 1 to replication"),
     "no-deadline": ('deadline = "15m"\n', "", "limits: deadline is missing", "add deadline = ..."),
-    "unit": ('"15m"', '"15"', ":22: limits.deadline: '15' is not \"500ms\"", "whole file"),
-    "rate-unit": ('"1MB/s"', '"1MB"', "limits.bytes_per_second: '1MB' is not", "whole file"),
-    "number": ('"2GB"', "2000", "limits.storage: 2000 is not", "whole file"),
-    "type": ("= 40", '= "40"', "limits.foreign_under_replicated: Expected `int`, got `str`", "whole file"),
+    "unit": ('"15m"', '"15"', ":22: limits.deadline: '15' is not \"500ms\"", "every key"),
+    "rate-unit": ('"1MB/s"', '"1MB"', "limits.bytes_per_second: '1MB' is not", "every key"),
+    "number": ('"2GB"', "2000", "limits.storage: 2000 is not", "every key"),
+    "type": ("= 40", '= "40"', "limits.foreign_under_replicated: Expected `int`, got `str`", "every key"),
     "negative": ("= 40", "= -1", "limits.foreign_under_replicated: -1", "0 or more"),
-    "links-alone": ('[links]\ntoxiproxy = "start"\n', "", "[links] and [[proxy]] come together", "proxy"),
+    "links-alone": ('[links]\ntoxiproxy = "start"\n', "", "[links] and [[proxy]] need each other", "proxy"),
     "toxiproxy": ('"start"', '"yes"', 'links.toxiproxy: \'yes\' is not "host:port" or "start"', "such as"),
-    "no-upstream": ('upstream = "broker-1.example:9094"', 'name = "a"', "needs upstream, not name", "leads"),
+    "no-upstream": ('upstream = "broker-1.example:9094"', 'name = "a"', "needs upstream, not name", "target"),
     "proxy-key": ("listen =", "listens =", "proxy[0].listens: there is no such key", "did you mean listen?"),
-    "both-reaches": ("[nodes]\n", '[nodes]\ndocker_label = "a={id}"\n', "either docker_label", "kill, stop"),
+    "both-reaches": ("[nodes]\n", '[nodes]\ndocker_label = "a={id}"\n', "set docker_label", "kill, stop"),
     "placeholder": ("{host} sudo systemctl start", "{node} start", "nodes.start: {node} is not", "{host} or"),
     "quotes": ("start kafka", "start 'kafka", "No closing quotation", "close quotes"),
     "no-undo": ('start = "ssh {host} sudo systemctl start kafka"', "", "there is no start", "add start"),
-    "host-key": ("{ 1 =", "{ one =", "nodes.hosts: 'one' is no broker's id", "hosts = { 1"),
-    "log": ('["__transaction_state"', '["__transactions"', "'__transactions' is no log", "did you mean __t"),
-    "no-log": ('log = "ssh {host} tail -n 2000 kafka.log"\n', "", "the log of a node", "or with log"),
-    "unreachable": ('"kill", "cr', '"pause", "cr', "nothing says how to pause a node", "resume"),
+    "host-key": ("{ 1 =", "{ one =", "nodes.hosts: 'one' is not a broker id", "hosts = { 1"),
+    "log": (
+        '["__transaction_state"',
+        '["__transactions"',
+        "'__transactions' is not a readable log",
+        "did you mean __t",
+    ),
+    "no-log": (
+        'log = "ssh {host} tail -n 2000 kafka.log"\n',
+        "",
+        "no command to read a node's log",
+        "or with log",
+    ),
+    "unreachable": ('"kill", "cr', '"pause", "cr', "no command to pause a node", "resume"),
 }
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_says_where_it_is_and_what_to_do(tmp_path: Path, mistake: str) -> None:
+def test_a_mistake_is_reported_with_its_place_and_a_hint(tmp_path: Path, mistake: str) -> None:
     right, wrong, problem, hint = MISTAKES[mistake]
     assert WHOLE.count(right) == 1 or right in ('"SASL_SSL"', '"start"', "SASL_SSL")
     with pytest.raises(UsageError) as found:
@@ -137,9 +157,9 @@ def test_a_mistake_says_where_it_is_and_what_to_do(tmp_path: Path, mistake: str)
     assert "s3cret!" not in str(found.value)
 
 
-def test_link_and_two_proxies_for_one_broker(tmp_path: Path) -> None:
+def test_two_proxies_for_one_broker_are_an_error(tmp_path: Path) -> None:
     twice = WHOLE[WHOLE.index("[[proxy]]") : WHOLE.index("[nodes]")]
-    with pytest.raises(UsageError, match="two for one broker"):
+    with pytest.raises(UsageError, match="two entries for one broker"):
         loaded(tmp_path, WHOLE.replace("[nodes]", f"{twice}\n[nodes]"))
     without = WHOLE.replace(twice, "").replace('[links]\ntoxiproxy = "start"\n', "")
     with pytest.raises(UsageError, match="jitter needs a Toxiproxy"):
@@ -151,7 +171,7 @@ def test_an_external_cluster_may_allow_the_faults_that_declare_it() -> None:
     assert set(external_faults()) == links | nodes | {"crash_client", "zombie"}
 
 
-def test_of_a_certificate_the_user_is_as_the_brokers_say(tmp_path: Path) -> None:
+def test_the_principal_of_a_certificate_has_the_brokers_form(tmp_path: Path) -> None:
     with_key = WHOLE.replace('"SASL_SSL"', '"SSL"').replace('mechanism = "SCRAM-SHA-512"\n', "")
     for line in ('username = "chaos"\n', 'password = "env:CHAOS_PASSWORD"\n'):
         with_key = with_key.replace(line, "")
@@ -159,14 +179,14 @@ def test_of_a_certificate_the_user_is_as_the_brokers_say(tmp_path: Path) -> None
     with_key = with_key.replace('ca = "ca.pem"', 'ca = "ca.pem"\ncertificate = "ca.pem"\nkey = "me.key"')
     assert loaded(tmp_path, with_key).security.who == "User:SUBJECT-OF-THE-CERTIFICATE"
     (tmp_path / "me.key").write_text("-----BEGIN ENCRYPTED ")
-    with pytest.raises(UsageError, match="it is encrypted, and key_password is missing"):
+    with pytest.raises(UsageError, match="the key is encrypted, and key_password is missing"):
         loaded(tmp_path, with_key)  # OpenSSL would ask for it at the terminal, and wait
     (tmp_path / "me.key").write_text("-----BEGIN PRIVATE ")
     named = with_key.replace('key = "me.key"', 'key = "me.key"\nprincipal = "User:CN=chaos"')
     assert "--allow-principal User:CN=chaos " in acls(loaded(tmp_path, named))[0]
 
 
-def test_the_rights_are_those_of_the_prefix_and_to_look(tmp_path: Path) -> None:
+def test_the_required_rights_are_the_prefix_and_describe(tmp_path: Path) -> None:
     rights = acls(loaded(tmp_path, WHOLE))
     assert all("--allow-principal User:chaos " in line for line in rights)
     for line in rights:
@@ -180,32 +200,32 @@ def test_the_rights_are_those_of_the_prefix_and_to_look(tmp_path: Path) -> None:
             assert line.endswith(" eos-chaos-")
 
 
-def test_plaintext_needs_nothing() -> None:
+def test_plaintext_needs_no_security_keys() -> None:
     assert Security().client() == {}
     assert Security().spark() == {}
 
 
-def test_a_name_is_quoted_for_the_shell_that_it_is_pasted_into(tmp_path: Path) -> None:
+def test_names_are_quoted_for_the_shell(tmp_path: Path) -> None:
     named = WHOLE.replace('username = "chaos"', 'username = "o\'neil"')
     command = acls(loaded(tmp_path, named))[0]
     assert shlex.split(command)[3] == "User:o'neil"
 
 
-def test_a_secret_of_a_file_stands_beside_the_file(tmp_path: Path) -> None:
+def test_a_secret_file_is_resolved_beside_the_cluster_file(tmp_path: Path) -> None:
     found = loaded(tmp_path, WHOLE.replace("env:CHAOS_PASSWORD", "file:secrets/chaos"))
     assert found.security.password == f"file:{tmp_path}/secrets/chaos"
     there = loaded(tmp_path, WHOLE.replace("env:CHAOS_PASSWORD", "file:/run/secrets/chaos"))
     assert there.security.password == "file:/run/secrets/chaos"
 
 
-def test_a_file_that_is_not_utf_8_is_an_error_of_the_file(tmp_path: Path) -> None:
+def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "live.toml"
     path.write_bytes(WHOLE.replace("chaos", "cha\xf6s").encode("latin-1"))
     with pytest.raises(UsageError, match=r"live\.toml is not text in UTF-8"):
         load_cluster_file(path, external_faults())
 
 
-def test_a_key_that_cannot_be_read_or_converted_says_so(
+def test_an_unreadable_or_unconvertible_key_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     security = Security(protocol="SSL", certificate="/me.pem", key=str(tmp_path))
@@ -217,7 +237,7 @@ def test_a_key_that_cannot_be_read_or_converted_says_so(
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     security = Security(protocol="SSL", certificate="/me.pem", key=str(key), key_password="env:KP")
-    for error, said in (
+    for error, message in (
         (FileNotFoundError("openssl"), "there is no openssl"),
         (subprocess.TimeoutExpired("openssl", 30), "TimeoutExpired of openssl"),
     ):
@@ -228,11 +248,11 @@ def test_a_key_that_cannot_be_read_or_converted_says_so(
 
         with monkeypatch.context() as patch:
             patch.setattr("harness.kafka.security.subprocess.run", fail)
-            with pytest.raises(UsageError, match=said):
+            with pytest.raises(UsageError, match=message):
                 security.for_java()
 
 
-def test_a_key_without_a_password_is_redacted_by_what_it_says(
+def test_an_unencrypted_key_is_redacted_by_its_content(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("EOS_TLS_KEY", "")
@@ -242,8 +262,8 @@ def test_a_key_without_a_password_is_redacted_by_what_it_says(
     assert redact(f"said {key.read_text()}") == f"said {REDACTED}\n"
 
 
-def test_java_is_given_a_key_that_it_can_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka's Java client knows PKCS#8 alone, and no PBES2: what an operator has is often another."""
+def test_java_gets_a_key_in_a_format_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kafka's Java client reads PKCS#8 only, without PBES2; an operator's key often has another form."""
     key, secret = tmp_path / "me.key", "key-pa55word"
     make = (
         f"openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -aes-256-cbc -out {key} -pass env:KP"
@@ -267,7 +287,7 @@ def test_java_is_given_a_key_that_it_can_read(tmp_path: Path, monkeypatch: pytes
         security.for_java()
 
 
-def test_tls_with_a_certificate_of_the_clients_own() -> None:
+def test_tls_with_a_client_certificate() -> None:
     security = Security(protocol="SSL", ca="/ca.pem", certificate="/me.pem", key="/keys/me.key")
     assert security.client() == {
         "security.protocol": "SSL",

@@ -1,4 +1,4 @@
-"""What a person sees of a run: plain lines, or lines above a paragraph that keeps counting."""
+"""The console of a run: plain lines, or lines above a live progress paragraph."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from harness.report.console import Console
 
 
 class Terminal(io.StringIO):
-    """A terminal that does what the console asks of one: carriage return, up, erase below."""
+    """A terminal that carries out the control codes of the console."""
+
+    cursor = True
+    """Whether the cursor is shown."""
 
     def isatty(self) -> bool:
         return True
@@ -20,7 +23,7 @@ class Terminal(io.StringIO):
     @property
     def screen(self) -> list[str]:
         lines, row, column = [""], 0, 0
-        for part in re.findall(r"\x1b\[\d*[A-Za-z]|\n|\r|[^\x1b\n\r]+", self.getvalue()):
+        for part in re.findall(r"\x1b\[\??\d*[A-Za-z]|\n|\r|[^\x1b\n\r]+", self.getvalue()):
             if part == "\n":
                 row, column = row + 1, 0
                 lines += [""] * (row + 1 - len(lines))
@@ -30,7 +33,12 @@ class Terminal(io.StringIO):
                 row -= int(part[2:-1])
             elif part.endswith("J"):
                 lines = [*lines[:row], lines[row][:column]]
+            elif part == "\x1b[2K":
+                lines[row] = ""
+            elif part in ("\x1b[?25l", "\x1b[?25h"):
+                self.cursor = part.endswith("h")
             else:
+                assert not part.startswith("\x1b"), part
                 lines[row] = lines[row][:column] + part + lines[row][column + len(part) :]
                 column += len(part)
         return lines
@@ -55,11 +63,13 @@ def progress(acknowledged: int, active: list[str], at: float = 0.0) -> ProgressE
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
     """A narrow terminal."""
     monkeypatch.setenv("COLUMNS", "60")
-    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    for name in ("NO_COLOR", "CI"):
+        monkeypatch.delenv(name, raising=False)
     return Terminal()
 
 
-def test_on_a_terminal_the_last_paragraph_is_replaced_and_lines_stay(terminal: Terminal) -> None:
+def test_a_terminal_keeps_the_lines_and_replaces_the_progress_paragraph(terminal: Terminal) -> None:
     console = Console(terminal)
     console(PhaseEvent(at=1.0, name="faults", detail="3 planned"))
     console(progress(100, ["jitter(kafka-1)", "kill(kafka-2)", "pause(kafka-3)"]))
@@ -75,8 +85,12 @@ def test_on_a_terminal_the_last_paragraph_is_replaced_and_lines_stay(terminal: T
     assert "100 acknowledged" not in "\n".join(screen)
     assert all(len(line) < 60 for line in screen)
 
+    console(PhaseEvent(at=4.0, name="heal"))
+    assert [line for line in terminal.screen if line][2:] == ["   4.0  == heal"]
+    assert terminal.cursor, "a run that ends in an error leaves the cursor shown"
 
-def test_without_a_terminal_every_line_stands_and_nothing_is_coloured() -> None:
+
+def test_plain_output_has_a_progress_line_every_few_seconds_and_no_colour() -> None:
     out = io.StringIO()
     console = Console(out)
     console(progress(100, [], at=0.0))
@@ -90,9 +104,25 @@ def test_without_a_terminal_every_line_stands_and_nothing_is_coloured() -> None:
     assert out.getvalue().endswith("INVALID, NOT as expected\n")
 
 
-def test_colour_is_for_terminals_that_did_not_say_no(
+def test_a_long_line_is_not_cut_or_wrapped() -> None:
+    out = io.StringIO()
+    reason = "word " * 200 + "[end]"
+    Console(out)(NoBite(at=2.0, fault="sever", reason=reason))
+    assert out.getvalue() == f"   2.0  sever did NOT bite: {reason}\n"
+
+
+def test_a_terminal_in_ci_has_plain_progress_lines(
     terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("CI", "true")
+    console = Console(terminal)
+    for at in range(7):
+        console(progress(at, [], at=at))
+    assert [line.split()[2] for line in terminal.screen if line] == ["0", "5"]
+    assert "\x1b" not in terminal.getvalue()
+
+
+def test_no_color_turns_colour_off_on_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     Console(terminal)(verdict())
     assert "\x1b[1;31mINVALID\x1b[0m" in terminal.getvalue()
     monkeypatch.setenv("NO_COLOR", "1")

@@ -112,13 +112,6 @@ TURNS: dict[str, tuple[str, Change, str, str, str]] = {
         "2.0 GB of memory free, six nodes need 2.5",
         "end",
     ),
-    "memory unknown": (
-        "auto",
-        lambda m: m.setattr(doctor, "_available_memory_gb", lambda: None),
-        "amber",
-        "not known here",
-        "six nodes need",
-    ),
     "no disk": (
         "auto",
         lambda m: m.setattr(doctor.shutil, "disk_usage", lambda _: SimpleNamespace(free=1e9)),
@@ -158,7 +151,7 @@ TURNS: dict[str, tuple[str, Change, str, str, str]] = {
         "auto",
         lambda m: (
             m.setattr(doctor, "port_taken", lambda port: port % 30 == 7),
-            m.setattr(doctor, "owner", lambda port: f"port {port}: process 7 (nginx)"),
+            m.setattr(doctor, "describe_port_owner", lambda port: f"port {port}: process 7 (nginx)"),
         )[0],
         "amber",
         "process 7 (nginx)",

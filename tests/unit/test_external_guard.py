@@ -1,4 +1,4 @@
-"""What a live run may do at once, what it would write, and what the guard stops it for; without a cluster."""
+"""Fault limits, write estimate and guard of a run on an external cluster, without a cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LACKING = PartitionInfo("payments", 1, 1, 0, (1, 2), (1,))
 
 
 def plan(folder: Path, *faults: str) -> tuple[Scenario, Plan]:
-    """A scenario of an idempotent client with these faults."""
+    """A plan of an idempotent client with these faults."""
     path = folder / "one.toml"
     path.write_text(
         '[scenario]\nname = "one"\nshows = "x"\n[[workload]]\nkind = "idempotent"\nrate = 100\n'
@@ -58,17 +58,17 @@ def test_how_many_brokers_are_hit_at_once(tmp_path: Path, faults: list[str], bro
     assert most_at_once(plan(tmp_path, *map(fault, faults))[1], brokers) == most
 
 
-def test_what_lasts_throughout_adds_to_each_step(tmp_path: Path) -> None:
+def test_a_throughout_fault_adds_to_each_planned_fault(tmp_path: Path) -> None:
     drawn = plan(tmp_path, fault("one", "throughout = true"), fault("one"))[1]
     assert most_at_once(drawn, 3) == 2
 
 
-def test_what_its_clients_would_write(tmp_path: Path) -> None:
+def test_the_write_estimate_covers_all_clients(tmp_path: Path) -> None:
     # An identity, a pipeline's origin, the payload, and a batch of its own: 48 + 32 + 64 + 80 bytes.
     assert bytes_per_second(plan(tmp_path)[0]) == 100 * 224
     demo = load(find("demo"))
     # Its transactions have 55 records on average, and a marker in each of three partitions.
-    assert bytes_per_second(demo) == pytest.approx((2000 + 2 * (500 + 500 / 55 * 3)) * 224)
+    assert bytes_per_second(demo) == pytest.approx((1000 + 2 * (400 + 400 / 55 * 3)) * 224)
 
 
 def test_a_pipeline_writes_what_it_reads_and_its_changelog_too(tmp_path: Path) -> None:
@@ -88,12 +88,12 @@ kind = "idempotent"
 topic = "orders"
 rate = 10
 """)
-    # Ten records a second come to five in each half second that a transaction waits, with three markers.
+    # Ten records per second make five per half-second transaction, with three markers.
     assert bytes_per_second(load(path)) == (10 + 2 * (10 + 10 / 5 * 3)) * 224
 
 
 class Watched:
-    """A cluster that is as a test says."""
+    """A cluster whose answers a test sets."""
 
     def __init__(self, folder: Path) -> None:
         self.prefix = "eos-chaos-"
@@ -128,9 +128,9 @@ class Watched:
     ("change", "why"),
     [
         (lambda w: Path(w.limits.abort_file).touch(), "the abort file"),
-        (lambda w: setattr(w.limits, "deadline", Duration(0)), "the deadline of 0ms is over"),
+        (lambda w: setattr(w.limits, "deadline", Duration(0)), "the deadline of 0ms has passed"),
         (lambda w: w.partitions.append(LACKING), "payments-1 has leader 1, ISR [1] of [1, 2]"),
-        (lambda w: setattr(w, "error", ConnectionError("no broker")), "nobody could look at the cluster"),
+        (lambda w: setattr(w, "error", ConnectionError("no broker")), "could not observe the cluster"),
         (lambda w: setattr(w, "stored", 2000), "up to 1344000 B are stored: limits.storage is 1000000B"),
         (
             lambda w: (setattr(w.limits, "bytes_per_second", Rate(1000)), setattr(w, "stored", 1000)),
@@ -139,27 +139,27 @@ class Watched:
     ],
     ids=["abort", "deadline", "replica", "blind", "storage", "rate"],
 )
-def test_the_guard_stops_for_each_reason_and_notes_it_first(
+def test_the_guard_records_each_reason_before_it_stops_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: Any, why: str
 ) -> None:
     for name, seconds in (("EVERY_S", 0.01), ("LOOK_S", 0.01), ("COUNT_S", 0.01), ("BLIND_S", 0.05)):
         monkeypatch.setattr(guarding, name, seconds)
     watched = Watched(tmp_path)
-    told: list[str] = []
-    with Guard(cast(Any, watched), plan(tmp_path)[0], told.append) as guard:
+    reasons: list[str] = []
+    with Guard(cast(Any, watched), plan(tmp_path)[0], reasons.append) as guard:
         wait_until(lambda: guard.looks > 3, 10, "a few looks")
-        assert told == []
+        assert reasons == []
         change(watched)
-        wait_until(lambda: told, 10, "the guard to stop")
-    assert why in told[0]
-    assert guard.stopped_because == told[0]
+        wait_until(lambda: reasons, 10, "the guard to stop")
+    assert why in reasons[0]
+    assert guard.stopped_because == reasons[0]
     noted = (tmp_path / "audit.jsonl").read_text()
     assert '"action": "stop"' in noted
     assert f'"action": "counted", "looks": {guard.looks}, "stored": {watched.stored * 3 * 224}' in noted
 
 
 @pytest.mark.parametrize("failing", ["look", "abort-file", "note"])
-def test_a_guard_that_fails_stops_the_run_and_says_why(
+def test_a_failing_guard_stops_the_run_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -167,8 +167,11 @@ def test_a_guard_that_fails_stops_the_run_and_says_why(
 
     monkeypatch.setattr(guarding, "EVERY_S", 0.01)
     watched = Watched(tmp_path)
-    told: list[str] = []
-    with Guard(cast(Any, watched), plan(tmp_path)[0], told.append) as guard, monkeypatch.context() as patch:
+    reasons: list[str] = []
+    with (
+        Guard(cast(Any, watched), plan(tmp_path)[0], reasons.append) as guard,
+        monkeypatch.context() as patch,
+    ):
         if failing == "note":
             patch.setattr(watched.audit, "note", fail)
             Path(watched.limits.abort_file).touch()
@@ -176,13 +179,13 @@ def test_a_guard_that_fails_stops_the_run_and_says_why(
             patch.setattr(Path, "exists", fail)
         else:
             patch.setattr(watched, "foreign_under_replicated", fail)
-        wait_until(lambda: told, 10, "the guard to stop")
-    why = {"note": "is there (the audit log does not have it: No space left)"}
-    assert why.get(failing, "the watcher failed: ValueError: not as expected") in told[0]
-    assert guard.stopped_because == told[0]
+        wait_until(lambda: reasons, 10, "the guard to stop")
+    why = {"note": "exists (not in the audit log: No space left)"}
+    assert why.get(failing, "the guard failed: ValueError: not as expected") in reasons[0]
+    assert guard.stopped_because == reasons[0]
 
 
-def test_what_is_written_while_the_ends_are_asked_has_its_time(
+def test_writes_during_the_measurement_count_with_its_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     watched, now = Watched(tmp_path), 0.0
@@ -200,13 +203,13 @@ def test_what_is_written_while_the_ends_are_asked_has_its_time(
 
 
 class Silent(PrefixedAdmin):
-    """Asks nobody."""
+    """A cluster that is never asked."""
 
     def connect(self, broker: int) -> Any:  # noqa: ARG002
         return SimpleNamespace(call=lambda request: type(request).__name__)
 
 
-def test_only_what_carries_the_prefix_is_changed(tmp_path: Path) -> None:
+def test_only_names_with_the_prefix_are_changed(tmp_path: Path) -> None:
     from kafka.protocol.admin import (
         AlterPartitionReassignmentsRequest,
         DeleteTopicsRequest,
@@ -226,7 +229,7 @@ def test_only_what_carries_the_prefix_is_changed(tmp_path: Path) -> None:
         AlterPartitionReassignmentsRequest(topics=[], version=0),
     ]
     for request in refused:
-        with pytest.raises(RefusedError, match="only what begins with 'eos-chaos-' is ours"):
+        with pytest.raises(RefusedError, match="only names that begin with 'eos-chaos-' may be changed"):
             admin.call(1, request)
     assert audit.read_text().count('"action": "refused"') == len(refused)
     topic = ListOffsetsRequest.ListOffsetsTopic(name="payments", partitions=[])
@@ -234,7 +237,7 @@ def test_only_what_carries_the_prefix_is_changed(tmp_path: Path) -> None:
         admin.call(1, ListOffsetsRequest(replica_id=-1, isolation_level=0, topics=[topic], version=5))
 
 
-def test_a_log_of_everybody_is_read_with_consent_and_never_changed(tmp_path: Path) -> None:
+def test_a_shared_log_is_read_with_consent_and_never_changed(tmp_path: Path) -> None:
     from kafka.protocol.admin import DeleteTopicsRequest
 
     audit = Audit(tmp_path / "audit.jsonl")
@@ -244,13 +247,13 @@ def test_a_log_of_everybody_is_read_with_consent_and_never_changed(tmp_path: Pat
     assert admin.call(1, fetch_request(log, 0, 0)) == "FetchRequest"
     assert admin.call(1, fetch_request(("eos-chaos-orders.1", 0), 0, 0)) == "FetchRequest"
     for refused in (fetch_request(other, 0, 0), DeleteTopicsRequest(topic_names=[log[0]], version=5)):
-        with pytest.raises(RefusedError, match="only what begins with 'eos-chaos-' is ours"):
+        with pytest.raises(RefusedError, match="only names that begin with 'eos-chaos-' may be changed"):
             admin.call(1, refused)
     with pytest.raises(RefusedError, match="FetchRequest on __transaction_state"):
         Silent(where, 1, PLAINTEXT, "eos-chaos-", audit).call(1, fetch_request(log, 0, 0))
 
 
-def test_asking_whether_a_topic_could_be_made_is_no_action_and_for_the_prefix_alone(tmp_path: Path) -> None:
+def test_a_topic_creation_dry_run_is_not_audited_and_limited_to_the_prefix(tmp_path: Path) -> None:
     from kafka.protocol.admin import CreateTopicsRequest
 
     def asked(name: str) -> Any:
@@ -267,7 +270,7 @@ def test_asking_whether_a_topic_could_be_made_is_no_action_and_for_the_prefix_al
         admin.call(1, asked("payments"))
 
 
-def test_a_run_has_the_lines_of_its_own_process_and_no_other(tmp_path: Path) -> None:
+def test_a_runs_audit_log_has_only_the_lines_of_its_own_process(tmp_path: Path) -> None:
     state = tmp_path / "audit.jsonl"
     Audit(state).also(tmp_path / "nothing.jsonl")
     assert (tmp_path / "nothing.jsonl").read_bytes() == b""
@@ -284,7 +287,7 @@ def test_a_run_has_the_lines_of_its_own_process_and_no_other(tmp_path: Path) -> 
     assert actions == ["of an earlier run", "before", "of another process", "after"]
 
 
-def test_what_is_ours_is_noted_before_it_is_changed(tmp_path: Path) -> None:
+def test_a_change_is_audited_before_it_is_made(tmp_path: Path) -> None:
     audit = tmp_path / "audit.jsonl"
     admin = PrefixedAdmin({1: ("127.0.0.1", 1)}, 1, PLAINTEXT, "eos-chaos-", Audit(audit))
     with pytest.raises(ConnectionError):

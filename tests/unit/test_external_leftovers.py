@@ -1,4 +1,4 @@
-"""What an earlier run has left, what a run would move of others, and who is a broker; without a cluster."""
+"""Leftovers of an earlier run, foreign partitions that a run would move, broker ids; without a cluster."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import pytest
 
 from harness.base import processes
 from harness.base.errors import HarnessError, RefusedError, UsageError
-from harness.base.processes import Found
+from harness.base.processes import FoundProcess
 from harness.cluster.layout import BROKER_IDS, node_name
 from harness.kafka.connection import KafkaAnswerError
-from harness.run import Run
+from harness.run import make_run
 from harness.run.external import dry_run_report
 from harness.run.external import external_session as running
 from harness.run.external.preflight import Moved, check_left_over, foreign_moves
@@ -24,16 +24,16 @@ KILL = '[[fault]]\nfault = "kill"\ntarget = "kafka-7"\nat = "1s"\n'
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Observed:
-    """A live cluster of two brokers, 0 and 7."""
+    """An external cluster of two brokers, 0 and 7."""
     return Observed(tmp_path)
 
 
-def test_a_run_that_was_killed_between_faults_keeps_the_next_one_away(
+def test_a_run_killed_between_faults_blocks_the_next_one(
     theirs: Observed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     check_left_over(theirs)
     theirs.made.note_topic(TOPIC)
-    check_left_over(theirs)  # it was killed before the topic was there
+    check_left_over(theirs)  # the run was killed before the topic existed
     theirs.brokers_say.topics = [TOPIC]
     theirs.made.note_groups([GROUP])
     with pytest.raises(RefusedError, match="2 topics and groups were not deleted") as found:
@@ -41,12 +41,12 @@ def test_a_run_that_was_killed_between_faults_keeps_the_next_one_away(
     assert TOPIC in found.value.message
     assert "eos heal --cluster" in found.value.hint
     theirs.made.keep()
-    monkeypatch.setattr(processes, "find", lambda mark: [Found(1, f"{mark}x")] * 2)
-    with pytest.raises(RefusedError, match="2 processes of clients still run"):
+    monkeypatch.setattr(processes, "find", lambda mark: [FoundProcess(1, f"{mark}x")] * 2)
+    with pytest.raises(RefusedError, match="2 client processes still run"):
         check_left_over(theirs)
 
 
-def test_a_group_is_deleted_once_nobody_is_in_it(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_deleted_once_it_is_empty(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.base.waits.time.sleep", lambda _: None)
     theirs.made.note_groups([GROUP, "eos-chaos-other.ab12cd34"])
     theirs.brokers_say.group_codes = [68, 14, 0, 69]
@@ -55,7 +55,7 @@ def test_a_group_is_deleted_once_nobody_is_in_it(theirs: Observed, monkeypatch: 
     assert theirs.made.groups() == []
 
 
-def test_a_group_that_may_not_be_deleted_is_told_and_stays_noted(theirs: Observed) -> None:
+def test_a_group_that_cannot_be_deleted_is_reported_and_stays_recorded(theirs: Observed) -> None:
     theirs.made.note_groups([GROUP])
     theirs.brokers_say.group_codes = [30]
     with pytest.raises(HarnessError, match="GroupAuthorizationFailed"):
@@ -74,28 +74,28 @@ def test_heal_deletes_topics_and_groups(
     theirs.brokers_say.topics = [TOPIC]
     theirs.made.note_groups([GROUP])
     theirs.brokers_say.group_codes = [0]
-    told: list[str] = []
-    assert running.heal_external(tmp_path / "live.toml", theirs.state, told.append) == 3
-    assert told == [f"deleted topic {TOPIC}", f"deleted group {GROUP}"]
-    assert running.heal_external(tmp_path / "live.toml", theirs.state, told.append) == 1
+    messages: list[str] = []
+    assert running.heal_external(tmp_path / "live.toml", theirs.state, messages.append) == 3
+    assert messages == [f"deleted topic {TOPIC}", f"deleted group {GROUP}"]
+    assert running.heal_external(tmp_path / "live.toml", theirs.state, messages.append) == 1
 
 
 @pytest.mark.parametrize(
     "error", [TimeoutError("timed out"), EOFError("closed"), KafkaAnswerError("groups", 14)]
 )
-def test_brokers_that_cannot_say_what_would_move_are_a_refusal(
+def test_brokers_that_do_not_answer_the_preflight_refuse_the_run(
     theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     def silent(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(theirs.brokers_say, "call", silent)
-    with pytest.raises(RefusedError, match="would move could not be asked") as found:
+    with pytest.raises(RefusedError, match="determine what its node faults would move") as found:
         foreign_moves(theirs, planned(tmp_path, KILL)[1])
     assert found.value.hint == "try again when the brokers answer"
 
 
-def test_broker_0_is_a_broker_and_none_is_none(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_id_0_is_not_taken_for_no_broker(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.cluster.cluster.ROLE_LIMIT_S", 0)
     assert theirs.leader_of(TOPIC, 0) == theirs.group_coordinator(GROUP) == theirs.txn_coordinator("x") == 0
     theirs.brokers_say.holder = -1
@@ -103,7 +103,7 @@ def test_broker_0_is_a_broker_and_none_is_none(theirs: Observed, monkeypatch: py
         theirs.leader_of(TOPIC, 0)
 
 
-def test_a_dry_run_lists_every_name_and_a_run_a_few(theirs: Observed, tmp_path: Path) -> None:
+def test_a_dry_run_lists_every_name_and_a_run_only_a_few(theirs: Observed, tmp_path: Path) -> None:
     names = [f"payments-{i}" for i in range(5)]
     moved = Moved("kafka-7", names, 5, names, names)
     assert all("payments-2 and 2 more" in line for line in moved.lines() if "replicas" not in line)
@@ -111,9 +111,9 @@ def test_a_dry_run_lists_every_name_and_a_run_a_few(theirs: Observed, tmp_path: 
     assert listed.count("payments-4)") == 3
 
 
-def test_a_run_on_a_cluster_that_has_no_such_broker_says_so_before_it_makes_anything(tmp_path: Path) -> None:
+def test_an_unknown_broker_is_refused_before_anything_is_created(tmp_path: Path) -> None:
     ours = SimpleNamespace(broker_ids=BROKER_IDS, name_of=node_name)
     with pytest.raises(UsageError, match="there is no node 'kafka-7'") as found:
-        Run(cast(Any, ours), *planned(tmp_path, KILL), tmp_path / "runs", [])
+        make_run(cast(Any, ours), *planned(tmp_path, KILL), tmp_path / "runs")
     assert found.value.hint == "the brokers are kafka-1, kafka-2, kafka-3"
     assert not (tmp_path / "runs").exists()

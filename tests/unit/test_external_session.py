@@ -1,4 +1,4 @@
-"""A run on a live cluster from lock to clearing: one at a time, and nothing but its own is deleted."""
+"""A run on an external cluster from lock to cleanup: one at a time; it deletes only what it created."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from harness.base.closing import Closing
 from harness.base.errors import ExitCode, HarnessError, RefusedError
-from harness.base.events import PhaseEvent, ProgressEvent
+from harness.base.events import EventHandler, PhaseEvent, ProgressEvent
 from harness.cluster.state_directory import State
 from harness.kafka.connection import KafkaAnswerError
 from harness.run.external import external_session as running
@@ -23,7 +23,7 @@ from tests.unit.external_stand_in import FILE, ID, TOPIC, Observed, planned
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observed:
-    """A live cluster of two brokers, 0 and 7, that whoever attaches gets."""
+    """An external cluster of two brokers, 0 and 7, returned by every attach."""
     found = Observed(tmp_path)
     monkeypatch.setattr(running, "attach", lambda _file, _state: found)
     monkeypatch.setattr(running, "beware", lambda: None)
@@ -36,16 +36,14 @@ def do(theirs: Observed, folder: Path, *, keep: bool = False) -> Any:
 
 
 def ready(monkeypatch: pytest.MonkeyPatch, folder: Path, ended: Any) -> None:
-    """Let every run be accepted, and do what the test says."""
-    made = SimpleNamespace(scenario=planned(folder)[0], again="", directory=SimpleNamespace(path=folder))
+    """Accept every run, and replace its execution by the test's."""
+    made = SimpleNamespace(scenario=planned(folder)[0])
     monkeypatch.setattr(running, "_check", lambda *_: None)
-    monkeypatch.setattr(running, "make_run", lambda *_: made)
+    monkeypatch.setattr(running, "make_run", lambda *_, **__: made)
     monkeypatch.setattr(running, "_guarded", ended)
 
 
-def test_a_second_run_is_refused_before_it_could_end_anything_of_the_first(
-    theirs: Observed, tmp_path: Path
-) -> None:
+def test_a_second_run_is_refused_before_it_can_disturb_the_first(theirs: Observed, tmp_path: Path) -> None:
     theirs.made.note_topic(TOPIC)
     theirs.brokers_say.topics = [TOPIC]
     first = State(theirs.state.path)
@@ -56,7 +54,7 @@ def test_a_second_run_is_refused_before_it_could_end_anything_of_the_first(
     assert theirs.made.topics() == [TOPIC]
 
 
-def test_the_lock_is_held_until_all_is_deleted_and_does_not_refuse_the_run_itself(
+def test_the_lock_is_held_until_cleanup_and_admits_the_run_itself(
     theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def another() -> None:
@@ -76,7 +74,7 @@ def test_the_lock_is_held_until_all_is_deleted_and_does_not_refuse_the_run_itsel
         pass
 
 
-def test_what_one_run_kept_no_other_deletes(
+def test_resources_kept_by_one_run_are_not_deleted_by_another(
     theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def made(name: str) -> Any:
@@ -94,7 +92,7 @@ def test_what_one_run_kept_no_other_deletes(
     assert theirs.brokers_say.topics == [TOPIC]
 
 
-def test_a_toxiproxy_that_is_interrupted_while_it_starts_is_ended(
+def test_a_toxiproxy_interrupted_during_its_start_is_ended(
     theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def interrupted() -> None:
@@ -109,7 +107,7 @@ def test_a_toxiproxy_that_is_interrupted_while_it_starts_is_ended(
 @pytest.mark.parametrize(
     ("code", "exit_code"), [(29, ExitCode.REFUSED), (44, ExitCode.REFUSED), (7, 2), (38, 2)]
 )
-def test_only_a_missing_right_and_a_policy_are_a_refusal(
+def test_only_a_missing_right_or_a_policy_counts_as_refusal(
     theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, exit_code: int
 ) -> None:
     def ended(*_: object) -> None:
@@ -123,22 +121,23 @@ def test_only_a_missing_right_and_a_policy_are_a_refusal(
 
 
 class Ran:
-    """A run that tells two events and is over."""
+    """A run that sends two events and ends."""
 
     def __init__(self, folder: Path, scenario: Scenario, *, interrupted: bool) -> None:
-        self.directory = SimpleNamespace(path=folder)
         self.scenario = scenario
         self.stop = print
+        self._folder = folder
         self._interrupted = interrupted
-        self._listeners: list[Any] = []
+        self._handlers: list[EventHandler] = []
 
-    def listen(self, listener: Any) -> None:
-        self._listeners.append(listener)
+    def add_handler(self, handler: EventHandler) -> None:
+        self._handlers.append(handler)
 
     def execute(self) -> Any:
-        for listener in self._listeners:
-            listener(PhaseEvent(name="steady"))
-            listener(
+        for handler in self._handlers:
+            handler.start(self._folder)
+            handler.handle(PhaseEvent(name="steady"))
+            handler.handle(
                 ProgressEvent(
                     phase="steady",
                     acknowledged=1,
@@ -151,17 +150,18 @@ class Ran:
                     lso_lag=None,
                 )
             )
+            handler.shutdown()
         return SimpleNamespace(interrupted=self._interrupted)
 
 
 @pytest.mark.parametrize("interrupted", [True, False])
-def test_nobody_watches_while_logs_are_collected_and_what_fails_there_loses_no_outcome(
+def test_the_guard_ends_before_log_capture_and_its_failure_keeps_the_outcome(
     theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, interrupted: bool
 ) -> None:
     done: list[str] = []
 
     class Watcher(Closing):
-        stopped_because = "the deadline is over"
+        stopped_because = "the deadline has passed"
 
         def close(self) -> None:
             done.append("closed")
@@ -177,17 +177,17 @@ def test_nobody_watches_while_logs_are_collected_and_what_fails_there_loses_no_o
     monkeypatch.setattr(running, "Guard", lambda *_: Watcher())
     monkeypatch.setattr(running, "LogEvidence", Logs)
     ran = cast(Any, Ran(tmp_path, planned(tmp_path)[0], interrupted=interrupted))
-    told: list[str] = []
-    assert running._guarded(theirs, ran, told.append).interrupted is interrupted
+    messages: list[str] = []
+    assert running._guarded(theirs, ran, messages.append).interrupted is interrupted
     assert done == ["begun", "closed", "collected"]
-    # A deadline that was over when all was judged has stopped nothing.
-    assert told[:-1] == (["refused to go on: the deadline is over"] if interrupted else [])
-    assert "could not be written: No space left" in told[-1]
+    # A deadline that passes after the verdict has not cut the run short.
+    assert "could not write the captured broker logs: No space left" in messages[0]
+    assert messages[1:] == (["stopped by the guard: the deadline has passed"] if interrupted else [])
     noted = [json.loads(line) for line in (theirs.state.path / "audit.jsonl").read_text().splitlines()]
     assert [line["event"] for line in noted] == ["phase"]
 
 
-def test_from_the_file_on_what_looks_like_a_secret_is_redacted(
+def test_secrets_are_redacted_from_the_moment_the_file_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []

@@ -11,11 +11,13 @@ from importlib import resources
 from pathlib import Path
 
 import jsonschema
+import msgspec
 import pytest
 
 from harness.base.errors import UsageError
 from harness.evidence.history import (
     Error,
+    Fail,
     Fault,
     HistoryFile,
     HistoryOpened,
@@ -27,6 +29,7 @@ from harness.evidence.history import (
     history_files,
     schema_text,
 )
+from harness.evidence.ledger import scan
 
 UNCLEAR = Error(code=-185, name="_TIMED_OUT", flags=["retriable"], message="timed out")
 
@@ -40,7 +43,7 @@ def write_one_of_everything(path: Path) -> None:
         history.ok(history.invoke("commit", producer=1, txn=1, sent=[(0, 0, 9), (1, 0, 4)]))
         send = history.invoke("send", producer=1, sent=[(0, 10, 19)])
         history.info(send, UNCLEAR, acked=[(0, 10, 14, 100)], failed=[(0, 19, 19)])
-        history.fail(history.invoke("abort", producer=1, txn=2), UNCLEAR)
+        history.invoke("abort", producer=1, txn=2)
         history.ok(history.invoke("poll"), read=[("t", 0, 0, 1, 0, 0, 10)])
         history.invoke("send_offsets", producer=1, txn=3, group="g", offsets=[("in", 0, 7)], limit_ms=500)
         history.sample([("t", 0, 0, 11, 11)], group="g", positions=[("in", 0, 7)])
@@ -90,6 +93,25 @@ def test_every_line_fits_the_published_schema_and_the_schema_is_current(tmp_path
     for line in path.read_text().splitlines():
         validator.validate(json.loads(line))
     assert not validator.is_valid({"type": "ok", "f": "commit", "op": 1})
+
+
+def test_a_fail_line_and_an_operation_of_another_name_are_read_and_fit_the_schema(tmp_path: Path) -> None:
+    """The harness writes neither, but other writers may, and older versions had an operation `await`."""
+    path = tmp_path / "p-1.jsonl"
+    write_one_of_everything(path)
+    clocks = {"mono": 1, "wall": 1}
+    extra: list[Line] = [
+        Invoke(f="await", op=90, limit_ms=500, **clocks),
+        Fail(f="await", op=90, error=UNCLEAR, **clocks),
+    ]
+    with path.open("ab") as file:
+        file.write(msgspec.json.Encoder().encode_lines(extra))
+    validator = jsonschema.Draft202012Validator(json.loads(schema_text()))
+
+    for line in path.read_text().splitlines():
+        validator.validate(json.loads(line))
+    assert lines_of(path)[-2:] == extra
+    assert [line for _, line in scan(HistoryFile(path)).completions() if isinstance(line, Fail)] == extra[1:]
 
 
 def test_a_transaction_writes_the_same_number_of_lines_whatever_its_size(tmp_path: Path) -> None:

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from harness.base.errors import UsageError
+from harness.evidence.bit_words import split_lane_key
 from harness.evidence.history import HistoryFile
-from harness.evidence.ledger import FATE_NAMES, LANE_SHIFT, OPEN_END, Ledger, fold
+from harness.evidence.ledger import FATE_NAMES, OPEN_END, Ledger, fold
 from tests.planted.tiny import Tiny
 
 PLAIN = {"p2": {"transactional_id": None}}
@@ -28,7 +29,7 @@ def intervals(ledger: Ledger) -> list[str]:
     rows = ledger.intervals
     lines = []
     for lane, first, last, fate in zip(rows.lane, rows.first, rows.last, rows.fate, strict=True):
-        producer, number = divmod(int(ledger.lanes[lane]), LANE_SHIFT)
+        producer, number = split_lane_key(int(ledger.lanes[lane]))
         end = "end" if last == OPEN_END else last
         lines.append(f"p{producer} {'abio'[number]} {first}-{end} {FATE_NAMES[int(fate)]}")
     return lines

@@ -1,4 +1,4 @@
-"""What a run's watch credits to which phase, and what a run says of its own cost."""
+"""The monitor of a run: progress by phase, and the use of processor and memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from harness.run.monitor import Monitor
 from harness.run.resource_usage import ResourceUsage
 
 
-class Done:
-    """A fleet that has done so much."""
+class FleetStub:
+    """A fleet with this many acknowledged records."""
 
     def __init__(self) -> None:
         self.acknowledged = 0
@@ -26,7 +26,7 @@ class Done:
         return FleetTotals(acknowledged=self.acknowledged)
 
 
-def test_what_a_client_that_is_gone_was_sending_is_on_the_way_no_more() -> None:
+def test_records_in_flight_of_a_crashed_client_do_not_count() -> None:
     def client(name: str) -> Any:
         progress = SimpleNamespace(acknowledged=9, committed=1, aborted=0, unknown=0, in_flight=5)
         return SimpleNamespace(spec=SimpleNamespace(client=name), progress=lambda: progress)
@@ -38,22 +38,22 @@ def test_what_a_client_that_is_gone_was_sending_is_on_the_way_no_more() -> None:
     assert fleet.totals() == FleetTotals(acknowledged=18, committed=2, in_flight=5)
 
 
-def test_a_phase_that_is_shorter_than_a_look_has_what_was_done_in_it() -> None:
-    fleet: Any = Done()
-    watch = Monitor(cast(Any, None), fleet, cast(Any, None), lambda _: None, cast(Any, None))
+def test_a_phase_shorter_than_a_sample_is_credited_with_its_progress() -> None:
+    fleet: Any = FleetStub()
+    monitor = Monitor(cast(Any, None), fleet, cast(Any, None), lambda _: None, cast(Any, None))
 
     for phase, acknowledged in (("settle", 0), ("steady", 5), ("faults", 12), ("drain", 12)):
         fleet.acknowledged = acknowledged
-        watch.enter(phase)
+        monitor.enter(phase)
     fleet.acknowledged = 20
-    watch.enter("verify")
+    monitor.enter("verify")
 
-    assert watch.phase == "verify"
-    assert {p: n for p, n in watch.acknowledged_in.items() if n} == {"settle": 5, "steady": 7, "drain": 8}
-    assert not watch.acknowledged_in.get("faults")
+    assert monitor.phase == "verify"
+    assert {p: n for p, n in monitor.acknowledged_in.items() if n} == {"settle": 5, "steady": 7, "drain": 8}
+    assert not monitor.acknowledged_in.get("faults")
 
 
-def test_the_memory_of_a_process_is_told_with_its_children_or_without() -> None:
+def test_the_memory_of_a_process_is_measured_with_or_without_its_children() -> None:
     hundred_mb = "held = bytearray(b'x') * (100 << 20); print(flush=True); input()"
     parent = (
         "import subprocess, sys; "
@@ -71,13 +71,13 @@ def test_the_memory_of_a_process_is_told_with_its_children_or_without() -> None:
     assert memory_of(process.pid) == 0
 
 
-def test_growth_is_seen_from_the_first_looks_to_the_last() -> None:
-    cost = ResourceUsage()
+def test_memory_growth_is_measured_from_the_first_samples_to_the_last() -> None:
+    usage = ResourceUsage()
     held = []
     for _ in range(20):
-        cost.look({"the largest client": [os.getpid()], "Spark's live job": []})
+        usage.sample({"the largest client": [os.getpid()], "Spark's live job": []})
         held.append(bytearray(b"x") * (5 << 20))
 
-    told = re.findall(r"(\d+) and (\d+) MB", cost.told())
-    assert len(told) == 2, "who never lived is not told"
-    assert all(80 <= int(last) - int(first) <= 110 for first, last in told), cost.told()
+    growth = re.findall(r"(\d+) and (\d+) MB", usage.describe())
+    assert len(growth) == 2, "a kind without a process is left out"
+    assert all(80 <= int(last) - int(first) <= 110 for first, last in growth), usage.describe()

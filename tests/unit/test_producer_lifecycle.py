@@ -1,4 +1,4 @@
-"""What a client makes of its producer: second copies that it doubts, successors, calls that never return."""
+"""Producer lifecycle in a client: suspected second copies, successors, calls that never return."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def watch(history: HistoryWriter) -> RequestCounter:
     return RequestCounter(IdentityLog(3, history))
 
 
-def test_an_end_that_was_sent_twice_is_doubted(watch: RequestCounter) -> None:
+def test_an_end_sent_twice_is_in_doubt(watch: RequestCounter) -> None:
     watch.ask("EndTxn")
     watch.on_statistics(report(TxnCoordinator={"req": {"EndTxn": 1}}))
     assert (watch.doubt, watch.resent_ends) == ("", 0)
@@ -67,7 +67,7 @@ def test_an_end_that_was_sent_twice_is_doubted(watch: RequestCounter) -> None:
     ],
     ids=["its connection broke", "offsets were sent twice", "counters went back"],
 )
-def test_other_signs_of_a_second_copy_are_doubted(
+def test_other_signs_of_a_second_copy_leave_a_doubt(
     watch: RequestCounter, before: dict[str, Any], after: dict[str, Any]
 ) -> None:
     watch.ask("TxnOffsetCommit")
@@ -77,19 +77,19 @@ def test_other_signs_of_a_second_copy_are_doubted(
     assert watch.doubt
 
 
-def test_an_error_of_the_coordinator_is_doubted_and_of_another_broker_is_not(watch: RequestCounter) -> None:
+def test_a_coordinator_error_leaves_a_doubt_and_another_brokers_does_not(watch: RequestCounter) -> None:
     watch.on_error(KafkaError(KafkaError._TRANSPORT, "127.0.0.1:9/1: Disconnected"))
     assert watch.doubt == ""
     watch.on_error(KafkaError(KafkaError._TRANSPORT, "TxnCoordinator: 127.0.0.1:9: Disconnected"))
     assert watch.doubt
 
 
-def test_statistics_that_never_come_leave_a_doubt(watch: RequestCounter) -> None:
+def test_missing_statistics_leave_a_doubt(watch: RequestCounter) -> None:
     watch.fresh(lambda _: None, lambda _: False)
     assert watch.doubt
 
 
-def test_records_that_waited_for_the_partitions_hide_no_retry(history: HistoryWriter) -> None:
+def test_records_that_waited_for_their_partition_do_not_hide_a_retry(history: HistoryWriter) -> None:
     identity = IdentityLog(3, history)
     partitions = {"-1": {"msgs": 50, "txmsgs": 0}, "0": {"msgs": 100, "txmsgs": 105}}
     identity.on_statistics(msgspec.json.encode({"topics": {"t": {"partitions": partitions}}}).decode())
@@ -120,7 +120,7 @@ OURS = Ours((7, 3), 1_000_000, 20_000, 25.0)
         (OURS, Known("CompleteAbort", 8, 0, 1_000_100), False),
     ],
 )
-def test_a_time_out_is_told_from_a_successor(
+def test_a_time_out_is_distinguished_from_a_successor(
     ours: Ours, known: Known, is_timeout: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from harness.clients import fencing_check
@@ -129,7 +129,7 @@ def test_a_time_out_is_told_from_a_successor(
     assert fencing_check.timed_out("b:1", "x", ours) is is_timeout
 
 
-def test_behind_a_fatal_error_stands_the_real_one(history: HistoryWriter) -> None:
+def test_the_original_error_behind_a_fatal_one_is_reported(history: HistoryWriter) -> None:
     life = ProducerLife(SPEC, "x", history, ClientProgress(), Deadline(60))
     fatal = KafkaError(KafkaError._FATAL, "Local: Fatal error", True)
     fenced = KafkaError(KafkaError._FENCED, "an old epoch", True)
@@ -144,7 +144,7 @@ def test_behind_a_fatal_error_stands_the_real_one(history: HistoryWriter) -> Non
     assert life.cause(other) is other
 
 
-def test_a_call_that_the_library_forgets_is_left_undecided(
+def test_a_call_that_the_library_drops_stays_undecided(
     tmp_path: Path, history: HistoryWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("harness.clients.producer_lifecycle.GRACE_S", 0.05)

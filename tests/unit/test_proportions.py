@@ -1,10 +1,10 @@
-"""How often something happens: bounds that are exact, and against a table of them."""
+"""Confidence intervals of proportions, against a published table."""
 
 from __future__ import annotations
 
 import pytest
 
-from harness.report.proportions import bounds, in_a_thousand
+from harness.report.proportions import bounds, format_per_thousand
 
 
 @pytest.mark.parametrize(
@@ -18,24 +18,26 @@ from harness.report.proportions import bounds, in_a_thousand
         (800, 830, 0.9488, 0.9755),
     ],
 )
-def test_the_bounds_are_those_of_clopper_and_pearson(hits: int, of: int, low: float, high: float) -> None:
+def test_the_bounds_match_the_table_of_clopper_and_pearson(
+    hits: int, of: int, low: float, high: float
+) -> None:
     assert bounds(hits, of) == pytest.approx((low, high), rel=0.002, abs=1e-9)
 
 
-def test_the_bounds_of_a_share_and_of_what_is_left_mirror_each_other() -> None:
+def test_the_bounds_of_a_share_and_of_its_complement_are_symmetric() -> None:
     low, high = bounds(3, 40)
     assert bounds(37, 40) == pytest.approx((1 - high, 1 - low))
 
 
 @pytest.mark.parametrize(("hits", "of"), [(0, 0), (-1, 3), (4, 3)])
-def test_what_cannot_have_been_counted_is_an_error(hits: int, of: int) -> None:
+def test_impossible_counts_are_an_error(hits: int, of: int) -> None:
     with pytest.raises(ValueError, match=f"{hits} of {of}"):
         bounds(hits, of)
 
 
-def test_of_nothing_there_is_no_share() -> None:
-    assert in_a_thousand(0, 0) == "0 of 0: nothing that it could have happened to"
+def test_a_share_of_nothing_is_not_computed() -> None:
+    assert format_per_thousand(0, 0) == "0 of 0: nothing was counted"
 
 
-def test_a_rare_thing_is_told_in_a_thousand() -> None:
-    assert in_a_thousand(1, 4200) == "1 of 4,200: 0.238 in a thousand (0.00603 to 1.33, 95% sure)"
+def test_a_small_share_is_formatted_per_thousand() -> None:
+    assert format_per_thousand(1, 4200) == "1 of 4,200: 0.238 per thousand (0.00603 to 1.33, 95% confidence)"

@@ -1,10 +1,12 @@
-"""Reports of runs that are over: the page, the index, the comparison, JUnit, GitHub's annotations."""
+"""Reports of finished runs: page, index, comparison, results, JUnit, GitHub annotations."""
 
 from __future__ import annotations
 
+import html
 import io
 import re
 import shutil
+from collections.abc import Iterable
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -28,10 +30,10 @@ from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
 from harness.evidence.run_directory import RunDirectory
 from harness.report import index, page, results
-from harness.report.compare import differences
+from harness.report.compare import compare_runs
 from harness.report.github import GitHub
 from harness.report.junit import JUnit
-from harness.report.recorder import Recorder
+from harness.report.outputs import Recorder
 from harness.report.timeline_data import read_events, series_of
 from tests.unit.test_run_directory import make_run
 
@@ -70,10 +72,17 @@ def events_of(run: RunDirectory, *, expected: bool = False) -> list[Event]:
 def judged(root: Path, shown: int = 9) -> RunDirectory:
     run = make_run(root, shown=shown)
     check_run(run.path)
-    with Recorder(run.path) as recorder:
-        for event in events_of(run):
-            recorder(event)
+    record(run, events_of(run))
     return run
+
+
+def record(run: RunDirectory, events: Iterable[Event]) -> None:
+    """Write events into the directory of a run."""
+    recorder = Recorder()
+    recorder.start(run.path)
+    for event in events:
+        recorder.handle(event)
+    recorder.shutdown()
 
 
 class Balanced(HTMLParser):
@@ -94,50 +103,52 @@ class Balanced(HTMLParser):
             assert self.open.pop() == tag
 
 
-def test_the_report_is_one_file_with_the_verdict_first_and_the_evidence_in_it(tmp_path: Path) -> None:
+def test_the_report_is_one_file_with_the_verdict_first_and_the_evidence_below(tmp_path: Path) -> None:
     run = judged(tmp_path)
     text = page.write(run.path).read_text()
 
     parser = Balanced()
     parser.feed(text)
     assert parser.open == []
-    assert {link for link in parser.links if link.startswith("#")} == {f"#{one}" for one in parser.anchors}
+    assert {link for link in parser.links if link.startswith("#")} == {
+        f"#{anchor}" for anchor in parser.anchors
+    }
     files = {link for link in parser.links if not link.startswith("#")}
     assert files == {"history/p-1.jsonl"}, "no link leaves the directory of the run"
     assert all((run.path / unquote(file)).is_file() for file in files)
     assert "<script" not in text
-    order = ["INVALID", "eos run demo", "What is wrong", "lost", "p-1.jsonl:", "What happened when", "Faults"]
+    order = ["INVALID", "eos run demo", "Anomalies", "lost", "p-1.jsonl:", "Timeline", "Faults"]
     assert [text.index(word) for word in order] == sorted(text.index(word) for word in order)
-    assert '"f":"send"' in text.replace("&quot;", '"')
+    assert '"f":"send"' in html.unescape(text)
     assert "it is &lt;not&gt; slower" in text
     assert "137" in text
     assert len(text) < 400_000
 
 
-def test_the_report_of_a_run_that_was_never_judged_is_refused_with_a_hint(tmp_path: Path) -> None:
+def test_a_run_without_a_verdict_has_no_report(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"verdict\.json"):
         page.write(make_run(tmp_path).path)
 
 
-def test_the_curves_are_those_of_the_histories(tmp_path: Path) -> None:
+def test_the_curves_match_the_histories(tmp_path: Path) -> None:
     run = judged(tmp_path)
     series = series_of(read_events(run.path), fold(history_files(run.histories)))
 
     assert max(series.records["committed"], key=lambda point: point[1]) == (2.5, 10.0)
-    assert series.latency["half"][0][0] == 2.5
+    assert series.latency["median"][0][0] == 2.5
     assert series.lag == [(1.5, 3.0)]
     assert series.isr == [(1.5, 2.0)]
     assert [(bar.begin, bar.bitten, bar.healed) for bar in series.bars] == [(0.5, 1.0, 3.0)]
 
 
-def test_a_run_without_events_has_a_report_all_the_same(tmp_path: Path) -> None:
+def test_a_run_without_events_has_a_report(tmp_path: Path) -> None:
     run = judged(tmp_path)
     (run.path / "events.jsonl").unlink()
 
     assert "not recorded" in page.write(run.path).read_text()
 
 
-def test_the_index_names_every_run_and_the_comparison_what_differs(tmp_path: Path) -> None:
+def test_the_index_lists_every_run_and_the_comparison_lists_the_differences(tmp_path: Path) -> None:
     first = judged(tmp_path / "a")
     page.write(first.path)
     make_run(tmp_path / "b")
@@ -145,17 +156,17 @@ def test_the_index_names_every_run_and_the_comparison_what_differs(tmp_path: Pat
 
     text = index.write(tmp_path / "a").read_text()
     assert re.search(r"<td>demo<td>7<td>invalid<td>lost<td>\d+<td><a href=.demo/.*/report.html", text)
-    assert "not judged" in index.write(tmp_path / "b").read_text()
+    assert "not checked" in index.write(tmp_path / "b").read_text()
     with pytest.raises(UsageError, match="holds no run"):
         index.write(tmp_path)
-    lines = [line.split() for line in differences(first.path, second.path)]
+    lines = [line.split() for line in compare_runs(first.path, second.path)]
     assert ["verdict", "invalid", "valid"] in lines
     assert ["anomaly", "lost", "1", "-"] in lines
     assert not any(line[0] == "seed" for line in lines)
 
 
 @pytest.mark.parametrize("name", ["run.json", "summary.json"])
-def test_a_run_that_cannot_be_read_does_not_keep_the_others_from_the_index(tmp_path: Path, name: str) -> None:
+def test_the_index_lists_a_run_that_cannot_be_read_beside_the_others(tmp_path: Path, name: str) -> None:
     damaged, other = judged(tmp_path), tmp_path / "demo" / "2026-01-02T030406-8"
     shutil.copytree(damaged.path, other)
     (damaged.path / name).write_text("{")
@@ -167,7 +178,7 @@ def test_a_run_that_cannot_be_read_does_not_keep_the_others_from_the_index(tmp_p
     assert sum("<td>invalid<td>lost" in row for row in rows) == 1
 
 
-def test_a_run_that_was_stopped_is_in_the_results_with_its_own_exit_code(tmp_path: Path) -> None:
+def test_an_interrupted_run_has_its_own_exit_code_in_the_results(tmp_path: Path) -> None:
     run = judged(tmp_path)
     assert results.result_of(run.path).exit_code == 1
     stopped = (run.path / "events.jsonl").read_text().replace('"exit_code":1,', '"exit_code":130,')
@@ -175,7 +186,7 @@ def test_a_run_that_was_stopped_is_in_the_results_with_its_own_exit_code(tmp_pat
     assert results.result_of(run.path).exit_code == 130
 
 
-def test_junit_is_whole_after_every_event_and_fails_only_for_what_is_wrong(tmp_path: Path) -> None:
+def test_the_junit_file_is_complete_after_every_event_and_fails_for_anomalies_only(tmp_path: Path) -> None:
     run = judged(tmp_path)
     junit = JUnit(tmp_path / "junit.xml")
     failures = []
@@ -197,11 +208,11 @@ def test_junit_is_whole_after_every_event_and_fails_only_for_what_is_wrong(tmp_p
 
 
 @pytest.mark.parametrize("expected", [True, False])
-def test_actions_are_told_what_is_not_as_expected(tmp_path: Path, *, expected: bool) -> None:
+def test_github_annotates_what_is_not_as_expected(tmp_path: Path, *, expected: bool) -> None:
     out, summary = io.StringIO(), tmp_path / "summary.md"
-    told = GitHub(out, summary)
+    listener = GitHub(out, summary)
     for event in events_of(make_run(tmp_path), expected=expected):
-        told(event)
+        listener(event)
 
     lines = out.getvalue().splitlines()
     assert lines[0] == "::warning title=demo%2C seed 7::jitter did not bite: it is <not> slower"
@@ -209,32 +220,30 @@ def test_actions_are_told_what_is_not_as_expected(tmp_path: Path, *, expected: b
     assert ("**not** as expected" in summary.read_text()) is not expected
 
 
-def test_results_gather_verdicts_by_scenario_and_recovery_by_fault(tmp_path: Path) -> None:
+def test_results_are_grouped_by_scenario_and_by_fault(tmp_path: Path) -> None:
     file = tmp_path / results.NAME
     for root, expected in ((tmp_path / "a", False), (tmp_path / "b", True)):
         run = make_run(root, shown=9)
         check_run(run.path)
-        with Recorder(run.path) as recorder:
-            for event in events_of(run, expected=expected):
-                recorder(event)
+        record(run, events_of(run, expected=expected))
         results.append(file, results.result_of(run.path))
 
-    found = results.read(file)
-    assert [result.expected for result in found] == [False, True]
-    assert [(f.fault, f.bit, f.healthy_after_s) for f in found[0].faults] == [
+    lines = results.read(file)
+    assert [result.expected for result in lines] == [False, True]
+    assert [(f.fault, f.bit, f.healthy_after_s) for f in lines[0].faults] == [
         ("kill", True, 0.25),
         ("jitter", False, None),
     ]
-    assert found[0].anomalies
-    assert found[0].verdict == "invalid"
-    text = results.format_results(found)
+    assert lines[0].anomalies
+    assert lines[0].verdict == "invalid"
+    text = results.format_results(lines)
     rows = {line.split()[0]: line.split() for line in text if line}
     assert rows["demo"][2:5] == ["2", "1", "(1%-99%)"], "two runs, one of them as expected"
     assert rows["kill"][1:] == ["2", "2", "0.2", "0.2", "0.2"]
     assert rows["jitter"][1:] == ["2", "0", "-", "-", "-"]
 
 
-def test_a_results_file_that_was_cut_off_is_named_with_its_line(tmp_path: Path) -> None:
+def test_an_incomplete_results_line_is_an_error_that_names_it(tmp_path: Path) -> None:
     file = tmp_path / results.NAME
     file.write_text('{"run": "x"\n')
     with pytest.raises(UsageError, match=r"results.jsonl:1: "):

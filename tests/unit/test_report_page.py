@@ -1,4 +1,4 @@
-"""A report of a run: what is worst comes first, proof is linked, and a page stays small."""
+"""Pages of a run: the worst anomaly comes first, proof is linked, and a page stays small."""
 
 from __future__ import annotations
 
@@ -6,39 +6,39 @@ import json
 import re
 from pathlib import Path
 
-from harness.base.events import Healed, Injected, ProgressEvent, Started
+from harness.base.events import Event, Healed, Injected, ProgressEvent, Started
 from harness.evidence.checkers.check_run import check_run
-from harness.evidence.checkers.model import ANOMALIES, Anomaly, Example, HistoryRef, Result
+from harness.evidence.checkers.model import ANOMALIES, SEVERITY, Anomaly, Example, HistoryRef, Result
 from harness.evidence.checkers.model import Verdict as Found
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.run_directory import RunDirectory
-from harness.report import evidence_view, page, spark_progress
-from harness.report.recorder import Recorder
+from harness.report import page, spark_progress
+from harness.report.evidence_view import render_anomalies
 from harness.report.timeline_data import PIECES, Bar, TimelineData, thinned
-from harness.report.timeline_svg import figure
-from tests.unit.test_report import judged
+from harness.report.timeline_svg import draw_timeline
+from tests.unit.test_report import judged, record
 from tests.unit.test_run_directory import make_run
 
 
-def found(name: str, count: int, unit: str, lines: list[HistoryRef]) -> Result:
+def result(name: str, count: int, unit: str, lines: list[HistoryRef]) -> Result:
     anomaly = Anomaly(name=name, count=count, unit=unit, examples=[Example(what=name, lines=lines)])
     return Result(property="p", verdict=Found.INVALID, compared=1, unit=unit, anomalies=[anomaly])
 
 
 def shown(run: RunDirectory, *results: Result) -> str:
     judgement = Judgement(verdict=Found.INVALID, exit_code=1, operations=1, results=list(results))
-    return evidence_view.section(run, judgement)
+    return render_anomalies(run, judgement)
 
 
-def test_what_is_gone_comes_before_what_is_late_however_often(tmp_path: Path) -> None:
+def test_missing_data_comes_before_late_data_whatever_the_counts(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     text = shown(
         run,
-        found("stalled", 900, "operations", []),
-        found("duplicate", 7, "records", []),
-        found("torn_transaction", 3, "transactions", []),
-        found("duplicate", 40, "offsets", []),
-        found("lost", 1, "records", []),
+        result("stalled", 900, "operations", []),
+        result("duplicate", 7, "records", []),
+        result("torn_transaction", 3, "transactions", []),
+        result("duplicate", 40, "offsets", []),
+        result("lost", 1, "records", []),
     )
     heads = re.findall(r'<h3 id="([^"]+)"><code>(\w+)</code>: (\d+)', text)
     assert [(name, int(count)) for _, name, count in heads] == [
@@ -50,10 +50,10 @@ def test_what_is_gone_comes_before_what_is_late_however_often(tmp_path: Path) ->
     ]
     assert re.findall(r'href="#([^"]+)"', text) == [anchor for anchor, _, _ in heads]
     assert len({anchor for anchor, _, _ in heads}) == len(heads)
-    assert set(evidence_view.WORST_FIRST) == set(ANOMALIES)
+    assert set(SEVERITY) == set(ANOMALIES)
 
 
-def test_an_example_leads_to_its_history_lines_and_to_the_frames_of_the_operation(tmp_path: Path) -> None:
+def test_an_example_links_its_history_lines_and_the_frames_of_the_operation(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     lines = [json.loads(line) for line in (run.histories / "p-1.jsonl").read_text().splitlines()]
     asked = next(number for number, line in enumerate(lines, 1) if line["type"] == "invoke")
@@ -68,17 +68,17 @@ def test_an_example_leads_to_its_history_lines_and_to_the_frames_of_the_operatio
     log = run.path / "frames.jsonl"
     log.write_text("".join(f"{json.dumps(frame)}\n" for frame in frames) + '{"torn')
 
-    text = shown(run, found("lost", 1, "records", [HistoryRef("p-1", asked), HistoryRef("gone", 3)]))
+    text = shown(run, result("lost", 1, "records", [HistoryRef("p-1", asked), HistoryRef("gone", 3)]))
 
     assert f'<a href="history/p-1.jsonl">history/p-1.jsonl:{asked}</a>' in text
     assert re.findall(r'<a href="frames.jsonl">(.*?)</a>', text) == [
         "frames.jsonl:3 Produce request",
         "frames.jsonl:5 Produce response",
     ]
-    assert "history/gone.jsonl:3\n  (the history is not there)" in text, "no link to a file that is not there"
+    assert "history/gone.jsonl:3\n  (the history file does not exist)" in text, "no link to a missing file"
 
 
-def test_the_report_of_an_hour_is_no_larger_than_a_page_may_be(tmp_path: Path) -> None:
+def test_the_report_of_an_hour_stays_below_the_size_limit(tmp_path: Path) -> None:
     seconds, started = 3600, 10**12
     run = make_run(tmp_path, shown=9)
     first = json.loads((run.histories / "p-1.jsonl").read_text().splitlines()[0]) | {"client": "p-2"}
@@ -94,19 +94,21 @@ def test_the_report_of_an_hour_is_no_larger_than_a_page_may_be(tmp_path: Path) -
     check_run(run.path)
     (run.path / "diagram.svg").write_text(f"<svg>{'x' * 140_000}</svg>")
     progress = {"phase": "faults", "rate": 9.0, "committed": 0, "aborted": 0, "unknown": 0, "in_flight": 0}
-    with Recorder(run.path) as recorder:
-        recorder(Started(scenario="demo", run="r", seed=7, directory="", environment={}, mono=started))
-        for at in range(seconds):
-            recorder(
-                ProgressEvent(
-                    at=at, acknowledged=at, active=[], lso_lag=at * 7919 % 997, isr=2 + at % 2, **progress
-                )
-            )  # type: ignore[arg-type]
-            if at % 7 == 0:
-                names = [f"kafka-{at % 3 + 1}"]
-                bite = {"exit_code": 137, "moved_to": "kafka-2", "detail": "x" * 120}
-                recorder(Injected(at=at, fault="kill", names=names, bite=bite, took_s=0.5))
-                recorder(Healed(at=at + 3, fault="kill", names=names, health={}, took_s=1.0))
+    events: list[Event] = [
+        Started(scenario="demo", run="r", seed=7, directory="", environment={}, mono=started)
+    ]
+    for at in range(seconds):
+        events.append(
+            ProgressEvent(
+                at=at, acknowledged=at, active=[], lso_lag=at * 7919 % 997, isr=2 + at % 2, **progress
+            )
+        )  # type: ignore[arg-type]
+        if at % 7 == 0:
+            names = [f"kafka-{at % 3 + 1}"]
+            bite = {"exit_code": 137, "moved_to": "kafka-2", "detail": "x" * 120}
+            events.append(Injected(at=at, fault="kill", names=names, bite=bite, took_s=0.5))
+            events.append(Healed(at=at + 3, fault="kill", names=names, health={}, took_s=1.0))
+    record(run, events)
 
     text = page.write(run.path).read_text()
 
@@ -117,12 +119,12 @@ def test_the_report_of_an_hour_is_no_larger_than_a_page_may_be(tmp_path: Path) -
     assert max(curves) <= 2 * PIECES
 
 
-def test_of_thousands_of_injections_the_figure_says_what_it_leaves_out() -> None:
+def test_the_timeline_counts_the_injections_that_it_leaves_out() -> None:
     bars = [Bar(f"kill kafka-{at % 3}", at, at + 1, at + 2) for at in range(5000)]
-    drawn = figure(TimelineData(seconds=5002.0, bars=bars))
+    drawn = draw_timeline(TimelineData(seconds=5002.0, bars=bars))
     assert len(drawn) < page.MOST_BYTES / 2
     assert "and 4200 more injections" in drawn
-    assert "more injections" not in figure(TimelineData(seconds=5002.0, bars=bars[:800]))
+    assert "more injections" not in draw_timeline(TimelineData(seconds=5002.0, bars=bars[:800]))
 
 
 def test_a_diagram_that_does_not_fit_is_linked(tmp_path: Path) -> None:
@@ -133,7 +135,7 @@ def test_a_diagram_that_does_not_fit_is_linked(tmp_path: Path) -> None:
     assert "<svg>drawn</svg>" in page.write(run.path).read_text()
 
 
-def test_a_thinned_curve_keeps_what_stands_out() -> None:
+def test_a_thinned_curve_keeps_its_extremes() -> None:
     line = [(float(at), 1.0) for at in range(36_000)]
     line[20_000], line[30_000] = (20_000.0, 99.0), (30_000.0, 0.0)
     few = thinned(line, 36_000.0)
@@ -143,10 +145,10 @@ def test_a_thinned_curve_keeps_what_stands_out() -> None:
     assert thinned(line[: 2 * PIECES], 36_000.0) == line[: 2 * PIECES]
 
 
-def test_how_spark_read_along_is_told(tmp_path: Path) -> None:
+def test_the_report_shows_batches_restarts_and_silences_of_spark(tmp_path: Path) -> None:
     run = judged(tmp_path)
-    assert "Spark read along" not in page.write(run.path).read_text()
-    said = [
+    assert "Spark during the run" not in page.write(run.path).read_text()
+    events = [
         ("start", 0, {"batch": -1}),
         ("batch", 2, {"rows": 100}),
         ("restart", 3, {"error": "all <brokers> away"}),
@@ -154,18 +156,18 @@ def test_how_spark_read_along_is_told(tmp_path: Path) -> None:
         ("start", 44, {"batch": 1}),
         ("last_pass", 45, {"records": 7}),
     ]
-    lines = [json.dumps({"what": what, "wall": at * 10**9, "mono": 0} | more) for what, at, more in said]
+    lines = [json.dumps({"what": what, "wall": at * 10**9, "mono": 0} | more) for what, at, more in events]
     (run.path / "logs").mkdir()
     (run.path / spark_progress.FILE).write_text("\n".join(lines) + '\n{"what": "ba')
 
     assert spark_progress.rows_of(run.path) == [
         ("batches", "2, 150 rows"),
         ("last pass", "7 offsets"),
-        ("begun anew", "2 times from its checkpoint"),
-        ("because", "all <brokers> away (1 times)"),
-        ("because", "the driver was started again (1 times)"),
-        ("longest silence", "40.0 s, 3.0 s after its start"),
+        ("restarted from its checkpoint", "2 times"),
+        ("reason", "all <brokers> away (1 times)"),
+        ("reason", "the driver was restarted (1 times)"),
+        ("longest silence", "40.0 s, from 3.0 s after its start"),
     ]
     text = page.write(run.path).read_text()
-    assert "How Spark read along" in text
+    assert "Spark during the run" in text
     assert "all &lt;brokers&gt; away" in text

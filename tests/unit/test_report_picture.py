@@ -1,4 +1,4 @@
-"""The report in a real browser: nothing stands out at the side, on a phone or on a desktop."""
+"""The report in a real browser: no element is wider than the window, and dark mode works."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from tests.unit.test_report import judged
 PROBE = """<script>
 addEventListener("load", () => {
   const root = document.documentElement, wide = [...document.querySelectorAll("body *")].filter(
-    (one) => one.getBoundingClientRect().right > root.clientWidth + 1 && !one.closest(".scroll, pre, svg"));
-  const named = wide.map((one) => one.outerHTML.slice(0, 80));
+    (el) => el.getBoundingClientRect().right > root.clientWidth + 1 && !el.closest(".scroll, pre, svg"));
+  const named = wide.map((item) => item.outerHTML.slice(0, 80));
   document.title = JSON.stringify([root.clientWidth, root.scrollWidth, named]);
 });
 </script>"""
 
 
 def probed(report: Path, probe: str, width: int, *settings: str) -> Any:
-    """Load a copy of a report in a window of this width, and return what a script in it makes its title."""
+    """Load a copy of a report with a script in it, and return the title that the script sets."""
     page_file = report.with_name("probed.html")
     page_file.write_text(report.read_text().replace("</title>", f"</title>{probe}", 1))
     assert "<script" in page_file.read_text(), "the probe is in the copy, and only there"
-    found = browser()
-    assert found is not None, "collected only where there is one"
+    executable = browser()
+    assert executable is not None, "without a browser this test is not collected"
     command = [
-        found,
+        executable,
         "--headless",
         "--no-sandbox",
         "--disable-gpu",
@@ -53,22 +53,22 @@ def probed(report: Path, probe: str, width: int, *settings: str) -> Any:
 @pytest.mark.parametrize("width", [500, 1200])
 @pytest.mark.parametrize("shown", [9, 10], ids=["invalid", "valid"])
 def test_the_report_fits_its_window(tmp_path: Path, shown: int, width: int) -> None:
-    """500 is as narrow as a headless window gets."""
+    """A headless window is at least 500 pixels wide."""
     report = page.write(judged(tmp_path, shown=shown).path)
 
     client, scroll, wide = probed(report, PROBE, width)
 
     assert client == width
-    assert scroll <= client, f"{scroll - client} pixels stand out"
+    assert scroll <= client, f"{scroll - client} pixels are outside the window"
     assert wide == []
 
 
 @pytest.mark.browser
 @pytest.mark.parametrize("scheme", ["dark", "light"])
-def test_the_report_is_as_dark_as_its_readers_desktop(tmp_path: Path, scheme: str) -> None:
+def test_the_report_follows_the_colour_scheme_of_the_desktop(tmp_path: Path, scheme: str) -> None:
     report = page.write(judged(tmp_path, shown=9).path)
-    told = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
-    script = f"<script>addEventListener('load', () => document.title = JSON.stringify({told}))</script>"
+    colours = "[getComputedStyle(document.body).backgroundColor, getComputedStyle(document.body).color]"
+    script = f"<script>addEventListener('load', () => document.title = JSON.stringify({colours}))</script>"
     setting = f"--blink-settings=preferredColorScheme={['dark', 'light'].index(scheme)}"
     paper, ink = (
         sum(int(part) for part in re.findall(r"\d+", colour))

@@ -1,4 +1,4 @@
-"""The way out of a run: what fails on it is told, healed another way where there is one, and judged."""
+"""The end of a run: every failure is reported, faults are healed another way, and the run is judged."""
 
 from __future__ import annotations
 
@@ -13,22 +13,28 @@ from confluent_kafka import KafkaException
 
 from harness.base import secrets
 from harness.base.errors import ExitCode, HarnessError, HealError, RefusedError, UsageError
+from harness.base.events import EventHandler
 from harness.cluster.state_directory import State
 from harness.faults import heal as healing
+from harness.report import results
+from harness.run import fault_program, make_run, shutdown, verification
 from harness.run import run as run_module
-from harness.run import shutdown, verification
+from harness.run.fault_program import FaultProgram
 from harness.run.fault_runner import FaultRunner
+from harness.run.program import RunContext
 from harness.run.run import Run
-from harness.run.shutdown import Shutdown
+from harness.run.shutdown import Shutdown, StopRequest
+from harness.run.spark_stream import SparkStream
 from harness.run.verification import Verification
 from harness.scenario import find, load
-from tests.unit.test_run_directory import make_run
+from harness.scenario.plan import draw
+from tests.unit.test_run_directory import make_run as make_directory
 
-Told = list[tuple[str, str]]
+Lines = list[tuple[str, str]]
 
 
 class Injected:
-    """An injection that heals after so many tries."""
+    """An injection whose heal fails this many times."""
 
     def __init__(self, name: str, failures: int) -> None:
         self.fault = SimpleNamespace(name=name)
@@ -51,7 +57,7 @@ def faults_with(*injected: Injected) -> FaultRunner:
     return faults
 
 
-def test_what_would_not_heal_is_still_there_for_who_heals_next() -> None:
+def test_an_injection_that_does_not_heal_stays_listed_for_the_next_heal() -> None:
     one = Injected("jitter", failures=1)
     faults = faults_with(one)
     with pytest.raises(HealError):
@@ -63,18 +69,18 @@ def test_what_would_not_heal_is_still_there_for_who_heals_next() -> None:
     assert faults._active == []
 
 
-def test_one_that_will_not_heal_keeps_no_other_from_it_and_is_told() -> None:
+def test_an_injection_that_does_not_heal_is_reported_and_stops_no_other() -> None:
     first, stuck = Injected("jitter", 0), Injected("kill", failures=9)
     with pytest.raises(HealError, match="kill is not over"):
         faults_with(first, stuck).heal_all()
     assert first.healed
 
 
-def an_ending(tmp_path: Path, told: Told, nodes: dict[str, Any] | None = None) -> Shutdown:
+def make_shutdown(tmp_path: Path, lines: Lines, nodes: dict[str, Any] | None = None) -> Shutdown:
     (tmp_path / "run").mkdir()
     directory: Any = SimpleNamespace(path=tmp_path / "run")
     cluster: Any = SimpleNamespace(nodes=nodes or {})
-    return Shutdown(cluster, directory, lambda name, detail: told.append((name, detail)))
+    return Shutdown(cluster, directory, lambda name, detail: lines.append((name, detail)))
 
 
 def fails(error: BaseException) -> Callable[..., Any]:
@@ -84,36 +90,40 @@ def fails(error: BaseException) -> Callable[..., Any]:
     return fail
 
 
-def test_what_will_not_heal_is_healed_from_what_can_be_seen_and_spares_the_clients(
+def test_a_failed_heal_is_followed_by_a_heal_of_the_cluster_that_spares_the_clients(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(shutdown, "heal", lambda *_, spare_clients: asked.append(spare_clients))
-    told: Told = []
+    lines: Lines = []
 
-    an_ending(tmp_path, told).heal(fails(HealError("kafka-1 is paused", "wait")))
+    make_shutdown(tmp_path, lines).heal(fails(HealError("kafka-1 is paused", "wait")))
 
     assert asked == [True]
-    assert told == [("heal", "kafka-1 is paused: healing everything that can be seen")]
+    assert lines == [("heal", "kafka-1 is paused: healing every fault that the cluster shows")]
 
 
 @pytest.mark.parametrize("error", [HealError("still cut", "h"), ConnectionRefusedError(111, "refused")])
-def test_a_healing_that_fails_twice_is_told_and_ends_nothing(
+def test_a_heal_that_fails_twice_is_reported_and_stops_nothing(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutdown, "heal", fails(error))
-    told: Told = []
+    lines: Lines = []
 
-    an_ending(tmp_path, told).heal(fails(HealError("kafka-1 is paused", "wait")))
+    make_shutdown(tmp_path, lines).heal(fails(HealError("kafka-1 is paused", "wait")))
 
-    assert "NOT healed" in told[-1][1]
+    assert "NOT healed" in lines[-1][1]
 
 
-def test_a_log_that_cannot_be_had_is_told_and_the_others_are_kept_without_secrets(tmp_path: Path) -> None:
+def test_a_log_that_cannot_be_read_is_reported_and_the_others_are_kept_without_secrets(
+    tmp_path: Path,
+) -> None:
     secrets.remember("s3cr3t")
     gone = SimpleNamespace(log=fails(HarnessError("no such container", "h")))
-    told: Told = []
-    ends = an_ending(tmp_path, told, {"kafka-1": gone, "kafka-2": SimpleNamespace(log=lambda _: "a s3cr3t")})
+    lines: Lines = []
+    ends = make_shutdown(
+        tmp_path, lines, {"kafka-1": gone, "kafka-2": SimpleNamespace(log=lambda _: "a s3cr3t")}
+    )
     killed = SimpleNamespace(spec=SimpleNamespace(client="p-1"), log=fails(FileNotFoundError(2, "none")))
 
     ends.keep_logs([cast(Any, killed)])
@@ -121,103 +131,208 @@ def test_a_log_that_cannot_be_had_is_told_and_the_others_are_kept_without_secret
     assert {file.name: file.read_text() for file in (tmp_path / "run" / "logs").iterdir()} == {
         "kafka-2.log": "a [redacted]"
     }
-    assert [detail.split(":")[0] for _, detail in told] == [
-        "the log of p-1 is not kept",
-        "the log of kafka-1 is not kept",
+    assert [detail.split(":")[0] for _, detail in lines] == [
+        "could not keep the log of p-1",
+        "could not keep the log of kafka-1",
     ]
 
 
-def test_every_last_step_is_taken_and_a_bug_is_a_bug(tmp_path: Path) -> None:
+def test_every_last_step_is_taken_and_a_bug_still_raises(tmp_path: Path) -> None:
     done: list[int] = []
-    told: Told = []
-    ends = an_ending(tmp_path, told)
+    lines: Lines = []
+    ends = make_shutdown(tmp_path, lines)
     ends.each(fails(EOFError("closed")), lambda: done.append(1), fails(UsageError("m", "h")))
     assert done == [1]
-    assert [name for name, _ in told] == ["drain", "drain"]
+    assert [name for name, _ in lines] == ["drain", "drain"]
     with pytest.raises(KeyError):
         ends.each(fails(KeyError("ours")))
 
 
-def make_verification(tmp_path: Path, *, witness: BaseException) -> tuple[Verification, Told]:
+def make_verification(tmp_path: Path, *, error: BaseException) -> Verification:
     cluster: Any = SimpleNamespace(bootstrap=lambda _: "b", security=None, prefix="")
-    verified = Verification(cluster, load(find("jitter")), make_run(tmp_path), "r7k2m9qa")
-    verified._consumed = fails(witness)  # type: ignore[method-assign]
-    verified._aggregates = lambda: None  # type: ignore[method-assign]
-    return verified, []
+    scenario = load(find("jitter"))
+    spark = SparkStream(cluster, scenario, "r7k2m9qa")
+    made = Verification(cluster, scenario, make_directory(tmp_path), "r7k2m9qa", spark)
+    for name in ("_collect_spark", "_collect_reader", "_collect_raw_log", "_collect_consumed"):
+        setattr(made, name, fails(error))
+    made._collect_aggregates = lambda: None  # type: ignore[method-assign]
+    return made
 
 
 @pytest.mark.parametrize(
     "error",
-    [KafkaException("no leader"), TimeoutError("nobody"), EOFError(), HarnessError("m", "h")],
+    [KafkaException("no leader"), TimeoutError("no answer"), EOFError(), HarnessError("m", "h")],
     ids=lambda error: type(error).__name__,
 )
-def test_a_witness_that_fails_is_told_and_the_others_are_heard(
+def test_a_witness_that_fails_is_reported_and_the_others_still_read(
     error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[str] = []
-    verified, told = make_verification(tmp_path, witness=error)
-    silent = dict.fromkeys(verification._WITNESSES, fails(error))
-    monkeypatch.setattr(verification, "_WITNESSES", silent | {"reader": lambda *_: heard.append("reader")})
+    read: list[str] = []
+    lines: list[str] = []
+    verified = make_verification(tmp_path, error=error)
+    verified._collect_reader = lambda: read.append("reader")  # type: ignore[method-assign]
     monkeypatch.setattr(verification, "check_run", lambda _: (ExitCode.UNKNOWN, "judged"))
 
-    _, judgement = verified.judge([], lambda line: told.append(("verify", line)))
+    _, judgement = verified.collect_and_judge([], lines.append)
 
     assert judgement == "judged"
-    assert heard == ["reader"]
-    assert "the group leaves no account" in told[-1][1]
+    assert read == ["reader"]
+    assert "could not read the group" in lines[-1]
 
 
-def test_an_interlock_is_no_silent_witness(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    verified, _ = make_verification(tmp_path, witness=HarnessError("m", "h"))
-    refused = fails(RefusedError("not ours", "h"))
-    monkeypatch.setattr(verification, "_WITNESSES", dict.fromkeys(verification._WITNESSES, refused))
+def test_an_interlock_is_no_failure_of_a_witness(tmp_path: Path) -> None:
+    verified = make_verification(tmp_path, error=RefusedError("not ours", "h"))
     with pytest.raises(RefusedError, match="not ours"):
-        verified.judge([], lambda _: None)
+        verified.collect_and_judge([], lambda _: None)
 
 
-def test_the_live_job_is_told_of_the_hurry_and_its_log_is_kept_without_secrets(tmp_path: Path) -> None:
+def test_spark_is_asked_to_stop_waiting_and_its_log_is_kept_without_secrets(tmp_path: Path) -> None:
     secrets.remember("s3cr3t")
-    verified, _ = make_verification(tmp_path, witness=HarnessError("m", "h"))
     folder = tmp_path / "spark"
     folder.mkdir()
     (folder / "driver.log").write_bytes(b"sasl.jaas.config=s3cr3t \xff\n")
-    hurries: list[bool] = []
+    asked: list[bool] = []
 
     def finish(_: object, *, hurry: Callable[[], bool]) -> None:
-        hurries.append(hurry())
+        asked.append(hurry())
         raise HarnessError("it ended", "h")
 
-    verified.live = cast(Any, SimpleNamespace(folder=folder, finish=finish))
-    verified._freeze = lambda _: []  # type: ignore[method-assign]
-    verified._hurry = lambda: True
+    spark = SparkStream(cast(Any, None), load(find("jitter")), "r")
+    spark._job = cast(Any, SimpleNamespace(folder=folder, finish=finish))
     with pytest.raises(HarnessError, match="it ended"):
-        verified._spark([])
+        spark.finish(list, tmp_path / "logs", lambda: True)
 
-    assert hurries == [True]
-    kept = (verified._directory.path / "logs" / "spark-driver.log").read_text()
+    assert asked == [True]
+    kept = (tmp_path / "logs" / "spark-driver.log").read_text()
     assert "s3cr3t" not in kept
     assert "[redacted]" in kept
 
 
-@pytest.mark.parametrize("where", ["_phases", "_verify"])
-def test_whatever_ends_a_run_ends_the_live_job(where: str, tmp_path: Path) -> None:
+class ClusterStub:
+    """A healthy cluster that a run can lock."""
+
+    prefix = ""
+    security = None
+    broker_ids = (1, 2, 3)
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        self.state = SimpleNamespace(intents=folder / "intents", path=folder)
+
+    def locked(self, _: str) -> Any:
+        return threading.Lock()
+
+    def lasting_ailments(self) -> list[str]:
+        return []
+
+    def bootstrap(self, _: str) -> str:
+        return "b"
+
+
+class ProgramStub:
+    """A program that does nothing, or fails where a test says so."""
+
+    def __init__(self, run: RunContext, error: BaseException | None = None) -> None:
+        self.run, self.error = run, error
+
+    def expectation(self) -> Any:
+        return verification.expectation(self.run.scenario)
+
+    def carry_out(self, *_: object) -> list[Any]:
+        if self.error:
+            raise self.error
+        return []
+
+    def is_complete(self) -> bool:
+        return True
+
+    def write_documents(self) -> None:
+        """Write nothing."""
+
+
+def stub_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: Callable[[RunContext], Any] = ProgramStub
+) -> Run:
+    monkeypatch.setattr(run_module, "environment", lambda _: {"backend": "process"})
+    scenario = load(find("jitter"), {"verify.witnesses": "[]"})
+    monkeypatch.setattr(verification, "group_positions", fails(HarnessError("m", "h")))
+    cluster: Any = ClusterStub(tmp_path / "state")
+    return Run(
+        cluster,
+        scenario,
+        draw(scenario, 7),
+        tmp_path / "runs",
+        program=program,
+        listeners=[],
+        replay_command="eos run jitter --seed 7",
+    )
+
+
+@pytest.mark.parametrize("where", ["carry_out", "collect_and_judge", "write_documents"])
+def test_whatever_ends_a_run_ends_the_spark_job(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ended: list[bool] = []
-    run: Any = Run.__new__(Run)
-    run._info = SimpleNamespace(scenario="demo", run="r", seed=7, environment={})
-    run.directory = make_run(tmp_path)
-    run._began, run._stop, run._lock, run._listeners = 0.0, threading.Event(), threading.Lock(), []
-    run.run, run._scenario = "r", SimpleNamespace(name="demo")
-    run._verification = SimpleNamespace(stop_live=lambda: ended.append(True))
-    (tmp_path / "state").mkdir()
-    state = SimpleNamespace(intents=tmp_path / "state" / "intents")
-    run._cluster = SimpleNamespace(state=state, locked=lambda _: threading.Lock(), lasting_ailments=list)
-    run._phases, run._verify = lambda *_: [], lambda _: None
-    setattr(run, where, fails(KeyboardInterrupt()))
+    run = stub_run(tmp_path, monkeypatch)
+    monkeypatch.setattr(SparkStream, "stop", lambda _: ended.append(True))
+    owner = Verification if where == "collect_and_judge" else ProgramStub
+    monkeypatch.setattr(owner, where, fails(KeyboardInterrupt()))
 
     with pytest.raises(KeyboardInterrupt):
         run.execute()
 
     assert ended == [True]
+
+
+def test_a_run_writes_its_events_its_results_line_and_its_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outcome = stub_run(tmp_path, monkeypatch).execute()
+
+    events = (outcome.directory / "events.jsonl").read_text().splitlines()
+    assert '"event":"started"' in events[0]
+    assert '"event":"verdict"' in events[-1]
+    assert "eos run jitter --seed 7" in (outcome.directory / "report.html").read_text()
+    (line,) = results.read(tmp_path / "runs" / results.NAME)
+    assert (line.scenario, line.verdict) == ("jitter", "unknown")
+
+
+def test_a_run_without_a_verdict_has_events_and_no_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = stub_run(tmp_path, monkeypatch, lambda context: ProgramStub(context, KeyError("ours")))
+    with pytest.raises(KeyError):
+        run.execute()
+    directory = (tmp_path / "runs" / "jitter" / "latest").resolve()
+    assert (directory / "events.jsonl").exists()
+    assert not (directory / "report.html").exists()
+    assert not (tmp_path / "runs" / results.NAME).exists()
+
+
+def test_a_run_that_is_made_touches_no_file(tmp_path: Path) -> None:
+    scenario = load(find("jitter"))
+    cluster: Any = SimpleNamespace(prefix="", broker_ids=(1, 2, 3), name_of=str)
+    make_run(cluster, scenario, draw(scenario, 1), tmp_path / "runs")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_handlers_shut_down_in_order_and_before_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+
+    class Handler(EventHandler):
+        def start(self, directory: Path) -> None:
+            order.append(f"start {directory.exists()}")
+
+        def shutdown(self) -> None:
+            order.append("shutdown")
+
+    run = stub_run(tmp_path, monkeypatch)
+    monkeypatch.setattr("harness.report.outputs.write_report", lambda _: order.append("report"))
+    run.add_handler(Handler())
+    run.execute()
+    assert order == ["start True", "shutdown", "report"]
 
 
 @pytest.mark.parametrize("spared", [True, False])
@@ -237,7 +352,7 @@ def test_a_run_that_heals_itself_ends_no_client(
 
 
 class Crew:
-    """The clients of a run: `start` starts one, and none ever makes progress."""
+    """A fleet: `start` starts one client, and no client ever makes progress."""
 
     def __init__(self, *_: object) -> None:
         self.clients: list[str] = []
@@ -254,46 +369,62 @@ class Crew:
         self.clients.clear()
 
 
-def a_run(monkeypatch: pytest.MonkeyPatch, told: Told) -> Any:
-    """A run with everything around it left out; its phases are real."""
-    cost = SimpleNamespace(told=str)
-    watch = SimpleNamespace(
-        start=lambda: None, stop=lambda **_: None, enter=lambda _: None, cost=cost, acknowledged_in={}
+def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
+    """A program whose parts are stubs; its phases are real."""
+    monitor = SimpleNamespace(
+        start=lambda: None,
+        stop=lambda **_: None,
+        enter=lambda _: None,
+        usage=SimpleNamespace(describe=str),
+        acknowledged_in={},
     )
     for name, made in (
         ("Fleet", Crew),
-        ("Monitor", lambda *_: watch),
-        ("FaultRunner", lambda *_: SimpleNamespace(heal_all=lambda: told.append(("healed", "")))),
+        ("Monitor", lambda *_: monitor),
+        ("FaultRunner", lambda *_: SimpleNamespace(heal_all=lambda: lines.append(("healed", "")))),
         ("FrameCapture", lambda *_: SimpleNamespace(start=lambda _: None, stop=lambda _: None)),
     ):
-        monkeypatch.setattr(run_module, name, made)
-    run: Any = Run.__new__(Run)
-    run.run, run._stop, run._stopped_because = "r", threading.Event(), ""
-    run._cluster = SimpleNamespace(state=SimpleNamespace(path=Path()), caveats=lambda _: [], nodes={})
-    run._scenario = load(find("jitter"))
-    run._plan = SimpleNamespace(seed=7, steps=[], throughout=[], injections=[])
-    run.directory = SimpleNamespace(path=Path(), histories=Path(), write=lambda *_: None)
-    run._verification = SimpleNamespace(start_live=lambda *_: None)
-    run._phase = lambda name, detail="", watch=None: told.append((name, detail))  # noqa: ARG005
-    run._drain = lambda _: None
-    run._ending = SimpleNamespace(
-        heal=lambda injected: injected(), each=lambda *_: None, keep_logs=lambda _: None
+        monkeypatch.setattr(fault_program, name, made)
+    run: Any = SimpleNamespace(
+        run_id="r",
+        stop=StopRequest(),
+        cluster=SimpleNamespace(state=SimpleNamespace(path=Path()), caveats=lambda _: [], nodes={}),
+        scenario=load(find("jitter")),
+        plan=SimpleNamespace(seed=7, steps=[], throughout=[], injections=[]),
+        directory=SimpleNamespace(path=Path(), histories=Path(), write=lambda *_: None),
+        spark=SimpleNamespace(start=lambda *_: None),
+        events=SimpleNamespace(
+            phase=lambda name, detail="": lines.append((name, detail)), emit=lambda _: None
+        ),
+        shutdown=SimpleNamespace(
+            heal=lambda injected: injected(), each=lambda *_: None, keep_logs=lambda _: None
+        ),
     )
-    return run
+    return FaultProgram(run)
 
 
-def test_a_broker_that_goes_away_ends_a_run_and_not_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: Told = []
-    limits = a_run(monkeypatch, told)._phases(None, None)
-    assert ("healed", "") in told
-    assert any(name == "aborted" and "the broker is gone" in detail for name, detail in told)
+def test_a_broker_that_goes_away_ends_the_phases_and_not_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: Lines = []
+    limits = a_program(monkeypatch, lines).carry_out(None, None)
+    assert lines.count(("healed", "")) == 1
+    assert any(name == "aborted" and "the broker is gone" in detail for name, detail in lines)
     assert [limit.name for limit in limits] == ["phases without progress"]
 
 
 def test_a_broker_that_refuses_before_any_client_is_an_error_of_its_own(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    run = a_run(monkeypatch, [])
-    run._verification.start_live = fails(ConnectionRefusedError(111, "refused"))
+    program = a_program(monkeypatch, [])
+    program._run.spark.start = fails(ConnectionRefusedError(111, "refused"))
     with pytest.raises(ConnectionRefusedError):
-        run._phases(None, None)
+        program.carry_out(None, None)
+
+
+def test_a_bug_heals_once_and_kills_the_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines: Lines = []
+    monkeypatch.setattr(Crew, "wait_progress", fails(KeyError("ours")))
+    program = a_program(monkeypatch, lines)
+    with pytest.raises(KeyError):
+        program.carry_out(None, None)
+    assert lines.count(("healed", "")) == 1
+    assert program._fleet.clients == []

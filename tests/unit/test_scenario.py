@@ -127,7 +127,7 @@ MISTAKES = [
 
 
 @pytest.mark.parametrize(("old", "new", "where", "text"), MISTAKES)
-def test_a_mistake_is_reported_with_its_place_and_a_remedy(
+def test_a_mistake_is_reported_with_its_place_and_a_hint(
     tmp_path: Path, old: str, new: str, where: str, text: str
 ) -> None:
     assert old in GOOD

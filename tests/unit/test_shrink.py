@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import math
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -156,21 +156,22 @@ def test_what_cannot_be_shrunk_is_refused(tmp_path: Path, name: str, verdict: st
 
 
 class Candidate:
-    """A run that takes so long, or until it is stopped, and finds these anomalies."""
+    """A run that lasts until it is stopped, or ends at once, and has these anomalies."""
 
-    def __init__(self, seconds: float, names: list[str]) -> None:
-        self.seconds, self.names = seconds, names
-        self.why, self.stopped = "", threading.Event()
+    def __init__(self, names: list[str], *, endless: bool = False) -> None:
+        self.names, self.endless = names, endless
+        self.reason, self.stopped = "", threading.Event()
 
-    def stop(self, why: str) -> None:
-        self.why = why
+    def stop(self, reason: str) -> None:
+        self.reason = reason
         self.stopped.set()
 
     def execute(self) -> Any:
-        self.stopped.wait(self.seconds)
+        if self.endless:
+            assert self.stopped.wait(60)
         judgement = SimpleNamespace(names=lambda: self.names, verdict="invalid" if self.names else "valid")
-        code = ExitCode.REFUSED if self.why else ExitCode.VALID
-        return SimpleNamespace(judgement=judgement, exit_code=code, interrupted=bool(self.why))
+        code = ExitCode.REFUSED if self.reason else ExitCode.VALID
+        return SimpleNamespace(judgement=judgement, exit_code=code, interrupted=bool(self.reason))
 
 
 @pytest.fixture
@@ -181,7 +182,7 @@ def failed(tmp_path: Path) -> Failed:
 def candidates(monkeypatch: pytest.MonkeyPatch, made: Callable[[], Candidate]) -> list[Candidate]:
     runs: list[Candidate] = []
 
-    def make(*_: object) -> Candidate:
+    def make(*_: object, **__: object) -> Candidate:
         runs.append(made())
         return runs[-1]
 
@@ -197,7 +198,7 @@ def allowed(_: object) -> None:
 def test_what_never_breaks_again_is_said_and_is_no_success(
     failed: Failed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    candidates(monkeypatch, lambda: Candidate(0, []))
+    candidates(monkeypatch, lambda: Candidate([]))
     cluster: Any = SimpleNamespace(require=allowed)
     with pytest.raises(HarnessError, match="did not break again in any of 3 runs") as ended:
         shrink(cluster, failed, SearchLimits(0.0, 2, 3), lambda _: None)
@@ -206,7 +207,7 @@ def test_what_never_breaks_again_is_said_and_is_no_success(
 
 
 def test_what_breaks_again_is_a_file(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
-    candidates(monkeypatch, lambda: Candidate(0, ["lost"]))
+    candidates(monkeypatch, lambda: Candidate(["lost"]))
     cluster: Any = SimpleNamespace(require=allowed)
     assert shrink(cluster, failed, SearchLimits(0.0, 2, 3), lambda _: None) == failed.directory / NAME
 
@@ -214,7 +215,7 @@ def test_what_breaks_again_is_a_file(failed: Failed, monkeypatch: pytest.MonkeyP
 def test_a_scenario_that_this_back_end_cannot_do_is_refused_before_any_run(
     failed: Failed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = candidates(monkeypatch, lambda: Candidate(0, ["lost"]))
+    runs = candidates(monkeypatch, lambda: Candidate(["lost"]))
 
     def refuse(_: object) -> None:
         raise CapabilityError("no partitions here", "use compose")
@@ -228,10 +229,49 @@ def test_a_scenario_that_this_back_end_cannot_do_is_refused_before_any_run(
 def test_the_budget_ends_a_candidate_and_is_no_interrupt(
     failed: Failed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    runs = candidates(monkeypatch, lambda: Candidate(60, []))
+    runs = candidates(monkeypatch, lambda: Candidate([], endless=True))
+    # The clock stands still until the first run was stopped by the timer, then the time is over.
     cluster: Any = None
-    began = time.monotonic()
-    tries = CandidateRuns(cluster, failed, lambda _: None, 5, end=began + 0.2)
-    assert not tries.breaks(failed.scenario)
-    assert time.monotonic() - began < 30
-    assert [run.why for run in runs] == ["the budget is used up"]
+    limits = SearchLimits(budget=0.2, tries=5, repeats=1)
+    searching = CandidateRuns(
+        cluster, failed, lambda _: None, limits, clock=lambda: 1.0 if runs and runs[0].reason else 0.0
+    )
+    assert not searching.breaks(failed.scenario)
+    assert [run.reason for run in runs] == ["the budget is used up"]
+    assert searching.over()
+
+
+def test_the_time_of_a_search_is_over_at_the_end_of_its_budget(failed: Failed) -> None:
+    now = 100.0
+    cluster: Any = None
+    limits = SearchLimits(budget=60, tries=1, repeats=1)
+    searching = CandidateRuns(cluster, failed, lambda _: None, limits, clock=lambda: now)
+    now = 159.9
+    assert not searching.over()
+    now = 160.0
+    assert searching.over()
+
+
+def test_a_search_makes_no_more_runs_than_it_may(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = candidates(monkeypatch, lambda: Candidate([]))
+    cluster: Any = SimpleNamespace(require=allowed)
+    with pytest.raises(HarnessError, match="did not break again"):
+        shrink(cluster, failed, SearchLimits(math.inf, tries=2, repeats=1, most_runs=5), lambda _: None)
+    assert len(runs) == 5 + 1
+
+
+def test_each_candidate_is_a_file_that_runs_again(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[str] = []
+
+    def make(*_: object, replay_command: str) -> Candidate:
+        commands.append(replay_command)
+        return Candidate(["lost"])
+
+    monkeypatch.setattr(shrinking, "make_run", make)
+    monkeypatch.setattr(shrinking, "heal", lambda *_: 0)
+    cluster: Any = None
+    searching = CandidateRuns(cluster, failed, lambda _: None, SearchLimits(60, 1, 1))
+    assert searching.breaks(failed.scenario)
+    file = failed.directory / "shrink" / "candidate-1.toml"
+    assert commands == [f"eos run {file} --seed 8"]
+    assert load(file) == failed.scenario

@@ -6,7 +6,7 @@ import pytest
 
 from harness.base.errors import ExitCode
 from harness.evidence.observation import Findings, Window
-from harness.run.monitor import describe
+from harness.run.spark_stream import describe_progress
 from harness.witness.spark.stream_supervisor import Lag, StreamProgress
 from harness.witness.spark.topic_verification import SelfEvident, Verified, self_evident
 from harness.witness.spark.verify_report import exit_code_of, format_verification
@@ -82,10 +82,10 @@ def test_nothing_at_all_is_unknown() -> None:
             3,
             1.0,
             Lag(7, 0),
-            "50 read (20/s), 7 behind, 2 duplicates, 1 aborted, begun anew 3 times from its checkpoint",
+            "50 read (20/s), 7 behind, 2 duplicates, 1 aborted, restarted 3 times from its checkpoint",
         ),
     ],
-    ids=["reading", "idle", "stuck", "brokers away", "begun anew"],
+    ids=["reading", "idle", "stuck", "brokers away", "restarted"],
 )
 def test_a_run_tells_of_outages_and_new_beginnings(
     restarts: int, silent_s: float, lag: Lag | None, told: str
@@ -101,4 +101,4 @@ def test_a_run_tells_of_outages_and_new_beginnings(
         silent_s=silent_s,
         lag=lag,
     )
-    assert describe(said) == told
+    assert describe_progress(said) == told

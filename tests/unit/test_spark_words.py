@@ -6,9 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from harness.evidence.bit_words import interval_bits
 from harness.evidence.observation import Observation
 from harness.evidence.record import Identity, LaneEncoder, encode
-from spark_jobs.lane_runs import Highest, masks
+from spark_jobs.lane_runs import Highest
 from spark_jobs.record_columns import eight_digits, not_digits
 from spark_jobs.scan_observation import ScanObservation
 from tests.spark.generated import (
@@ -109,7 +110,7 @@ def test_masks_have_the_bits_of_their_sequences(seed: int) -> None:
     rng = random.Random(seed)
     first = rng.randrange(256)
     last = rng.randrange(first, 256)
-    bits = masks(np.array([first + 512]), np.array([last + 512]))[0].tolist()
+    bits = interval_bits(np.array([first + 512]), np.array([last + 512]))[0].tolist()
     assert sum(quarter << 64 * i for i, quarter in enumerate(bits)) == sum(
         1 << i for i in range(first, last + 1)
     )

@@ -1,4 +1,4 @@
-"""The diagram of a frame log: who, what, in which order, and what was odd about it."""
+"""The diagram of a frame log: participants, messages, their order and their marks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from hypothesis import strategies as st
 
 from harness.base.errors import UsageError
 from harness.report.diagram import diagram_file
+from harness.report.diagram.diagram_file import draw_mermaid
 from harness.report.diagram.sequence import Sequence, SequenceFilter, build_sequence
+from harness.report.diagram.svg import draw_svg
 from harness.tap.coordinator_entries import CoordinatorEntry
 from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
 from harness.tap.frame_lines import Frame, FrameLogOpened, Line, Sampled, Touch
@@ -27,7 +29,7 @@ OPEN = FrameLogOpened(
 
 
 class Log:
-    """Writes a log as a tap would, a second for each line."""
+    """A frame log in memory, with one second between its lines."""
 
     def __init__(self) -> None:
         self.lines: list[Line] = [OPEN]
@@ -54,16 +56,16 @@ class Log:
             )
         )
 
-    def ask(self, n: int, api: str, asked: Facts, told: Facts, **more: Any) -> None:
+    def ask(self, n: int, api: str, asked: Facts, answered: Facts, **more: Any) -> None:
         self.frame(n, "request", api, asked, **more)
-        self.frame(n, "response", api, told, **more)
+        self.frame(n, "response", api, answered, **more)
 
     def touch(self, n: int, did: str, **more: Any) -> None:
         fields: dict[str, Any] = {"conn": 1, "broker": 1} | more
         self.lines.append(Touch(rule="r", verb="hold", did=did, n=n, **fields, **self.at()))
 
-    def story(self, *steps: CoordinatorEntry, **wanted: Any) -> Sequence:
-        return build_sequence(self.lines, steps, None, SequenceFilter(**wanted))
+    def sequence(self, *entries: CoordinatorEntry, **chosen: Any) -> Sequence:
+        return build_sequence(self.lines, entries, None, SequenceFilter(**chosen))
 
 
 def end(committed: bool = True) -> Facts:
@@ -75,11 +77,11 @@ def produce(sequence: int) -> Facts:
     return Facts(producer_id=7, epoch=0, batches=[batch])
 
 
-def told(story: Sequence) -> list[tuple[str, str, str, str]]:
-    return [(step.source, step.target, step.text, step.mark) for step in story.steps]
+def arrows(sequence: Sequence) -> list[tuple[str, str, str, str]]:
+    return [(step.source, step.target, step.text, step.mark) for step in sequence.messages]
 
 
-def test_steps_are_numbered_and_participants_stand_in_the_order_of_the_textbook() -> None:
+def test_messages_are_numbered_and_clients_come_before_brokers() -> None:
     log = Log()
     log.ask(
         1, "FindCoordinator", Facts(transactional_id="t"), Facts(coordinators=[Coordinator(key="", broker=2)])
@@ -87,35 +89,35 @@ def test_steps_are_numbered_and_participants_stand_in_the_order_of_the_textbook(
     log.ask(2, "Produce", produce(0), Facts(partitions=[Partition(topic="a", partition=0, offset=5)]))
     log.ask(3, "Heartbeat", Facts(), Facts())
 
-    story = log.story()
+    sequence = log.sequence()
 
-    assert told(story) == [
+    assert arrows(sequence) == [
         ("p1", "broker 1", "FindCoordinator of t", ""),
         ("broker 1", "p1", "broker 2", ""),
         ("p1", "broker 1", "Produce a-0 seq 0-1 pid 7 epoch 0", ""),
         ("broker 1", "p1", "written: a-0 at offset 5", ""),
     ]
-    assert [step.number for step in story.steps] == [1, 2, 3, 4]
-    assert story.roles == {"p1": ["producer"], "broker 1": ["leader of a-0"]}
+    assert [step.number for step in sequence.messages] == [1, 2, 3, 4]
+    assert sequence.roles == {"p1": ["producer"], "broker 1": ["leader of a-0"]}
 
 
-def test_a_request_is_a_retry_only_if_its_client_was_not_told_that_it_was_done() -> None:
+def test_a_request_is_a_retry_unless_an_equal_one_was_answered_without_error() -> None:
     log = Log()
     log.ask(1, "EndTxn", end(), Facts())
     log.ask(2, "EndTxn", end(), Facts(error="CONCURRENT_TRANSACTIONS"))  # the next transaction's
     log.frame(3, "request", "EndTxn", end())
     log.frame(4, "request", "EndTxn", end())
 
-    assert [(s.text.partition(" epoch 0")[2], s.mark) for s in log.story().steps if not s.answer] == [
+    assert [(s.text.partition(" epoch 0")[2], s.mark) for s in log.sequence().messages if not s.answer] == [
         ("", ""),
         ("", ""),
         (" (retry of 3)", "retry"),
         (" (retry of 5)", "retry"),
     ]
-    assert [s.mark for s in log.story().steps if s.answer] == ["", "refused"]
+    assert [s.mark for s in log.sequence().messages if s.answer] == ["", "refused"]
 
 
-def test_what_a_fault_touched_passes_the_tap() -> None:
+def test_frames_that_a_fault_hit_go_through_the_tap() -> None:
     log = Log()
     log.frame(1, "request", "EndTxn", end(), fate="held")
     log.ask(2, "EndTxn", end(), Facts(), conn=2)
@@ -125,7 +127,7 @@ def test_what_a_fault_touched_passes_the_tap() -> None:
     log.ask(4, "EndTxn", end(), Facts(), conn=4, fate="copy")
 
     text = "EndTxn COMMIT t pid 7 epoch 0"
-    assert told(log.story()) == [
+    assert arrows(log.sequence()) == [
         ("p1", "wire tap", f"{text} (held)", "fault"),
         ("p1", "broker 1", f"{text} (retry of 1)", "retry"),
         ("broker 1", "p1", "ok", ""),
@@ -137,7 +139,7 @@ def test_what_a_fault_touched_passes_the_tap() -> None:
     ]
 
 
-def test_fetches_are_shown_when_they_bring_something() -> None:
+def test_fetches_are_shown_if_they_return_records() -> None:
     log = Log()
     asked = Facts(isolation="read_committed", partitions=[Partition(topic="a", partition=0, offset=3)])
     stable = Partition(topic="a", partition=0, last_stable_offset=5, aborted=[(7, 3)])
@@ -145,18 +147,18 @@ def test_fetches_are_shown_when_they_bring_something() -> None:
     log.ask(1, "Fetch", asked, Facts(partitions=[stable]))
     log.ask(2, "Fetch", asked, Facts(partitions=[stable], batches=[marker]))
 
-    assert [text for _, _, text, _ in told(log.story())] == [
+    assert [text for _, _, text, _ in arrows(log.sequence())] == [
         "Fetch a-0 from 3 read_committed",
         "marker ABORT of pid 7 in a-0 at 4, aborted in a-0: pid 7 from 3; a-0 LSO 5",
     ]
-    assert len(log.story(everything=True).steps) == 4
+    assert len(log.sequence(everything=True).messages) == 4
 
 
-def test_steps_of_the_logs_stand_between_the_frames() -> None:
+def test_log_entries_are_placed_between_the_frames_by_time() -> None:
     log = Log()
     log.ask(1, "EndTxn", end(), Facts())
     second = 1_000_000_000
-    steps = [
+    entries = [
         CoordinatorEntry(kind="ids", wall=second // 2, node=11, producer_id=1000, what="1"),
         CoordinatorEntry(
             kind="decision", wall=second + 1, node=1, producer_id=7, transactional_id="t", what="Ongoing"
@@ -166,20 +168,20 @@ def test_steps_of_the_logs_stand_between_the_frames() -> None:
         ),
     ]
 
-    story = log.story(*steps)
+    sequence = log.sequence(*entries)
 
-    assert [(source, target, mark) for source, target, _, mark in told(story)] == [
+    assert [(source, target, mark) for source, target, _, mark in arrows(sequence)] == [
         ("controller 11", "broker 1", "log"),
         ("p1", "broker 1", ""),
         ("broker 1", "broker 1", "log"),
         ("broker 1", "broker 2", "log"),  # from the coordinator to the leader
         ("broker 1", "p1", ""),
     ]
-    assert story.roles["controller 11"] == ["active controller"]
-    assert list(story.roles) == ["p1", "broker 1", "broker 2", "controller 11"]
+    assert sequence.roles["controller 11"] == ["active controller"]
+    assert list(sequence.roles) == ["p1", "broker 1", "broker 2", "controller 11"]
 
 
-def test_copies_stand_before_the_answer_that_waited_for_them() -> None:
+def test_copies_are_placed_before_the_answer_that_waited_for_them() -> None:
     log = Log()
     place = Partition(topic="a", partition=0, offset=5)
     log.ask(1, "Produce", produce(0), Facts(partitions=[place]))
@@ -188,50 +190,50 @@ def test_copies_stand_before_the_answer_that_waited_for_them() -> None:
         for offset, follower in ((5, "2"), (5, "3"), (9, "2"))
     ]
 
-    story = log.story(*copies)
+    sequence = log.sequence(*copies)
 
-    assert [(source, target, text) for source, target, text, _ in told(story)][1:] == [
+    assert [(source, target, text) for source, target, text, _ in arrows(sequence)][1:] == [
         ("broker 1", "broker 2", "copy of a-0 at 5"),
         ("broker 1", "broker 3", "copy of a-0 at 5"),
         ("broker 1", "p1", "written: a-0 at offset 5"),
     ]
-    assert story.roles["broker 3"] == ["follower of a-0"]
+    assert sequence.roles["broker 3"] == ["follower of a-0"]
 
 
-def test_a_window_a_transactional_id_and_a_limit_choose_the_steps() -> None:
+def test_the_filter_selects_by_window_by_transactional_id_and_by_count() -> None:
     log = Log()
     log.ask(1, "EndTxn", end(), Facts())
     log.ask(2, "EndTxn", Facts(transactional_id="u", committed=True), Facts(), client_id="p2", conn=2)
     log.lines.append(Sampled(since=0, exchanges={"Produce": 9}, **log.at()))
 
-    assert {step.source for step in log.story(transactional_id="u").steps} == {"p2", "broker 1"}
-    assert len(log.story(window=(0, 1.5)).steps) == 1
-    story = log.story(most=3)
-    assert (len(story.steps), story.left_out, story.not_logged) == (3, 1, 9)
+    assert {step.source for step in log.sequence(transactional_id="u").messages} == {"p2", "broker 1"}
+    assert len(log.sequence(window=(0, 1.5)).messages) == 1
+    sequence = log.sequence(most=3)
+    assert (len(sequence.messages), sequence.left_out, sequence.not_logged) == (3, 1, 9)
 
 
-def hostile_story(name: str) -> Sequence:
+def hostile_sequence(name: str) -> Sequence:
     log = Log()
     facts = Facts(transactional_id=name, producer_id=7, epoch=0, committed=False)
     log.ask(1, "EndTxn", facts, Facts(error="PRODUCER_FENCED"), client_id=name)
     log.ask(2, "EndTxn", facts, Facts(), client_id=name)
-    return log.story()
+    return log.sequence()
 
 
 def test_names_cannot_break_the_text_or_the_drawing() -> None:
-    story = hostile_story('a;b#c<d>&"e\n-->>f')
-    text = diagram_file.mermaid(story)
+    sequence = hostile_sequence('a;b#c<d>&"e\n-->>f')
+    text = draw_mermaid(sequence)
     lines = text.splitlines()
     assert lines[0] == "sequenceDiagram"
     assert len(lines) == 1 + 2 + 4
     assert all(sign not in text.replace("#59;", "").replace("#35;", "") for sign in (";b", "#c"))
-    ElementTree.fromstring(diagram_file.svg(story))
+    ElementTree.fromstring(draw_svg(sequence))
 
 
 @settings(deadline=None, max_examples=30)
 @given(st.text(max_size=20))
 def test_any_name_gives_a_drawing_that_is_xml(name: str) -> None:
-    drawing = diagram_file.svg(hostile_story(name))
+    drawing = draw_svg(hostile_sequence(name))
     root = ElementTree.fromstring(drawing)
     assert root.tag.endswith("svg")
 
@@ -284,7 +286,7 @@ NAMES = [
 
 @pytest.mark.soak
 @pytest.mark.timeout(600)
-def test_mermaid_itself_reads_the_text(tmp_path: Path) -> None:
+def test_mermaids_own_parser_accepts_the_text(tmp_path: Path) -> None:
     npm, node = shutil.which("npm"), shutil.which("node")
     assert npm, "this check runs Mermaid's own parser: install Node.js"
     assert node
@@ -295,7 +297,7 @@ def test_mermaid_itself_reads_the_text(tmp_path: Path) -> None:
         timeout=500,
     )
     (tmp_path / "parse.mjs").write_text(PARSE)
-    texts = [diagram_file.mermaid(hostile_story(name)) for name in NAMES]
+    texts = [draw_mermaid(hostile_sequence(name)) for name in NAMES]
     subprocess.run(
         [node, "parse.mjs"], cwd=tmp_path, input=json.dumps(texts), text=True, check=True, timeout=60
     )

@@ -1,4 +1,4 @@
-"""The frame log: what it says, what it leaves out and tells so, and what is made of it."""
+"""The frame log: its lines, its limits, its facts, and its join with histories."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from harness.base.errors import UsageError
-from harness.evidence.history import HistoryWriter, clock_id
+from harness.evidence.history import HistoryWriter
 from harness.evidence.history.lines import Error
+from harness.evidence.log_line import clock_id
 from harness.report.diagram.operation_join import Operations
 from harness.tap import frame_lines
 from harness.tap.coordinator_entries import java_hash
@@ -29,11 +30,11 @@ from tests.tap_rig import end_txn, framed, raw_answer, rig
 SCHEMA = resources.files("harness.evidence.schemas").joinpath("frames.schema.json").read_text()
 
 
-def test_the_published_schema_is_the_one_that_is_written() -> None:
+def test_the_published_schema_is_current() -> None:
     assert schema_text() == SCHEMA
 
 
-def test_every_line_of_a_log_keeps_to_the_schema(tmp_path: Path) -> None:
+def test_every_line_of_a_log_matches_the_schema(tmp_path: Path) -> None:
     async def run() -> None:
         async with rig(raw_answer) as made:
             made.hub.log.start(tmp_path / "frames.jsonl", 500, 1 << 30)
@@ -73,25 +74,25 @@ def test_every_line_of_a_log_keeps_to_the_schema(tmp_path: Path) -> None:
     ]
 
 
-def test_beyond_its_rate_the_log_keeps_transactions_and_counts_the_rest(tmp_path: Path) -> None:
+def test_above_its_rate_the_log_keeps_transactions_and_counts_the_rest(tmp_path: Path) -> None:
     path = tmp_path / "frames.jsonl"
     stats = Stats()
     loop = asyncio.new_event_loop()
     log = FrameLog(loop, stats, Decoder(), "test")
     log.start(path, rate=2, most=1 << 30)
     mono = time.monotonic_ns()
-    wanted = [log.wants(api, mono) for api in ["Produce", "Fetch", "Produce", "EndTxn", "Fetch", "Produce"]]
+    logged = [log.wants(api, mono) for api in ["Produce", "Fetch", "Produce", "EndTxn", "Fetch", "Produce"]]
     later = log.wants("Produce", mono + 2_000_000_000)
     log.stop("test")
     loop.close()
 
-    assert (wanted, later) == ([True, True, False, True, False, False], True)
+    assert (logged, later) == ([True, True, False, True, False, False], True)
     assert stats.not_logged == {"Produce": 2, "Fetch": 1}
     sampled = [x for x in map(json.loads, path.read_text().splitlines()) if x["type"] == "sampled"]
     assert [line["exchanges"] for line in sampled] == [{"Produce": 2, "Fetch": 1}]
 
 
-def test_a_log_is_never_written_over(tmp_path: Path) -> None:
+def test_a_log_is_never_overwritten(tmp_path: Path) -> None:
     loop = asyncio.new_event_loop()
     log = FrameLog(loop, Stats(), Decoder(), "test")
     log.start(tmp_path / "frames.jsonl", 1, 1)
@@ -143,15 +144,15 @@ def test_facts_of_a_produce_request_and_its_response() -> None:
     )
 
     answer = ProduceResponse.TopicProduceResponse
-    told = answer.PartitionProduceResponse(
+    refused = answer.PartitionProduceResponse(
         index=4, error_code=47, base_offset=-1, record_errors=[], error_message=None
     )
-    response = ProduceResponse(responses=[answer(name="a", partition_responses=[told])], version=9)
+    response = ProduceResponse(responses=[answer(name="a", partition_responses=[refused])], version=9)
     facts = Decoder().response(0, 9, framed(response))
     assert facts.refusals == ["INVALID_PRODUCER_EPOCH"]
 
 
-def test_facts_of_a_fetch_response_name_topics_by_the_ids_that_metadata_told() -> None:
+def test_facts_of_a_fetch_response_have_topic_names_from_metadata() -> None:
     import uuid
 
     from kafka.protocol.consumer import FetchResponse
@@ -199,11 +200,13 @@ def test_facts_of_both_shapes_of_add_partitions(version: int) -> None:
             version=3,
         )
     else:
-        one = Request.AddPartitionsToTxnTransaction
-        topic = one.AddPartitionsToTxnTopic(name="a", partitions=[0, 2])
+        transaction = Request.AddPartitionsToTxnTransaction
+        topic = transaction.AddPartitionsToTxnTopic(name="a", partitions=[0, 2])
         request = Request(
             transactions=[
-                one(transactional_id="t", producer_id=7, producer_epoch=1, verify_only=False, topics=[topic])
+                transaction(
+                    transactional_id="t", producer_id=7, producer_epoch=1, verify_only=False, topics=[topic]
+                )
             ],
             version=4,
         )
@@ -215,13 +218,13 @@ def test_facts_of_both_shapes_of_add_partitions(version: int) -> None:
     )
 
 
-def test_facts_say_who_coordinates() -> None:
+def test_facts_of_a_coordinator_lookup() -> None:
     from kafka.protocol.metadata import FindCoordinatorRequest, FindCoordinatorResponse
 
     request = FindCoordinatorRequest(key_type=1, coordinator_keys=["t"], version=4)
     assert Decoder().request(10, 4, framed(request)).transactional_id == "t"
-    told = FindCoordinatorResponse.Coordinator(key="t", node_id=3, host="h", port=1, error_code=15)
-    response = FindCoordinatorResponse(coordinators=[told], version=4)
+    coordinator = FindCoordinatorResponse.Coordinator(key="t", node_id=3, host="h", port=1, error_code=15)
+    response = FindCoordinatorResponse(coordinators=[coordinator], version=4)
     facts = Decoder().response(10, 4, framed(response))
     assert facts.coordinators == [Coordinator(key="t", broker=3, error=facts.refusals[0])]
 
@@ -256,8 +259,8 @@ def test_frames_are_joined_to_the_operation_that_was_open(tmp_path: Path) -> Non
             mono=mono,
             wall=0,
         )
-        found = operations.of(frame)
-        return found.op if found else None
+        operation = operations.of(frame)
+        return operation.op if operation else None
 
     assert [joined(before), joined(inside), joined(after)] == [outer, inner, never]
     assert joined(inside, "librdkafka", "t") == inner  # by the transactional id
@@ -283,13 +286,13 @@ def test_frames_of_another_clock_are_not_joined(tmp_path: Path) -> None:
         Operations(tmp_path, opening)
 
 
-def test_the_hash_of_a_transactional_id_is_javas() -> None:
+def test_the_hash_of_a_transactional_id_equals_javas() -> None:
     # Known values of Java's String.hashCode, without their sign: "polygenelubricants" is the smallest int.
     assert [java_hash(s) for s in ("", "a", "hello", "polygenelubricants")] == [0, 97, 99162322, 0]
     assert java_hash("orders705") % 50 == 13  # where a 4.3.1 broker put it
 
 
-def test_lines_are_read_as_they_were_written() -> None:
+def test_a_decoded_line_equals_the_encoded_one() -> None:
     closed = frame_lines.ConnectionClosed(
         conn=1,
         broker=2,

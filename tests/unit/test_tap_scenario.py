@@ -1,4 +1,4 @@
-"""Frame faults are like every other: found by name, written in scenarios, refused when they cannot hit."""
+"""Frame faults in scenarios: found by name, turned into rules, refused if no frame can match."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from harness.tap.rules import Rule
         ("cut_after_frame", {"api": "Produce", "client_id": "c"}, {"verb": "cut_after", "client_id": "c"}),
     ],
 )
-def test_a_scenario_makes_the_rule(name: str, parameters: dict[str, Any], rule: dict[str, Any]) -> None:
+def test_a_fault_entry_becomes_a_rule(name: str, parameters: dict[str, Any], rule: dict[str, Any]) -> None:
     entry = FaultEntry(fault=name, target=Target.parse("all"), parameters=parameters)
     assert fault_class(name).name == name
     assert make_fault(entry).rule((1, 2), "r") == Rule(id="r", api="Produce", brokers=(1, 2), **rule)
@@ -57,6 +57,6 @@ def test_a_scenario_makes_the_rule(name: str, parameters: dict[str, Any], rule: 
         (DuplicateFrame, {"api": "Produce", "partition": 0}),
     ],
 )
-def test_what_no_frame_can_match_is_refused_when_it_is_written(kind: Any, parameters: dict[str, Any]) -> None:
+def test_a_rule_that_no_frame_can_match_is_refused(kind: Any, parameters: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         kind(**parameters)

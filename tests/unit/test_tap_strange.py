@@ -1,4 +1,4 @@
-"""What is no frame, or none that can be read, passes unharmed and is counted and told."""
+"""Bytes that are not a frame, or cannot be decoded, pass unchanged and are counted and logged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tap_rig import Answer, Rig, end_txn, raw_answer, rig
 
 
 def through(sent: bytes, *, answer: Answer | None = None, log: Path | None = None) -> tuple[Rig, bytes]:
-    """Send bytes through a tap and end the connection; return the tap and what the broker got."""
+    """Send bytes through a tap and end the connection; return the tap and the bytes of the broker."""
 
     async def run() -> tuple[Rig, bytes]:
         async with rig(answer) as made:
@@ -36,14 +36,14 @@ def log_of(path: Path) -> list[Line]:
     return [msgspec.json.decode(line, type=Line) for line in path.read_bytes().splitlines()]
 
 
-def test_tls_passes_blind_and_is_said_so(tmp_path: Path) -> None:
+def test_tls_passes_undecoded_and_is_logged(tmp_path: Path) -> None:
     hello = b"\x16\x03\x01\x00\x05hello" * 100
 
     made, got = through(hello, log=tmp_path / "frames.jsonl")
 
     assert got == hello
     assert made.hub.stats.blind == {"tls": 1}
-    assert made.hub.stats.odd == {}  # TLS is nothing odd
+    assert made.hub.stats.odd == {}  # TLS is not an irregularity
     notes = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, frame_lines.Note)]
     assert [(n.what, n.detail) for n in notes] == [("blind", "request: tls")]
 
@@ -62,7 +62,9 @@ def test_tls_passes_blind_and_is_said_so(tmp_path: Path) -> None:
     ],
     ids=["negative", "http", "too-long", "short", "empty", "client-id", "cut", "cut-length"],
 )
-def test_what_is_no_frame_passes_and_is_counted_and_logged(sent: bytes, odd: str, tmp_path: Path) -> None:
+def test_bytes_that_are_not_a_frame_pass_and_are_counted_and_logged(
+    sent: bytes, odd: str, tmp_path: Path
+) -> None:
     made, got = through(sent, log=tmp_path / "frames.jsonl")
 
     assert got == sent
@@ -71,8 +73,8 @@ def test_what_is_no_frame_passes_and_is_counted_and_logged(sent: bytes, odd: str
     assert notes
 
 
-def test_what_cannot_be_decoded_passes_and_says_why(tmp_path: Path) -> None:
-    # A head that promises an EndTxn, and a body that is none.
+def test_a_frame_that_cannot_be_decoded_passes_and_is_logged_with_the_reason(tmp_path: Path) -> None:
+    # The head of an EndTxn request with a body that is not one.
     broken = end_txn(1)[:15] + b"\x7f" * 20
     broken = (len(broken) - 4).to_bytes(4, "big") + broken[4:]
 
@@ -103,7 +105,7 @@ def test_unknown_apis_and_newer_versions_pass_and_are_counted(
     assert [(f.side, f.undecoded) for f in frames] == [("request", counter), ("response", counter)]
 
 
-def test_an_answer_that_nobody_asked_for_passes_and_is_counted() -> None:
+def test_an_answer_without_a_request_passes_and_is_counted() -> None:
     async def run() -> None:
         async with rig(raw_answer, to_send=b"\x00\x00\x00\x06\x00\x00\x00\x63ab") as made:
             client = await made.client()
@@ -114,7 +116,7 @@ def test_an_answer_that_nobody_asked_for_passes_and_is_counted() -> None:
     asyncio.run(run())
 
 
-def test_a_rule_that_looks_inside_leaves_broken_frames_alone() -> None:
+def test_a_rule_that_decodes_requests_ignores_broken_frames() -> None:
     async def run() -> None:
         async with rig(raw_answer) as made:
             made.arm(verb="lose_request", transactional_id="t")
@@ -128,7 +130,7 @@ def test_a_rule_that_looks_inside_leaves_broken_frames_alone() -> None:
     asyncio.run(run())
 
 
-def test_frames_go_on_before_they_are_whole_while_no_rule_is_armed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_incomplete_frames_are_forwarded_while_no_rule_is_armed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.tap.relay.LINGER_S", 0.1)  # this broker never answers
 
     async def run() -> None:
@@ -136,7 +138,7 @@ def test_frames_go_on_before_they_are_whole_while_no_rule_is_armed(monkeypatch: 
             client = await made.client()
             client.send(end_txn(1)[:20])
             await made.until(lambda: made.broker.raw == end_txn(1)[:20])
-            made.arm(verb="lose_request")  # too late for this one, in time for the next
+            made.arm(verb="lose_request")  # too late for this frame, in time for the next
             client.send(end_txn(1)[20:], end_txn(2))
             await made.until(lambda: made.hits)
             await made.settled()
@@ -145,7 +147,7 @@ def test_frames_go_on_before_they_are_whole_while_no_rule_is_armed(monkeypatch: 
     asyncio.run(run())
 
 
-def test_a_frame_that_waited_to_be_whole_goes_on_when_the_last_rule_is_disarmed() -> None:
+def test_an_incomplete_frame_is_forwarded_when_the_last_rule_is_disarmed() -> None:
     async def run() -> None:
         async with rig(None) as made:
             made.arm(verb="lose_request")
@@ -160,7 +162,7 @@ def test_a_frame_that_waited_to_be_whole_goes_on_when_the_last_rule_is_disarmed(
     asyncio.run(run())
 
 
-def test_the_head_of_a_request_is_what_kafka_python_reads() -> None:
+def test_the_head_of_a_request_equals_kafka_pythons() -> None:
     import io
 
     from kafka.protocol.api_header import RequestHeader

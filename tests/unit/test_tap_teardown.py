@@ -1,4 +1,4 @@
-"""Whatever removes a cluster ends the tap with it, also where the nodes are containers."""
+"""Removing a cluster ends its tap, also if the nodes are containers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.cluster.state_directory import ClusterRecord, State
 
 
 class Containers:
-    """A back end that knows nothing of processes."""
+    """A back end without processes."""
 
     def destroy(self) -> None:
         """Nothing to remove."""

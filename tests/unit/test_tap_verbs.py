@@ -1,4 +1,4 @@
-"""Every verb of the tap: what the broker got, what the client got, and where each byte is."""
+"""Every verb of the tap: bytes of the broker, bytes of the client, and balanced accounts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Test = Callable[[Rig], Awaitable[None]]
 
 
 def with_rig(test: Test) -> Callable[[], None]:
-    """Run an asynchronous test against a tap of its own, and close the accounts after it."""
+    """Run an asynchronous test against a new tap, and check its accounts at the end."""
 
     async def run() -> None:
         async with rig() as made:
@@ -31,7 +31,7 @@ def with_rig(test: Test) -> Callable[[], None]:
 
 
 @with_rig
-async def test_without_a_rule_bytes_pass_as_they_are(made: Rig) -> None:
+async def test_without_a_rule_bytes_pass_unchanged(made: Rig) -> None:
     client = await made.client()
 
     assert await client.ask(end_txn(1)) == end_txn_answer(end_txn(1))
@@ -62,12 +62,12 @@ async def test_lose_request_never_reaches_the_broker(made: Rig) -> None:
     assert await client.ask(end_txn(2), end_txn(3)) == b""
     await made.settled()
     assert made.broker.got == [end_txn(1)]
-    # What was behind the lost frame on its connection is lost with it.
+    # Frames behind the lost one on its connection are lost too.
     assert made.hub.stats.request_bytes.taken == len(end_txn(2)) + len(end_txn(3))
 
 
 @pytest.mark.parametrize("verb", ["lose_request", "lose_response"])
-def test_silence_keeps_the_connection_open_and_carries_nothing_any_more(verb: str) -> None:
+def test_silence_keeps_the_connection_open_without_carrying_bytes(verb: str) -> None:
     @with_rig
     async def run(made: Rig) -> None:
         made.arm(verb=verb, then="silence")
@@ -89,7 +89,7 @@ async def test_hold_keeps_a_frame_and_everything_behind_it_until_it_is_released(
 
     assert await client.silent()
     assert made.broker.got == []
-    assert await other.ask(end_txn(9)) == end_txn_answer(end_txn(9))  # other connections go on
+    assert await other.ask(end_txn(9)) == end_txn_answer(end_txn(9))  # other connections are not affected
     assert made.hub.release("r") == 1
     assert await client.answer() == end_txn_answer(end_txn(1))
     assert await client.answer() == end_txn_answer(end_txn(2))
@@ -110,7 +110,7 @@ async def test_a_held_frame_outlives_its_client(made: Rig) -> None:
 
 
 @with_rig
-async def test_what_was_forwarded_before_a_cut_is_left_the_time_to_be_answered(made: Rig) -> None:
+async def test_a_request_forwarded_before_a_cut_is_still_answered(made: Rig) -> None:
     made.broker.hasty = True
     made.arm(verb="hold", drop_client=True)
     await (await made.client()).ask(end_txn(1))
@@ -145,7 +145,7 @@ async def test_hold_until_a_later_request_of_the_same_client_is_answered(made: R
 
 
 @with_rig
-async def test_what_is_held_when_the_rule_is_disarmed_is_never_delivered(made: Rig) -> None:
+async def test_a_frame_that_is_held_when_its_rule_is_disarmed_is_never_delivered(made: Rig) -> None:
     made.arm(verb="hold")
     client = await made.client()
     client.send(end_txn(1))
@@ -161,7 +161,7 @@ async def test_what_is_held_when_the_rule_is_disarmed_is_never_delivered(made: R
 
 
 @with_rig
-async def test_hold_has_a_limit_after_which_the_frame_is_lost(made: Rig) -> None:
+async def test_a_held_frame_is_lost_after_the_limit(made: Rig) -> None:
     made.arm(verb="hold", seconds=0.05)
     client = await made.client()
 
@@ -170,7 +170,7 @@ async def test_hold_has_a_limit_after_which_the_frame_is_lost(made: Rig) -> None
     assert [hit.did for hit in made.hits] == ["discarded"]
 
 
-def test_a_held_frame_whose_broker_has_gone_is_undeliverable(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_held_frame_is_undeliverable_after_its_broker_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.tap.relay.LINGER_S", 0.05)
 
     @with_rig
@@ -202,7 +202,7 @@ async def test_delay_delivers_every_match_later_and_in_order(made: Rig) -> None:
 
 
 @with_rig
-async def test_a_delayed_frame_whose_client_waits_goes_on_when_the_rule_is_disarmed(made: Rig) -> None:
+async def test_a_delayed_frame_is_forwarded_when_its_rule_is_disarmed(made: Rig) -> None:
     made.arm(verb="delay", seconds=60)
     client = await made.client()
     client.send(end_txn(1))
@@ -224,7 +224,7 @@ def test_duplicate_sends_the_same_bytes_again_on_another_connection(side: str) -
         assert made.broker.got == [end_txn(1), end_txn(1)]
         assert made.hits[0].answer == "NONE"
         assert made.hub.stats.duplicate_bytes == len(end_txn(1))
-        assert await client.silent()  # the copy's answer is not the client's
+        assert await client.silent()  # the client does not get the answer to the copy
 
     run()
 
@@ -288,7 +288,7 @@ async def test_cut_after_a_response_delivers_it_and_nothing_more(made: Rig) -> N
     ],
     ids=str,
 )
-def test_a_selector_that_does_not_hold_leaves_the_frame_alone(fields: dict[str, object], hits: bool) -> None:
+def test_a_rule_hits_only_if_its_selectors_match(fields: dict[str, object], hits: bool) -> None:
     @with_rig
     async def run(made: Rig) -> None:
         made.arm(**{"verb": "lose_response"} | fields)
@@ -300,7 +300,7 @@ def test_a_selector_that_does_not_hold_leaves_the_frame_alone(fields: dict[str, 
 
 
 @with_rig
-async def test_nth_and_times_choose_the_matches(made: Rig) -> None:
+async def test_nth_and_times_select_the_matches_that_are_hit(made: Rig) -> None:
     made.arm(verb="duplicate", nth=2, times=2)
     client = await made.client()
     for number in range(1, 6):

@@ -1,10 +1,11 @@
-"""The client of Toxiproxy: whatever the server does, a typed error within the time limit, or the truth."""
+"""The client of Toxiproxy raises a typed error within its time limit, whatever the server does."""
 
 from __future__ import annotations
 
 import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -45,20 +46,20 @@ def test_a_toxic_is_added_changed_and_removed(client: Toxiproxy) -> None:
     assert client.version() == "2.12.0"
 
 
-def test_a_delay_is_taken_to_nothing_before_it_is_removed(server: StandIn, client: Toxiproxy) -> None:
+def test_a_latency_toxic_is_set_to_zero_before_its_removal(server: StandIn, client: Toxiproxy) -> None:
     server.toxic("proxied-1", "late", latency=1000, jitter=10)
     client.remove_toxic("proxied-1", "late")
     changes = [request for request in server.requests if not request.startswith("GET")]
-    assert changes == ["PATCH /proxies/proxied-1/toxics/late", "DELETE /proxies/proxied-1/toxics/late"]
+    assert changes == ["POST /proxies/proxied-1/toxics/late", "DELETE /proxies/proxied-1/toxics/late"]
 
 
-def test_what_is_not_there_is_removed_without_a_word(server: StandIn, client: Toxiproxy) -> None:
+def test_removing_a_missing_toxic_is_no_error(server: StandIn, client: Toxiproxy) -> None:
     client.remove_toxic("proxied-1", "late")
     client.remove_toxic("proxied-1", "late")
     assert {request.split()[0] for request in server.requests} == {"GET"}
 
 
-def test_a_proxy_is_closed_and_opened_and_read_back(client: Toxiproxy) -> None:
+def test_a_proxy_is_closed_and_opened(client: Toxiproxy) -> None:
     client.set_enabled("proxied-1", enabled=False)
     assert [p.enabled for p in client.proxies()] == [False, True]
     client.set_enabled("proxied-1", enabled=True)
@@ -68,7 +69,7 @@ def test_a_proxy_is_closed_and_opened_and_read_back(client: Toxiproxy) -> None:
 
 @pytest.mark.usefixtures("_impatient")
 @pytest.mark.parametrize("how", [503, "silence"])
-def test_a_wedged_server_is_told_apart_within_the_limit(
+def test_a_wedged_server_raises_its_own_error_within_the_time_limit(
     server: StandIn, client: Toxiproxy, how: int | str
 ) -> None:
     server.misbehave["GET /proxies"] = how
@@ -78,7 +79,7 @@ def test_a_wedged_server_is_told_apart_within_the_limit(
     assert time.monotonic() - start < 5
     assert "GET /proxies" in raised.value.message
     assert "eos heal" in raised.value.hint
-    assert not isinstance(raised.value, NOT_YET_ERRORS), "a wait must not sit it out"
+    assert not isinstance(raised.value, NOT_YET_ERRORS), "a wait must not retry on it"
 
 
 @pytest.mark.usefixtures("_impatient")
@@ -90,14 +91,14 @@ def test_a_server_that_accepts_and_reads_nothing_is_wedged() -> None:
             Toxiproxy("127.0.0.1", listener.getsockname()[1]).version()
 
 
-def test_a_removal_that_wedges_is_told_as_wedged(server: StandIn, client: Toxiproxy) -> None:
+def test_a_removal_that_wedges_the_server_raises_the_wedged_error(server: StandIn, client: Toxiproxy) -> None:
     server.toxic("proxied-1", "late", latency=1000)
     server.misbehave["DELETE /proxies/proxied-1/toxics/late"] = 503
     with pytest.raises(ToxiproxyWedgedError, match="DELETE"):
         client.remove_toxic("proxied-1", "late")
 
 
-def test_nobody_listening_is_not_yet_for_a_wait() -> None:
+def test_a_refused_connection_is_retried_by_waits() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -111,23 +112,23 @@ def test_a_bad_status_is_an_error_that_quotes_the_server(
     server: StandIn, client: Toxiproxy, status: int
 ) -> None:
     server.misbehave["POST /proxies/proxied-1/toxics"] = status
-    with pytest.raises(ToxiproxyError, match=rf"{status}.*as told") as raised:
+    with pytest.raises(ToxiproxyError, match=rf"{status}.*scripted error") as raised:
         client.add_toxic("proxied-1", "late", "latency", "downstream", {"latency": 1})
     assert not isinstance(raised.value, ToxiproxyWedgedError)
 
 
-def test_a_proxy_that_is_not_there_is_an_error(client: Toxiproxy) -> None:
-    with pytest.raises(ToxiproxyError, match=r"GET /proxies/nobody .*404 .*proxy not found"):
-        client.proxy("nobody")
+def test_a_missing_proxy_is_an_error(client: Toxiproxy) -> None:
+    with pytest.raises(ToxiproxyError, match=r"GET /proxies/missing .*404 .*proxy not found"):
+        client.proxy("missing")
 
 
-def test_a_toxic_that_was_not_taken_is_seen(server: StandIn, client: Toxiproxy) -> None:
+def test_a_toxic_that_was_not_added_is_detected(server: StandIn, client: Toxiproxy) -> None:
     server.misbehave["POST /proxies/proxied-1/toxics"] = "nothing"
     with pytest.raises(ToxiproxyError, match=r"was asked for with .* found None"):
         client.add_toxic("proxied-1", "late", "latency", "downstream", {"latency": 100})
 
 
-def test_an_attribute_that_was_changed_is_seen(
+def test_an_attribute_with_another_value_is_detected(
     server: StandIn, client: Toxiproxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = server.handle
@@ -142,22 +143,56 @@ def test_an_attribute_that_was_changed_is_seen(
         client.add_toxic("proxied-1", "late", "latency", "downstream", {"latency": 100})
 
 
-def test_a_proxy_that_did_not_close_is_seen(server: StandIn, client: Toxiproxy) -> None:
-    server.misbehave["PATCH /proxies/proxied-1"] = "nothing"
+def test_a_proxy_that_did_not_close_is_detected(server: StandIn, client: Toxiproxy) -> None:
+    server.misbehave["POST /proxies/proxied-1"] = "nothing"
     with pytest.raises(ToxiproxyError, match="proxied-1 did not become closed"):
         client.set_enabled("proxied-1", enabled=False)
 
 
-def test_a_toxic_that_stayed_is_seen(server: StandIn, client: Toxiproxy) -> None:
+def test_a_toxic_that_survives_its_removal_is_detected(server: StandIn, client: Toxiproxy) -> None:
     server.toxic("proxied-1", "held", kind="bandwidth", rate=0)
     server.misbehave["DELETE /proxies/proxied-1/toxics/held"] = "nothing"
     with pytest.raises(ToxiproxyError, match="held of proxied-1 is still there"):
         client.remove_toxic("proxied-1", "held")
 
 
-def test_a_proxy_of_the_web_is_not_asked(client: Toxiproxy, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_web_proxy_of_the_environment_is_ignored(
+    client: Toxiproxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
     assert len(client.proxies()) == 2
+
+
+def test_a_proxy_is_added_redirected_and_removed(client: Toxiproxy) -> None:
+    client.add_proxy("extra", "127.0.0.1:3", "127.0.0.1:4")
+    added = client.proxy("extra")
+    assert (added.listen, added.upstream, added.enabled) == ("127.0.0.1:3", "127.0.0.1:4", True)
+    client.set_upstream("extra", "127.0.0.1:5")
+    assert client.proxy("extra").upstream == "127.0.0.1:5"
+    client.remove_proxy("extra")
+    assert [proxy.name for proxy in client.proxies()] == ["proxied-1", "tapped-1"]
+
+
+def test_a_proxy_that_exists_is_not_added_again(client: Toxiproxy) -> None:
+    with pytest.raises(ToxiproxyError, match="proxied-1 exists already"):
+        client.add_proxy("proxied-1", "127.0.0.1:3", "127.0.0.1:4")
+
+
+def test_threads_use_several_servers_at_the_same_time(server: StandIn, client: Toxiproxy) -> None:
+    other_server = StandIn()
+    try:
+        other = Toxiproxy("127.0.0.1", other_server.port)
+        with ThreadPoolExecutor(2) as threads:
+            for _ in range(5):
+                first = threads.submit(client.set_enabled, "proxied-1", enabled=False)
+                second = threads.submit(other.add_proxy, "extra", "127.0.0.1:3", "127.0.0.1:4")
+                first.result(10)
+                second.result(10)
+                other.remove_proxy("extra")
+    finally:
+        other_server.close()
+    assert not any("POST /proxies/proxied-1" in request for request in other_server.requests)
+    assert "POST /proxies" not in server.requests

@@ -207,7 +207,7 @@ def test_a_stopped_client_is_resumed_and_no_other_process_is_signalled(
 
 @pytest.mark.parametrize(
     ("verb", "request_"),
-    [("remove_toxic", "DELETE /proxies/proxied-1/toxics/late"), ("open_proxies", "PATCH /proxies/tapped-1")],
+    [("remove_toxic", "DELETE /proxies/proxied-1/toxics/late"), ("open_proxies", "POST /proxies/tapped-1")],
 )
 def test_a_wedged_toxiproxy_is_restarted(broken: Broken, verb: str, request_: str) -> None:
     broken.server.misbehave[request_] = 503

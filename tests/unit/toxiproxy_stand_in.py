@@ -1,4 +1,4 @@
-"""A stand-in for Toxiproxy's HTTP interface that misbehaves as the real one can: late, wedged, forgetful."""
+"""A stand-in for Toxiproxy's HTTP interface that can answer late, hang, or ignore a change."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class StandIn:
-    """Keeps proxies and toxics as Toxiproxy does, and does what `misbehave` says for a request."""
+    """Holds proxies and toxics as Toxiproxy does; `misbehave` replaces the answer to a request."""
 
     def __init__(self) -> None:
         self.proxies: dict[str, dict[str, Any]] = {}
@@ -32,18 +32,18 @@ class StandIn:
 
     @property
     def port(self) -> int:
-        """Where it listens."""
+        """The port that the stand-in listens on."""
         return int(self.server.server_address[1])
 
     def close(self) -> None:
-        """Stop, and let go whoever waits for an answer."""
+        """Stop the server and end requests that wait for an answer."""
         self.over.set()
         self.server.shutdown()
         self.server.server_close()
         self.thread.join()
 
     def toxic(self, proxy: str, name: str, kind: str = "latency", **attributes: int) -> None:
-        """Put a toxic there, as somebody else would."""
+        """Add a toxic without a request."""
         toxic = {"name": name, "type": kind, "stream": "downstream", "attributes": attributes}
         self.proxies[proxy]["toxics"].append(toxic)
 
@@ -71,7 +71,7 @@ class StandIn:
         if not rest:
             proxy |= body or {}
             return 200, proxy
-        if method == "POST":
+        if method == "POST" and rest == ["toxics"]:
             proxy["toxics"].append({key: value for key, value in body.items() if key != "toxicity"})
             return 200, body
         for toxic in proxy["toxics"]:
@@ -98,19 +98,19 @@ class StandIn:
                     stand_in.over.wait(30)
                     return
                 status, answer = (
-                    (how if isinstance(how, int) else 200, {"error": "as told"})
+                    (how if isinstance(how, int) else 200, {"error": "scripted error"})
                     if how
                     else stand_in.handle(self.command, self.path, json.loads(data) if data else None)
                 )
-                said = b"" if answer is None else json.dumps(answer).encode()
+                payload = b"" if answer is None else json.dumps(answer).encode()
                 self.send_response(status)
-                self.send_header("Content-Length", str(len(said)))
+                self.send_header("Content-Length", str(len(payload)))
                 self.end_headers()
-                self.wfile.write(said)
+                self.wfile.write(payload)
 
             do_GET = do_POST = do_PATCH = do_DELETE = do  # noqa: N815  # the names that http.server calls
 
             def log_message(self, *_: object) -> None:
-                """Say nothing: the tests read what was asked."""
+                """Print nothing; the tests read `requests`."""
 
         return Handler

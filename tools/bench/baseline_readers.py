@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import subprocess
 import tempfile
 import time
@@ -11,6 +10,8 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from harness.evidence.observation import Window
 from harness.provision.jars import ensure_jars
@@ -60,21 +61,13 @@ def two_processes(bootstrap: str, windows: Sequence[Window]) -> int:
 
 
 def cpu_seconds() -> float:
-    """Return what this process and all below it have used of the processor: other load does not count."""
-    below: dict[int, list[int]] = {}
-    used: dict[int, int] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it ended meanwhile
-            fields = path.read_text().rpartition(")")[2].split()
-            pid, parent = int(path.parent.name), int(fields[1])
-            below.setdefault(parent, []).append(pid)
-            used[pid] = sum(map(int, fields[11:15]))
-    left, total = [os.getpid()], 0
-    while left:
-        pid = left.pop()
-        total += used.get(pid, 0)
-        left += below.get(pid, [])
-    return total / os.sysconf("SC_CLK_TCK")
+    """Return the processor time of this process and its descendants, ended ones included."""
+    process = psutil.Process()
+    total = 0.0
+    for member in (process, *process.children(recursive=True)):
+        with suppress(psutil.NoSuchProcess):  # it ended between the two calls
+            total += sum(member.cpu_times()[:4])  # user, system, and both of ended children
+    return total
 
 
 def consumer_performance(

@@ -24,11 +24,12 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 import numpy as np
 
+from harness.evidence.bit_words import WORD_SEQS
 from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.checkers.verdict import judge
 from harness.evidence.history import history_files
 from harness.evidence.ledger import Ledger, fold
-from harness.evidence.observation import WORD, WORD_SEQS, Meta, Observation, Rows, Window
+from harness.evidence.observation import WORD, Meta, Observation, Rows, Window
 
 CLIENTS = 8
 RECORDS = 10

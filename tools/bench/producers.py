@@ -16,11 +16,12 @@ from typing import Any, Final, NamedTuple
 import click
 from confluent_kafka import Producer
 
-from harness.cli.options import backend_option, report, state_of, state_option
+from harness.cli.options import backend_option, log, state_of, state_option
 from harness.clients.client_settings import PRODUCER, Value, settings, transaction_settings
 from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, BrokerListener, node_name
+from harness.cluster.state_directory import BackendChoice
 from tools.bench import bookkeeping, latency
 from tools.bench.bookkeeping import LIMIT_S, PARTITIONS, nothing
 from tools.bench.interleaved_runs import Cost, Length, in_turns, rates, timed
@@ -223,7 +224,7 @@ def main(
     seconds: float,
     rounds: int,
     parts: tuple[str, ...],
-    backend: str,
+    backend: BackendChoice,
     *,
     keep: bool,
     state_path: Path | None,
@@ -236,7 +237,7 @@ def main(
     none is up.
     """
     state = state_of(state_path)
-    cluster, started = lifecycle.up(state, backend, "load", report)  # type: ignore[arg-type]
+    cluster, started = lifecycle.up(state, backend, "load", log)
     try:
         for line in measure(cluster, Length(records, seconds), rounds, parts or tuple(PARTS)):
             click.echo(line)

@@ -1,4 +1,4 @@
-"""Find the cluster that a file describes, if it is the one that answers there."""
+"""Attaches to the external cluster that a file describes, after checking the cluster id."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from harness.cluster.state_directory import State
 from harness.kafka.admin import Address, Admin, Metadata
 from harness.kafka.connection import KafkaAnswerError
 from harness.kafka.security import Security
-from harness.provision.paths import checkout_dir
+from harness.provision.paths import state_dir
 
 
 def external_state(file: ClusterFile) -> State:
-    """The state directory of a live cluster: what was injected there, and by whom, is found again."""
-    return State(checkout_dir() / ".eos-live" / re.sub(r"[^\w-]", "_", file.cluster.id))
+    """Return the state directory of an external cluster; it records the open injections of earlier runs."""
+    return State(state_dir("eos-live") / re.sub(r"[^\w-]", "_", file.cluster.id))
 
 
 def attach(file: ClusterFile, state: State) -> ExternalCluster:
-    """The cluster that the file describes, if it is the one that answers there."""
+    """Return the cluster that the file describes; refuse it if another cluster answers at that address."""
     view = _first_view(file.cluster.bootstrap, file.security)
     if view.cluster_id != file.cluster.id:
         raise RefusedError(
-            f"this is another cluster: {file.cluster.bootstrap[0]} belongs to {view.cluster_id}, "
+            f"wrong cluster: {file.cluster.bootstrap[0]} belongs to {view.cluster_id}, "
             f"cluster.id is {file.cluster.id}",
             "correct cluster.id, or cluster.bootstrap, whichever is wrong",
         )
@@ -33,15 +33,15 @@ def attach(file: ClusterFile, state: State) -> ExternalCluster:
 
 
 def _first_view(servers: Sequence[str], security: Security) -> Metadata:
-    said = []
+    failures = []
     for server in servers:
         where: Address = address(server)
         try:
             return Admin({-1: where}, REQUEST_S, security).metadata((), broker=-1)
         except KafkaAnswerError as error:
             raise RefusedError(
-                f"{server} refused the login: {error}", "look at [security] of the cluster's file"
+                f"{server} refused the login: {error}", "check [security] in the cluster file"
             ) from error
         except (OSError, EOFError) as error:
-            said.append(f"{server}: {error}")
-    raise RefusedError("no broker answered: " + "; ".join(said), "look at cluster.bootstrap and [security]")
+            failures.append(f"{server}: {error}")
+    raise RefusedError("no broker answered: " + "; ".join(failures), "check cluster.bootstrap and [security]")

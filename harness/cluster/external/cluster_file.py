@@ -1,4 +1,4 @@
-"""What a live cluster's file says: where it is, what is ours on it, what may be done to it, when to stop."""
+"""Model of a cluster file: address, prefix, permitted faults and limits of an external cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True
 
 
 class ClusterPart(Part, frozen=True, kw_only=True):
-    """Which cluster it is, where no fault reaches it, and what the names of everything of ours begin with."""
+    """The cluster's id, its unfaulted address, and the prefix of every name the harness creates."""
 
     id: str
     bootstrap: list[str]
@@ -29,21 +29,21 @@ class ClusterPart(Part, frozen=True, kw_only=True):
 
 
 class TopicsPart(Part, frozen=True, kw_only=True):
-    """How the topics are made."""
+    """Settings of the topics that a run creates."""
 
     replication: int = 3
     min_insync: int = 2
 
 
 class FaultsPart(Part, frozen=True, kw_only=True):
-    """What may be done, and to how many nodes at once."""
+    """Permitted faults, and the maximum number of nodes hit at once."""
 
     allowed: list[str] = []
     most_targets: int = 1
 
 
 class LimitsPart(Part, frozen=True, kw_only=True):
-    """When a run is refused, and when it is stopped."""
+    """Limits that refuse a run before it starts, or stop it."""
 
     deadline: Duration
     bytes_per_second: Rate
@@ -53,13 +53,13 @@ class LimitsPart(Part, frozen=True, kw_only=True):
 
 
 class LinksPart(Part, frozen=True, kw_only=True):
-    """The Toxiproxy before the brokers: `start` one, or the address of the user's own."""
+    """Toxiproxy in front of the brokers: started by the harness, or the address of the user's own."""
 
     toxiproxy: str
 
 
 class ProxyPart(Part, frozen=True, kw_only=True):
-    """The way of clients to one broker: what the broker advertises to them is where the proxy listens."""
+    """The proxied path to one broker: the proxy listens where the broker's advertised listener points."""
 
     broker: int
     listen: str
@@ -68,7 +68,7 @@ class ProxyPart(Part, frozen=True, kw_only=True):
 
 
 class NodesPart(Part, frozen=True, kw_only=True):
-    """How nodes are reached: containers by a label, or commands of the user's own."""
+    """How nodes are controlled: containers found by a label, or the user's own commands."""
 
     docker_label: str = ""
     hosts: dict[str, str] = {}
@@ -81,7 +81,7 @@ class NodesPart(Part, frozen=True, kw_only=True):
 
 
 class EvidencePart(Part, frozen=True, kw_only=True):
-    """Which logs that are not ours may be read for what they tell of a run; left out: none."""
+    """Logs of the cluster that may be read as evidence; default: none."""
 
     logs: list[str] = []
 
@@ -101,7 +101,7 @@ class ClusterFile(Part, frozen=True, kw_only=True):
 
     @property
     def proxies(self) -> dict[int, ProxyPart]:
-        """The proxy before each broker."""
+        """The proxy of each broker."""
         return {proxy.broker: proxy for proxy in self.proxy}
 
 
@@ -119,7 +119,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
 
 
 def address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`; a ValueError says what it should be."""
+    """Parse `host:port`; raise ValueError with the expected form."""
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65536:
         raise ValueError(f'{text!r} is not "host:port"')

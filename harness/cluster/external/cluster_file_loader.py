@@ -1,4 +1,4 @@
-"""Reads a live cluster's file, strictly: nobody's cluster is touched on a guess."""
+"""Reads a cluster file strictly: the harness never guesses about an external cluster."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _PASSWORDS = ("password", "key_password")
 
 
 def load_cluster_file(path: Path, faults: Mapping[str, Capability]) -> ClusterFile:
-    """Read the file of an external cluster; `faults` are those that it may allow."""
+    """Read a cluster file, which may allow `faults`; raise UsageError with line, key and hint if invalid."""
     if not path.is_file():
-        raise UsageError(f"there is no file {path}", "docs/live.md has one to begin with")
+        raise UsageError(f"there is no file {path}", "copy the example in docs/external-cluster.md")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -53,7 +53,7 @@ class _Loader:
     def __init__(self, path: Path, text: str, faults: Mapping[str, Capability]) -> None:
         self._allowed_faults = faults
         self._folder = path.resolve().parent
-        self._file = StrictFile(path, text, TABLES, "docs/live.md has a whole file with every key")
+        self._file = StrictFile(path, text, TABLES, "docs/external-cluster.md shows a file with every key")
         self._fail = self._file.fail
 
     def read(self, data: dict[str, Any]) -> ClusterFile:
@@ -71,19 +71,19 @@ class _Loader:
         return msgspec.structs.replace(found, security=self._security(found), limits=limits)
 
     def _secrets(self, table: object) -> None:
-        """Before anything else: no later error may show a password that somebody wrote down."""
+        """Register secrets first: no later error may print a password from the file."""
         for name in _PASSWORDS:
             if isinstance(table, dict) and name in table and not is_reference(str(table[name])):
                 raise self._fail(
                     f"security.{name}",
-                    "a secret stands in the file (it is not shown here)",
-                    f"say where it stands: {SECRETS}",
+                    "the file contains a secret (not shown here)",
+                    f"give its source instead: {SECRETS}",
                 )
 
     def _cluster(self, found: ClusterFile) -> None:
         cluster = found.cluster
         if not cluster.id.strip():
-            raise self._fail("cluster.id", "it is empty", "`kafka-cluster.sh cluster-id` tells it")
+            raise self._fail("cluster.id", "it is empty", "`kafka-cluster.sh cluster-id` prints it")
         if not cluster.bootstrap:
             raise self._fail("cluster.bootstrap", "there is none", 'write bootstrap = ["host:9092"]')
         for server in cluster.bootstrap:
@@ -94,7 +94,7 @@ class _Loader:
             raise self._fail(
                 "cluster.prefix",
                 f"{cluster.prefix!r} is not allowed",
-                f"{_SHORTEST_PREFIX} or more of letters, digits, ., _ and -, with which nobody else's begin",
+                f"{_SHORTEST_PREFIX} or more letters, digits, ., _ and - that begin no foreign name",
             )
 
     def _numbers(self, found: ClusterFile) -> None:
@@ -109,11 +109,7 @@ class _Loader:
             ("limits.deadline", found.limits.deadline <= 0, "above 0s"),
             ("limits.bytes_per_second", found.limits.bytes_per_second <= 0, "above 0B/s"),
             ("limits.storage", found.limits.storage <= 0, "above 0B"),
-            (
-                "limits.abort_file",
-                not found.limits.abort_file,
-                "a path; whoever makes this file ends the run",
-            ),
+            ("limits.abort_file", not found.limits.abort_file, "a path; creating that file ends the run"),
             ("limits.foreign_under_replicated", found.limits.foreign_under_replicated < 0, "0 or more"),
         ):
             if wrong:
@@ -142,19 +138,19 @@ class _Loader:
                 raise self._fail(f"security.{name}", f"there is no file {paths[name]}", "a PEM file")
         if bool(security.certificate) != bool(security.key):
             raise self._fail(
-                "security.certificate", "a certificate without a key, or a key without", "name both"
+                "security.certificate", "certificate and key must be given together", "name both"
             )
         resolved: Security = msgspec.structs.replace(security, **paths)
         if resolved.key and b"ENCRYPTED" in resolved.key_bytes() and not resolved.key_password:
             raise self._fail(
                 "security.key",
-                "it is encrypted, and key_password is missing",
-                f"say where its password stands: {SECRETS}",
+                "the key is encrypted, and key_password is missing",
+                f"give the source of its password: {SECRETS}",
             )
         if resolved.converts_key and shutil.which("openssl") is None:
             raise self._fail(
                 "security.key",
-                "Spark cannot read it as it is, and there is no openssl to convert it",
+                "Spark cannot read this key format, and openssl is not installed to convert it",
                 "install openssl, or write the key as PKCS#8 without a password",
             )
         return resolved
@@ -163,8 +159,8 @@ class _Loader:
         if (found.links is None) != (not found.proxy):
             raise self._fail(
                 "links",
-                "[links] and [[proxy]] come together",
-                "say which Toxiproxy, and a [[proxy]] a broker",
+                "[links] and [[proxy]] need each other",
+                "name the Toxiproxy in [links], and add one [[proxy]] per broker",
             )
         if found.links is None:
             return
@@ -179,18 +175,18 @@ class _Loader:
                 raise self._fail(
                     f"{place}.{given}",
                     f'with toxiproxy = "{found.links.toxiproxy}" it needs {given}, not {other}',
-                    "upstream: where a started proxy leads to; name: what a proxy of yours is called",
+                    "upstream: target of a proxy that the harness starts; name: name of your own proxy",
                 )
             if started:
                 self._address(f"{place}.upstream", proxy.upstream)
         if len(found.proxies) < len(found.proxy):
-            raise self._fail("proxy", "two for one broker", "one [[proxy]] a broker")
+            raise self._fail("proxy", "two entries for one broker", "write one [[proxy]] per broker")
 
     def _nodes(self, nodes: NodesPart) -> None:
         commands = [verb for verb in (*VERBS, "log") if getattr(nodes, verb)]
         if bool(nodes.docker_label) == bool(commands):
             raise self._fail(
-                "nodes", "either docker_label or commands", f"commands are {', '.join(VERBS)}, log"
+                "nodes", "set docker_label or commands, not both", f"commands are {', '.join(VERBS)}, log"
             )
         for name in ["docker_label", *commands]:
             text = getattr(nodes, name)
@@ -208,11 +204,11 @@ class _Loader:
         for verb, undo in UNDONE_BY.items():
             if getattr(nodes, verb) and not getattr(nodes, undo):
                 raise self._fail(
-                    f"nodes.{verb}", f"nothing undoes it: there is no {undo}", f"add {undo} = ..."
+                    f"nodes.{verb}", f"there is no {undo} command to undo it", f"add {undo} = ..."
                 )
         for key in nodes.hosts:
             if not key.isdigit():
-                raise self._fail("nodes.hosts", f"{key!r} is no broker's id", 'write hosts = { 1 = "host" }')
+                raise self._fail("nodes.hosts", f"{key!r} is not a broker id", 'write hosts = { 1 = "host" }')
 
     def _faults(self, found: ClusterFile) -> None:
         for fault in found.faults.allowed:
@@ -220,23 +216,23 @@ class _Loader:
             if needed is None:
                 raise self._fail(
                     "faults.allowed",
-                    f"{fault!r} is not allowed on a live cluster",
+                    f"{fault!r} is not allowed on an external cluster",
                     nearest(fault, list(self._allowed_faults), "allowed are"),
                 )
             if needed is Capability.LINK and found.links is None:
                 raise self._fail("faults.allowed", f"{fault} needs a Toxiproxy", "add [links] and [[proxy]]")
             if needed in NODE_CAPABILITIES and not reaches(found.nodes, needed):
                 hint = f"add [nodes] with docker_label, or with {needed} and {UNDONE_BY[needed]}"
-                raise self._fail("faults.allowed", f"nothing says how to {needed} a node", hint)
+                raise self._fail("faults.allowed", f"no command to {needed} a node", hint)
 
     def _evidence(self, found: ClusterFile) -> None:
         for log in found.evidence.logs:
             if log not in LOGS:
                 hint = nearest(log, list(LOGS), "allowed are")
-                raise self._fail("evidence.logs", f"{log!r} is no log that can be read", hint)
+                raise self._fail("evidence.logs", f"{log!r} is not a readable log", hint)
         if NODE_LOGS in found.evidence.logs and not reaches(found.nodes, "log"):
             hint = "add [nodes] with docker_label, or with log"
-            raise self._fail("evidence.logs", "nothing says how to read the log of a node", hint)
+            raise self._fail("evidence.logs", "no command to read a node's log", hint)
 
     def _address(self, key: str, text: str, more: str = "") -> None:
         try:
@@ -246,5 +242,5 @@ class _Loader:
 
 
 def reaches(nodes: NodesPart | None, verb: str) -> bool:
-    """Whether the file says how to do this to a node."""
+    """Return whether the file defines a way to do this to a node."""
     return nodes is not None and bool(nodes.docker_label or getattr(nodes, verb))

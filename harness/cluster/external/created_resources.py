@@ -1,4 +1,4 @@
-"""What a run has made on a live cluster: noted before it is made, until it is deleted or left to the user."""
+"""Topics and groups that a run creates on an external cluster: recorded first, until deleted or kept."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ from harness.kafka.coordinators import delete_group
 
 TOPIC_S: Final = 30.0
 GROUP_S: Final = 60.0
-"""A group has members until the session of the last one that was killed is over."""
+"""A group keeps a killed member until its session time-out."""
 TOPICS: Final = "created"
 GROUPS: Final = "groups"
 NOTES: Final = (TOPICS, GROUPS)
-"""Files of the state directory: while one is there, something of ours is on somebody else's cluster."""
-# COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, NON_EMPTY_GROUP.
+"""Files in the state directory; each exists while the run's topics or groups are on the external cluster."""
 _NOT_YET: Final = (14, 15, 16, 68)
 
 
 class Made:
-    """Topics and groups, in two files of the state directory, a name in each line.
+    """Topics and groups of a run, in two files of the state directory, one name per line.
 
-    One run at a time notes here, and none while something of an earlier one stands: what is noted is of the
-    run that is under way, or of one that was killed.
+    Only one run records names at a time, and only when no names of an earlier run are left. Recorded names
+    therefore belong to the current run, or to one that was killed.
     """
 
     def __init__(self, folder: Path, cluster: Topics) -> None:
@@ -36,30 +35,30 @@ class Made:
         self._groups = folder / GROUPS
 
     def note_topic(self, name: str) -> None:
-        """Note a topic that is about to be made."""
+        """Record a topic before it is created."""
         _note(self._topics, [name])
 
     def note_groups(self, names: Iterable[str]) -> None:
-        """Note groups that clients are about to join."""
+        """Record groups before clients join them."""
         _note(self._groups, names)
 
     def topics(self) -> list[str]:
-        """The topics that were noted and are there."""
+        """The recorded topics that exist."""
         names = _noted(self._topics)
         there = {p.topic for p in self._cluster.admin.metadata(None).partitions} if names else set()
         return [name for name in names if name in there]
 
     def groups(self) -> list[str]:
-        """The groups that were noted."""
+        """The recorded groups."""
         return _noted(self._groups)
 
     def keep(self) -> None:
-        """Leave all of it to the user: no later run, and no heal, deletes it."""
+        """Leave topics and groups to the user: no later run and no heal deletes them."""
         self._topics.unlink(missing_ok=True)
         self._groups.unlink(missing_ok=True)
 
     def delete_topics(self) -> list[str]:
-        """Delete the topics, and nothing else."""
+        """Delete the recorded topics only."""
         names = self.topics()
         if names:
             self._cluster.delete_topics(names)
@@ -68,7 +67,7 @@ class Made:
         return names
 
     def delete_groups(self) -> list[str]:
-        """Delete the groups, each once nobody is in it."""
+        """Delete each recorded group once it is empty."""
         names = self.groups()
         for name in names:
             self._delete_group(name)
@@ -84,7 +83,7 @@ class Made:
         except KafkaAnswerError as error:
             if error.code in _NOT_YET:
                 raise
-            raise HarnessError(str(error), "--dry-run prints the rights that it needs") from error
+            raise HarnessError(str(error), "--dry-run prints the required rights") from error
         return True
 
 

@@ -1,4 +1,4 @@
-"""A live cluster as a run sees it: the same verbs as on a cluster of our own, and nothing beside them."""
+"""An external cluster behind the interface of the harness's own clusters."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MOST_TOLD: Final = 3
 
 
 class ExternalCluster(Cluster):
-    """Somebody else's cluster, as far as its file lets it be touched."""
+    """A cluster that the harness did not start; its file limits what may be changed."""
 
     owned = False
 
@@ -71,17 +71,17 @@ class ExternalCluster(Cluster):
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        """The brokers that were there when it was attached."""
+        """The brokers at the time of attaching."""
         return tuple(self.addresses)
 
     def name_of(self, node_id: int) -> str:
-        """Every node that can be reached is a broker."""
+        """Return the name of a broker; an external cluster exposes no other nodes."""
         return f"kafka-{node_id}"
 
     def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
-        """Clients pass the proxies, where there are some; the observer never does."""
+        """Return the bootstrap servers: clients use the proxies if there are any, the observer never does."""
         if BrokerListener(listener) is BrokerListener.TAPPED:
-            raise CapabilityError("a live cluster has no wire tap", "leave out flows and faults of frames")
+            raise _no_tap()
         if BrokerListener(listener) is BrokerListener.PROXIED and self.file.proxy:
             return ",".join(proxy.listen for proxy in self.file.proxy)
         return ",".join(self.file.cluster.bootstrap)
@@ -89,14 +89,14 @@ class ExternalCluster(Cluster):
     def address_of(self, broker: int, listener: BrokerListener = BrokerListener.DIRECT) -> tuple[str, int]:
         """Return where a listener is advertised: PROXIED behind the proxies, if the file names some."""
         if listener is BrokerListener.TAPPED:
-            raise CapabilityError("a live cluster has no wire tap", "leave out flows and faults of frames")
+            raise _no_tap()
         if listener is BrokerListener.PROXIED and broker in self.file.proxies:
             return address(self.file.proxies[broker].listen)
         return self.addresses[broker]
 
     @contextmanager
     def locked(self, doing: str) -> Iterator[None]:
-        """Hold the cluster; what is done inside of that, such as the run itself, holds it already."""
+        """Hold the cluster's lock; nested use by the same process is allowed."""
         if self._held:
             yield
             return
@@ -111,13 +111,15 @@ class ExternalCluster(Cluster):
 
     @cached_property
     def toxiproxy(self) -> AuditedToxiproxy:
-        """The Toxiproxy that the file names, or the one that was started."""
+        """The Toxiproxy named in the file, or the one started by the harness."""
         if self.file.links is None:
-            raise CapabilityError("there is no Toxiproxy before this cluster", "add [links] and [[proxy]]")
+            raise CapabilityError(
+                "there is no Toxiproxy in front of this cluster", "add [links] and [[proxy]]"
+            )
         return AuditedToxiproxy(*toxiproxy_address(self.file.links, self._proxy_folder), self.audit)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
-        """The proxies before these brokers."""
+        """The proxies of these brokers."""
         return [
             ClientLink(proxy_name(p), p.broker, *address(p.listen))
             for p in self.file.proxy
@@ -125,28 +127,28 @@ class ExternalCluster(Cluster):
         ]
 
     def start_proxies(self) -> None:
-        """Start the Toxiproxy of our own, where the file asks for one, and wait until it serves."""
+        """Start a Toxiproxy if the file asks for one, and wait until it answers."""
         if self.starts_toxiproxy:
             self.audit.note("start", node="toxiproxy", listens=[p.listen for p in self.file.proxy])
             self.nodes["toxiproxy"].start()
             wait_until(self.toxiproxy.proxies, 15, "Toxiproxy to answer")
 
     def end_proxies(self) -> None:
-        """End it; what else carries our mark ends with it."""
+        """End the Toxiproxy and every other process with the run's mark."""
         if self.starts_toxiproxy:
             self.audit.note("end", node="toxiproxy")
             processes.end_all(f"{self.state.nodes}/")
             shutil.rmtree(self.state.nodes, ignore_errors=True)
 
     def without_links(self) -> ExternalCluster:
-        """The same, as it is while no proxy was started."""
+        """The same cluster without proxies, as before any was started."""
         file = msgspec.structs.replace(self.file, links=None, proxy=[])
         view = Metadata(self.record.cluster_id, frozenset(self.addresses), (), self.addresses)
         return ExternalCluster(file, self.state, view)
 
     @property
     def starts_toxiproxy(self) -> bool:
-        """Whether the file asks for a Toxiproxy of our own."""
+        """Whether the file asks the harness to start a Toxiproxy."""
         return self.file.links is not None and self.file.links.toxiproxy == START
 
     @property
@@ -154,7 +156,7 @@ class ExternalCluster(Cluster):
         return self.state.nodes / "toxiproxy"
 
     def passed_by(self) -> list[str]:
-        """Where a client that is sent through the proxies would be told to go past them."""
+        """Return the proxies whose upstream listener would redirect clients past the proxy."""
         found = []
         for proxy in self.file.proxy:
             through = Admin({-1: address(proxy.listen)}, REQUEST_S, self.security)
@@ -169,22 +171,20 @@ class ExternalCluster(Cluster):
 
     @property
     def unfaulted(self) -> bool:
-        """Whether the observer reaches the brokers past the proxies."""
+        """Whether the observer has a path to the brokers that avoids the proxies."""
         return not {address(proxy.listen) for proxy in self.file.proxy} & set(self.addresses.values())
 
     def caveats(self, capabilities: frozenset[Capability]) -> list[str]:
-        """Without a path past the proxies the observer is hit by what hits the clients."""
+        """Caveats of a run: without an unfaulted path, faults hit the observer as well."""
         if Capability.LINK not in capabilities or self.unfaulted:
             return []
-        return [
-            "the observer has no unfaulted path: cluster.bootstrap leads through the proxies that are faulted"
-        ]
+        return ["the observer has no unfaulted path: cluster.bootstrap leads through the faulted proxies"]
 
     # Nodes
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """The brokers, as far as the file says how to reach them, and the Toxiproxy of our own."""
+        """The brokers that the file's commands or labels reach, and the harness's own Toxiproxy."""
         found: list[Node] = [self._node(b) for b in self.addresses] if self.file.nodes else []
         if self.starts_toxiproxy:
             found.append(toxiproxy_node(self._proxy_folder, self.file.proxy))
@@ -210,7 +210,7 @@ class ExternalCluster(Cluster):
         placement: Sequence[Sequence[int]] | int = 3,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Note the topic, then create it as the file says."""
+        """Record the topic, then create it with the file's settings."""
         self.made.note_topic(name)
         super().create_topic(name, placement, self._own_settings | dict(settings or {}))
 
@@ -219,7 +219,7 @@ class ExternalCluster(Cluster):
         return {"min.insync.replicas": str(self.file.topics.min_insync)}
 
     def denied(self) -> str:
-        """Why this user may make no topic of the prefix, asked without making one; empty if it may."""
+        """Return why this user may not create topics with the prefix (by a dry run); empty if permitted."""
         replicas = list(self.broker_ids)[: self.file.topics.replication]
         try:
             self.admin.create_topic(f"{self.prefix}asked", [replicas], self._own_settings, only_ask=True)
@@ -230,9 +230,9 @@ class ExternalCluster(Cluster):
     # Health
 
     def ailments(self) -> list[str]:
-        """Brokers that are missing or silent, partitions without a leader or with fewer replicas."""
+        """Return missing or silent brokers, and partitions without a leader or a full ISR."""
         view = self.admin.metadata(None)
-        missing = [f"{self.name_of(b)} is not there" for b in self.addresses if b not in view.brokers]
+        missing = [f"{self.name_of(b)} is missing" for b in self.addresses if b not in view.brokers]
         silent = [f"{self.name_of(b)} does not answer" for b in view.brokers if not self._serves(b)]
         ill = [describe_partition(p) for p in view.partitions if ailing(p)]
         return missing + silent + self._ailing_links() + ill[:_MOST_TOLD]
@@ -243,7 +243,7 @@ class ExternalCluster(Cluster):
     def _ailing_links(self) -> list[str]:
         mine = {proxy_name(p) for p in self.file.proxy}
         proxies = self.toxiproxy.proxies() if mine else []
-        found = [f"proxy {name} is not there" for name in sorted(mine - {p.name for p in proxies})]
+        found = [f"proxy {name} is missing" for name in sorted(mine - {p.name for p in proxies})]
         return found + [
             f"proxy {p.name} is {'toxic' if p.enabled else 'down'}"
             for p in proxies
@@ -251,15 +251,15 @@ class ExternalCluster(Cluster):
         ]
 
     def foreign(self) -> list[PartitionInfo]:
-        """Every partition that is not ours, as far as our rights show them."""
+        """Every foreign partition visible to this user."""
         return [p for p in self.admin.metadata(None).partitions if not p.topic.startswith(self.prefix)]
 
     def foreign_under_replicated(self) -> list[PartitionInfo]:
-        """Those of them that lack a leader or a replica now."""
+        """Foreign partitions that lack a leader or a replica now."""
         return [p for p in self.foreign() if ailing(p)]
 
     def facts(self) -> dict[str, Any]:
-        """What a second run would need to be the same on."""
+        """Facts that a second run would need to reproduce."""
         features = self.admin.features()
         return {
             "kafka": f"metadata.version {features.get('metadata.version', 'unknown')}",
@@ -270,8 +270,12 @@ class ExternalCluster(Cluster):
         }
 
 
+def _no_tap() -> CapabilityError:
+    return CapabilityError("an external cluster has no wire tap", "remove walkthroughs and frame faults")
+
+
 class _ExternalBackend:
-    """What can be done to a live cluster, by its file: a run refuses the rest by name."""
+    """Capabilities of an external cluster, from its file; a run refuses anything else by name."""
 
     name: BackendName = "live"
 
@@ -280,7 +284,7 @@ class _ExternalBackend:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Clients are ours; links and nodes as far as the file says how to reach them."""
+        """Client faults always; link and node faults if the file defines how."""
         file = self._cluster.file
         verbs = {Capability.KILL: "kill", Capability.STOP: "stop", Capability.PAUSE: "pause"}
         found = {c for c, verb in verbs.items() if reaches(file.nodes, verb)} | {Capability.CLIENT}
@@ -289,8 +293,8 @@ class _ExternalBackend:
     links = None
 
     def nodes(self) -> list[Node]:
-        """The nodes that can be reached."""
+        """The nodes that can be controlled."""
         return list(self._cluster.nodes.values())
 
     def __getattr__(self, verb: str) -> Any:
-        raise CapabilityError(f"a live cluster is not ours to {verb}", "use a cluster of `eos up` for it")
+        raise CapabilityError(f"cannot {verb} an external cluster", "use a cluster started by `eos up`")

@@ -1,4 +1,4 @@
-"""Nodes of somebody else's: reached by the user's own commands, or by the label of their containers."""
+"""Nodes of an external cluster, controlled by the user's commands or by container labels."""
 
 from __future__ import annotations
 
@@ -23,20 +23,18 @@ if TYPE_CHECKING:
 
 COMMAND_LIMIT_S: Final = 60.0
 _CONNECT_S: Final = 2.0
-_NO_EVIDENCE: Final = "of nodes that are not ours only metadata is read"
-NOT_READ: Final = f"not read: evidence.logs of the cluster's file has no {NODE_LOGS}\n"
+_NO_EVIDENCE: Final = "the files of external nodes are not read"
+NOT_READ: Final = f"not read: evidence.logs in the cluster file lacks {NODE_LOGS}\n"
 
 
 class Asks(Protocol):
-    """Whether a broker answers."""
+    """Callable that checks whether a broker answers."""
 
-    def __call__(self, broker: int, timeout: float = 1.0) -> bool:
-        """Ask it."""
-        ...
+    def __call__(self, broker: int, timeout: float = 1.0) -> bool: ...
 
 
 class CommandNode:
-    """A broker that the user's commands reach; how it is doing is seen over the network alone."""
+    """A broker controlled by the user's commands; its state is observed over the network only."""
 
     role: Role = "broker"
 
@@ -48,15 +46,15 @@ class CommandNode:
         self._answers = answers
 
     def command(self, verb: str) -> list[str]:
-        """The command that does it, as it will be run: without a shell."""
+        """The command for a verb, as it is executed: without a shell."""
         template = getattr(self._part, verb)
         if not template:
-            raise CapabilityError(f"nothing says how to {verb} a node", f'add {verb} = "..." to [nodes]')
+            raise CapabilityError(f"no command to {verb} a node", f'add {verb} = "..." to [nodes]')
         host = self._part.hosts.get(str(self.node_id), self._address[0])
         return [word.format(host=host, id=self.node_id) for word in shlex.split(template)]
 
     def status(self) -> NodeStatus:
-        """Running if it answers, frozen if it takes a connection and does not, else gone."""
+        """Running if the broker answers, frozen if it accepts a connection without answering, else gone."""
         if self._answers(self.node_id):
             return NodeStatus(Condition.RUNNING)
         try:
@@ -66,30 +64,30 @@ class CommandNode:
         return NodeStatus(Condition.PAUSED)
 
     def start(self) -> None:
-        """Run the command for it, unless it answers."""
+        """Run the start command, unless the broker answers."""
         if self.status().condition is Condition.EXITED:
             self._run("start")
 
     def stop(self) -> None:
-        """Run the command, and wait until it takes no connection."""
+        """Run the stop command, and wait until the port is closed."""
         self._run("stop", Condition.EXITED)
 
     def kill(self) -> None:
-        """Run the command, and wait until it takes no connection."""
+        """Run the kill command, and wait until the port is closed."""
         self._run("kill", Condition.EXITED)
 
     def pause(self) -> None:
-        """Run the command, and wait until it answers no more."""
+        """Run the pause command, and wait until the broker stops answering."""
         self._run("pause", Condition.PAUSED)
 
     def resume(self) -> None:
-        """Run the command, if it is frozen and there is one: what was only killed is not resumed."""
+        """Run the resume command if there is one and the broker is frozen; a killed broker is not resumed."""
         if self._part.resume and self.status().condition is Condition.PAUSED:
             self._run("resume")
 
     def _run(self, verb: str, then: Condition | None = None) -> str:
         command = self.command(verb)
-        hint = "run it by hand; [nodes] of the cluster's file says what is run"
+        hint = "run the command by hand; it is in [nodes] of the cluster file"
         shown = shlex.join(command)
         try:
             done = subprocess.run(
@@ -102,93 +100,87 @@ class CommandNode:
                 errors="replace",
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise HarnessError(f"`{shown}` could not be run: {error}", hint) from error
+            raise HarnessError(f"cannot run `{shown}`: {error}", hint) from error
         if done.returncode != 0:
-            said = redact(f"{done.stdout}{done.stderr}".strip()[-300:])
-            raise HarnessError(f"`{shown}` ended with {done.returncode}: {said}", hint)
+            output = redact(f"{done.stdout}{done.stderr}".strip()[-300:])
+            raise HarnessError(f"`{shown}` exited with {done.returncode}: {output}", hint)
         if then is not None:
             wait_until(lambda: self.status().condition is then, COMMAND_LIMIT_S, f"{self.name} to be {then}")
         return done.stdout
 
     def log(self, lines: int = 200) -> str:
-        """The last lines that the command for it prints."""
+        """Return the last lines that the log command prints."""
         return "".join(self._run("log").splitlines(keepends=True)[-lines:])
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Refused."""
+        """Refuse: the files of an external broker are not read."""
         raise CapabilityError(_NO_EVIDENCE, f"{partition} is not copied to {scratch}")
 
 
 class LabelledEngine(Engine):
-    """Finds the container of a node by a label of the user's."""
+    """Finds the container of a node by the user's label."""
 
     def __init__(self, template: str, host: str, node_id: int) -> None:
         super().__init__("")
         self.label = template.format(host=host, id=node_id)
 
     def container(self, service: str) -> Container:
-        """The one container with the label, running or not."""
+        """Return the single container with the label, running or not."""
         found = self.client.containers.list(all=True, filters={"label": self.label})
         if len(found) != 1:
             raise HarnessError(
-                f"{len(found)} containers of {service} have the label {self.label}, not one",
-                "docker_label must name one container a broker: use {id} or {host} in it",
+                f"{len(found)} containers of {service} have the label {self.label}; expected one",
+                "docker_label must match one container per broker: use {id} or {host} in it",
             )
         return found[0]
 
 
 def labelled_node(name: str, node_id: int, template: str, host: str) -> Node:
-    """The container that carries the label of this node."""
+    """Return the node whose container carries the label."""
     return ContainerNode(name, node_id, "broker", LabelledEngine(template, host, node_id))
 
 
 class AuditedNode:
-    """A node whose every change stands in the audit log first, and whose log is read with consent alone.
+    """A node that records every change in the audit log first, and reads its log only with consent.
 
-    `log_unread` says why its log was not read the last time; it is empty once it was.
+    `log_unread` is the reason why the last log was not read, or empty if it was.
     """
 
     role: Role = "broker"
 
     def __init__(self, node: Node, audit: Audit, *, logs: bool = False) -> None:
         self._logs = logs
-        self.log_unread = "nobody asked for it"
+        self.log_unread = "it was not requested"
         self.name = node.name
         self.node_id = node.node_id
         self._node = node
         self._audit = audit
 
     def status(self) -> NodeStatus:
-        """What the node says."""
         return self._node.status()
 
     def start(self) -> None:
-        """Start it."""
         self._noted("start")
         self._node.start()
 
     def stop(self) -> None:
-        """Stop it."""
         self._noted("stop")
         self._node.stop()
 
     def kill(self) -> None:
-        """Kill it."""
         self._noted("kill")
         self._node.kill()
 
     def pause(self) -> None:
-        """Freeze it."""
         self._noted("pause")
         self._node.pause()
 
     def resume(self) -> None:
-        """Let it go on."""
         self._noted("resume")
         self._node.resume()
 
     def log(self, lines: int = 200) -> str:
-        """The log of a broker tells of others too: nothing of it without consent."""
+        """Return the log if the file permits it: a broker's log also contains data of other users."""
         if not self._logs:
             return NOT_READ
         self._noted("log")
@@ -201,7 +193,7 @@ class AuditedNode:
         return found
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Refused."""
+        """Refuse: the files of an external broker are not read."""
         raise CapabilityError(_NO_EVIDENCE, f"{partition} is not copied to {scratch}")
 
     def _noted(self, verb: str) -> None:

@@ -1,10 +1,12 @@
-"""The Toxiproxy before a live cluster: the user's own, or one that is started for the clients of a run."""
+"""Toxiproxy for an external cluster: the user's own, or one started for the clients of a run."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 from typing import Any
+
+from requests import Response
 
 from harness.base.ports import free_ports
 from harness.cluster.external.audit_log import Audit
@@ -15,25 +17,25 @@ from harness.provision.toxiproxy_binary import ensure_toxiproxy
 
 
 class AuditedToxiproxy(Toxiproxy):
-    """A Toxiproxy of which every change stands in the audit log first."""
+    """A Toxiproxy client that records every change in the audit log first."""
 
     def __init__(self, host: str, port: int, audit: Audit) -> None:
         super().__init__(host, port)
         self._audit = audit
 
-    def _call(self, method: str, path: str, body: object = None) -> Any:
+    def send(self, method: str, path: str, **content: Any) -> Response:
         if method != "GET":
-            self._audit.note("toxiproxy", method=method, path=path, body=body)
-        return super()._call(method, path, body)
+            self._audit.note("toxiproxy", method=method, path=path, body=content.get("json"))
+        return super().send(method, path, **content)
 
 
 def proxy_name(proxy: ProxyPart) -> str:
-    """What the proxy is called: by the user, or by us where we start it."""
+    """Return the name of the proxy: from the file, or the harness's own scheme."""
     return proxy.name or f"eos-{proxy.broker}"
 
 
 def toxiproxy_node(folder: Path, proxies: list[ProxyPart]) -> ProcessNode:
-    """The Toxiproxy of our own, as a node that is started, killed and found again after a crash."""
+    """Return the harness's own Toxiproxy as a node that can be started, killed, and found after a crash."""
     folder.mkdir(parents=True, exist_ok=True)
     port = folder / "port"
     if not port.exists():
@@ -59,7 +61,7 @@ def toxiproxy_node(folder: Path, proxies: list[ProxyPart]) -> ProcessNode:
 
 
 def toxiproxy_address(links: LinksPart, folder: Path) -> tuple[str, int]:
-    """Where its HTTP interface is."""
+    """Return the address of its HTTP interface."""
     if links.toxiproxy == START:
         return "127.0.0.1", int((folder / "port").read_text())
     return address(links.toxiproxy)

@@ -1,4 +1,4 @@
-"""Requests to somebody else's cluster: what is not ours is never changed, whoever asks for it."""
+"""Admin requests to an external cluster; changes of foreign resources are refused, whatever the caller."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _METADATA: Final = frozenset(
         "ListTransactionsRequest",
     }
 )
-# What may be asked for names of ours alone, and which names a request has; the first two read.
+# Requests that may name only resources with the prefix, and how to get those names; the first two only read.
 _OURS: Final[dict[str, Callable[[Any], list[str]]]] = {
     "ListOffsetsRequest": lambda request: [topic.name for topic in request.topics],
     "FetchRequest": lambda request: [topic.topic for topic in request.topics],
@@ -34,7 +34,7 @@ _READS: Final = ("ListOffsetsRequest", "FetchRequest")
 
 
 class PrefixedAdmin(Admin):
-    """Passes requests for metadata, and changes of what carries the prefix; refuses everything else."""
+    """Passes metadata requests and changes of resources with the prefix; refuses every other request."""
 
     def __init__(
         self,
@@ -48,13 +48,13 @@ class PrefixedAdmin(Admin):
     ) -> None:
         super().__init__(addresses, timeout, security)
         self._prefix = prefix
-        # Topics of everybody that may be read as well, because the cluster's file says so.
+        # Foreign topics that may also be read, because the cluster file permits it.
         self._readable = readable
         self._audit = audit
-        self._kept = threading.local()  # a connection is for one thread
+        self._kept = threading.local()  # a connection belongs to one thread
 
     def call(self, broker: int, request: Any) -> Any:
-        """One request to one broker, if it is harmless."""
+        """Send one request to one broker if it is permitted."""
         kind = type(request).__name__
         if kind in _METADATA:
             return self._ask(broker, request)
@@ -62,10 +62,10 @@ class PrefixedAdmin(Admin):
         also = self._readable if kind in _READS else frozenset()
         if names is None or not all(name.startswith(self._prefix) or name in also for name in names):
             self._audit.note("refused", request=kind, names=names)
-            what = ", ".join(names) if names else "a live cluster"
+            what = ", ".join(names) if names else "an external cluster"
             raise RefusedError(
-                f"{kind} on {what} is refused: only what begins with {self._prefix!r} is ours",
-                "this is an interlock: a scenario, or a bug of ours, asked for something outside",
+                f"{kind} on {what} is refused: only names that begin with {self._prefix!r} may be changed",
+                "this is an interlock: a scenario, or a bug of the harness, addressed a foreign resource",
             )
         if kind in _READS or getattr(request, "validate_only", False):
             return self._ask(broker, request)
@@ -73,12 +73,15 @@ class PrefixedAdmin(Admin):
         return super().call(broker, request)
 
     def _ask(self, broker: int, request: Any) -> Any:
-        """A question, over a connection that is kept: a login for each would be a load of its own."""
+        """Send a request over a kept connection: a login per request would load the cluster."""
         kept: dict[int, RawConnection] = self._kept.__dict__.setdefault("by_broker", {})
         if broker in kept:
             try:
                 return kept[broker].call(request)
-            except (OSError, EOFError):  # closed meanwhile, or the broker is away: a new one tells
+            except (
+                OSError,
+                EOFError,
+            ):  # closed in the meantime, or the broker is down: a new connection shows which
                 kept.pop(broker).close()
         connection = self.connect(broker)
         try:

@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.changelog_record import KEYS, NOTHING, Totals
 from harness.evidence.checkers.model import Collector, Evidence, Example, OffsetRef, Pipeline, Result
 from harness.evidence.checkers.positions import consumed_by
-from harness.evidence.observation import EXAMPLES, Observation
+from harness.evidence.observation import Observation
 
 Key = tuple[int, int]
 """Partition of the input and of the changelog, and key."""

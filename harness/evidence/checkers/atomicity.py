@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.evidence.bit_words import EXAMPLES, Bools, Ints, lane_key
 from harness.evidence.checkers.consumer_reads import Reads, reads_of
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
 from harness.evidence.checkers.visibility_index import (
@@ -21,9 +22,7 @@ from harness.evidence.checkers.visibility_index import (
     ranges,
     seen_by,
 )
-from harness.evidence.ledger import ABORTED, FATE_NAMES, LANE_SHIFT, NEVER, OPEN_END, Ledger
-from harness.evidence.ledger.tables import Bools
-from harness.evidence.observation import EXAMPLES, Ints
+from harness.evidence.ledger import ABORTED, FATE_NAMES, NEVER, OPEN_END, Ledger
 
 
 def check(evidence: Evidence) -> Result:
@@ -109,7 +108,7 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
     if not len(intervals.lane) or not len(reads.rows):
         return 0
     same_clock = _producers_on(ledger, reads.clock)
-    lane, known = ledger.lane_index(reads.rows["producer"] * LANE_SHIFT + reads.rows["lane"])
+    lane, known = ledger.lane_index(lane_key(reads.rows["producer"], reads.rows["lane"]))
     width = OPEN_END + 1
     keys = intervals.lane.astype(np.int64) * width + intervals.first
     last = reads.rows["seq"] + reads.rows["count"] - 1

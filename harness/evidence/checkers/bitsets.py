@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
-from harness.evidence.observation import WORD_SEQS, Ints, Rows
-
-Bits = npt.NDArray[np.uint64]
+from harness.evidence.bit_words import (
+    Ints,
+    Words,
+    group_starts,
+    lane_key,
+    popcount,
+    sequences_in,
+    split_lane_key,
+    unite,
+)
+from harness.evidence.observation import Rows
 
 
 class BitSet:
     """Which sequences of which lanes: sorted word keys, four quarters of bits each."""
 
-    def __init__(self, keys: Ints, bits: Bits) -> None:
+    def __init__(self, keys: Ints, bits: Words) -> None:
         self.keys = keys
         self.bits = bits
 
@@ -25,11 +30,8 @@ class BitSet:
         keys = _keys(rows)
         order = np.argsort(keys, kind="stable")
         keys, bits = keys[order], rows["bits"][order].reshape(-1, 4)
-        starts = (
-            np.flatnonzero(np.append(True, keys[1:] != keys[:-1])) if len(keys) else np.zeros(0, np.int64)
-        )
-        united = np.bitwise_or.reduceat(bits, starts, axis=0) if len(keys) else bits
-        return cls(keys[starts], united)
+        starts = group_starts(keys)
+        return cls(keys[starts], unite(bits, starts))
 
     def minus(self, other: BitSet) -> BitSet:
         """Return what is in this set and not in the other."""
@@ -40,29 +42,23 @@ class BitSet:
         return BitSet(self.keys[kept], bits[kept])
 
     def __len__(self) -> int:
-        return int(np.bitwise_count(self.bits).sum())
+        return int(popcount(self.bits).sum())
 
     def first(self, most: int) -> list[tuple[int, int, list[int]]]:
         """List producer, lane and sequences of the first words."""
-        found = []
+        examples = []
         for key, quarters in zip(self.keys[:most].tolist(), self.bits[:most].tolist(), strict=True):
-            lane_key, word = divmod(key, _WORDS)
-            producer, lane = divmod(lane_key, 10**5)
-            sequences = [
-                word * WORD_SEQS + 64 * q + bit
-                for q, quarter in enumerate(quarters)
-                for bit in range(64)
-                if quarter >> bit & 1
-            ]
-            found.append((producer, lane, sequences))
-        return found
+            lane, word = divmod(key, _WORDS)
+            examples.append((*split_lane_key(lane), sequences_in(word, quarters)))
+        return examples
 
 
 _WORDS = 10**7
 """More than the words of the longest lane that fits beside a producer and a lane into 63 bits."""
 
 
-def _keys(rows: Rows) -> Any:
+def _keys(rows: Rows) -> Ints:
     if len(rows) and int(rows["word"].max()) >= _WORDS:
         raise OverflowError("a lane has more than 2.5 thousand million records: split it")
-    return (rows["producer"].astype(np.int64) * 10**5 + rows["lane"]) * _WORDS + rows["word"]
+    keys: Ints = lane_key(rows["producer"].astype(np.int64), rows["lane"]) * _WORDS + rows["word"]
+    return keys

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.evidence.bit_words import Bools
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.model import Collector, Evidence, Result
 from harness.evidence.checkers.visibility_index import lane_name, ranges, seen_by
 from harness.evidence.history import Fault
 from harness.evidence.ledger import OPEN_END, Ledger
-from harness.evidence.ledger.tables import Bools
 from harness.evidence.observation import Observation
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Bools, Ints, lane_key, popcount
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.evidence.checkers.visibility_index import (
     VisibilityIndex,
@@ -21,9 +22,7 @@ from harness.evidence.checkers.visibility_index import (
     ranges,
     seen_by,
 )
-from harness.evidence.ledger import COMMITTED, LANE_SHIFT, NEVER
-from harness.evidence.ledger.tables import Bools
-from harness.evidence.observation import EXAMPLES, WORD_SEQS, Ints
+from harness.evidence.ledger import COMMITTED, NEVER
 from harness.evidence.record import MAX_SEQ
 
 
@@ -71,7 +70,7 @@ def _lost_example(seen: VisibilityIndex, i: int, missing: int) -> Example:
 
 def _duplicate(seen: VisibilityIndex, out: Collector) -> None:
     words = seen.words
-    distinct = np.bitwise_count(words["bits"]).sum(axis=1).astype(np.int64)
+    distinct = popcount(words["bits"])
     extra = words["n"] - distinct
     if np.any(extra < 0):
         out.reasons.append(f"witness {seen.observation.meta.witness} counted fewer records than it saw")
@@ -153,7 +152,7 @@ def _phantom_example(seen: VisibilityIndex, lane: int, sent: Bools) -> Example:
 def _stray_example(seen: VisibilityIndex, i: int) -> Example:
     word, window = seen.stray[i], seen.observation.window(int(seen.stray["partition"][i]))
     producer, lane = int(word["producer"]), int(word["lane"])
-    _, declared = seen.ledger.lane_index(np.array([producer * LANE_SHIFT + lane]))
+    _, declared = seen.ledger.lane_index(np.array([lane_key(producer, lane)]))
     why = "which belongs into another partition" if declared[0] else "which no client declared"
     return Example(
         what=f"{int(word['n'])} records of producer {producer} lane {lane}, {why}, in "

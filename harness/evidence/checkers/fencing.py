@@ -11,12 +11,11 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from harness.evidence.bit_words import EXAMPLES, Bools, Ints
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, Result, place
 from harness.evidence.checkers.visibility_index import group_lines, group_name, seen_by
 from harness.evidence.history import Fail, Info, Ok
 from harness.evidence.ledger import COMMITTED, Ledger
-from harness.evidence.ledger.tables import Bools
-from harness.evidence.observation import EXAMPLES, Ints
 
 FENCED_NAMES: Final = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_FENCED"})
 

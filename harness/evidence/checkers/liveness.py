@@ -13,17 +13,17 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
 from harness.evidence.checkers.visibility_index import group_lines, group_name
-from harness.evidence.history import Fail, Ok
+from harness.evidence.history import Ok
 from harness.evidence.ledger import Ledger, Scan
-from harness.evidence.observation import EXAMPLES
 
 ABORT_SWEEP_MS: Final = 15_000
 """The coordinator looks for transactions past their timeout every 10 s; 5 s more for it to write markers."""
 
-SINGLE: Final = ("init", "await", "poll", "send_offsets")
-"""Operations that are kept line by line; the ends of transactions are in the ledger's columns."""
+SINGLE: Final = ("init", "poll", "send_offsets")
+"""Operations whose lines the scan keeps whole; ends of transactions and sends are in the ledger's columns."""
 
 
 class _Look(NamedTuple):
@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Result:
     limit = evidence.expect.stall_ms * 1_000_000
     _slow_answers(ledger, healed, limit, out)
     for client in ledger.clients:
-        _no_answers(client, healed, limit, out)
+        _unanswered(client, healed, limit, out)
     return out.result()
 
 
@@ -122,26 +122,21 @@ def _slow_answers(ledger: Ledger, healed: int, limit: int, out: Collector) -> No
     out.add("stalled", "operations", len(slow), examples)
 
 
-def _no_answers(client: Scan, healed: int, limit: int, out: Collector) -> None:
-    """Judge operations that were given up by the run, and ones that stand unanswered at the end."""
-    asked = {
-        line.op: (line.mono, number, line.f)
-        for number, line in client.invokes("init", "await", "poll", "send_offsets")
-    }
-    for number, done in client.completions("init", "await", "poll", "send_offsets"):
-        at, asked_line, f = asked.pop(done.op, (done.mono, number, done.f))
-        took = done.mono - max(at, healed)
+def _unanswered(client: Scan, healed: int, limit: int, out: Collector) -> None:
+    """Find single operations with a late answer, and any operation without one when the client closed."""
+    requests = {line.op: (line.mono, number, line.f) for number, line in client.invokes(*SINGLE)}
+    for number, done in client.completions(*SINGLE):
+        requested, request_line, f = requests.pop(done.op, (done.mono, number, done.f))
+        took = done.mono - max(requested, healed)
         out.compared += 1
-        given_up = f == "await" and isinstance(done, Fail) and done.mono > healed
-        if given_up or (took > limit and isinstance(done, Ok)):
-            _stalled(client, f, took, [asked_line, number], out)
+        if took > limit and isinstance(done, Ok):
+            _stalled(client, f, took, [request_line, number], out)
     if client.closing is None:
-        # Killed, not stalled. Whoever waits for a client in vain says so with an `await` that failed.
-        return
-    waiting = [(mono, line, "its end") for *_, mono, line in client.waiting.tolist()]
-    for at, line, f in [*waiting, *asked.values()]:
+        return  # the process was killed, so its missing answers are no stall
+    waiting = [(mono, line, "the end of a transaction") for *_, mono, line in client.waiting.tolist()]
+    for requested, line, f in [*waiting, *requests.values()]:
         out.compared += 1
-        took = client.closing.mono - max(at, healed)
+        took = client.closing.mono - max(requested, healed)
         if took > limit:
             _stalled(client, f, took, [line], out)
 

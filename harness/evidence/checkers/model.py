@@ -8,28 +8,36 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.ledger import Ledger
-from harness.evidence.observation import EXAMPLES, Observation, Spot
+from harness.evidence.observation import Observation, Spot
 from harness.evidence.step_report import WalkthroughStep
 
-ANOMALIES: Final = (
-    "lost",
-    "duplicate",
-    "reordered",
-    "phantom",
-    "aborted_read",
-    "early_read",
-    "torn_transaction",
-    "zombie_write",
-    "processed_twice",
-    "never_processed",
-    "aggregate_drift",
-    "offset_drift",
-    "inconsistent_offset",
-    "hanging_transaction",
-    "stalled",
-)
-"""Every name that a verdict may call an anomaly by; docs/anomalies.md has a paragraph on each."""
+ANOMALIES: Final = {
+    "lost": "a committed record cannot be read",
+    "torn_transaction": "a transaction can be read in part",
+    "zombie_write": "a write of a fenced producer was accepted",
+    "aborted_read": "a record of an aborted transaction can be read",
+    "duplicate": "a record can be read more than once",
+    "never_processed": "an input before the group's position has no output",
+    "processed_twice": "an input has more outputs than the pipeline makes of it",
+    "aggregate_drift": "a key's count or sum differs from its inputs",
+    "offset_drift": "a group's position disagrees with its committed transactions or outputs",
+    "phantom": "a record can be read that no client of the run sent",
+    "inconsistent_offset": "one offset is reported with two different records",
+    "early_read": "a record was read before the commit of its transaction was requested",
+    "reordered": "records of one lane are out of order within a partition",
+    "hanging_transaction": "a partition's last stable offset stopped behind its high watermark",
+    "stalled": "an operation got no answer in time after the last fault was healed",
+}
+"""Every anomaly name that a verdict may use, with its meaning, worst first (docs/anomalies.md).
+
+The order is by kind: missing data is worse than late data, whatever the counts. Counts of records,
+transactions and positions cannot be compared.
+"""
+
+SEVERITY: Final = {name: rank for rank, name in enumerate(ANOMALIES)}
+"""Rank of each anomaly for sorting; 0 is the worst."""
 
 
 class Verdict(StrEnum):
@@ -169,7 +177,7 @@ class Collector:
 
     def result(self) -> Result:
         """Close the collection: an anomaly is invalid; nothing compared, or a reason, is unknown."""
-        found = sorted(self._found.items(), key=lambda item: ANOMALIES.index(item[0][1]))
+        found = sorted(self._found.items(), key=lambda item: SEVERITY[item[0][1]])
         lists: dict[bool, list[Anomaly]] = {False: [], True: []}
         for (permitted, name, unit), (count, examples) in found:
             lists[permitted].append(Anomaly(name=name, count=count, unit=unit, examples=examples))

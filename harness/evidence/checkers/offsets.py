@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Ints, split_lane_key
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.evidence.checkers.positions import check_positions
 from harness.evidence.checkers.visibility_index import (
@@ -23,8 +24,8 @@ from harness.evidence.checkers.visibility_index import (
     lane_name,
     seen_by,
 )
-from harness.evidence.ledger import LANE_SHIFT, Ledger
-from harness.evidence.observation import EXAMPLES, WORD_SEQS, Ints, Observation
+from harness.evidence.ledger import Ledger
+from harness.evidence.observation import Observation
 
 _PLACE_SHIFT: Final = 44
 
@@ -104,14 +105,12 @@ def _acks(ledger: Ledger, places: dict[tuple[str, int], int]) -> Ints:
     home = np.array([places[place] for place in ledger.places], np.int64)
     durable = contract_of_lanes(ledger, "no_loss")
     lane, first, last, offset, line = acks.T
-    key = ledger.lanes[lane]
     return np.column_stack(
         [
             home[lane],
             offset,
             offset + last - first + 1,
-            key // LANE_SHIFT,
-            key % LANE_SHIFT,
+            *split_lane_key(ledger.lanes[lane]),
             first - offset,
             np.zeros(len(acks), np.int64),
             line,
@@ -186,7 +185,7 @@ def _bounds(seen: VisibilityIndex, out: Collector) -> None:
 def _bounds_example(seen: VisibilityIndex, i: int, seq: int, offset: int) -> Example:
     lane, line = int(seen.ledger.acks[i, 0]), int(seen.ledger.acks[i, 4])
     topic, partition = seen.ledger.places[lane]
-    producer = int(seen.ledger.lanes[lane]) // LANE_SHIFT
+    producer = split_lane_key(int(seen.ledger.lanes[lane]))[0]
     return Example(
         what=f"{lane_name(seen.ledger, lane)}: sequence {seq} was acknowledged at offset {offset}, "
         "and is read elsewhere",

@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, popcount
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.model import Collector, Evidence, Example, OffsetRef, Pipeline, Result, place
 from harness.evidence.checkers.positions import consumed_by, inputs_of, places_of
 from harness.evidence.checkers.visibility_index import ranges
-from harness.evidence.observation import EXAMPLES, WORD_SEQS, Observation, Rows
+from harness.evidence.observation import Observation, Rows
 
 
 def check(evidence: Evidence) -> Result:
@@ -41,7 +42,7 @@ def check(evidence: Evidence) -> Result:
 def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:
     origins = view.origins
     out.compared += int(origins["n"].sum())
-    extra = origins["n"] - np.bitwise_count(origins["bits"]).sum(axis=1).astype(np.int64)
+    extra = origins["n"] - popcount(origins["bits"])
     # A part that was not owed is one output too many, even when it is there only once.
     extra = np.where(origins["part"] < pipeline.outputs, extra, origins["n"])
     found = np.flatnonzero(extra > 0)

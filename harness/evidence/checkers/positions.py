@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.evidence.bit_words import EXAMPLES, WORD_SEQS
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Pipeline
 from harness.evidence.checkers.visibility_index import ranges
 from harness.evidence.ledger import COMMITTED, UNKNOWN, Ledger
-from harness.evidence.observation import EXAMPLES, WORD_SEQS, Observation, Rows
+from harness.evidence.observation import Observation, Rows
 
 
 def consumed_by(evidence: Evidence, pipeline: Pipeline) -> list[Observation]:

@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 
 from harness.base.errors import ExitCode, describe_error
+from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers import (
     aggregates,
     atomicity,
@@ -23,8 +24,7 @@ from harness.evidence.checkers import (
     pipeline_outputs,
     step_coverage,
 )
-from harness.evidence.checkers.model import ANOMALIES, Evidence, Result, Verdict, worst
-from harness.evidence.observation import EXAMPLES
+from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, worst
 
 FORMAT: Final = 1
 
@@ -142,7 +142,7 @@ def held_to_exactly_once(result: Result) -> Result:
     return msgspec.structs.replace(
         result,
         verdict=Verdict.INVALID,
-        anomalies=sorted(merged.values(), key=lambda one: ANOMALIES.index(one.name)),
+        anomalies=sorted(merged.values(), key=lambda one: SEVERITY[one.name]),
         permitted=[],
         reasons=[
             *result.reasons,

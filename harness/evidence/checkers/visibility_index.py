@@ -6,10 +6,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, lane_key, split_lane_key
 from harness.evidence.checkers.model import Evidence, HistoryRef, OffsetRef
-from harness.evidence.ledger import LANE_SHIFT, Ledger
-from harness.evidence.ledger.tables import Bools
-from harness.evidence.observation import WORD_SEQS, Ints, Observation, Rows
+from harness.evidence.ledger import Ledger
+from harness.evidence.observation import Observation, Rows
 
 QUARTER_SHIFT: Final = 36
 """Bits of a key below the lane: 2^36 quarters of 64 sequences hold more than the 10^12 of a record."""
@@ -25,7 +25,7 @@ class VisibilityIndex:
         self.ledger = ledger
         self.observation = observation
         words = observation.words
-        lane, declared = ledger.lane_index(words["producer"].astype(np.int64) * LANE_SHIFT + words["lane"])
+        lane, declared = ledger.lane_index(lane_key(words["producer"].astype(np.int64), words["lane"]))
         windows = {(w.topic, w.partition): i for i, w in enumerate(observation.meta.windows)}
         homes = np.array([windows.get(place, -1) for place in ledger.places], np.int64)
         at_home = declared & (homes[lane] == words["partition"]) if len(homes) else declared
@@ -148,12 +148,12 @@ def group_name(ledger: Ledger, group: int) -> str:
 
 def lane_name(ledger: Ledger, lane: int) -> str:
     """Name a lane, with the partition it lies in."""
-    producer, number = divmod(int(ledger.lanes[lane]), LANE_SHIFT)
+    producer, number = split_lane_key(int(ledger.lanes[lane]))
     topic, partition = ledger.places[lane]
     return f"producer {producer} lane {number} ({topic}-{partition})"
 
 
 def contract_of_lanes(ledger: Ledger, name: str) -> Bools:
     """Return, lane by lane, whether Kafka promises this to the lane's producer."""
-    producers = (ledger.lanes // LANE_SHIFT).tolist()
+    producers = split_lane_key(ledger.lanes)[0].tolist()
     return np.array([getattr(ledger.producers[p].contract, name) for p in producers], np.bool_)

@@ -22,7 +22,7 @@ from harness.evidence.history.lines import (
     Sent,
     schema_text,
 )
-from harness.evidence.history.writer import HistoryWriter, clock_id
+from harness.evidence.history.writer import HistoryWriter
 
 __all__ = [
     "FORMAT",
@@ -46,7 +46,6 @@ __all__ = [
     "Read",
     "Sample",
     "Sent",
-    "clock_id",
     "history_files",
     "schema_text",
 ]

@@ -5,12 +5,16 @@ for records, so a transaction writes the same number of lines whatever its size.
 format.md explains every field.
 """
 
+# ruff: noqa: RUF012 - msgspec copies mutable defaults for every instance
+
 from __future__ import annotations
 
-import json
 from typing import Any, Final, Literal
 
 import msgspec
+
+from harness.evidence import log_line
+from harness.evidence.log_line import LogLine
 
 FORMAT: Final = 1
 
@@ -32,14 +36,7 @@ Bounds = tuple[str, int, int, int, int]
 FaultStage = Literal["intent", "bite", "no_bite", "healed", "heal_failed"]
 
 
-class _Clocked(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What every line has: the host's monotonic clock and the wall clock, in nanoseconds."""
-
-    mono: int
-    wall: int
-
-
-class HistoryOpened(_Clocked, tag="open"):
+class HistoryOpened(LogLine, tag="open"):
     """First line of a file: which client process of which run wrote it, by which monotonic clock."""
 
     format: int
@@ -51,7 +48,7 @@ class HistoryOpened(_Clocked, tag="open"):
     clock: str
 
 
-class Producer(_Clocked, tag="producer"):
+class Producer(LogLine, tag="producer"):
     """A producer that this client runs, its lanes (index = lane number) and what makes its contract."""
 
     producer: int
@@ -72,7 +69,7 @@ class Error(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
     message: str = ""
 
 
-class Invoke(_Clocked, tag="invoke"):
+class Invoke(LogLine, tag="invoke"):
     """An operation is about to be asked for; on disk before it is."""
 
     f: str
@@ -85,7 +82,7 @@ class Invoke(_Clocked, tag="invoke"):
     limit_ms: int | None = None
 
 
-class _Done(_Clocked):
+class _Done(LogLine):
     f: str
     op: int
     error: Error | None = None
@@ -108,7 +105,7 @@ class Info(_Done, tag="info"):
     """Nobody knows whether the operation happened; whatever part is known stands in acked and failed."""
 
 
-class Sample(_Clocked, tag="sample"):
+class Sample(LogLine, tag="sample"):
     """Bounds of partitions and positions of a group, read by an observer that no fault touches."""
 
     bounds: list[Bounds] = []
@@ -116,7 +113,7 @@ class Sample(_Clocked, tag="sample"):
     positions: list[Position] = []
 
 
-class Fault(_Clocked, tag="fault"):
+class Fault(LogLine, tag="fault"):
     """One stage of one injection; the intent carries everything that another process needs to heal it."""
 
     stage: FaultStage
@@ -130,7 +127,7 @@ class Fault(_Clocked, tag="fault"):
     detail: str | None = None
 
 
-class HistoryClosed(_Clocked, tag="close"):
+class HistoryClosed(LogLine, tag="close"):
     """Last line of a client that ended in order; without it the process was killed."""
 
     reason: str
@@ -141,10 +138,5 @@ Completion = Ok | Fail | Info
 
 
 def schema_text() -> str:
-    """Return the JSON schema of a history line, as it is published in harness/schemas."""
-    schema = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": f"One line of a history file, format {FORMAT}",
-        **msgspec.json.schema(Line),
-    }
-    return json.dumps(schema, indent=1, sort_keys=True) + "\n"
+    """Return the JSON schema of a history line."""
+    return log_line.schema_text(f"One line of a history file, format {FORMAT}", Line)

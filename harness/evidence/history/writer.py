@@ -12,11 +12,10 @@ from __future__ import annotations
 import os
 import platform
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypedDict
+from typing import Any
 
 import msgspec
 
@@ -28,7 +27,6 @@ from harness.evidence.history.lines import (
     Bounds,
     Completion,
     Error,
-    Fail,
     Fault,
     HistoryClosed,
     HistoryOpened,
@@ -42,12 +40,7 @@ from harness.evidence.history.lines import (
     Sample,
     Sent,
 )
-
-
-def clock_id() -> str:
-    """Name the monotonic clock of this host: times of two processes compare only when the names are equal."""
-    boot = Path("/proc/sys/kernel/random/boot_id")
-    return boot.read_text().strip() if boot.exists() else platform.node()
+from harness.evidence.log_line import clock_id, timestamps
 
 
 class HistoryWriter:
@@ -76,7 +69,7 @@ class HistoryWriter:
             host=platform.node(),
             pid=os.getpid(),
             clock=clock_id(),
-            **_now(),
+            **timestamps(),
         )
         self._write(opening, sync=True)
 
@@ -116,7 +109,7 @@ class HistoryWriter:
             acks=acks,
             in_flight=in_flight,
             timeout_ms=timeout_ms,
-            **_now(),
+            **timestamps(),
         )
         self._write(line)
 
@@ -145,7 +138,7 @@ class HistoryWriter:
             group=group,
             offsets=list(offsets),
             limit_ms=limit_ms,
-            **_now(),
+            **timestamps(),
         )
         self._write(line)
         return op
@@ -155,7 +148,7 @@ class HistoryWriter:
             f = self._asked.pop(op, None)
         if f is None:
             raise ValueError(f"operation {op} was never invoked, or was completed before")
-        self._write(kind(f=f, op=op, **_now(), **fields))
+        self._write(kind(f=f, op=op, **timestamps(), **fields))
 
     def ok(
         self,
@@ -169,10 +162,6 @@ class HistoryWriter:
         """Write that the operation surely happened."""
         fields = {"acked": list(acked), "read": list(read), "pid": pid, "epoch": epoch}
         self._complete(Ok, op, fields)
-
-    def fail(self, op: int, error: Error, *, read: Iterable[Read] = ()) -> None:
-        """Write that the operation surely did not happen; when in doubt, call `info`."""
-        self._complete(Fail, op, {"error": error, "read": list(read)})
 
     def info(
         self,
@@ -191,7 +180,7 @@ class HistoryWriter:
         self, bounds: Iterable[Bounds] = (), *, group: str | None = None, positions: Iterable[Position] = ()
     ) -> None:
         """Write what the brokers said of their partitions, or of a group's committed positions."""
-        self._write(Sample(bounds=list(bounds), group=group, positions=list(positions), **_now()))
+        self._write(Sample(bounds=list(bounds), group=group, positions=list(positions), **timestamps()))
 
     def fault_intent(
         self,
@@ -215,41 +204,32 @@ class HistoryWriter:
             resolved=list(resolved),
             params=dict(params or {}),
             undo=dict(undo or {}),
-            **_now(),
+            **timestamps(),
         )
         self._write(line, sync=True)
         return ident
 
     def fault_bite(self, ident: str, measured: Mapping[str, Any]) -> None:
         """Write that the injection took effect, and what was measured."""
-        self._write(Fault(stage="bite", id=ident, measured=dict(measured), **_now()), sync=True)
+        self._write(Fault(stage="bite", id=ident, measured=dict(measured), **timestamps()), sync=True)
 
     def fault_no_bite(self, ident: str, detail: str, measured: Mapping[str, Any] | None = None) -> None:
         """Write that the injection was done and no effect could be measured."""
-        line = Fault(stage="no_bite", id=ident, detail=detail, measured=dict(measured or {}), **_now())
+        line = Fault(stage="no_bite", id=ident, detail=detail, measured=dict(measured or {}), **timestamps())
         self._write(line, sync=True)
 
     def fault_healed(self, ident: str, measured: Mapping[str, Any] | None = None) -> None:
         """Write that the injection was undone, and reading back showed it gone."""
-        self._write(Fault(stage="healed", id=ident, measured=dict(measured or {}), **_now()), sync=True)
+        self._write(Fault(stage="healed", id=ident, measured=dict(measured or {}), **timestamps()), sync=True)
 
     def fault_heal_failed(self, ident: str, detail: str) -> None:
         """Write that healing was tried and the effect is still there; it may be tried again."""
-        self._write(Fault(stage="heal_failed", id=ident, detail=detail, **_now()), sync=True)
+        self._write(Fault(stage="heal_failed", id=ident, detail=detail, **timestamps()), sync=True)
 
     def close(self, reason: str = "done") -> None:
         """End the file in order; calling it twice is harmless."""
         if self._fd < 0:
             return
-        self._write(HistoryClosed(reason=reason, **_now()), sync=True)
+        self._write(HistoryClosed(reason=reason, **timestamps()), sync=True)
         os.close(self._fd)
         self._fd = -1
-
-
-class _Clocks(TypedDict):
-    mono: int
-    wall: int
-
-
-def _now() -> _Clocks:
-    return {"mono": time.monotonic_ns(), "wall": time.time_ns()}

@@ -12,20 +12,11 @@ from typing import NamedTuple, cast
 
 import numpy as np
 
+from harness.evidence.bit_words import Bools, Ints
 from harness.evidence.history import HistoryFile, Producer
 from harness.evidence.ledger.history_scan import ABANDON, COMMIT, INFO, NO_ANSWER, OK, SEND, Scan
 from harness.evidence.ledger.parallel_scan import scans
-from harness.evidence.ledger.tables import (
-    ABORTED,
-    COMMITTED,
-    NEVER,
-    OPEN_END,
-    UNKNOWN,
-    Bools,
-    Ledger,
-    Ownership,
-)
-from harness.evidence.observation import Ints
+from harness.evidence.ledger.tables import ABORTED, COMMITTED, NEVER, OPEN_END, UNKNOWN, Ledger, Ownership
 
 
 def fold(histories: Iterable[HistoryFile]) -> Ledger:

@@ -18,6 +18,7 @@ import msgspec
 import numpy as np
 
 from harness.base.errors import UsageError
+from harness.evidence.bit_words import Ints
 from harness.evidence.history import (
     FORMAT,
     Block,
@@ -35,7 +36,6 @@ from harness.evidence.history import (
     Sample,
 )
 from harness.evidence.history.file_reader import decode_line
-from harness.evidence.observation import Ints
 
 COMMIT: Final = 0
 ABORT: Final = 1
@@ -55,7 +55,7 @@ _ANSWER: Final = 4
 _END: Final = 8
 _BEGIN: Final = 16
 _RARE: Final = 32
-_WHOLE: Final = ("init", "await", "send_offsets", "poll")
+_WHOLE: Final = ("init", "send_offsets", "poll")
 
 # Plain dictionaries with every usual operation, because this is looked up once a line; a line with an
 # unusual operation makes its block take the slow way.
@@ -96,9 +96,7 @@ class _Loose(msgspec.Struct, gc=False):
 class _Slim(_Loose, gc=False):
     # Literals are decoded into strings that exist already: no new string, and no new hash of it, a line.
     type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "fault", "close"]
-    f: Literal["", "init", "begin", "commit", "abort", "abandon", "send", "send_offsets", "poll", "await"] = (
-        ""
-    )
+    f: Literal["", "init", "begin", "commit", "abort", "abandon", "send", "send_offsets", "poll"] = ""
 
 
 class At(NamedTuple):

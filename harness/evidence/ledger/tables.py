@@ -8,9 +8,9 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from harness.evidence.bit_words import Bools, Ints, lane_key, split_lane_key
 from harness.evidence.history import Producer
 from harness.evidence.ledger.history_scan import Scan
-from harness.evidence.observation import Ints
 from harness.evidence.record import MAX_SEQ
 
 COMMITTED: Final = 1
@@ -21,9 +21,6 @@ FATE_NAMES: Final = {COMMITTED: "committed", ABORTED: "aborted", UNKNOWN: "unkno
 OPEN_END: Final = MAX_SEQ
 """Last sequence of an interval whose end nobody wrote down: its client died before it could."""
 
-LANE_SHIFT: Final = 10**5
-
-Bools = npt.NDArray[np.bool_]
 Small = npt.NDArray[np.int32]
 Fates = npt.NDArray[np.uint8]
 
@@ -93,7 +90,7 @@ class Ledger:
 
     clients: list[Scan] = field(default_factory=list)
     producers: dict[int, Declared] = field(default_factory=dict)
-    lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # producer * LANE_SHIFT + lane, sorted
+    lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # lane keys, sorted
     places: list[tuple[str, int]] = field(default_factory=list)  # topic and partition of every lane
     groups: Ownership = field(init=False)
     intervals: Intervals = field(init=False)
@@ -139,18 +136,18 @@ class Ledger:
 
     def add_intervals(self, rows: Ints, fate: Fates) -> None:
         """Add intervals that share a fate: columns producer, lane, first, last, group."""
-        key = rows[:, 0] * LANE_SHIFT + rows[:, 1]
+        key = lane_key(rows[:, 0], rows[:, 1])
         self._rows.append((np.column_stack([key, rows[:, 2:]]), fate))
 
     def add_acks(self, producer: Ints, acked: Ints) -> None:
         """Add offsets that clients were told; `acked` has op, lane, first, last, offset, line."""
-        key = producer * LANE_SHIFT + acked[:, 1]
+        key = lane_key(producer, acked[:, 1])
         self._acks.append(np.column_stack([key, acked[:, 2:]]))
 
     def finish(self) -> None:
         """Sort what was added, and note intervals that contradict each other."""
         declared = sorted(
-            (number * LANE_SHIFT + lane, place)
+            (lane_key(number, lane), place)
             for number, one in self.producers.items()
             for lane, place in enumerate(one.producer.lanes)
         )
@@ -176,7 +173,7 @@ class Ledger:
         index, known = self.lane_index(rows[:, 0])
         if not known.all():
             for key in np.unique(rows[~known, 0])[:3].tolist():
-                producer, lane = divmod(key, LANE_SHIFT)
+                producer, lane = split_lane_key(key)
                 self.problem(f"producer {producer}", f"it sent on lane {lane}, which it never declared")
             rows, fate, index = rows[known], fate[known], index[known]
         keys = index * (MAX_SEQ + 1) + rows[:, 1]
@@ -191,7 +188,7 @@ class Ledger:
             rows, fate, index, keys = rows[~repeat], fate[~repeat], index[~repeat], keys[~repeat]
         clash = np.flatnonzero(keys[1:] <= keys[:-1] + (rows[:-1, 2] - rows[:-1, 1]))
         for i in clash[:3].tolist():
-            producer, lane = divmod(int(self.lanes[index[i]]), LANE_SHIFT)
+            producer, lane = split_lane_key(int(self.lanes[index[i]]))
             self.problem(
                 f"producer {producer}",
                 f"lane {lane}: sequence {rows[i + 1, 1]} was handed over twice, in two operations",

@@ -1,4 +1,4 @@
-"""The words of a step: what a request asks and what a response says, in one line."""
+"""One-line texts of requests and responses for a diagram."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ _MOST = 3
 
 
 def request_text(api: str, facts: Facts) -> str:
-    """What a request asks."""
-    who = f"pid {facts.producer_id} epoch {facts.epoch}" if (facts.producer_id or -1) >= 0 else ""
+    """Describe a request."""
+    producer = f"pid {facts.producer_id} epoch {facts.epoch}" if (facts.producer_id or -1) >= 0 else ""
     if api == "Produce":
-        return _joined(api, _listed([_batch(b) for b in facts.batches]), who)
+        return _joined(api, _listed([_batch(b) for b in facts.batches]), producer)
     if api == "EndTxn":
-        return _joined(api, "COMMIT" if facts.committed else "ABORT", facts.transactional_id, who)
+        return _joined(api, "COMMIT" if facts.committed else "ABORT", facts.transactional_id, producer)
     if api == "Fetch":
         return _joined(api, _places(facts.partitions, offsets=True), facts.isolation)
     if api == "FindCoordinator":
         return _joined(api, "of", facts.transactional_id or f"group {facts.group}")
     group = f"group {facts.group}" if facts.group else ""
     places = _places(facts.partitions, offsets=api == "TxnOffsetCommit")
-    return _joined(api, facts.transactional_id, group, places, who)
+    return _joined(api, facts.transactional_id, group, places, producer)
 
 
 def response_text(api: str, facts: Facts) -> str:
-    """What a response says; refusals first."""
+    """Describe a response, by its errors if it has any."""
     if refusals := facts.refusals:
         return ", ".join(refusals)
     if api == "Produce":
-        at = [f"{p.topic}-{p.partition} at offset {p.offset}" for p in facts.partitions]
-        return "written: " + _listed(at)
+        offsets = [f"{p.topic}-{p.partition} at offset {p.offset}" for p in facts.partitions]
+        return "written: " + _listed(offsets)
     if api == "Fetch":
         return _fetched(facts)
     if api == "FindCoordinator":
         return _listed([f"broker {c.broker}" for c in facts.coordinators])
-    led = [f"{p.topic}-{p.partition} led by {p.leader}" for p in facts.partitions if p.leader is not None]
-    who = f"pid {facts.producer_id} epoch {facts.epoch}" if facts.producer_id is not None else ""
-    return (f"{facts.apis} apis" if facts.apis else "") or _listed(led) or who or "ok"
+    leaders = [f"{p.topic}-{p.partition} led by {p.leader}" for p in facts.partitions if p.leader is not None]
+    producer = f"pid {facts.producer_id} epoch {facts.epoch}" if facts.producer_id is not None else ""
+    return (f"{facts.apis} apis" if facts.apis else "") or _listed(leaders) or producer or "ok"
 
 
 def printable(text: str) -> str:
-    """The text without what no document may hold: ids are whatever a client sends."""
+    """Replace the characters that are not printable: a client may send any bytes as an id."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 

@@ -1,7 +1,7 @@
-"""The steps of a diagram, from a frame log and from what the logs tell: who asked whom what, and the answer.
+"""The messages of a diagram, from a frame log and the brokers' logs, numbered in order of time.
 
-Numbered in the order of time. A request is a retry if the same client asked for the same before and was
-not told that it had been done; an answer is a refusal if it carries an error.
+A request is a retry if the same client sent an equal request before and got no successful answer to it. An
+answer is a refusal if it carries an error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harness.tap.frame_lines import Frame, FrameLogOpened, Line, Sampled, Touch
 
 Mark = Literal["", "retry", "refused", "fault", "log"]
 TAP = "wire tap"
-# What every client says all the time, and what tells nothing of a transaction.
+# Requests that clients repeat all the time and that belong to no transaction.
 NOISE = frozenset({"ApiVersions", "Metadata", "Heartbeat", "ConsumerGroupHeartbeat", "ListOffsets"})
 _KEPT = ("held", "delayed")
 
@@ -39,45 +39,45 @@ class Message:
     mark: Mark = ""
     lost: bool = False
     retry_of: Message | None = None
-    unheard: bool = False
-    """It was answered, and the answer never came."""
+    answer_lost: bool = False
+    """A request: the broker answered, and a fault took the answer."""
     number: int = 0
 
 
 @dataclass
 class Sequence:
-    """What a diagram shows: participants in their order, each with its roles, and the steps between them."""
+    """The content of a diagram: participants in their order, each with its roles, and the messages."""
 
     roles: dict[str, list[str]] = field(default_factory=dict)
-    steps: list[Message] = field(default_factory=list)
+    messages: list[Message] = field(default_factory=list)
     left_out: int = 0
-    """Steps behind the last that is shown."""
+    """Number of messages after the last one that is shown."""
     not_logged: int = 0
-    """Exchanges that the frame log counted and did not write."""
+    """Number of exchanges that the frame log counted and did not write."""
 
 
 @dataclass(frozen=True)
 class SequenceFilter:
-    """What a diagram is to show."""
+    """The part of a frame log that a diagram shows."""
 
     window: tuple[float, float] | None = None
-    """Seconds since the frame log began."""
+    """Seconds since the start of the frame log."""
     transactional_id: str | None = None
     clients: frozenset[str] = frozenset()
-    """Only these clients; none: all."""
+    """Only these clients; empty: all."""
     most: int = 120
     everything: bool = False
-    """Also what every client says all the time, and fetches that brought nothing."""
+    """Include heartbeats, metadata and other noise, and fetches without records."""
 
 
 def read_log(path: Path) -> list[Line]:
-    """Every whole line of a frame log."""
+    """Read every complete line of a frame log."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         raise UsageError(
             f"{path} does not exist: the run wrote no frame log",
-            "a run writes one when its clients use the TAPPED listener",
+            "run a scenario with verify.frames: its clients then use the TAPPED listener",
         ) from None
     whole = data[: data.rfind(b"\n") + 1]
     return [msgspec.json.decode(line, type=Line) for line in whole.splitlines()]
@@ -85,30 +85,30 @@ def read_log(path: Path) -> list[Line]:
 
 def build_sequence(
     log: list[Line],
-    log_steps: Iterable[CoordinatorEntry],
+    entries: Iterable[CoordinatorEntry],
     operations: Operations | None,
-    wanted: SequenceFilter,
+    chosen: SequenceFilter,
 ) -> Sequence:
-    """The story of a frame log."""
-    teller = _SequenceBuilder(wanted, operations)
+    """Build the sequence of a frame log."""
+    builder = _SequenceBuilder(chosen, operations)
     begin = next((line.wall for line in log if isinstance(line, FrameLogOpened)), 0)
     first, last = 0, 1 << 63
-    if wanted.window:
-        first, last = (begin + int(seconds * 1e9) for seconds in wanted.window)
-    steps = list(log_steps)
-    teller.learn(log, steps)
-    timed = [step for step in steps if step.kind != "copy"]
-    for each in sorted([*log, *timed], key=lambda line: line.wall):
-        if first <= each.wall <= last:
-            teller.take(each)
-    return teller.story()
+    if chosen.window:
+        first, last = (begin + int(seconds * 1e9) for seconds in chosen.window)
+    entries = list(entries)
+    builder.prepare(log, entries)
+    timed = [entry for entry in entries if entry.kind != "copy"]
+    for line in sorted([*log, *timed], key=lambda line: line.wall):
+        if first <= line.wall <= last:
+            builder.add(line)
+    return builder.build()
 
 
 class _SequenceBuilder:
-    def __init__(self, wanted: SequenceFilter, operations: Operations | None) -> None:
-        self._wanted = wanted
+    def __init__(self, chosen: SequenceFilter, operations: Operations | None) -> None:
+        self._chosen = chosen
         self._operations = operations
-        self._steps: list[Message] = []
+        self._messages: list[Message] = []
         self._roles: dict[str, list[str]] = {}
         self._asked: dict[tuple[int, int], tuple[Frame, Message]] = {}
         self._kept: dict[tuple[int, int], Message] = {}
@@ -119,156 +119,154 @@ class _SequenceBuilder:
         self._copies: dict[tuple[str, int, int], list[CoordinatorEntry]] = {}
         self._not_logged = 0
 
-    def learn(self, log: list[Line], log_steps: list[CoordinatorEntry]) -> None:
-        """Learn who belongs to the transactional id that is asked for, and which batches were copied.
+    def prepare(self, log: list[Line], entries: list[CoordinatorEntry]) -> None:
+        """Find the clients and producer ids of the chosen transactional id, and the copied batches.
 
-        A log does not tell when a follower copied a batch; with acks=all that was before its answer.
+        A log has no time for the copy of a batch by a follower. With acks=all the copy precedes the answer.
         """
-        for copy in log_steps:
+        for copy in entries:
             if copy.kind == "copy":
                 self._copies.setdefault((copy.topic, copy.partition, copy.offset), []).append(copy)
-        mine: set[tuple[int, int]] = set()
+        exchanges: set[tuple[int, int]] = set()
         for line in log:
             if not isinstance(line, Frame) or line.facts is None:
                 continue
-            if line.side == "request" and line.facts.transactional_id == self._wanted.transactional_id:
+            if line.side == "request" and line.facts.transactional_id == self._chosen.transactional_id:
                 self._clients.add(line.client_id)
-                mine.add((line.conn, line.n))
-            if (line.conn, line.n) in mine and line.facts.producer_id is not None:
+                exchanges.add((line.conn, line.n))
+            if (line.conn, line.n) in exchanges and line.facts.producer_id is not None:
                 self._producer_ids.add(line.facts.producer_id)
 
-    def take(self, line: Line | CoordinatorEntry) -> None:
-        """Take in what happened next."""
+    def add(self, line: Line | CoordinatorEntry) -> None:
+        """Add the next line in order of time."""
         if isinstance(line, Frame):
             if line.facts is not None and self._shows(line):
-                self._frame(line, line.facts)
+                self._add_frame(line, line.facts)
         elif isinstance(line, CoordinatorEntry):
-            if not self._wanted.transactional_id or line.producer_id in self._producer_ids:
-                self._log_step(line)
+            if not self._chosen.transactional_id or line.producer_id in self._producer_ids:
+                self._add_entry(line)
         elif isinstance(line, Touch):
-            self._touch(line)
+            self._add_touch(line)
         elif isinstance(line, Sampled):
             self._not_logged += sum(line.exchanges.values())
 
-    def story(self) -> Sequence:
-        """What was told."""
-        shown = self._steps[: self._wanted.most]
-        for number, step in enumerate(shown, 1):
-            step.number = number
-        for step in shown:
-            if step.retry_of and step.retry_of.number:  # what is not shown has no number
-                step.text += f" (retry of {step.retry_of.number})"
-        present = {name for step in shown for name in (step.source, step.target)}
-        names = sorted(present, key=_place)
+    def build(self) -> Sequence:
+        """Number the messages and return the sequence."""
+        shown = self._messages[: self._chosen.most]
+        for number, message in enumerate(shown, 1):
+            message.number = number
+        for message in shown:
+            if message.retry_of and message.retry_of.number:  # a message that is not shown has no number
+                message.text += f" (retry of {message.retry_of.number})"
+        present = {name for message in shown for name in (message.source, message.target)}
+        names = sorted(present, key=_column)
         return Sequence(
             {name: self._roles.get(name, []) for name in names},
             shown,
-            len(self._steps) - len(shown),
+            len(self._messages) - len(shown),
             self._not_logged,
         )
 
     def _shows(self, frame: Frame) -> bool:
-        if self._wanted.transactional_id and frame.client_id not in self._clients:
+        if self._chosen.transactional_id and frame.client_id not in self._clients:
             return False
-        if self._wanted.clients and frame.client_id not in self._wanted.clients:
+        if self._chosen.clients and frame.client_id not in self._chosen.clients:
             return False
-        return self._wanted.everything or frame.api not in NOISE
+        return self._chosen.everything or frame.api not in NOISE
 
-    def _frame(self, frame: Frame, facts: Facts) -> None:
+    def _add_frame(self, frame: Frame, facts: Facts) -> None:
         client = TAP if frame.fate == "copy" else frame.client_id or "client"
         broker = f"broker {frame.broker}"
         if frame.side == "request":
-            step = self._request(frame, facts, client, broker)
-            if frame.api != "Fetch" or self._wanted.everything:
-                self._steps.append(step)
+            message = self._request(frame, facts, client, broker)
+            if frame.api != "Fetch" or self._chosen.everything:
+                self._messages.append(message)
         else:
-            self._response(frame, facts, client, broker)
+            self._add_response(frame, facts, client, broker)
 
     def _request(self, frame: Frame, facts: Facts, client: str, broker: str) -> Message:
-        step = Message(frame.wall, client, broker, request_text(frame.api, facts))
+        message = Message(frame.wall, client, broker, request_text(frame.api, facts))
         self._role(client, _role_of(frame.api))
         if operation := self._operations.of(frame) if self._operations else None:
-            step.text += f" [{operation.text}]"
+            message.text += f" [{operation.text}]"
         if client == TAP:
-            step.mark, step.text = "fault", f"{step.text} (sent again by the tap)"
+            message.mark, message.text = "fault", f"{message.text} (sent again by the tap)"
         elif earlier := self._unsettled.get(_signature(frame, facts)):
-            step.mark, step.retry_of = "retry", earlier
-        self._unsettled[_signature(frame, facts)] = step
+            message.mark, message.retry_of = "retry", earlier
+        self._unsettled[_signature(frame, facts)] = message
         if frame.fate in (*_KEPT, "lost"):
-            step.mark, step.target, step.lost = "fault", TAP, frame.fate == "lost"
-            self._kept[frame.conn, frame.n] = replace(step)
-            step.text += f" ({frame.fate})"
-        self._asked[frame.conn, frame.n] = frame, step
-        return step
+            message.mark, message.target, message.lost = "fault", TAP, frame.fate == "lost"
+            self._kept[frame.conn, frame.n] = replace(message)
+            message.text += f" ({frame.fate})"
+        self._asked[frame.conn, frame.n] = frame, message
+        return message
 
-    def _response(self, frame: Frame, facts: Facts, client: str, broker: str) -> None:
+    def _add_response(self, frame: Frame, facts: Facts, client: str, broker: str) -> None:
         request, asked = self._asked.pop((frame.conn, frame.n), (None, None))
         if request is None or asked is None or request.facts is None:
             return
-        step = Message(frame.wall, broker, client, response_text(frame.api, facts), answer=True)
+        message = Message(frame.wall, broker, client, response_text(frame.api, facts), answer=True)
         if facts.refusals:
-            step.mark = "refused"
+            message.mark = "refused"
         if frame.fate in (*_KEPT, "lost", "cut"):
-            step.mark, step.target, step.lost = "fault", TAP, frame.fate in ("lost", "cut")
-            asked.unheard = step.lost
-            self._kept[frame.conn, frame.n] = replace(step, target=client)
-            step.text += f" ({'its client was cut off' if frame.fate == 'cut' else frame.fate})"
+            message.mark, message.target, message.lost = "fault", TAP, frame.fate in ("lost", "cut")
+            asked.answer_lost = message.lost
+            self._kept[frame.conn, frame.n] = replace(message, target=client)
+            message.text += f" ({'its client was cut off' if frame.fate == 'cut' else frame.fate})"
         elif not facts.refusals:
             self._unsettled.pop(_signature(request, request.facts), None)
             self._learn_role(request.api, request.facts, facts, broker)
-        if frame.api == "Fetch" and not self._wanted.everything:
+        if frame.api == "Fetch" and not self._chosen.everything:
             if not facts.batches and not facts.refusals:
                 return
-            self._steps.append(asked)
+            self._messages.append(asked)
         if frame.api == "Produce":
             for part in facts.partitions:
                 for copy in self._copies.pop((part.topic, part.partition, part.offset or 0), []):
-                    self._copy(copy, frame.wall)
-        self._steps.append(step)
+                    self._add_copy(copy, frame.wall)
+        self._messages.append(message)
 
-    def _copy(self, copy: CoordinatorEntry, wall: int) -> None:
+    def _add_copy(self, copy: CoordinatorEntry, wall: int) -> None:
         follower = f"broker {copy.what}"
         text = f"copy of {copy.topic}-{copy.partition} at {copy.offset}"
-        self._steps.append(Message(wall, f"broker {copy.node}", follower, text, mark="log"))
+        self._messages.append(Message(wall, f"broker {copy.node}", follower, text, mark="log"))
         self._role(follower, f"follower of {copy.topic}-{copy.partition}")
 
-    def _touch(self, touch: Touch) -> None:
+    def _add_touch(self, touch: Touch) -> None:
         kept = self._kept.get((touch.conn, touch.n))
         if kept is None or touch.did not in ("released", "discarded", "undeliverable"):
             return
         target = kept.target if kept.answer else f"broker {touch.broker}"
         text = f"{touch.did}: {kept.text}"
         lost = touch.did != "released"
-        self._steps.append(
+        self._messages.append(
             Message(touch.wall, TAP, target, text, answer=kept.answer, mark="fault", lost=lost)
         )
 
-    def _log_step(self, step: CoordinatorEntry) -> None:
-        who = f"pid {step.producer_id} epoch {step.epoch}"
-        if step.kind == "marker":
-            node = f"broker {step.node}"
-            text = f"marker {step.what.upper()} into {step.topic}-{step.partition} at {step.offset}, {who}"
-            self._add_log(step, self._coordinator.get(step.producer_id, node), node, text)
-            self._role(node, f"leader of {step.topic}-{step.partition}")
-        elif step.kind == "decision":
-            node = f"broker {step.node}"
-            self._coordinator[step.producer_id] = node
-            self._add_log(step, node, node, f"{step.transactional_id} is {step.what}, {who}")
-            self._role(node, f"coordinator of {step.transactional_id}")
+    def _add_entry(self, entry: CoordinatorEntry) -> None:
+        producer = f"pid {entry.producer_id} epoch {entry.epoch}"
+        node = f"broker {entry.node}"
+        if entry.kind == "marker":
+            place = f"{entry.topic}-{entry.partition}"
+            text = f"marker {entry.what.upper()} into {place} at {entry.offset}, {producer}"
+            source, target = self._coordinator.get(entry.producer_id, node), node
+            role = f"leader of {place}"
+        elif entry.kind == "decision":
+            self._coordinator[entry.producer_id] = node
+            text = f"{entry.transactional_id} is {entry.what}, {producer}"
+            source, target, role = node, node, f"coordinator of {entry.transactional_id}"
         else:
-            node = f"controller {step.node}"
-            self._add_log(step, node, f"broker {step.what}", f"block of producer ids from {step.producer_id}")
-            self._role(node, "active controller")
-
-    def _add_log(self, step: CoordinatorEntry, source: str, target: str, text: str) -> None:
-        self._steps.append(Message(step.wall, source, target, text, mark="log"))
+            node = f"controller {entry.node}"
+            text = f"block of producer ids from {entry.producer_id}"
+            source, target, role = node, f"broker {entry.what}", "active controller"
+        self._messages.append(Message(entry.wall, source, target, text, mark="log"))
+        self._role(node, role)
 
     def _learn_role(self, api: str, asked: Facts, answer: Facts, broker: str) -> None:
         if api == "FindCoordinator":
-            for found in answer.coordinators:
-                self._role(
-                    f"broker {found.broker}", f"coordinator of {asked.transactional_id or asked.group}"
-                )
+            for coordinator in answer.coordinators:
+                role = f"coordinator of {asked.transactional_id or asked.group}"
+                self._role(f"broker {coordinator.broker}", role)
         elif api in ("Produce", "Fetch"):
             for part in answer.partitions:
                 self._role(broker, f"leader of {part.topic}-{part.partition}")
@@ -280,7 +278,7 @@ class _SequenceBuilder:
 
 
 def _signature(frame: Frame, facts: Facts) -> object:
-    """What makes two requests ask for the same."""
+    """Return a key that is equal for a request and its retries."""
     batches = tuple((b.topic, b.partition, b.producer_id, b.epoch, b.base_sequence) for b in facts.batches)
     places = tuple((p.topic, p.partition, p.offset) for p in facts.partitions)
     return (
@@ -302,7 +300,7 @@ def _role_of(api: str) -> str:
     return "consumer" if api in ("Fetch", "JoinGroup", "OffsetFetch") else ""
 
 
-def _place(name: str) -> tuple[int, str]:
-    """Clients first, then the tap, brokers and controllers: the order of the textbook."""
+def _column(name: str) -> tuple[int, str]:
+    """Sort key of a participant: clients, then the tap, brokers and controllers."""
     kinds = (TAP, "broker ", "controller ")
     return next((i for i, kind in enumerate(kinds, 1) if name.startswith(kind)), 0), name

@@ -1,4 +1,4 @@
-"""A sequence diagram as one SVG file: no script, no font and nothing else from outside."""
+"""Draws a sequence as one SVG file, without scripts, fonts or anything else from outside."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _ROW = 34
 _MARGIN = 20
 _CHARACTER = 6.2
 _LINE = 15
-_WORDS = {
+_MARK_TEXTS = {
     "retry": "retry",
     "refused": "refused",
     "fault": "touched by a fault",
-    "log": "told by a log, to the millisecond",
+    "log": "from a broker's log, to the millisecond",
 }
 _COLOURS = {
     "plain": ("#1f2937", "#e5e7eb"),
@@ -26,7 +26,7 @@ _COLOURS = {
     "log": ("#047857", "#6ee7b7"),
     "quiet": ("#d1d5db", "#4b5563"),
 }
-"""On white, and on black. The first stands in every element: not every viewer reads style sheets."""
+"""On white, and on black. Every element carries the first: not every viewer reads style sheets."""
 
 _DARK = "".join(
     f"line.{name},path.{name}{{stroke:{dark}}}text.{name},tspan.{name}{{fill:{dark}}}"
@@ -35,26 +35,26 @@ _DARK = "".join(
 _STYLE = f"@media(prefers-color-scheme:dark){{svg{{background:#111827}}{_DARK}}}"
 
 
-def svg(story: Sequence) -> str:
-    """Draw a story."""
-    middle = {name: _MARGIN + _COLUMN * (i + 0.5) for i, name in enumerate(story.roles)}
-    most_roles = max((len(roles) for roles in story.roles.values()), default=0)
+def draw_svg(sequence: Sequence) -> str:
+    """Return the SVG document of a sequence."""
+    middle = {name: _MARGIN + _COLUMN * (i + 0.5) for i, name in enumerate(sequence.roles)}
+    most_roles = max((len(roles) for roles in sequence.roles.values()), default=0)
     top = _MARGIN + 24 + _LINE * min(most_roles, 5)
-    height = top + _ROW * (len(story.steps) + 1) + 3 * _MARGIN
-    longest = max((_right_end(step, middle) for step in story.steps), default=0.0)
-    width = max(2 * _MARGIN + _COLUMN * max(len(story.roles), 1), longest + _MARGIN)
+    height = top + _ROW * (len(sequence.messages) + 1) + 3 * _MARGIN
+    longest = max((_right_end(message, middle) for message in sequence.messages), default=0.0)
+    width = max(2 * _MARGIN + _COLUMN * max(len(sequence.roles), 1), longest + _MARGIN)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
         f'viewBox="0 0 {width:.0f} {height}" role="img" font-family="system-ui,sans-serif" font-size="12" '
         'stroke-width="1.4" fill="none">',
-        "<title>What passed between clients and brokers</title>",
+        "<title>Messages between clients and brokers</title>",
         f"<style>{_STYLE}</style>",
     ]
-    for name, roles in story.roles.items():
+    for name, roles in sequence.roles.items():
         parts += _participant(name, roles, middle[name], top, height - 2 * _MARGIN)
-    for row, step in enumerate(story.steps, 1):
-        parts += _arrow(step, middle, top + row * _ROW)
-    parts.append(_legend(story, height - _MARGIN))
+    for row, message in enumerate(sequence.messages, 1):
+        parts += _arrow(message, middle, top + row * _ROW)
+    parts.append(_legend(sequence, height - _MARGIN))
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -79,21 +79,21 @@ def _participant(name: str, roles: list[str], x: float, top: float, bottom: floa
     return parts
 
 
-def _arrow(step: Message, middle: dict[str, float], y: float) -> list[str]:
-    start, end = middle[step.source], middle[step.target]
-    colour = step.mark or "plain"
-    dash = ' stroke-dasharray="5 4"' if step.answer else ""
-    label = printable(f"{step.number}. {step.text}")
-    if step.source == step.target:
+def _arrow(message: Message, middle: dict[str, float], y: float) -> list[str]:
+    start, end = middle[message.source], middle[message.target]
+    colour = message.mark or "plain"
+    dash = ' stroke-dasharray="5 4"' if message.answer else ""
+    label = printable(f"{message.number}. {message.text}")
+    if message.source == message.target:
         path = f"M{start} {y - 6}h26v12h-22"
         tip, anchor, at = start + 4, "start", start + 34
         parts = [f'<path d="{path}" {_pen(colour)}{dash}/>']
-        head = _head(tip, y + 6, -1, colour, lost=step.lost)
+        head = _head(tip, y + 6, -1, colour, lost=message.lost)
         text_y = y + 4
     else:
         towards = 1 if end > start else -1
         parts = [f'<line x1="{start}" y1="{y}" x2="{end}" y2="{y}" {_pen(colour)}{dash}/>']
-        head = _head(end, y, towards, colour, lost=step.lost)
+        head = _head(end, y, towards, colour, lost=message.lost)
         anchor, at, text_y = "start", min(start, end) + 8, y - 5
     title = quoteattr(label)
     parts += [
@@ -110,16 +110,16 @@ def _head(x: float, y: float, towards: int, colour: str, *, lost: bool) -> str:
     return f'<path d="M{x - 7 * towards} {y - 4}L{x} {y}L{x - 7 * towards} {y + 4}" {_pen(colour)}/>'
 
 
-def _right_end(step: Message, middle: dict[str, float]) -> float:
-    left = min(middle[step.source], middle[step.target])
-    return left + 40 + _CHARACTER * (len(step.text) + 5)
+def _right_end(message: Message, middle: dict[str, float]) -> float:
+    left = min(middle[message.source], middle[message.target])
+    return left + 40 + _CHARACTER * (len(message.text) + 5)
 
 
-def _legend(story: Sequence, y: float) -> str:
-    used = [mark for mark in _WORDS if any(step.mark == mark for step in story.steps)]
-    spans = [f"<tspan {_ink(mark)}>{_WORDS[mark]}</tspan>" for mark in used]
-    if story.left_out:
-        spans.append(f"<tspan>{story.left_out} later steps left out</tspan>")
-    if story.not_logged:
-        spans.append(f"<tspan>{story.not_logged} exchanges counted and not logged</tspan>")
+def _legend(sequence: Sequence, y: float) -> str:
+    used = [mark for mark in _MARK_TEXTS if any(message.mark == mark for message in sequence.messages)]
+    spans = [f"<tspan {_ink(mark)}>{_MARK_TEXTS[mark]}</tspan>" for mark in used]
+    if sequence.left_out:
+        spans.append(f"<tspan>{sequence.left_out} later steps left out</tspan>")
+    if sequence.not_logged:
+        spans.append(f"<tspan>{sequence.not_logged} exchanges counted and not logged</tspan>")
     return f'<text {_ink("plain")} x="{_MARGIN}" y="{y}">{" · ".join(spans)}</text>'

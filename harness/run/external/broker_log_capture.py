@@ -1,9 +1,9 @@
-"""What the brokers' own logs tell of a run: read with consent alone, and kept of what is ours alone.
+"""Reads the cluster's own logs of a run, with consent, and keeps only entries of the run.
 
-The coordinators note the ends of transactions and the positions of groups in two topics that belong to
-everybody. Of these only what a run has added is read, in the partitions of its own ids and groups; what is
-passed over on the way is kept nowhere. The verdict does not depend on it: clients and topics tell enough,
-and whatever goes wrong here is told as what is not shown.
+Coordinators write the ends of transactions and the positions of groups to two topics that all users share.
+Only the records added during the run are read, in the partitions of its ids and groups; foreign records are
+skipped and not stored. The verdict does not depend on these logs. Anything that cannot be read is reported as
+missing evidence.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from harness.witness.plain_consumer import Place
 
 NAME: Final = "logs.json"
 WHAT: Final = {
-    TRANSACTION_LOG: "what the coordinators noted of its transactions",
-    OFFSETS_LOG: "what the coordinators noted of its groups' positions",
-    NODE_LOGS: "what the brokers have logged",
+    TRANSACTION_LOG: "coordinator entries of its transactions",
+    OFFSETS_LOG: "coordinator entries of its groups' positions",
+    NODE_LOGS: "the brokers' logs",
 }
 READ_S: Final = 30.0
-"""For one topic: on a busy cluster others add to the same partitions."""
+"""Limit per topic: on a busy cluster, other users write to the same partitions."""
 _NO_TOPIC: Final = 3
 
 
 class LogEvidence:
-    """Notes where the logs end before a run, and reads after it what was added of ours."""
+    """Records the end offsets of the logs before a run, and reads the run's entries afterwards."""
 
     def __init__(self, cluster: ExternalCluster, scenario: Scenario) -> None:
         self._cluster = cluster
@@ -52,24 +52,24 @@ class LogEvidence:
             ],
             OFFSETS_LOG: sorted({w.group for w in scenario.workload if w.group}),
         }
-        # Where each log ended before the run, or why nobody knows; nothing of a topic that was not there.
+        # End offsets before the run, or the reason they are unknown; nothing for a topic that did not exist.
         self._starts: dict[str, dict[Place, int] | str] = {}
 
     def begin(self) -> None:
-        """Note where those logs end that may be read."""
+        """Record the end offsets of the logs that may be read."""
         for log in self._wanted():
             try:
                 self._starts[log] = self._ends(log)
-            except Exception as error:  # noqa: BLE001  # a run does not need it: told when it would be read
-                self._starts[log] = f"where it ended before the run is not known: {describe_error(error)}"
+            except Exception as error:  # noqa: BLE001  # optional evidence: reported by collect
+                self._starts[log] = f"its end offset before the run is unknown: {describe_error(error)}"
 
     def collect(self, run: Path) -> None:
-        """Write what may be read into the run's directory, and what may not, by name."""
+        """Write the run's entries to its directory, and name each log that could not be read."""
         shown, missing = [], []
         for log, what in WHAT.items():
             if log not in self._cluster.file.evidence.logs:
                 if log == NODE_LOGS or self._names[log]:
-                    missing.append(f"{what} ({log}): evidence.logs of the cluster's file does not have it")
+                    missing.append(f"{what} ({log}): evidence.logs in the cluster file does not list it")
             elif log == NODE_LOGS:
                 nodes = [n for n in self._cluster.nodes.values() if isinstance(n, AuditedNode)]
                 if read := ", ".join(f"logs/{node.name}.log" for node in nodes if not node.log_unread):
@@ -88,7 +88,7 @@ class LogEvidence:
         ]
 
     def _ends(self, log: str) -> dict[Place, int]:
-        """Where the partitions of our names end; none while nobody has made the topic yet."""
+        """End offsets of the partitions that hold the run's names; empty if the topic does not exist yet."""
         try:
             ends = self._cluster.admin.end_offsets(log)
         except KafkaAnswerError as error:
@@ -101,13 +101,15 @@ class LogEvidence:
     def _lines(self, log: str, path: Path) -> str:
         starts = self._starts[log]
         if isinstance(starts, str):
-            raise HarnessError(starts, "a log of everybody is read from where it ended, or not at all")
+            raise HarnessError(
+                starts, "a shared log is read from its end offset before the run, or not at all"
+            )
         ends = self._ends(log)
         if starts and starts.keys() != ends.keys():
-            raise HarnessError("it has another number of partitions than before the run", "run again")
+            raise HarnessError("its number of partitions changed during the run", "run again")
         spans = {place: (starts.get(place, 0), end) for place, end in ends.items()}
-        told = [f"{p} from {start} to {end}" for (_, p), (start, end) in spans.items()]
-        self._cluster.audit.note("read", log=log, partitions=told)
+        read = [f"{p} from {start} to {end}" for (_, p), (start, end) in spans.items()]
+        self._cluster.audit.note("read", log=log, partitions=read)
         deadline = time.monotonic() + READ_S
         found = [Added(self._cluster.admin, place, *span, deadline) for place, span in spans.items()]
         lines = [{"partition": added.place[1]} | line for added in found for line in self._told(log, added)]

@@ -1,4 +1,4 @@
-"""What a run on a live cluster would do, and the rights that it needs, for a person to read first."""
+"""Formats a dry run on an external cluster: every action, and the rights it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
 
-# What is done to what begins with the prefix, as kafka-acls.sh names it.
+# Operations on resources with the prefix, as named by kafka-acls.sh.
 _RIGHTS: Final = (
     ("--topic", ("Create", "Delete", "Describe", "Read", "Write")),
     ("--group", ("Describe", "Read", "Delete")),
@@ -27,7 +27,7 @@ _RIGHTS: Final = (
 def format_dry_run(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, moved: Sequence[Moved]
 ) -> list[str]:
-    """Everything that would be done, in order, and what it takes."""
+    """Return every action of the run in order, and the rights it needs."""
     return [
         *_where(cluster),
         *_clients(cluster, scenario, plan),
@@ -35,7 +35,7 @@ def format_dry_run(
         *(line for one in moved for line in one.lines(most=None)),
         *_limits(cluster.file),
         *_logs(cluster.file),
-        "rights that it needs (the last three show what others have: else nobody can watch it):",
+        "required rights (the last three make foreign resources visible, so that the guard can watch them):",
         *(f"  {line}" for line in acls(cluster.file)),
     ]
 
@@ -47,7 +47,7 @@ def _where(cluster: ExternalCluster) -> Iterator[str]:
     yield f"cluster {cluster.file.cluster.id}, {security.protocol}{user}: brokers {brokers}"
     yield f"clients through {cluster.bootstrap(BrokerListener.PROXIED)}"
     yield f"observer through {cluster.bootstrap(BrokerListener.DIRECT)}" + (
-        "" if cluster.unfaulted else ", which faults of links hit too: then the verdict is unknown"
+        "" if cluster.unfaulted else ", which link faults hit too: the verdict is then unknown"
     )
     if cluster.file.links and cluster.file.proxy:
         ways = ", ".join(f"{p.broker}: {p.listen} -> {p.upstream or p.name}" for p in cluster.file.proxy)
@@ -83,7 +83,7 @@ def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
     if part is None or not any(step.entry.capability in NODE_CAPABILITIES for step in plan.injections):
         return
     if part.docker_label:
-        yield f"nodes are containers with the label {part.docker_label}"
+        yield f"nodes: containers with the label {part.docker_label}"
         return
     used = {str(step.entry.capability) for step in plan.injections} & set(NODE_CAPABILITIES)
     used |= {UNDONE_BY[verb] for verb in used}
@@ -97,14 +97,14 @@ def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
 def _limits(file: ClusterFile) -> Iterator[str]:
     limits = file.limits
     yield (
-        f"stopped and healed at once: after {limits.deadline}, when {limits.abort_file} is there, "
+        f"stopped and healed at once: after {limits.deadline}, when {limits.abort_file} exists, "
         f"over {limits.storage} stored, over {limits.bytes_per_second} written, "
         f"over {limits.foreign_under_replicated} foreign partitions under-replicated"
     )
 
 
 def _logs(file: ClusterFile) -> Iterator[str]:
-    yield f"of what is outside {file.cluster.prefix}* only metadata is read" + (
+    yield f"outside {file.cluster.prefix}*, only metadata is read" + (
         "" if file.evidence.logs else " (evidence.logs has none)"
     )
     for log in file.evidence.logs:
@@ -112,7 +112,7 @@ def _logs(file: ClusterFile) -> Iterator[str]:
 
 
 def acls(file: ClusterFile) -> list[str]:
-    """The rights as commands of Kafka's own tool."""
+    """Return the rights as kafka-acls.sh commands."""
     who = f"kafka-acls.sh --add --allow-principal {shlex.quote(file.security.who)}"
     name = shlex.quote(file.cluster.prefix)
 

@@ -1,4 +1,4 @@
-"""One run on a live cluster, from the first question to the last topic deleted."""
+"""One run on an external cluster, from the first check to the deletion of the last topic."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from harness.base.errors import HarnessError, RefusedError, describe_error
-from harness.base.events import Event, EventListener, ProgressEvent
+from harness.base.events import Event, EventHandler, EventListener, ProgressEvent
 from harness.base.secrets import beware
 from harness.cluster.external.attach import attach, external_state
 from harness.cluster.external.cluster_file import ClusterFile
@@ -18,7 +18,6 @@ from harness.cluster.state_directory import State
 from harness.faults.catalogue import external_faults
 from harness.faults.heal import heal
 from harness.kafka.connection import KafkaAnswerError
-from harness.report.recorder import Recorder
 from harness.run import Outcome, make_run
 from harness.run.external.broker_log_capture import LogEvidence
 from harness.run.external.dry_run_report import format_dry_run
@@ -28,35 +27,35 @@ from harness.run.run import Run
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
 
-_RIGHTS = "--dry-run prints the rights that it needs"
+_RIGHTS = "--dry-run prints the required rights"
 Report = Callable[[str], None]
 
 
 class Session(NamedTuple):
-    """What a run on a live cluster is asked for."""
+    """Options of a run on an external cluster."""
 
     file: ClusterFile
     state: State
     consent: Consent
     keep: bool = False
-    again: str = ""
-    """The command that does the same once more; empty if there is none."""
+    replay_command: str = ""
+    """Shell command that repeats the run; empty for the default one."""
 
 
 def open_session(
-    path: Path, state: State | None, consent: Consent, *, keep: bool = False, again: str = ""
+    path: Path, state: State | None, consent: Consent, *, keep: bool = False, replay_command: str = ""
 ) -> Session:
-    """Read the file, and take the state directory that belongs to its cluster."""
-    beware()  # what nodes, commands and brokers of others say is told too
+    """Read the cluster file and open the state directory of that cluster."""
+    beware()  # redact output of the cluster's nodes, commands and brokers from now on
     file = load_cluster_file(path, external_faults())
-    return Session(file, state or external_state(file), consent, keep, again)
+    return Session(file, state or external_state(file), consent, keep, replay_command)
 
 
 def dry_run(session: Session, scenario: Scenario, plan: Plan) -> tuple[list[str], list[str]]:
-    """What would be done, and why it would be refused; asks, and changes nothing."""
+    """Describe the run and the reasons to refuse it; send read-only requests."""
     cluster = attach(session.file, session.state)
     moved = foreign_moves(cluster, plan)
-    # Nothing is started for it: a Toxiproxy of our own is not there to be looked at.
+    # Start nothing for a dry run: the harness's own Toxiproxy does not exist yet.
     spared = cluster.without_links() if cluster.starts_toxiproxy else cluster
     return format_dry_run(cluster, scenario, plan, moved), refusals(
         spared, scenario, plan, moved, session.consent
@@ -72,17 +71,15 @@ def execute(
     listeners: Callable[[], list[EventListener]],
     report: Report,
 ) -> Outcome:
-    """Check everything, run, and leave nothing behind but the verdict."""
+    """Check all preconditions, run, and leave nothing behind except the run directory."""
     check_typed(session.file, session.consent)
     cluster = attach(session.file, session.state)
-    # Before anything is looked at that another run may have made, and until all of this one is gone.
+    # Take the lock before checking anything another run may have created, and hold it until cleanup.
     with cluster.locked(f"run {scenario.name}"):
         check_left_over(cluster)
         with _proxies(cluster):
             _check(cluster, scenario, plan, session.consent, report)
-            run = make_run(cluster, scenario, plan, root, listeners())
-            run.again = session.again or run.again
-            cluster.audit.also(run.directory.path / "audit.jsonl")
+            run = make_run(cluster, scenario, plan, root, listeners(), replay_command=session.replay_command)
             cluster.made.note_groups(sorted({w.group for w in run.scenario.workload if w.group}))
             try:
                 return _guarded(cluster, run, report)
@@ -98,7 +95,7 @@ def execute(
 def _check(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, consent: Consent, report: Report
 ) -> None:
-    """Tell and note what the run may move of others; refuse it for every reason that there is."""
+    """Report and record foreign partitions that the run may move; refuse the run with all reasons."""
     moved = foreign_moves(cluster, plan)
     for one in moved:
         cluster.audit.note("may move", **one._asdict())
@@ -107,37 +104,64 @@ def _check(
     if found := refusals(cluster, scenario, plan, moved, consent):
         cluster.audit.note("refused", reasons=found)
         reasons = found[0] if len(found) == 1 else "\n  ".join([f"{len(found)} reasons:", *found])
-        raise RefusedError(reasons, "--dry-run shows all that would be done, and what it needs")
+        raise RefusedError(reasons, "--dry-run shows every action and the required rights")
 
 
 def _ended(error: KafkaAnswerError) -> HarnessError:
-    """What a broker's answer means that ended a run: a right that is missing, or anything else."""
+    """Convert a broker error that ended a run: a missing right, or any other error."""
     if error.denied:
-        return RefusedError(f"the cluster refused what a run needs: {error}", _RIGHTS)
+        return RefusedError(f"the cluster refused a request that the run needs: {error}", _RIGHTS)
     return HarnessError(
-        f"a broker's answer ended the run: {error}", "try again; the audit log has what was done until then"
+        f"a broker's answer ended the run: {error}", "run it again; the audit log lists every action so far"
     )
 
 
-def _guarded(cluster: ExternalCluster, run: Run, report: Report) -> Outcome:
-    def listen(event: Event) -> None:
-        if not isinstance(event, ProgressEvent):  # it tells nothing that was done, about once a second
-            cluster.audit.note("event", event=str(event.__struct_config__.tag), told=_short(event))
+class ExternalRunHandler(EventHandler):
+    """Guards a run, audits its events, and afterwards captures the broker logs."""
 
-    with Recorder(run.directory.path) as recorder:
-        run.listen(recorder)
-        run.listen(listen)
-        logs = LogEvidence(cluster, run.scenario)
-        logs.begin()
-        with Guard(cluster, run.scenario, run.stop) as guard:
-            outcome = run.execute()
-        # What it stopped for when all was judged kept nothing from going on.
-        if guard.stopped_because and outcome.interrupted:
-            report(f"refused to go on: {guard.stopped_because}")
+    def __init__(self, cluster: ExternalCluster, run: Run, report: Report) -> None:
+        self._cluster = cluster
+        self._run = run
+        self._report = report
+        self._logs = LogEvidence(cluster, run.scenario)
+        self._guard: Guard | None = None
+        self._directory = Path()
+
+    @property
+    def stopped_because(self) -> str:
+        """The reason why the guard stopped the run; empty if it did not."""
+        return self._guard.stopped_because if self._guard is not None else ""
+
+    def start(self, directory: Path) -> None:
+        """Start auditing, log capture and guard."""
+        self._directory = directory
+        self._cluster.audit.also(directory / "audit.jsonl")
+        self._logs.begin()
+        self._guard = Guard(self._cluster, self._run.scenario, self._run.stop)
+
+    def handle(self, event: Event) -> None:
+        """Audit an event, except progress, which is sent every second and changes nothing."""
+        if not isinstance(event, ProgressEvent):
+            self._cluster.audit.note("event", event=str(event.__struct_config__.tag), told=_short(event))
+
+    def shutdown(self) -> None:
+        """Stop the guard, then capture the logs: a failure there must not stop the run."""
+        if self._guard is None:
+            return
+        self._guard.close()
         try:
-            logs.collect(run.directory.path)
+            self._logs.collect(self._directory)
         except OSError as error:
-            report(f"what the logs of the brokers show could not be written: {error}")
+            self._report(f"could not write the captured broker logs: {error}")
+
+
+def _guarded(cluster: ExternalCluster, run: Run, report: Report) -> Outcome:
+    handler = ExternalRunHandler(cluster, run, report)
+    run.add_handler(handler)
+    outcome = run.execute()
+    # If the guard fires after the verdict, the run was not cut short: do not refuse it.
+    if handler.stopped_because and outcome.interrupted:
+        report(f"stopped by the guard: {handler.stopped_because}")
     return outcome
 
 
@@ -148,7 +172,7 @@ def _short(event: Event) -> dict[str, object]:
 
 @contextmanager
 def _proxies(cluster: ExternalCluster) -> Iterator[None]:
-    """The Toxiproxy of our own for as long as the run lasts."""
+    """Run the harness's own Toxiproxy while the run lasts."""
     try:
         cluster.start_proxies()
         yield
@@ -157,17 +181,17 @@ def _proxies(cluster: ExternalCluster) -> Iterator[None]:
 
 
 def _clear(cluster: ExternalCluster, report: Report) -> None:
-    """Delete what the run has made; what cannot be deleted is told, and `eos heal` tries again."""
+    """Delete what the run created; report what remains, which `eos heal` deletes later."""
     try:
         if names := cluster.made.delete_topics():
-            report(f"deleted {', '.join(names)} (--keep leaves them)")
+            report(f"deleted {', '.join(names)} (--keep would keep them)")
         cluster.made.delete_groups()
     except (HarnessError, OSError, EOFError) as error:
-        report(f"not all could be deleted: {describe_error(error)}; `eos heal --cluster FILE` tries again")
+        report(f"some resources were not deleted: {describe_error(error)}; `eos heal --cluster FILE` retries")
 
 
 def heal_external(path: Path, state: State | None, report: Report) -> int:
-    """Undo what a run that was killed has left: clients, faults, topics, groups, a Toxiproxy of our own."""
+    """Undo what a killed run left behind: clients, faults, topics, groups, Toxiproxy."""
     beware()
     file = load_cluster_file(path, external_faults())
     cluster = attach(file, state or external_state(file))

@@ -1,4 +1,4 @@
-"""Watches a live cluster while a run is on it, and stops the run when something is not as it was."""
+"""Watches an external cluster during a run, and stops the run on any unexpected change."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from harness.scenario import Scenario
 EVERY_S: Final = 0.25
 LOOK_S: Final = 1.0
 COUNT_S: Final = 5.0
-"""Where its topics end is asked of every leader: not as often as what one broker can tell."""
+"""End offsets need a request to every leader, so they are checked less often than metadata."""
 BLIND_S: Final = 15.0
-"""Longer than a fail-over of a busy cluster's metadata; who cannot see for so long must not go on."""
+"""Longer than a metadata fail-over; if the guard cannot observe the cluster for this long, the run stops."""
 
 
 class Guard(Closing):
-    """Looks from a thread of its own; the first reason to stop is the last thing that it does."""
+    """Watches in its own thread; ends after the first reason to stop."""
 
     def __init__(self, cluster: ExternalCluster, scenario: Scenario, stop: Callable[[str], None]) -> None:
         self.stopped_because = ""
@@ -40,10 +40,10 @@ class Guard(Closing):
         self._thread.start()
 
     def close(self) -> None:
-        """Watch no more, and note what was counted."""
+        """Stop watching, and record the final counts."""
         self._over.set()
         self._thread.join(30)
-        with suppress(HarnessError, OSError, EOFError):  # then it is what was counted last
+        with suppress(HarnessError, OSError, EOFError):  # otherwise, the previous count remains
             self._meter.look()
         counted = {"stored": self._meter.stored, "bytes_per_second": round(self._meter.fastest)}
         self._cluster.audit.note("counted", looks=self.looks, **counted)
@@ -52,28 +52,28 @@ class Guard(Closing):
         while not self._over.wait(EVERY_S):
             try:
                 why = self._reason()
-            except Exception as error:  # noqa: BLE001  # whatever it is, nobody would watch any more
-                why = f"the watcher failed: {describe_error(error)}"
+            except Exception as error:  # noqa: BLE001  # any failure ends the guard, so the run must stop
+                why = f"the guard failed: {describe_error(error)}"
             if why:
                 self._end(why)
                 return
 
     def _end(self, why: str) -> None:
-        """Note why and stop the run, which must not go on because a note failed."""
+        """Record the reason and stop the run, even if recording fails."""
         try:
             self._cluster.audit.note("stop", why=why)
         except Exception as error:  # noqa: BLE001  # such as of a full disk
-            why = f"{why} (the audit log does not have it: {error})"
+            why = f"{why} (not in the audit log: {error})"
         self.stopped_because = why
         self._stop(why)
 
     def _reason(self) -> str:
-        """Why the run must not go on; empty if it may."""
+        """Return the reason to stop the run; empty if there is none."""
         limits = self._cluster.file.limits
         if Path(limits.abort_file).exists():
-            return f"the abort file {limits.abort_file} is there"
+            return f"the abort file {limits.abort_file} exists"
         if time.monotonic() - self._began > limits.deadline:
-            return f"the deadline of {limits.deadline} is over"
+            return f"the deadline of {limits.deadline} has passed"
         if time.monotonic() - self._looked < LOOK_S:
             return ""
         self._looked = time.monotonic()
@@ -81,7 +81,7 @@ class Guard(Closing):
             found = self._look()
         except (HarnessError, OSError, EOFError) as error:
             blind = time.monotonic() - self._seen
-            return f"nobody could look at the cluster for {blind:.0f} s: {error}" if blind > BLIND_S else ""
+            return f"could not observe the cluster for {blind:.0f} s: {error}" if blind > BLIND_S else ""
         self._seen = time.monotonic()
         self.looks += 1
         return found

@@ -1,4 +1,4 @@
-"""Before anything is done on a live cluster: every reason not to, all at once."""
+"""Preflight checks of a run on an external cluster: every reason to refuse it, in one answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan, PlannedFault
 
-# What belongs to the file of the cluster, and would lead out of the prefix if a scenario could set it.
+# Keys that belong to the cluster file; a scenario that set them could leave the prefix.
 _NOT_TO_SET: Final = (
     "transactional.id",
     "group.id",
@@ -33,14 +33,14 @@ _MOST_TOLD: Final = 3
 
 
 class Consent(NamedTuple):
-    """What the user has agreed to on the command line."""
+    """What the user agreed to on the command line."""
 
     cluster_id: str = ""
     moves_foreign: bool = False
 
 
 class Moved(NamedTuple):
-    """What of others a fault of a node would move away from a broker."""
+    """Foreign leaderships and coordinators that a node fault may move away from a broker."""
 
     broker: str
     leaders: list[str]
@@ -49,7 +49,7 @@ class Moved(NamedTuple):
     transactional_ids: list[str]
 
     def lines(self, most: int | None = _MOST_TOLD) -> list[str]:
-        """The same for a person; of many names so many, or all of them."""
+        """Human-readable form; lists at most `most` names per kind (None: all)."""
         led, groups, ids = self.leaders, self.groups, self.transactional_ids
         return [
             f"{self.broker}: leads {len(led)} foreign partitions{_some(led, most)}",
@@ -60,24 +60,24 @@ class Moved(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Whether nobody else would notice."""
+        """Whether no foreign resource would move."""
         return not (self.leaders or self.replicas or self.groups or self.transactional_ids)
 
 
 def check_typed(file: ClusterFile, consent: Consent) -> None:
-    """The cluster's id, typed in full: before so much as a connection is made."""
+    """Compare the cluster id typed by the user with the file's, before any connection is made."""
     if consent.cluster_id != file.cluster.id:
-        typed = f"says {consent.cluster_id!r}" if consent.cluster_id else "is missing"
+        typed = f"is {consent.cluster_id!r}" if consent.cluster_id else "is missing"
         raise RefusedError(
-            f"--i-understand {typed}, the cluster is {file.cluster.id}",
-            f"read what --dry-run shows, then type --i-understand {file.cluster.id}",
+            f"--i-understand {typed}; the cluster is {file.cluster.id}",
+            f"read the output of --dry-run, then type --i-understand {file.cluster.id}",
         )
 
 
 def refusals(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, moved: Sequence[Moved], consent: Consent
 ) -> list[str]:
-    """Why this run is refused; empty if nothing speaks against it."""
+    """Return the reasons to refuse this run; empty if there are none."""
     return [
         *_unwanted(cluster),
         *_unsuitable(scenario),
@@ -89,10 +89,10 @@ def refusals(
 
 
 def foreign_moves(cluster: ExternalCluster, plan: Plan) -> list[Moved]:
-    """What the plan's faults of nodes may move that is not ours, broker by broker."""
+    """Return the foreign resources that the plan's node faults may move, by broker."""
     if not any(step.entry.capability in NODE_CAPABILITIES for step in plan.injections):
         return []
-    with _refused("what its faults of nodes would move could not be asked"):
+    with _refused("cannot determine what its node faults would move"):
         foreign = cluster.foreign()
         return [_moved(cluster, broker, foreign) for broker in cluster.broker_ids]
 
@@ -111,45 +111,45 @@ def _moved(cluster: ExternalCluster, broker: int, foreign: Sequence[PartitionInf
 
 
 def check_left_over(cluster: ExternalCluster) -> None:
-    """What an earlier run has left is healed first: nothing of it is touched here."""
+    """Refuse the run while leftovers of an earlier one exist: they must be healed first."""
     clients = len(processes.find(cluster.state.client_mark))
-    with _refused("what an earlier run has left could not be asked"):
+    with _refused("cannot determine what an earlier run left behind"):
         made = [*cluster.made.topics(), *cluster.made.groups()]
     left = [
-        *([f"{len(found)} faults were never healed"] if (found := unhealed(cluster.state)) else []),
-        *([f"{clients} processes of clients still run"] if clients else []),
+        *([f"{len(found)} faults were not healed"] if (found := unhealed(cluster.state)) else []),
+        *([f"{clients} client processes still run"] if clients else []),
         *([f"{len(made)} topics and groups were not deleted{_some(made)}"] if made else []),
     ]
     if left:
         raise RefusedError(
-            f"something is left of an earlier run: {', '.join(left)}", "`eos heal --cluster FILE` heals it"
+            f"an earlier run left something behind: {', '.join(left)}", "run `eos heal --cluster FILE`"
         )
 
 
 @contextmanager
 def _refused(what: str) -> Iterator[None]:
-    """A broker that does not answer, or not now (a coordinator that loads), keeps the run from beginning."""
+    """Convert a broker's missing or temporary error answer into a refusal."""
     try:
         yield
     except (OSError, EOFError) as error:
         denied = isinstance(error, KafkaAnswerError) and error.denied
-        hint = "--dry-run prints the rights that it needs" if denied else "try again when the brokers answer"
+        hint = "--dry-run prints the required rights" if denied else "try again when the brokers answer"
         raise RefusedError(f"{what}: {error}", hint) from error
 
 
 def _unwanted(cluster: ExternalCluster) -> Iterator[str]:
     if Path(cluster.file.limits.abort_file).exists():
-        yield f"the abort file {cluster.file.limits.abort_file} is there: remove it when it is safe to go on"
+        yield f"the abort file {cluster.file.limits.abort_file} exists: remove it when it is safe to continue"
 
 
 def _unsuitable(scenario: Scenario) -> Iterator[str]:
     if scenario.flow is not None or scenario.verify.frames:
-        yield "flows and frames need the wire tap, which a live cluster does not have"
+        yield "walkthroughs and frame faults need the wire tap; an external cluster has none"
     for index, workload in enumerate(scenario.workload):
         for key in workload.settings:
             name = key.replace("_", ".").removeprefix("consumer.")
             if name in _NOT_TO_SET or name.startswith(_SECURITY):
-                yield f"workload[{index}].settings.{key} is for the cluster's file, or leaves the prefix"
+                yield f"workload[{index}].settings.{key} belongs in the cluster file or leaves the prefix"
 
 
 def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
@@ -159,16 +159,16 @@ def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
     for step in plan.injections:
         target = step.entry.target
         if target.hits_controllers:
-            yield f"{step.entry.fault} on {target}: controllers of a live cluster are not reached"
+            yield f"{step.entry.fault} on {target}: external controllers cannot be controlled"
         if target.broker is not None and target.broker not in cluster.broker_ids:
-            yield f"{target} is not there: the brokers are {', '.join(map(str, cluster.broker_ids))}"
+            yield f"there is no {target}: the brokers are {', '.join(map(str, cluster.broker_ids))}"
     most = cluster.file.faults.most_targets
     if (at_once := most_at_once(plan, len(cluster.broker_ids))) > most:
-        yield f"{at_once} brokers would be hit at once: faults.most_targets is {most}"
+        yield f"{at_once} brokers would be under fault at once; faults.most_targets is {most}"
 
 
 def most_at_once(plan: Plan, brokers: int) -> int:
-    """How many brokers may be under a fault at the same time: what lasts throughout, and one step."""
+    """Return the maximum number of brokers under fault at once: `throughout` faults plus one step."""
 
     def hit(step: PlannedFault) -> int:
         return step.entry.target.most_brokers(brokers)
@@ -185,16 +185,16 @@ def _caps(file: ClusterFile, scenario: Scenario, plan: Plan) -> Iterator[str]:
     if rate > limits.bytes_per_second:
         yield f"its clients would write {rate:.0f} B/s: limits.bytes_per_second is {limits.bytes_per_second}"
     if stored > limits.storage:
-        yield f"it would store {stored:.0f} B on the disks: limits.storage is {limits.storage}"
+        yield f"it would store {stored:.0f} B on disk: limits.storage is {limits.storage}"
     if lasts >= limits.deadline:
-        yield f"it lasts {lasts:g} s and then recovers: limits.deadline is {limits.deadline}"
+        yield f"it lasts {lasts:g} s plus recovery; limits.deadline is {limits.deadline}"
 
 
 def _moves(cluster: ExternalCluster, plan: Plan, moved: Sequence[Moved], consent: Consent) -> Iterator[str]:
     if all(one.nothing for one in moved):
         return
     if not consent.moves_foreign:
-        yield "its faults of nodes would move what is not ours (listed above): --move-foreign agrees to it"
+        yield "its node faults would move foreign resources (listed above): --move-foreign permits it"
     at_once = most_at_once(plan, len(cluster.broker_ids))
     missing = sum(count for _, count in Counter({m.broker: m.replicas for m in moved}).most_common(at_once))
     limit = cluster.file.limits.foreign_under_replicated
@@ -214,14 +214,14 @@ def _state(cluster: ExternalCluster) -> Iterator[str]:
         passed_by = cluster.passed_by() if not ailments else []
         denied = cluster.denied() if replication <= brokers else ""
     except (HarnessError, OSError, EOFError) as error:
-        yield f"the cluster could not be looked at: {describe_error(error)}"
+        yield f"cannot inspect the cluster: {describe_error(error)}"
         return
     for ailment in ailments:
         yield f"the cluster is degraded: {ailment}"
     if denied:
-        yield f"no topic of the prefix could be made: {denied}"
+        yield f"no topic with the prefix may be created: {denied}"
     for place in passed_by:
-        yield f"clients would be sent past the proxies: {place}"
+        yield f"clients would be redirected past the proxies: {place}"
 
 
 def _some(names: Sequence[str], most: int | None = _MOST_TOLD) -> str:

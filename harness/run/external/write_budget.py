@@ -1,4 +1,4 @@
-"""How much a run writes: reckoned before it starts, counted while it runs; upper bounds, both of them."""
+"""Write budget of a run: estimated before the run, measured during it; both are upper bounds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from harness.evidence.record import ORIGIN_WIDTH, WIDTH
 from harness.scenario import Scenario, Workload
 
 OVERHEAD: Final = 80
-"""Of a batch of one record: 61 bytes of its header, up to 19 of the record's; a marker has 78 in all."""
+"""Bytes of a one-record batch: 61 for the batch header, up to 19 for the record's; a marker takes 78."""
 LINGER_S: Final = 0.5
-"""A pipeline's transaction ends after so long, however few its inputs were."""
+"""A pipeline's transaction ends after this time, even with few inputs."""
 
 
 def record_bytes(workload: Workload) -> int:
-    """The most that one record takes in one log."""
+    """Return the maximum bytes of one record in one log."""
     return WIDTH + ORIGIN_WIDTH + int(workload.payload) + OVERHEAD
 
 
 def record_bytes_of(scenario: Scenario) -> dict[str, int]:
-    """The most that a record of each topic takes; a marker counts as one."""
+    """Return the maximum bytes of a record, by topic; a marker counts as a record."""
     found: dict[str, int] = {}
     for workload in scenario.workload:
         for topic in _written(workload):
@@ -31,13 +31,13 @@ def record_bytes_of(scenario: Scenario) -> dict[str, int]:
 
 
 def bytes_per_second(scenario: Scenario) -> float:
-    """What its clients write, at the pace that they are given."""
+    """Return the bytes per second that the clients write at their configured rate."""
     sizes = record_bytes_of(scenario)
     return sum(rate * sizes[topic] for topic, rate in _rates(scenario).items())
 
 
 def _rates(scenario: Scenario) -> dict[str, float]:
-    """Records and markers a second, by topic; a pipeline writes what the producers of its source do."""
+    """Return records and markers per second, by topic; a pipeline writes as much as it reads."""
     producers = [w for w in scenario.workload if w.kind in ("idempotent", "transactional")]
     found: dict[str, float] = {}
     for w in scenario.workload:
@@ -49,7 +49,7 @@ def _rates(scenario: Scenario) -> dict[str, float]:
 
 
 def _markers(workload: Workload, rate: float) -> float:
-    """Markers a second of one topic: of each transaction one in each partition that has a record of it."""
+    """Return markers per second of one topic: one per transaction and partition with records in it."""
     if workload.kind == "idempotent" or rate == 0:
         return 0.0
     records = sum(workload.transaction) / 2
@@ -64,7 +64,7 @@ def _written(workload: Workload) -> list[str]:
 
 
 class Meter:
-    """Counts what a run has stored and how fast it writes, by where its topics end."""
+    """Measures the bytes and the rate of a run's writes from the end offsets of its topics."""
 
     def __init__(self, cluster: ExternalCluster, scenario: Scenario) -> None:
         self.stored = 0
@@ -75,14 +75,16 @@ class Meter:
         self._at = time.monotonic()
 
     def look(self) -> str:
-        """Count, and say why it is too much; empty if it is not."""
+        """Measure now; return the exceeded limit, or an empty string."""
         there = {p.topic for p in self._cluster.admin.metadata(None).partitions} & set(self._sizes)
         written = sum(
             end.high_watermark * self._sizes[topic]
             for topic in there
             for end in self._cluster.end_offsets(topic).values()
         )
-        now = time.monotonic()  # once all are told: what came while they were asked has its time too
+        now = (
+            time.monotonic()
+        )  # after the last answer, so that writes during the requests are divided by their time too
         gained, took = written - self._written, now - self._at
         self._written, self._at = written, now
         self.stored = written * self._cluster.replication
@@ -90,8 +92,9 @@ class Meter:
         limits = self._cluster.file.limits
         if self.stored > limits.storage:
             return f"up to {self.stored} B are stored: limits.storage is {limits.storage}"
-        # After an outage a producer makes up for so long at once, and for no more. A pipeline has no pace: it
-        # takes all that its source got meanwhile, and what it writes then counts like everything else.
+        # After an outage, a producer catches up at once, but only for this long. A pipeline has no rate
+        # limit: it reads everything its source received in the meantime, and its writes count like all
+        # others.
         if gained > limits.bytes_per_second * (took + MOST_BEHIND_S):
             rate = f"up to {gained / took:.0f} B/s for {took:.1f} s"
             return f"{rate} were written: limits.bytes_per_second is {limits.bytes_per_second}"

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+import harness
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java
-from harness.provision.paths import checkout_dir
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,11 +109,11 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
 
 
 def code_archive() -> Path:
-    """A zip of what workers import: the jobs, and the record's identity from the harness."""
-    root = checkout_dir()
-    files = [*sorted((root / "spark_jobs").glob("*.py")), root / "harness" / "evidence" / "record.py"]
-    folder = Path(tempfile.mkdtemp(prefix="eos-spark-"))
-    path = folder / "eos_spark_jobs.zip"
+    """Write a zip of the code that Spark workers import: the jobs and two modules of `harness.evidence`."""
+    root = Path(harness.__file__).parent.parent
+    evidence = root / "harness" / "evidence"
+    files = [*sorted((root / "spark_jobs").glob("*.py")), evidence / "record.py", evidence / "bit_words.py"]
+    path = Path(tempfile.mkdtemp(prefix="eos-spark-")) / "eos_spark_jobs.zip"
     with zipfile.ZipFile(path, "w") as archive:
         for file in files:
             archive.write(file, file.relative_to(root))

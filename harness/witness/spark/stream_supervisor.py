@@ -209,21 +209,3 @@ def last_line(path: Path) -> str:
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         return file.read().decode(errors="replace").strip().rpartition("\n")[2]
-
-
-def run_batch(job: Job, limit: float = FINISH_LIMIT_S) -> Observation:
-    """Run a batch job as a process of its own and return its account."""
-    path = write_job(job)
-    log = Path(job.folder) / "driver.log"
-    with log.open("ab") as out:
-        done = subprocess.run(
-            [sys.executable, "-m", "harness.witness.spark.spark_process", str(path)],
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-            timeout=limit,
-            check=False,
-        )
-    if done.returncode != 0:
-        raise HarnessError(f"the Spark job ended with {done.returncode}", f"look at {log}")
-    return load(Path(job.folder) / ACCOUNT)

@@ -16,11 +16,19 @@ import msgspec
 import numpy as np
 
 from harness.base.errors import UsageError
+from harness.evidence.bit_words import (
+    WORD_SEQS,
+    group_sizes,
+    group_starts,
+    lowest_and_highest,
+    merge,
+    popcount,
+)
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, judge
 from harness.evidence.history import history_files
 from harness.evidence.ledger import FATE_NAMES, Ledger, fold
-from harness.evidence.observation import WORD_SEQS, Findings, Observation, Window
+from harness.evidence.observation import Findings, Observation, Window
 from harness.witness.plain_consumer import freeze, group_positions
 from harness.witness.spark.frozen_offsets import freeze_ends
 from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
@@ -268,29 +276,19 @@ def observe_alone(
 def self_evident(run: str, observation: Observation, aborted: int) -> SelfEvident:
     """Judge a lane's density by its highest sequence: everything below must be there."""
     words, meta = observation.words, observation.meta
-    key = words["producer"].astype(np.int64) * 10**5 + words["lane"]
-    lanes, index = np.unique(key, return_inverse=True)
-    last_word, top = np.zeros(len(lanes), np.int64), np.full(len(lanes), -1, np.int64)
-    np.maximum.at(last_word, index, words["word"])
-    for at in np.flatnonzero(words["word"] == last_word[index]).tolist():
-        value = sum(int(quarter) << 64 * i for i, quarter in enumerate(words["bits"][at]))
-        top[index[at]] = max(top[index[at]], int(words["word"][at]) * WORD_SEQS + value.bit_length() - 1)
-    order = np.lexsort((words["word"], key))
-    starts = np.flatnonzero(
-        np.append(True, (np.diff(key[order]) != 0) | (np.diff(words["word"][order]) != 0))
-        if len(order)
-        else np.zeros(0, np.bool_)
-    )
-    united = np.bitwise_or.reduceat(words["bits"][order], starts, axis=0) if len(starts) else words["bits"]
-    distinct = np.zeros(len(lanes), np.int64)
-    np.add.at(distinct, index[order][starts], np.bitwise_count(united).sum(axis=1).astype(np.int64))
-    missing = top + 1 - distinct
+    columns = {name: words[name] for name in ("producer", "lane", "word", "bits")}
+    merged = merge([columns], ("producer", "lane", "word"))
+    starts = group_starts(merged["producer"], merged["lane"])
+    ends = starts + group_sizes(starts, len(merged["word"])) - 1
+    distinct = np.add.reduceat(popcount(merged["bits"]), starts) if len(starts) else starts
+    highest = merged["word"][ends] * WORD_SEQS + lowest_and_highest(merged["bits"][ends])[1]
+    missing = highest + 1 - distinct
     gaps = [
         LaneReport(
             run=run,
-            producer=int(lanes[i]) // 10**5,
-            lane=int(lanes[i]) % 10**5,
-            highest=int(top[i]),
+            producer=int(merged["producer"][starts[i]]),
+            lane=int(merged["lane"][starts[i]]),
+            highest=int(highest[i]),
             distinct=int(distinct[i]),
             missing=int(missing[i]),
         )
@@ -299,7 +297,7 @@ def self_evident(run: str, observation: Observation, aborted: int) -> SelfEviden
     return SelfEvident(
         run=run,
         records=meta.records,
-        lanes=len(lanes),
+        lanes=len(starts),
         missing=int(missing.sum()),
         aborted_intent=aborted,
         duplicates=meta.repeats,

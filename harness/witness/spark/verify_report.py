@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harness.base.errors import ExitCode
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.observation import Findings, Spot
-from harness.report.text_format import columns
+from harness.report.text_format import format_table
 from harness.witness.spark.topic_verification import SelfEvident, Share, Verified
 
 _SHOWN = 3
@@ -66,7 +66,7 @@ def _tell_shares(shares: Sequence[Share]) -> list[str]:
         (str(one.producer), f"{one.topic}-{one.partition}", one.fate, str(one.owed), str(one.read))
         for one in in_doubt[:_SHARES]
     ]
-    told = columns([("producer", "partition", "fate", "records", "of them read"), *rows])
+    told = format_table(rows, ("producer", "partition", "fate", "records", "of them read"))
     return [*told, *([f"and {len(shares) - _SHARES} rows more"] if len(shares) > _SHARES else [])]
 
 

@@ -1,4 +1,4 @@
-"""A client that never comes back from ending a transaction: left, told, and the try made again."""
+"""A client call that never returns from ending a transaction: it is abandoned, recorded and repeated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.walkthroughs.delayed_endtxn import MOST_AGAIN, DelayedEnds
 from harness.walkthroughs.endtxn_race import Case, Try
 
 
-def test_an_end_without_a_limit_is_left_when_ours_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_without_a_limit_is_abandoned_after_our_own_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_libraries, "CALL_S", 0.05)
     client, never = KafkaPythonClient(Named("b:1", "id", "c", 1000)), threading.Event()
     client._producer = SimpleNamespace(abort_transaction=never.wait, commit_transaction=lambda: None)
@@ -28,7 +28,7 @@ def test_an_end_without_a_limit_is_left_when_ours_is_over(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("times", [0, 1, MOST_AGAIN, MOST_AGAIN + 1])
-def test_a_hung_try_is_made_again_a_few_times(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+def test_a_hung_attempt_is_repeated_a_few_times(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     monkeypatch.setattr(DelayedEnds, "_judged", lambda _, tries: tries)
     ends, left = DelayedEnds(SimpleNamespace(tries=2), ()), times  # type: ignore[arg-type]
 

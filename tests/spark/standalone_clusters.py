@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,8 +14,10 @@ from typing import Final
 
 from harness.base.errors import HarnessError
 from harness.base.waits import wait_until
+from harness.evidence.observation import Observation, load
+from harness.provision.compose import ComposeProject, write_env_file
 from harness.provision.java import find_java
-from harness.provision.paths import checkout_dir
+from harness.witness.spark.spark_process import ACCOUNT, Job, write_job
 
 START_LIMIT_S: Final = 120.0
 STOP_LIMIT_S: Final = 20.0
@@ -80,43 +83,28 @@ def containers(name: str, report: Callable[[str], None]) -> Iterator[str]:
     """Run the profile `spark` of the compose file: a master and two workers; remove them at the end."""
     from harness.provision.spark_image import ensure_spark_image
 
-    image, port = ensure_spark_image(report), _free_port()
-    environment = {
-        **os.environ,
+    variables = {
         "COMPOSE_PROJECT_NAME": name,
         "EOS_CLUSTER_LABEL": name,
-        "EOS_SPARK_IMAGE": image,
-        "EOS_PORT_SPARK": str(port),
+        "EOS_SPARK_IMAGE": ensure_spark_image(report),
+        "EOS_PORT_SPARK": str(_free_port()),
     }
-
-    def compose(*arguments: str) -> str:
-        done = subprocess.run(
-            ["docker", "compose", "--profile", "spark", *arguments],
-            cwd=checkout_dir(),
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=START_LIMIT_S,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise HarnessError(
-                f"docker compose {' '.join(arguments)} failed: {done.stderr[-500:]}", "run `eos doctor`"
+    workers = ("spark-worker-1", "spark-worker-2")
+    with tempfile.TemporaryDirectory() as folder:
+        env_file = Path(folder) / "spark.env"
+        write_env_file(env_file, variables)
+        project = ComposeProject(env_file, ["spark-master", *workers], ["spark"])
+        try:
+            project.start(wait=True)
+            wait_until(
+                lambda: project.log("spark-master").count("Registering worker") >= len(workers),
+                START_LIMIT_S,
+                "two Spark workers in containers to register",
+                every=1.0,
             )
-        return done.stdout
-
-    nodes = ("spark-master", "spark-worker-1", "spark-worker-2")
-    try:
-        compose("up", "--detach", "--wait", "--no-build", *nodes)
-        wait_until(
-            lambda: compose("logs", "spark-master").count("Registering worker") >= len(nodes) - 1,
-            START_LIMIT_S,
-            "two Spark workers in containers to register",
-            every=1.0,
-        )
-        yield f"spark://{_HOST}:{port}"
-    finally:
-        compose("rm", "--force", "--stop", *nodes)
+            yield f"spark://{_HOST}:{variables['EOS_PORT_SPARK']}"
+        finally:
+            project.remove()
 
 
 def _free_port() -> int:
@@ -128,3 +116,21 @@ def _free_port() -> int:
 def _accepts(port: int) -> bool:
     with socket.create_connection((_HOST, port), timeout=1):
         return True
+
+
+def run_batch(job: Job, limit: float) -> Observation:
+    """Run a batch job as a process of its own and return its account."""
+    path = write_job(job)
+    log = Path(job.folder) / "driver.log"
+    with log.open("ab") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "harness.witness.spark.spark_process", str(path)],
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=out,
+            timeout=limit,
+            check=False,
+        )
+    if done.returncode != 0:
+        raise HarnessError(f"the Spark job ended with {done.returncode}", f"look at {log}")
+    return load(Path(job.folder) / ACCOUNT)

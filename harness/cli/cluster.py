@@ -1,0 +1,154 @@
+"""The commands about a cluster: up, down, status, heal, logs, doctor, tool."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harness.base.errors import ExitCode
+from harness.cli.options import backend_option, file_option, log, state_of, state_option
+
+if TYPE_CHECKING:
+    from harness.cluster.broker_settings import Profile
+    from harness.cluster.state_directory import BackendChoice
+
+
+@click.command(epilog="Example:  eos up --backend process")
+@backend_option
+@click.option(
+    "--profile",
+    type=click.Choice(["quick", "load"]),
+    metavar="NAME",
+    default="quick",
+    show_default=True,
+    help="JVM settings: quick or load.",
+)
+@state_option
+def up(backend: BackendChoice, profile: Profile, state_path: Path | None) -> None:
+    """Start the cluster, and wait until it accepts transactions.
+
+    If the cluster is already up, print its addresses and return at once.
+    """
+    import time
+
+    from harness.cluster import lifecycle
+    from harness.cluster.layout import BrokerListener
+
+    start = time.monotonic()
+    cluster, started = lifecycle.up(state_of(state_path), backend, profile, log)
+    took = time.monotonic() - start
+    kind = f"{cluster.record.backend}, {cluster.record.profile}"
+    log(f"{'up' if started else 'already up'} after {took:.1f} s ({kind})")
+    for listener in (BrokerListener.PROXIED, BrokerListener.DIRECT):
+        click.echo(f"{listener}={cluster.bootstrap(listener)}")
+
+
+@click.command(epilog="Example:  eos down")
+@click.option("--force", is_flag=True, help="Remove it even if its record is damaged or lost.")
+@state_option
+def down(*, force: bool, state_path: Path | None) -> None:
+    """Remove the cluster, its data, and what a killed run left."""
+    from harness.cluster import lifecycle
+
+    removed = lifecycle.down(state_of(state_path), force=force)
+    log("removed the cluster and its data" if removed else "there is no cluster to remove")
+
+
+@click.command(epilog="Example:  eos status --json")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@state_option
+def status(*, as_json: bool, state_path: Path | None) -> None:
+    """Show nodes, roles, links, and problems of the cluster.
+
+    The exit code is 2 if the cluster has a problem.
+    """
+    from harness.cli.status import read_status
+    from harness.cluster import lifecycle
+
+    found = read_status(lifecycle.attach(state_of(state_path)))
+    click.echo(found.json() if as_json else found.text())
+    if found.ailments:
+        sys.exit(ExitCode.UNKNOWN)
+
+
+@click.command(epilog="\b\nExample:  eos heal\n          eos heal --cluster live.toml")
+@file_option
+@state_option
+def heal(cluster_file: Path | None, state_path: Path | None) -> None:
+    """Undo every fault that is left, also of a killed run."""
+    from harness.cluster import lifecycle
+    from harness.cluster.state_directory import State
+    from harness.faults.heal import heal as heal_cluster
+
+    if cluster_file is not None:
+        from harness.run.external.external_session import heal_external
+
+        healed = heal_external(cluster_file, State(state_path) if state_path else None, log)
+    else:
+        cluster = lifecycle.attach(state_of(state_path))
+        with cluster.state.locked("heal"):
+            healed = heal_cluster(cluster, log)
+    log(f"healthy: healed {healed} things" if healed else "healthy: there was nothing to heal")
+
+
+@click.command(epilog="Example:  eos logs kafka-1 --lines 50")
+@click.argument("node")
+@click.option(
+    "--lines",
+    type=click.IntRange(1),
+    metavar="N",
+    default=200,
+    show_default=True,
+    help="Number of lines from the end.",
+)
+@state_option
+def logs(node: str, lines: int, state_path: Path | None) -> None:
+    """Print the end of a node's log."""
+    from harness.cluster import lifecycle
+
+    click.echo(lifecycle.attach(state_of(state_path)).node(node).log(lines), nl=False)
+
+
+@click.command(
+    epilog="\b\nExample:  eos tool features describe\n"
+    "          eos tool dump-log kafka-1 orders-0 --print-data-log",
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@state_option
+@click.argument("name")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def tool(name: str, arguments: tuple[str, ...], state_path: Path | None) -> None:
+    """Run one of Kafka's own command-line tools on the cluster.
+
+    NAME is features, topics, configs, groups, transactions, metadata-quorum, producer-perf or another tool.
+    An unknown name prints the list. ARGUMENTS go to the tool: `eos tool topics --help` shows them. The tool
+    uses the listener DIRECT, which no fault touches.
+
+    `dump-log NODE TOPIC-PARTITION` reads the segment files of a replica, and decodes Kafka's internal topics.
+    """
+    from harness.cli.tool import run_tool
+
+    run_tool(state_of(state_path), name, list(arguments), log)
+
+
+@click.command(epilog="Example:  eos doctor --backend compose")
+@backend_option
+@state_option
+def doctor(backend: BackendChoice, state_path: Path | None) -> None:
+    """Check that this machine can run the harness.
+
+    Each problem comes with a command that solves it. The exit code is 5 if a run cannot start.
+    """
+    from harness.cli.doctor import examine
+
+    findings = examine(state_of(state_path), backend)
+    for finding in findings:
+        click.echo(finding.line(colour=sys.stdout.isatty()))
+    if any(finding.grade == "red" for finding in findings):
+        sys.exit(ExitCode.REFUSED)
+
+
+COMMANDS = (up, down, status, heal, logs, tool, doctor)

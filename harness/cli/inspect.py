@@ -1,0 +1,203 @@
+"""The commands that inspect runs, topics and the protocol, and start no run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from harness.base.errors import ExitCode
+from harness.cli.options import bootstrap_option, log, state_of, state_option
+
+_directory = click.argument("directory", type=click.Path(path_type=Path))
+
+
+@click.command(epilog="Example:  eos check runs/demo/latest")
+@_directory
+def check(directory: Path) -> None:
+    """Judge a run again from its directory, without a cluster."""
+    from harness.evidence.checkers.check_run import check_run, describe
+
+    code, judgement = check_run(directory)
+    click.echo(describe(judgement), nl=False)
+    sys.exit(code)
+
+
+@click.command(epilog="Example:  eos report runs/demo/latest")
+@_directory
+def report(directory: Path) -> None:
+    """Write report.html of a run, with the evidence in one file."""
+    from harness.report.outputs import write_report
+
+    click.echo(write_report(directory))
+
+
+@click.command(epilog="Example:  eos compare runs/demo/2026-11-18T101500-7 runs/demo/latest")
+@click.argument("first", type=click.Path(path_type=Path))
+@click.argument("second", type=click.Path(path_type=Path))
+def compare(first: Path, second: Path) -> None:
+    """Show how the verdicts, counts, limits and faults of two runs differ."""
+    from harness.report.compare import compare_runs
+
+    click.echo("\n".join(compare_runs(first, second)))
+
+
+@click.command(epilog="Example:  eos index runs")
+@click.argument("runs", type=click.Path(path_type=Path), default=Path("runs"))
+def index(runs: Path) -> None:
+    """Write index.html for all runs of a folder, the newest first."""
+    from harness.report.index import write
+
+    click.echo(write(runs))
+
+
+@click.command(epilog="Example:  eos results runs/results.jsonl")
+@click.argument("file", type=click.Path(path_type=Path), default=Path("runs/results.jsonl"))
+def results(file: Path) -> None:
+    """Show verdicts by scenario and recovery times by fault."""
+    from harness.report.results import format_results, read
+
+    click.echo("\n".join(format_results(read(file))))
+
+
+@click.command(epilog="Example:  eos late runs/slow-links/*")
+@click.argument("directories", type=click.Path(path_type=Path), nargs=-1, required=True)
+def late(directories: tuple[Path, ...]) -> None:
+    """Find transactions that a late EndTxn broke.
+
+    Compares the result that each client received with the records that were read back, and counts the
+    transactions that differ, over all the runs. The clients must have used the wire tap.
+    """
+    from harness.report.late_endtxn_audit import find_broken_transactions
+    from harness.report.proportions import format_per_thousand
+
+    broken, transactions = [], 0
+    for directory in dict.fromkeys(directory.resolve() for directory in directories):
+        broken_here, checked = find_broken_transactions(directory)
+        transactions += checked
+        click.echo(f"{directory.name}: {len(broken_here)} of {checked} transactions are broken")
+        for transaction in broken_here:
+            click.echo(f"  {transaction.text}")
+        broken += broken_here
+    if not transactions:
+        log("nothing was checked: these runs have no transactions that were read back")
+        sys.exit(ExitCode.UNKNOWN)
+    by_late_endtxn = sum(transaction.late_endtxn for transaction in broken)
+    click.echo(f"by a late EndTxn: {format_per_thousand(by_late_endtxn, transactions)}")
+    click.echo(f"of another kind: {format_per_thousand(len(broken) - by_late_endtxn, transactions)}")
+
+
+@click.command(epilog="Example:  eos diagram runs/mine/latest --transactional-id orders-1.ab12cd34")
+@_directory
+@click.option("--transactional-id", metavar="ID", help="Draw only this transactional id.")
+@click.option("--from", "first", type=float, metavar="S", default=0.0, help="First second.  [default: 0]")
+@click.option("--to", "last", type=float, metavar="S", default=1e6, help="Last second.  [default: the end]")
+@click.option(
+    "--most",
+    type=click.IntRange(1),
+    metavar="N",
+    default=120,
+    show_default=True,
+    help="Largest number of steps.",
+)
+@click.option("--everything", is_flag=True, help="Draw metadata and fetch requests too.")
+def diagram(
+    directory: Path, transactional_id: str | None, first: float, last: float, most: int, *, everything: bool
+) -> None:
+    """Draw the frames of a run as a Mermaid and SVG sequence diagram.
+
+    The clients of the run must have used the wire tap. --from and --to are seconds after the first frame.
+    """
+    from harness.report.diagram.diagram_file import write
+    from harness.report.diagram.sequence import SequenceFilter
+
+    wanted = SequenceFilter(
+        window=(first, last), transactional_id=transactional_id, most=most, everything=everything
+    )
+    drawn, files = write(directory, wanted)
+    log(drawn.text)
+    for path in files:
+        click.echo(path)
+
+
+@click.command(epilog="Example:  eos flow runs/idempotent-flow/latest > docs/idempotent-flow.md")
+@_directory
+def flow(directory: Path) -> None:
+    """Print the document of a flow's run: the table beside the textbook, the evidence, the diagram."""
+    from harness.walkthroughs.walkthrough_page import document
+
+    click.echo(document(directory), nl=False)
+
+
+@click.command(
+    epilog="\b\nExample:  eos verify --bootstrap localhost:9092 --topic orders\n"
+    "          eos verify --bootstrap kafka:9092 --topic orders --ledger DIR"
+)
+@bootstrap_option
+@click.option("--topic", "topics", metavar="NAME", required=True, multiple=True, help="Topic. Repeatable.")
+@click.option(
+    "--ledger", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the run that wrote them."
+)
+@click.option("--master", metavar="URL", help="Spark master URL.  [default: this machine]")
+def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master: str | None) -> None:
+    """Check the records of topics with Spark.
+
+    Spark reads the topics read_committed, up to the offsets at which they end now. Without --ledger it
+    checks what the records show by themselves: holes, duplicates, order, and records that were meant to be
+    aborted. It also lists what it could not check.
+    """
+    from harness.evidence.checkers.model import Expect
+    from harness.evidence.run_directory import RunDirectory
+    from harness.witness.spark.spark_session import DEFAULT_MASTER
+    from harness.witness.spark.topic_verification import verify_topics
+    from harness.witness.spark.verify_report import exit_code_of, format_verification
+
+    run = RunDirectory.open(ledger) if ledger else None
+    verified = verify_topics(
+        bootstrap,
+        topics,
+        master=master or DEFAULT_MASTER,
+        report=log,
+        history=run.histories if run else None,
+        expect=run.read("expect.json", Expect, Expect()) if run else None,
+    )
+    click.echo("\n".join(format_verification(verified)))
+    sys.exit(exit_code_of(verified))
+
+
+@click.command(epilog="Example:  eos facts > facts.md")
+@state_option
+def facts(state_path: Path | None) -> None:
+    """Compare quoted numbers about exactly-once with this cluster.
+
+    Each number comes from the configuration in force, from the client library, or from a probe on a topic of
+    its own. It is marked as the same or as different.
+    """
+    from harness.cluster import lifecycle
+    from harness.walkthroughs.protocol_facts import read_facts, table
+
+    click.echo(table(read_facts(lifecycle.attach(state_of(state_path)))), nl=False)
+
+
+@click.command(epilog="Example:  eos hanging --bootstrap localhost:9092 --topic payments")
+@click.option("--bootstrap", required=True, metavar="HOST:PORT", help="Brokers without TLS and SASL.")
+@click.option("--topic", "topics", metavar="NAME", multiple=True, help="Topic. Repeatable.  [default: all]")
+def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
+    """Find open transactions that no coordinator will end.
+
+    The command only reads. docs/hazards.md explains how to free such a partition. The exit code is 1 if there
+    is one.
+    """
+    from harness.kafka.hanging_transactions import admin_at, format_transaction, hanging, topics_of
+
+    admin = admin_at(bootstrap)
+    checked_topics = topics_of(admin, topics)
+    transactions = hanging(admin, checked_topics)
+    for transaction in transactions:
+        click.echo(format_transaction(transaction))
+    click.echo(f"{len(transactions)} hanging in {len(checked_topics)} topics")
+    sys.exit(ExitCode.ANOMALY if transactions else ExitCode.VALID)
+
+
+COMMANDS = (check, report, diagram, verify, facts, hanging, late, compare, index, results, flow)

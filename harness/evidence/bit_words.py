@@ -1,0 +1,136 @@
+"""Arithmetic on bit words, for checkers, witnesses and Spark's Python workers.
+
+A word covers 256 consecutive sequences of one lane as four 64-bit quarters: bit `i` is sequence
+`word * 256 + i`. Spark's workers import this module, so it may import only numpy and record.py.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from harness.evidence.record import MAX_LANE, MAX_PRODUCER
+
+WORD_SEQS: Final = 256
+EXAMPLES: Final = 8
+"""Most examples that a witness or a checker keeps per finding."""
+
+LANES: Final = MAX_LANE + 1
+PRODUCERS: Final = MAX_PRODUCER + 1
+
+Ints = npt.NDArray[np.int64]
+Words = npt.NDArray[np.uint64]
+Bools = npt.NDArray[np.bool_]
+Columns = dict[str, Any]
+"""Columns of equal length, by name; a column named `bits` has four quarters per row."""
+
+Number = TypeVar("Number", int, Ints)
+
+
+def lane_key(producer: Number, lane: Number) -> Number:
+    """Return one number for a producer and a lane (int64 columns or ints); keys sort by producer first."""
+    return producer * LANES + lane
+
+
+def split_lane_key(key: Number) -> tuple[Number, Number]:
+    """Return the producer and the lane of a lane key."""
+    return key // LANES, key % LANES
+
+
+def same_as_previous(*columns: npt.NDArray[Any]) -> Bools:
+    """Return which rows repeat the row before them in all columns; the first row never does."""
+    same = np.ones(len(columns[0]), np.bool_)
+    same[:1] = False
+    for column in columns:
+        same[1:] &= column[1:] == column[:-1]
+    return same
+
+
+def group_starts(*columns: npt.NDArray[Any]) -> Ints:
+    """Return the first row of each group of equal rows in sorted columns."""
+    return np.flatnonzero(~same_as_previous(*columns))
+
+
+def group_sizes(starts: Ints, rows: int) -> Ints:
+    """Return the number of rows of each group."""
+    return np.diff(np.append(starts, rows))
+
+
+def popcount(bits: Words) -> Ints:
+    """Return the number of sequences in each word."""
+    count: Ints = np.bitwise_count(bits).sum(axis=1).astype(np.int64)
+    return count
+
+
+def single_bits(seq: Ints) -> Words:
+    """Return, for each sequence, its word's quarters with only its own bit set."""
+    inside = seq % WORD_SEQS
+    bits = np.zeros((len(seq), 4), np.uint64)
+    bits[np.arange(len(seq)), inside // 64] = np.uint64(1) << (inside % 64).astype(np.uint64)
+    return bits
+
+
+def interval_bits(first: Ints, last: Ints) -> Words:
+    """Return, for each interval within one word, the word's quarters with the interval's bits set."""
+    quarters = np.arange(4) * 64
+    low = np.clip(first[:, None] % WORD_SEQS - quarters, 0, 64)
+    high = np.clip(last[:, None] % WORD_SEQS - quarters + 1, 0, 64)
+    return _low_bits(high) & ~_low_bits(low)
+
+
+def _low_bits(count: Ints) -> Words:
+    # A shift by 64 is undefined, so an empty quarter is selected instead of shifted.
+    shift = (64 - np.maximum(count, 1)).astype(np.uint64)
+    bits: Words = np.where(count > 0, np.uint64(0xFFFFFFFFFFFFFFFF) >> shift, np.uint64(0))
+    return bits
+
+
+def lowest_and_highest(bits: Words) -> tuple[Ints, Ints]:
+    """Return the positions of the lowest and the highest bit of each word; no word may be empty."""
+    used = bits != 0
+    low_at = np.argmax(used, axis=1)
+    high_at = 3 - np.argmax(used[:, ::-1], axis=1)
+    rows = np.arange(len(bits))
+    low, filled = bits[rows, low_at], bits[rows, high_at]
+    lowest = np.bitwise_count((low & (~low + np.uint64(1))) - np.uint64(1)).astype(np.int64)
+    for shift in (1, 2, 4, 8, 16, 32):
+        filled = filled | filled >> np.uint64(shift)
+    highest = np.bitwise_count(filled).astype(np.int64) - 1
+    return low_at * 64 + lowest, high_at * 64 + highest
+
+
+def sequences_in(word: int, quarters: list[int]) -> list[int]:
+    """List the sequences of one word."""
+    return [
+        word * WORD_SEQS + 64 * i + bit
+        for i, quarter in enumerate(quarters)
+        for bit in range(64)
+        if quarter >> bit & 1
+    ]
+
+
+def unite(bits: Words, starts: Ints) -> Words:
+    """Return the union of the words of each group."""
+    return np.bitwise_or.reduceat(bits, starts, axis=0) if len(starts) else bits
+
+
+def merge(parts: list[Columns], keys: tuple[str, ...]) -> Columns:
+    """Merge rows with equal keys: `bits` are united, `lo` and `hi` spanned, other columns added up."""
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    order = np.lexsort(tuple(columns[name] for name in reversed(keys)))
+    columns = {name: column[order] for name, column in columns.items()}
+    starts = group_starts(*(columns[name] for name in keys))
+    merged: Columns = {name: columns[name][starts] for name in keys}
+    for name in columns.keys() - merged.keys():
+        how = {"bits": np.bitwise_or, "lo": np.minimum, "hi": np.maximum}.get(name, np.add)
+        merged[name] = how.reduceat(columns[name], starts, axis=0) if len(starts) else columns[name]
+    return merged
+
+
+def sum_by_key(keys: Ints, values: Ints) -> list[tuple[int, int]]:
+    """Return each distinct key with the sum of its values."""
+    distinct, index = np.unique(keys, return_inverse=True)
+    totals = np.bincount(index, values, len(distinct)).astype(np.int64)
+    return list(zip(distinct.tolist(), totals.tolist(), strict=True))

@@ -1,0 +1,66 @@
+"""The files that a run writes for its readers: events.jsonl, a line of results.jsonl, diagram, report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from harness.base.events import Event, EventHandler, VerdictEvent
+from harness.report import page, results
+from harness.report.diagram import diagram_file
+from harness.tap.tap_client import LOG_NAME
+
+EVENTS = "events.jsonl"
+
+
+class Recorder(EventHandler):
+    """Appends each event to events.jsonl at once, so that a killed run keeps its events."""
+
+    def __init__(self) -> None:
+        self._file: BinaryIO | None = None
+
+    def start(self, directory: Path) -> None:
+        """Open the file."""
+        self._file = (directory / EVENTS).open("ab", buffering=0)
+
+    def handle(self, event: Event) -> None:
+        """Write one line."""
+        assert self._file is not None
+        self._file.write(msgspec.json.encode(event) + b"\n")
+
+    def shutdown(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+
+class FinalFiles(EventHandler):
+    """Writes the results line, the diagram and the report of a run that was judged."""
+
+    def __init__(self, runs: Path) -> None:
+        self._runs = runs
+        self._directory: Path | None = None
+        self._judged = False
+
+    def start(self, directory: Path) -> None:
+        """Remember the directory."""
+        self._directory = directory
+
+    def handle(self, event: Event) -> None:
+        """Note that there is a verdict."""
+        self._judged = self._judged or isinstance(event, VerdictEvent)
+
+    def shutdown(self) -> None:
+        """Write the files; a run without a verdict has none."""
+        if self._judged and self._directory is not None:
+            results.append(self._runs / results.NAME, results.result_of(self._directory))
+            write_report(self._directory)
+
+
+def write_report(directory: Path) -> Path:
+    """Write report.html of a run and return it; draw the diagram first if there are frames and no drawing."""
+    if (directory / LOG_NAME).exists() and not (directory / "diagram.svg").exists():
+        diagram_file.write(directory)
+    return page.write(directory)

@@ -1,0 +1,49 @@
+"""The factory of all runs: of the command line, of pytest, of a search and of an external cluster."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from harness.base.events import EventListener
+from harness.base.units import exact
+from harness.cluster.cluster import Cluster
+from harness.run.fault_program import FaultProgram
+from harness.run.run import Run
+from harness.run.walkthrough_program import WalkthroughProgram
+from harness.scenario import Scenario
+from harness.scenario.plan import Plan
+
+
+def make_run(
+    cluster: Cluster,
+    scenario: Scenario,
+    plan: Plan,
+    root: Path,
+    listeners: Sequence[EventListener] = (),
+    *,
+    replay_command: str = "",
+) -> Run:
+    """Make the run of a scenario, in a new directory below `root`, without starting anything."""
+    for injection in plan.injections:
+        injection.entry.target.check(cluster)
+    program = FaultProgram if scenario.flow is None else WalkthroughProgram
+    command = replay_command or format_replay_command(scenario.name, plan.seed)
+    return Run(cluster, scenario, plan, root, program=program, listeners=listeners, replay_command=command)
+
+
+def format_replay_command(
+    scenario: str,
+    seed: int,
+    changes: Mapping[str, str] | None = None,
+    duration: float | None = None,
+    more: Sequence[str] = (),
+) -> str:
+    """Return the shell command that runs a scenario with the same plan again."""
+    arguments = ["eos", "run", scenario, "--seed", str(seed)]
+    for key, value in (changes or {}).items():
+        arguments += ["--set", f"{key}={value}"]
+    if duration is not None:
+        arguments += ["--duration", f"{exact(duration)}s"]
+    return shlex.join([*arguments, *more])

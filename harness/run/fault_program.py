@@ -1,0 +1,129 @@
+"""The program of most runs: clients under load while the faults of the plan are injected and healed."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import msgspec
+
+from harness.base.errors import HarnessError, WaitTimeoutError, describe_error
+from harness.base.waits import wait_until
+from harness.evidence.checkers.model import Expect
+from harness.evidence.checkers.verdict import Limit
+from harness.evidence.history import HistoryWriter
+from harness.run.fault_runner import FaultRunner
+from harness.run.fleet import Fleet
+from harness.run.frame_capture import FrameCapture
+from harness.run.monitor import Monitor
+from harness.run.program import RunContext, measure_recovery
+from harness.run.shutdown import FAILURES, InterruptedRun
+from harness.run.verification import expectation
+
+DRAIN_EXTRA_S = 30.0
+"""Added to the longest transaction time-out: the coordinator looks for expired ones, then writes markers."""
+
+
+class FaultProgram:
+    """Starts the clients, carries out the plan, heals, and lets the clients finish."""
+
+    def __init__(self, run: RunContext) -> None:
+        self._run = run
+        self._planned = run.plan.injections
+        self._capture = FrameCapture(run.cluster, run.scenario, run.directory)
+        self._fleet = Fleet(
+            run.cluster,
+            run.scenario,
+            run.run_id,
+            run.plan.seed,
+            run.directory.histories,
+            run.cluster.state.path / "clients" / run.run_id,
+        )
+
+    def expectation(self) -> Expect:
+        """Return what the scenario promises, and the number of faults: a run that ends early is not valid."""
+        capabilities = frozenset(step.entry.capability for step in self._planned)
+        return msgspec.structs.replace(
+            expectation(self._run.scenario),
+            faults=len(self._planned),
+            caveats=self._run.cluster.caveats(capabilities),
+        )
+
+    def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
+        """Go through the phases; on every way out, heal and stop the clients."""
+        run, fleet = self._run, self._fleet
+        monitor = Monitor(run.cluster, fleet, observer, run.events.emit, run.spark)
+        faults = FaultRunner(run.cluster, fleet, journal, monitor, run.events.emit)
+        with ExitStack() as cleanup:
+            cleanup.callback(monitor.stop)
+            cleanup.callback(fleet.kill)
+            with ExitStack() as healing:
+                healing.callback(run.shutdown.heal, faults.heal_all)
+                limits = self._phases(monitor, faults)
+            self._enter(monitor, "drain", "clients finish what is in flight")
+            run.shutdown.each(
+                self._drain,
+                fleet.kill,
+                lambda: monitor.stop(last_sample=True),
+                lambda: run.shutdown.keep_logs(fleet.clients),
+                lambda: self._capture.stop(fleet),
+            )
+            self._enter(monitor, "drain", monitor.usage.describe())
+        idle = [phase for phase in ("steady", "faults") if not monitor.acknowledged_in.get(phase)]
+        return [*limits, Limit(name="phases without progress", measured=len(idle), limit=0, unit="phases")]
+
+    def is_complete(self) -> bool:
+        """Return True: the checkers count the faults themselves."""
+        return True
+
+    def write_documents(self) -> None:
+        """Write nothing: the report has everything about such a run."""
+
+    def _phases(self, monitor: Monitor, faults: FaultRunner) -> list[Limit]:
+        run, fleet = self._run, self._fleet
+        try:
+            self._enter(monitor, "settle", "topics, clients, first records")
+            for topic, partitions in fleet.topics.items():
+                compacted = {"cleanup.policy": "compact"} if topic in run.scenario.changelogs else {}
+                run.cluster.create_topic(topic, partitions, compacted)
+            self._capture.start(fleet)
+            run.spark.start(fleet.folder / "spark", lambda text: run.events.phase("spark", text))
+            fleet.start()
+            monitor.start()
+            fleet.wait_progress(run.stop.is_set)
+            self._enter(monitor, "steady", f"{run.scenario.plan.steady:g} s without faults")
+            run.stop.pause(run.scenario.plan.steady)
+            self._enter(monitor, "faults", f"{len(self._planned)} planned")
+            faults.carry_out(run.plan, run.stop.pause)
+            self._enter(monitor, "recover", "every client makes progress again")
+            return measure_recovery(run, lambda limit: fleet.wait_progress(run.stop.is_set, limit))
+        except InterruptedRun:
+            self._enter(monitor, "interrupted", run.stop.describe())
+        except FAILURES as error:
+            if not fleet.clients and not isinstance(error, HarnessError):
+                raise  # no client has started: there is nothing to heal and nothing to check
+            problem = describe_error(error)
+            self._enter(monitor, "aborted", f"{problem}: healing, then checking what was recorded")
+        return []
+
+    def _enter(self, monitor: Monitor, phase: str, detail: str) -> None:
+        monitor.enter(phase)
+        self._run.events.phase(phase, detail)
+
+    def _drain(self) -> None:
+        run, fleet = self._run, self._fleet
+        for client in fleet.stop():
+            run.events.phase("drain", f"client {client.spec.client} ended with {client.exit_code()}")
+        fleet.kill()
+        limit = expectation(run.scenario).transaction_timeout_ms / 1000 + DRAIN_EXTRA_S
+        try:
+            wait_until(self._all_stable, limit, "every transaction to end", every=0.2)
+        except WaitTimeoutError as error:
+            # A last stable offset that stays back is a finding, which the samples prove, and no error.
+            run.events.phase("drain", error.message)
+
+    def _all_stable(self) -> bool:
+        return all(
+            end.last_stable == end.high_watermark
+            for topic in self._fleet.topics
+            for end in self._run.cluster.end_offsets(topic).values()
+        )

@@ -1,0 +1,69 @@
+"""The program of a run: what happens between the check of the cluster and the verdict."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from harness.base.errors import WaitTimeoutError
+from harness.base.events import EventStream
+from harness.cluster.cluster import Cluster
+from harness.evidence.checkers.model import Expect
+from harness.evidence.checkers.verdict import Limit
+from harness.evidence.history import HistoryWriter
+from harness.evidence.run_directory import RunDirectory
+from harness.run.shutdown import Shutdown, StopRequest
+from harness.run.spark_stream import SparkStream
+from harness.scenario import Scenario
+from harness.scenario.plan import Plan
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What a run shares with its program. Scenario and plan have the names of this run."""
+
+    cluster: Cluster
+    scenario: Scenario
+    plan: Plan
+    run_id: str
+    directory: RunDirectory
+    events: EventStream
+    stop: StopRequest
+    spark: SparkStream
+    shutdown: Shutdown
+
+
+class Program(Protocol):
+    """Carries out one kind of run."""
+
+    def expectation(self) -> Expect:
+        """Return what the run must show, which is written before anything is carried out."""
+        ...
+
+    def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
+        """Act on the cluster, heal it, and return what was measured against limits."""
+        ...
+
+    def is_complete(self) -> bool:
+        """Return whether everything was shown that the run promised, apart from the verdict."""
+        ...
+
+    def write_documents(self) -> None:
+        """Write what only this kind of run leaves in its directory, after the verdict."""
+        ...
+
+
+def measure_recovery(run: RunContext, wait_resumed: Callable[[float], None] | None = None) -> list[Limit]:
+    """Measure how long it takes until the cluster is healthy and, within the limit, clients make progress."""
+    start = time.monotonic()
+    limit = float(run.scenario.limits.recovery)
+    try:
+        run.cluster.wait_healthy(limit, enough=run.stop.is_set)
+        if wait_resumed is not None:
+            wait_resumed(limit)
+    except WaitTimeoutError as error:
+        run.events.phase("recover", f"not recovered: {error.message}")
+    took = round(time.monotonic() - start, 2)
+    return [Limit(name="recovery", measured=took, limit=limit, unit="s")]

@@ -1,0 +1,102 @@
+"""The Spark witness of a run, which reads the topics while the clients write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from harness.base import processes
+from harness.base.secrets import redact
+from harness.cluster.cluster import Cluster
+from harness.cluster.layout import BrokerListener
+from harness.evidence.observation import Observation, Window
+from harness.scenario import Scenario
+from harness.witness.plain_consumer import ALONE, freeze
+
+if TYPE_CHECKING:
+    from harness.witness.spark.stream_supervisor import StreamProgress, StreamVerification
+
+SILENT_S = 10.0
+"""A micro-batch takes a second or two. A longer silence is reported if there are records to read."""
+
+
+class SparkStream:
+    """Starts and stops the streaming job, if the scenario names Spark as a witness."""
+
+    def __init__(self, cluster: Cluster, scenario: Scenario, run_id: str) -> None:
+        self._cluster = cluster
+        self._scenario = scenario
+        self._run_id = run_id
+        self._job: StreamVerification | None = None
+
+    @property
+    def pids(self) -> list[int]:
+        """The process id of the driver, if one runs."""
+        return [self._job.pid] if self._job is not None and self._job.pid is not None else []
+
+    def start(self, folder: Path, log: Callable[[str], None]) -> None:
+        """Start reading at the first record."""
+        if "spark" not in self._scenario.verify.witnesses:
+            return
+        from harness.witness.spark.spark_process import Job
+        from harness.witness.spark.stream_supervisor import StreamVerification
+
+        bootstrap, security = self._cluster.bootstrap(BrokerListener.DIRECT), self._cluster.security
+        job = Job(
+            kind="stream",
+            bootstrap=bootstrap,
+            windows=freeze(bootstrap, self._scenario.written_topics, security),
+            folder=str(folder),
+            security=security,
+            run=self._run_id,
+            options={"groupIdPrefix": f"{self._cluster.prefix}{ALONE}-spark"},
+        )
+        os.environ[processes.SUPERVISED] = "1"  # so that `eos heal` finds the driver, as it finds the clients
+        self._job = StreamVerification(job, log)
+        self._job.start()
+
+    def stop(self) -> None:
+        """Kill the driver, whatever it does."""
+        if self._job is not None:
+            self._job.kill()
+
+    def restart_if_dead(self) -> None:
+        """Start a driver that died again, from its checkpoint."""
+        if self._job is not None:
+            self._job.watch()
+
+    def progress(self, bounds: list[Window] | None) -> str:
+        """Return one phrase about what Spark has counted so far; empty if Spark is no witness."""
+        if self._job is None:
+            return ""
+        progress = self._job.progress(ask_brokers=False, bounds=bounds)
+        return describe_progress(progress) if progress else "starting"
+
+    def finish(
+        self, freeze_ends: Callable[[], list[Window]], logs: Path, should_stop_waiting: Callable[[], bool]
+    ) -> Observation | None:
+        """Let Spark read to the frozen ends, and keep its logs. None if it was never started."""
+        if self._job is None:
+            return None
+        try:
+            return self._job.finish(freeze_ends(), hurry=should_stop_waiting)
+        finally:
+            logs.mkdir(exist_ok=True)
+            for file in map(self._job.folder.joinpath, ("driver.log", "progress.jsonl")):
+                if file.exists():
+                    (logs / f"spark-{file.name}").write_text(redact(file.read_text(errors="replace")))
+
+
+def describe_progress(progress: StreamProgress) -> str:
+    """Return one phrase: records read, lag, anomalies so far, and restarts."""
+    parts = [f"{progress.records} read ({progress.rows_per_s:.0f}/s)"]
+    if progress.lag is None or (progress.lag.behind_stable and progress.silent_s > SILENT_S):
+        parts.append(f"nothing new for {progress.silent_s:.0f} s")
+    if progress.lag is not None:
+        parts.append(f"{progress.lag.behind_stable} behind")
+    parts.append(f"{progress.duplicates} duplicates, {progress.aborted_intent} aborted")
+    if progress.restarts:
+        parts.append(f"restarted {progress.restarts} times from its checkpoint")
+    return ", ".join(parts)

@@ -1,0 +1,136 @@
+"""The program of a walkthrough: a few scripted clients take one step after the other, each with evidence."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import Final
+
+import msgspec
+
+from harness.base.errors import describe_error
+from harness.base.waits import wait_until
+from harness.clients.client import CannotGoOnError
+from harness.clients.producer_lifecycle import BrokenTransactionError
+from harness.cluster.layout import BrokerListener
+from harness.evidence.checkers.model import Expect
+from harness.evidence.checkers.verdict import Limit
+from harness.evidence.history import HistoryWriter
+from harness.evidence.step_report import FILE, WalkthroughStep
+from harness.report.diagram import diagram_file
+from harness.report.diagram.sequence import SequenceFilter
+from harness.run.program import RunContext, measure_recovery
+from harness.run.shutdown import FAILURES, InterruptedRun
+from harness.run.verification import expectation
+from harness.tap import coordinator_entries
+from harness.tap.tap_client import ensure_tap
+from harness.walkthroughs import walkthrough_page
+from harness.walkthroughs.stage import Stage, Walkthrough, walkthrough_of
+from harness.witness.plain_consumer import group_positions
+
+MOST_DRAWN: Final = 200
+SAMPLE_LIMIT_S: Final = 30.0
+_ENDED: Final = (*FAILURES, BrokenTransactionError, CannotGoOnError)
+"""Errors that end a walkthrough and are no bug: cluster or client library did not do what a step needs."""
+
+
+class WalkthroughProgram:
+    """Carries out the steps of a walkthrough, and writes its page with the diagram."""
+
+    def __init__(self, run: RunContext) -> None:
+        assert run.scenario.flow is not None
+        self._run = run
+        self._part = run.scenario.flow
+        self._walkthrough: Walkthrough = walkthrough_of(self._part.steps)
+        self._steps: list[WalkthroughStep] = []
+        self._since = time.time_ns()
+        self._transactional_ids: list[str] = []
+
+    def expectation(self) -> Expect:
+        """Return what the scenario promises, and the number of steps: one that ends early is not valid."""
+        steps = len(self._walkthrough.TITLES)
+        return msgspec.structs.replace(expectation(self._run.scenario), flow_steps=steps)
+
+    def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
+        """Take every step; on every way out, close the clients and heal."""
+        run, part = self._run, self._part
+        stage = Stage(
+            run.cluster,
+            part.topic,
+            len(self._walkthrough.PLACEMENT),
+            run.run_id,
+            run.directory.path,
+            journal,
+            part.source,
+            part.group,
+            part.tries,
+            part.libraries,
+        )
+        self._transactional_ids = stage.transactional_ids
+        with ExitStack() as cleanup:
+            cleanup.callback(run.shutdown.heal, stage.heal)
+            cleanup.callback(run.shutdown.each, stage.close)
+            limits = self._take_steps(stage)
+        run.shutdown.each(lambda: self._sample(observer), lambda: run.shutdown.keep_logs([]))
+        return limits
+
+    def is_complete(self) -> bool:
+        """Return whether every step was taken and saw what it had to see, so that no anomaly hides a gap."""
+        return len(self._steps) == len(self._walkthrough.TITLES) and not any(s.missing for s in self._steps)
+
+    def write_documents(self) -> None:
+        """Draw the diagram, and write the page, which contains the verdict."""
+        run, part = self._run, self._part
+        path = run.directory.path
+        try:
+            ensure_tap(run.cluster).stop_log()
+            coordinator_entries.collect(
+                run.cluster,
+                path,
+                topics=[],
+                transactional_ids=self._transactional_ids,
+                since=self._since,
+                marked=[part.topic, coordinator_entries.OFFSETS_TOPIC] if part.group else [],
+            )
+            drawn_clients = frozenset(self._walkthrough.DRAWN)
+            diagram_file.write(path, SequenceFilter(clients=drawn_clients, most=MOST_DRAWN))
+        except FAILURES as error:  # such as a walkthrough that was interrupted before its first frame
+            run.events.phase("diagram", describe_error(error))
+        run.directory.write(walkthrough_page.NAME, walkthrough_page.document(path))
+
+    def _take_steps(self, stage: Stage) -> list[Limit]:
+        run, part = self._run, self._part
+        try:
+            run.events.phase("settle", f"topic {part.topic}, the wire tap")
+            run.cluster.create_topic(part.topic, self._walkthrough.PLACEMENT)
+            if part.source:
+                run.cluster.create_topic(part.source, 1)
+            ensure_tap(run.cluster).log_to(run.directory.path)
+            folder = run.cluster.state.path / "clients" / run.run_id / "spark"
+            run.spark.start(folder, lambda text: run.events.phase("spark", text))
+            for step in self._walkthrough.steps(stage):
+                self._store(step)
+            run.events.phase("recover", "the cluster is healthy again")
+            return measure_recovery(run)
+        except InterruptedRun:
+            run.events.phase("interrupted", run.stop.describe())
+        except _ENDED as error:
+            problem = describe_error(error)
+            run.events.phase("aborted", f"{problem}: healing, then checking what was recorded")
+        return []
+
+    def _store(self, step: WalkthroughStep) -> None:
+        self._steps.append(step)
+        self._run.directory.write(FILE, msgspec.json.format(msgspec.json.encode(self._steps), indent=1))
+        self._run.events.phase(f"step {step.number}", step.text)
+        self._run.stop.pause(0)
+
+    def _sample(self, observer: HistoryWriter) -> None:
+        cluster, topic, group = self._run.cluster, self._part.topic, self._part.group
+        ends = wait_until(
+            lambda: cluster.end_offsets(topic), SAMPLE_LIMIT_S, f"the end offsets of {topic} from its leaders"
+        )
+        observer.sample([(topic, p, 0, end.last_stable, end.high_watermark) for p, end in ends.items()])
+        if group:
+            positions = group_positions(cluster.bootstrap(BrokerListener.DIRECT), group)
+            observer.sample(group=group, positions=[(*place, at) for place, at in positions.items()])

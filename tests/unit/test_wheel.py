@@ -1,0 +1,124 @@
+"""A wheel of this repository works outside a checkout, with every resource that it needs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy
+import pytest
+
+from tests.unit.test_repo import FILES, ROOT
+
+FIND_RESOURCES = """
+from pathlib import Path
+from harness.provision.paths import checkout_dir, resource, state_dir
+from harness.provision.image_build import context_text
+from harness.provision.jars import pinned_jars
+from harness.report import page
+from harness.clients.scripted.java_client import PROGRAM
+from harness.witness.spark.spark_session import code_archive
+from spark_jobs.jvm_fold import SOURCE
+assert checkout_dir() is None
+for name in ("docker-compose.yml", "toxiproxy/proxies.json", "docker/load.env", "jars.lock", "go.lock"):
+    assert resource(name).is_file(), name
+compose = resource("docker-compose.yml")
+assert (compose.parent / "toxiproxy" / "proxies.json").is_file()
+for image in ("kafka", "nettools", "spark", "toxiproxy"):
+    assert "FROM" in context_text(image)
+assert pinned_jars() and PROGRAM.is_file() and SOURCE.is_file() and code_archive().is_file()
+assert {"page.html", "index.html"} <= {p.name for p in (Path(page.__file__).parent / "templates").iterdir()}
+print(compose)
+print(state_dir("eos"))
+"""
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the wheel, which borrows the dependencies of this one."""
+    folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    for path in FILES:
+        copy = source / path.relative_to(ROOT)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, copy, follow_symlinks=False)
+    for link in (path for path in (ROOT / "harness").rglob("*") if path.is_symlink() and path.is_dir()):
+        (source / link.relative_to(ROOT)).symlink_to(link.readlink())
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*build, "--wheel-dir", folder, source], check=True, timeout=180)
+    (wheel,) = folder.glob("*.whl")
+    venv.create(folder / "venv", symlinks=True)
+    python = folder / "venv" / "bin" / "python"
+    install = ["install", "--quiet", "--no-deps", "--no-index", wheel]
+    subprocess.run([*pip, "--python", python, *install], check=True, timeout=180)
+    (site,) = (folder / "venv").glob("lib/python*/site-packages")
+    # The .pth files of a folder that is added in this way have no effect, so the checkout stays out of reach.
+    (site / "borrowed.pth").write_text(f"{Path(numpy.__file__).parents[1]}\n")
+    return folder / "venv"
+
+
+@pytest.fixture
+def run(environment: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a command of the environment outside the checkout, as a user with an empty home."""
+    variables = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+    if "JAVA_HOME" in os.environ:
+        variables["JAVA_HOME"] = os.environ["JAVA_HOME"]
+
+    def run(command: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [environment / "bin" / command, *arguments],
+            cwd=tmp_path,
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+
+    return run
+
+
+def test_every_resource_is_found_and_state_belongs_to_the_user(
+    run: Callable[..., subprocess.CompletedProcess[str]], environment: Path, tmp_path: Path
+) -> None:
+    found = run("python", "-c", FIND_RESOURCES)
+    assert found.returncode == 0, found.stderr
+    compose, state = map(Path, found.stdout.split())
+    assert compose.is_relative_to(environment.resolve())
+    assert compose.read_bytes() == (ROOT / "docker-compose.yml").read_bytes()
+    assert state == tmp_path / ".local" / "state" / "eos-harness" / "eos"
+
+
+def test_commands_run_and_write_nothing_into_the_environment(
+    run: Callable[..., subprocess.CompletedProcess[str]], environment: Path
+) -> None:
+    before = sorted(environment.rglob("*"))
+    listed = run("eos", "list")
+    assert listed.returncode == 0, listed.stderr
+    assert "demo" in listed.stdout
+    planned = run("eos", "plan", "demo", "--seed", "1")
+    assert planned.returncode == 0, planned.stderr
+    doctor = run("eos", "doctor", "--backend", "process")
+    assert doctor.returncode in (0, 5), doctor.stderr  # 5: this machine lacks something that a run needs
+    assert "Python" in doctor.stdout
+    assert sorted(environment.rglob("*")) == before
+
+
+def test_pytest_finds_the_plugin_by_its_entry_point(
+    run: Callable[..., subprocess.CompletedProcess[str]],
+) -> None:
+    fixtures = run("python", "-m", "pytest", "--fixtures", "-q")
+    assert "run_scenario" in fixtures.stdout, fixtures.stderr
+    again = run("python", "-m", "pytest", "--fixtures", "-q", "-p", "harness.testing.plugin")
+    assert "run_scenario" in again.stdout, again.stderr
