@@ -136,7 +136,7 @@ class Cluster(Topics):
     def answers(
         self, broker: int, timeout: float = 1.0, listener: BrokerListener = BrokerListener.DIRECT
     ) -> bool:
-        """Whether a broker answers at a listener."""
+        """Return whether a broker answers at a listener."""
         return answers(*self.address_of(broker, listener), timeout, self.security)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:

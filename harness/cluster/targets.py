@@ -30,7 +30,7 @@ _BROKER = "kafka-"
 _CONTROLLERS = tuple(map(node_name, CONTROLLER_IDS))
 # Broker ids are not checked here: an external cluster may use any ids.
 _NODE = re.compile("|".join([_BROKER + r"(?:0|[1-9]\d*)", *_CONTROLLERS]))
-# The first argument of these is a name that a run makes its own.
+# Their first argument is a topic, a group or a transactional id, which each run renames.
 _NAMED_ROLES = ("leader_of", "txn_coordinator", "group_coordinator")
 _CLIENT_PATTERN = re.compile(r"[\w.*~-]+")
 _ALLOWED = (

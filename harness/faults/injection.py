@@ -31,7 +31,7 @@ from harness.faults.intents import open_journal
 from harness.faults.undo import UndoStep, undo
 
 ROLE_MOVES_LIMIT_S = 20.0
-# What a measurement raises when the other side does not answer at all.
+# The errors of a measurement whose peer does not answer.
 _UNREACHABLE = (OSError, EOFError)
 Measured = dict[str, Any]
 S = TypeVar("S")

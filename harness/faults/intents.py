@@ -40,7 +40,7 @@ def unhealed(state: State) -> list[Fault]:
 
 
 def has_leftovers(folder: Path) -> bool:
-    """Whether any state directory of an external cluster in this folder notes something to undo."""
+    """Return whether the state of any external cluster in this folder lists something to undo."""
     states = [State(path) for path in folder.glob("*") if path.is_dir()]
     return any(unhealed(state) or any((state.path / note).exists() for note in NOTES) for state in states)
 

@@ -33,7 +33,7 @@ class Link:
             return [round_trip_ms(connection) for _ in range(count)]
 
     def refuses(self) -> bool:
-        """Whether a new connection is refused, or closed instead of an answer."""
+        """Return whether a new connection is refused, or closed instead of an answer."""
         try:
             with self.connect(2.0) as connection:
                 connection.send_api_versions()
@@ -43,7 +43,7 @@ class Link:
         return False
 
     def answers(self, timeout: float) -> bool:
-        """Whether a request over a new connection is answered in time."""
+        """Return whether a request over a new connection is answered in time."""
         try:
             self.round_trips_ms(1, timeout)
         except (OSError, EOFError):
@@ -51,7 +51,7 @@ class Link:
         return True
 
     def loses_answer(self, request: Any) -> bool:
-        """Whether this request over a new connection ends with the connection instead of an answer."""
+        """Return whether this request over a new connection ends with the connection instead of an answer."""
         try:
             with self.connect() as connection:
                 connection.call(request)
@@ -95,13 +95,13 @@ def round_trip_ms(connection: RawConnection) -> float:
 
 
 def silent_for(connection: RawConnection, seconds: float) -> bool:
-    """Whether neither data nor an end arrives over this connection for this time."""
+    """Return whether neither data nor an end arrives over this connection for this time."""
     readable, _, _ = select.select([connection], [], [], seconds)
     return not readable
 
 
 def is_cut(connection: RawConnection, within: float) -> bool:
-    """Whether the peer closes or resets this connection within the limit."""
+    """Return whether the peer closes or resets this connection within the limit."""
     if silent_for(connection, within):
         return False
     try:

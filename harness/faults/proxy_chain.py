@@ -102,7 +102,7 @@ class ProxyChain(Injection):
         super().__init__(cluster, TwoProxies(), "all", **options)
 
     def slow(self, latency_ms: int) -> None:
-        """Delay every request by this much from now on."""
+        """Delay every request from now on."""
         for link in self.context.state:
             self.cluster.toxiproxy.add_toxic(
                 inner_name(link.proxy), "late", "latency", "upstream", {"latency": latency_ms, "jitter": 0}

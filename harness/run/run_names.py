@@ -9,13 +9,13 @@ import msgspec
 from harness.scenario import FaultEntry, Scenario, WalkthroughPart, Workload
 from harness.scenario.plan import Plan, PlannedFault
 
-# Parameters of a frame fault that name what belongs to one run.
+# Parameters of frame faults that hold a topic or a transactional id.
 _SELECTORS = ("topic", "transactional_id")
 Rename = Callable[[str], str]
 
 
 class Names(msgspec.Struct, frozen=True):
-    """The prefix of the cluster and the id of the run, between which every name of the run is put."""
+    """The names of a run: `<prefix of the cluster><name in the scenario>.<id of the run>`."""
 
     prefix: str
     run: str

@@ -82,7 +82,9 @@ class _Loader:
     """Converts a parsed file, with an error for every mistake."""
 
     def __init__(self, path: Path, text: str) -> None:
-        self._file = StrictFile(path, text, _TABLES, "`eos plan` of a shipped scenario shows a whole one")
+        self._file = StrictFile(
+            path, text, _TABLES, "CONTRIBUTING.md has a complete scenario; `eos list` names the shipped ones"
+        )
         self._fail = self._file.fail
 
     def scenario(self, data: dict[str, Any]) -> Scenario:

@@ -153,7 +153,8 @@ def carry_out(broken: Broken, *steps: UndoStep) -> None:
 
 
 def test_every_verb_has_a_case_here() -> None:
-    assert {*STEPS, "resume_process"} == set(undo_verbs())
+    shipped = {name for name, verb in undo_verbs().items() if verb.action.__module__.startswith("harness.")}
+    assert {*STEPS, "resume_process"} == shipped
 
 
 @pytest.mark.parametrize("verb", STEPS)
