@@ -12,7 +12,7 @@ from harness.base.processes import ProcessState
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.faults.injection import ClientProcess, Fault, FaultContext, Measured, TargetKind
+from harness.faults.injection import Fault, FaultContext, MarkedProcess, Measured, TargetKind
 from harness.faults.undo import UndoStep, undo_verb
 
 ENDING_LIMIT_S: Final = 90.0
@@ -113,6 +113,6 @@ class Zombie(ClientFault):
         return {"state": str(state)}
 
 
-def _process(context: FaultContext[None]) -> ClientProcess:
+def _process(context: FaultContext[None]) -> MarkedProcess:
     assert context.process is not None
     return context.process

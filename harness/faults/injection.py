@@ -37,7 +37,7 @@ Measured = dict[str, Any]
 S = TypeVar("S")
 
 
-class ClientProcess(Protocol):
+class MarkedProcess(Protocol):
     """The process of a client: its id, and a mark in its command line that no other process has."""
 
     @property
@@ -61,7 +61,7 @@ class FaultContext(Generic[S]):
     nodes: list[str]
     mark: str
     """Unique for this injection: the name of what the fault leaves on the cluster, such as a toxic."""
-    process: ClientProcess | None = None
+    process: MarkedProcess | None = None
     state: S = field(init=False)
 
     @property
@@ -125,7 +125,7 @@ class Injection:
         fault: Fault[Any],
         target: str | Target,
         *,
-        process: ClientProcess | None = None,
+        process: MarkedProcess | None = None,
         journal: HistoryWriter | None = None,
         seed: int = 0,
     ) -> None:
