@@ -11,10 +11,11 @@ __all__ = ["ArmedFrameFault", "Fault", "FaultContext", "Injection", "arm", "inje
 
 
 def __getattr__(name: str) -> Any:
-    """Return a fault class of any module of this package, so that a new fault needs no line here."""
-    from harness.faults.catalogue import fault_classes
+    """Return a class of any module of this package, so that a new fault needs no line here."""
+    from harness.faults.catalogue import import_fault_modules
 
-    for kind in fault_classes().values():
-        if kind.__name__ == name:
-            return kind
+    for module in import_fault_modules():
+        value = vars(module).get(name)
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -92,9 +92,11 @@ cluster = SimpleNamespace(
 """
 INJECT = """
 from harness.faults.injection import Injection
+from harness.faults import ClockSkew
 from harness.scenario import load, make_fault
 
 (entry,) = load(folder / "skew.toml").fault
+assert make_fault(entry) == ClockSkew(ahead_ms=1500)
 Injection(cluster, make_fault(entry), entry.target).start()
 os._exit(9)  # killed: nothing of this process can heal the fault
 """
