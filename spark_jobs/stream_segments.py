@@ -22,13 +22,12 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.observation import Window
 from spark_jobs import scan_rows as row
 
 FINAL: Final = 1 << 30
 """Segment of what the last pass read: after every batch."""
-
-Place = tuple[str, int]
 
 
 class Segments:
@@ -65,7 +64,7 @@ class Segments:
         done = [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.exists() else []
         return max(done, default=-1)
 
-    def ends(self, windows: Sequence[Window]) -> dict[Place, int]:
+    def ends(self, windows: Sequence[Window]) -> dict[PartitionId, int]:
         """Return how far the committed batches read, from the checkpoint's own log."""
         ends = {(window.topic, window.partition): window.start for window in windows}
         last = self.committed()

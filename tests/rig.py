@@ -17,8 +17,8 @@ from harness.evidence.checkers.verdict import Judgement, judge
 from harness.evidence.history import HistoryFile, HistoryWriter, Info, Invoke, Ok, history_files
 from harness.evidence.ledger import fold
 from harness.evidence.observation import Observation
+from harness.kafka.log.batches import Batch
 from harness.witness.plain_consumer import group_positions, observe_topics, observe_totals
-from harness.witness.raw_log import Batch
 
 RUN = "workload"
 _numbers = itertools.count(1)

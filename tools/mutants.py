@@ -1,10 +1,10 @@
-"""Weaken each check in turn and see a test go red: the proof that the tests would notice.
+"""Weaken every check, one at a time, and require that a test fails.
 
-    python -m tools.mutants            every mutant; exit 1 if one lives that is not excused
-    python -m tools.mutants lost       those whose name contains a word
+    python -m tools.mutants            run every mutant; exit 1 if one without an excuse survives
+    python -m tools.mutants lost       run the mutants whose name contains a word
 
-Each mutant is one replacement of text in one file of a copy of the project. The planted and unit tests of
-the evidence then run on that copy. A mutant that no test notices is a hole, or is excused with a reason.
+A mutant replaces one text in one file of a copy of the project. The planted and unit tests of the evidence
+then run on that copy. A mutant that passes all tests shows a gap in the tests, unless it has an excuse.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LIMIT_S = 300
 
 
 class Mutant(NamedTuple):
-    """One weakened check: in which file, which text becomes which; and why it may live, if it may."""
+    """One weakened check: `old` becomes `new` in `file`; `excuse` is the reason if it may survive."""
 
     name: str
     file: str
@@ -46,7 +46,7 @@ def load() -> list[Mutant]:
 
 
 def copy_project(into: Path) -> None:
-    """Copy what the tests need."""
+    """Copy the files that the tests need."""
     ignore = shutil.ignore_patterns("__pycache__")
     for name in ("harness", "tests"):
         shutil.copytree(ROOT / name, into / name, ignore=ignore)
@@ -54,7 +54,7 @@ def copy_project(into: Path) -> None:
 
 
 def survives(mutant: Mutant, project: Path) -> bool:
-    """Plant a mutant in the copy, run the tests, take it out again; whether no test noticed."""
+    """Plant a mutant in the copy, run the tests and restore the file; return whether all tests passed."""
     path = project / mutant.file
     text = path.read_text()
     if text.count(mutant.old) < 1:
@@ -78,18 +78,18 @@ def survives(mutant: Mutant, project: Path) -> bool:
 
 
 def main() -> None:
-    """Run the mutants and say of each whether it was killed, lives, or lives for a reason."""
+    """Run the mutants and print for each whether it was killed, survives, or survives with an excuse."""
     wanted = [m for m in load() if not sys.argv[1:] or any(word in m.name for word in sys.argv[1:])]
     survivors = []
     with tempfile.TemporaryDirectory() as name:
         project = Path(name)
         copy_project(project)
         if not survives(Mutant("nothing changed", TESTS[1], "import", "import"), project):
-            raise SystemExit("the tests are red without any mutant: mend that first")
+            raise SystemExit("the tests fail without any mutant: fix them first")
         for mutant in wanted:
             alive = survives(mutant, project)
-            said = "killed" if not alive else f"lives: {mutant.excuse}" if mutant.excuse else "LIVES"
-            print(f"{said:8} {mutant.name}", flush=True)
+            result = "killed" if not alive else f"lives: {mutant.excuse}" if mutant.excuse else "LIVES"
+            print(f"{result:8} {mutant.name}", flush=True)
             survivors += [mutant.name] if alive and not mutant.excuse else []
     print(f"{len(wanted)} mutants, {len(survivors)} live without an excuse")
     raise SystemExit(1 if survivors else 0)

@@ -74,11 +74,11 @@ def status(*, as_json: bool, state_path: Path | None) -> None:
         sys.exit(ExitCode.UNKNOWN)
 
 
-@click.command(epilog="\b\nExample:  eos heal\n          eos heal --cluster live.toml")
+@click.command(epilog="\b\nExample:  eos heal\n          eos heal --cluster staging.toml")
 @file_option
 @state_option
 def heal(cluster_file: Path | None, state_path: Path | None) -> None:
-    """Undo every fault that is left, also of a killed run."""
+    """Undo every fault that is still injected, even by a killed run."""
     from harness.cluster import lifecycle
     from harness.cluster.state_directory import State
     from harness.faults.heal import heal as heal_cluster

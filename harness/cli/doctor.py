@@ -1,4 +1,4 @@
-"""What a run needs of this machine: each finding green, amber or red, with a command to paste."""
+"""Check that this machine can run the harness: green, amber or red findings with a command to run."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ _NEEDED_DISK_GB = 3.0
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     grade: Grade
     what: str
     hint: str = ""
 
     def line(self, *, colour: bool) -> str:
-        """`green  Java 17 ...`, with the hint on a line of its own."""
+        """Format the finding as `green  Java 17 ...`, with the hint on its own line."""
         grade = f"{self.grade:5}"
         if colour and "NO_COLOR" not in os.environ:
             grade = f"\x1b[{_COLOURS[self.grade]}m{grade}\x1b[0m"
@@ -45,7 +45,7 @@ class Finding(NamedTuple):
 
 
 def examine(state: State, backend: BackendName | Literal["auto"]) -> list[Finding]:
-    """Everything that decides whether a run can start, from the machine to what an earlier run left."""
+    """Run every check, from the machine to the traces of earlier runs."""
     docker = _docker(backend)
     chosen: BackendName = "process" if backend == "process" or docker.grade != "green" else "compose"
     checks: list[Callable[[], list[Finding]]] = [
@@ -59,7 +59,7 @@ def examine(state: State, backend: BackendName | Literal["auto"]) -> list[Findin
 
 
 def _python() -> Finding:
-    # An older one cannot get here: the package does not install on it.
+    # Always green: the package does not install on an older Python.
     return Finding("green", f"Python {platform.python_version()}")
 
 
@@ -77,23 +77,25 @@ def _docker(backend: str) -> Finding:
     problem = engine_problem()
     if problem is None:
         return Finding("green", f"Docker engine {engine_version()}, compose plugin {compose_version()}")
-    hint = "start the engine; on a Debian-like machine of your own, as root: scripts/install-docker.sh"
+    hint = "start the engine; on a Debian-like machine, as root: scripts/install-docker.sh"
     if backend == "compose":
         return Finding("red", problem, hint)
-    return Finding("amber", f"{problem}: plain processes will be used, which cannot be partitioned", hint)
+    return Finding(
+        "amber", f"{problem}: the process back end will be used, which cannot cut links between nodes", hint
+    )
 
 
 def _cores() -> Finding:
     cores = os.cpu_count() or 1
     if cores < 2:
         return Finding(
-            "amber", f"{cores} core: timings are made for two or more", "give the machine another core"
+            "amber", f"{cores} core: time limits assume two or more", "use a machine with two cores"
         )
     return Finding("green", f"{cores} cores")
 
 
 def _is_up(state: State) -> bool:
-    """Whether a cluster is up that has its memory already."""
+    """Return whether a cluster runs, so that its memory is in use already."""
     try:
         record = state.load()
     except HarnessError:
@@ -105,9 +107,7 @@ def _memory(backend: BackendName) -> Finding:
     needed = _NEEDED_MEMORY_GB[backend]
     free = _available_memory_gb()
     if free < needed:
-        return Finding(
-            "red", f"{free:.1f} GB of memory free, six nodes need {needed}", "end what you do not need"
-        )
+        return Finding("red", f"{free:.1f} GB of memory free, six nodes need {needed}", "end other programs")
     return Finding("green", f"{free:.1f} GB of memory free")
 
 
@@ -130,7 +130,11 @@ def _provisions(backend: BackendName) -> list[Finding]:
     if altered := altered_jars(["kafka", "tools", "spark"]):
         names = ", ".join(jar.name for jar in altered)
         findings.append(
-            Finding("red", f"changed since they were fetched: {names}", f"rm {' '.join(map(str, altered))}")
+            Finding(
+                "red",
+                f"jars with another hash than the pinned one: {names}",
+                f"rm {' '.join(map(str, altered))}",
+            )
         )
     if backend == "process":
         ready = toxiproxy_binaries().server.exists() and cached_runtime().archive.exists()
@@ -139,7 +143,7 @@ def _provisions(backend: BackendName) -> list[Finding]:
             if ready
             else Finding(
                 "amber",
-                "Kafka and Toxiproxy are fetched and built by the first start",
+                "the first start will fetch and build Kafka and Toxiproxy",
                 "eos up --backend process",
             )
         )
@@ -148,27 +152,25 @@ def _provisions(backend: BackendName) -> list[Finding]:
 
         missing = [name for name, image in find_images().items() if image is None]
         findings.append(
-            Finding(
-                "amber", f"images of {', '.join(missing)} are pulled or built by the first start", "eos up"
-            )
+            Finding("amber", f"the first start will pull or build images: {', '.join(missing)}", "eos up")
             if missing
-            else Finding("green", "images present")
+            else Finding("green", "images are present")
         )
     return findings
 
 
 def _clock() -> Finding:
-    """A wall clock far off breaks TLS, package downloads and every time that a report shows."""
+    """Check the wall clock: a wrong one breaks TLS, downloads and the times in reports."""
     newest = Path(__file__).stat().st_mtime
     if time.time() < newest - 86_400:
         return Finding(
-            "red", f"the clock says {time.ctime()}, older than this program", "timedatectl set-ntp true"
+            "red", f"the clock shows {time.ctime()}, older than this program", "timedatectl set-ntp true"
         )
-    return Finding("green", f"the clock says {time.strftime('%Y-%m-%d %H:%M:%S %Z')}")
+    return Finding("green", f"the clock shows {time.strftime('%Y-%m-%d %H:%M:%S %Z')}")
 
 
 def _cluster(state: State) -> list[Finding]:
-    """What is up, and what an earlier command left."""
+    """Check the cluster of the state directory, and what earlier commands left there."""
     from harness.cluster import lifecycle
 
     try:
@@ -177,12 +179,12 @@ def _cluster(state: State) -> list[Finding]:
         return [Finding("red", error.message, error.hint)]
     if record is None:
         lost = lifecycle.leftovers(state)
-        what = f"left of a cluster whose record is lost: {', '.join(lost[:3])}"
-        found = [Finding("red", what, f"eos down --force --state {state.path}")] if lost else []
-        return [*found, _ports(state)]
+        what = f"a cluster without a record left {', '.join(lost[:3])}"
+        findings = [Finding("red", what, f"eos down --force --state {state.path}")] if lost else []
+        return [*findings, _ports(state)]
     if not record.whole:
-        return [Finding("amber", f"a start in {state.path} was cut short", "eos down")]
-    findings = [Finding("green", f"a cluster is up in {state.path} ({record.backend})")]
+        return [Finding("amber", f"a start in {state.path} was interrupted", "eos down")]
+    findings = [Finding("green", f"a cluster runs in {state.path} ({record.backend})")]
     if intents := unhealed(state):
         faults = ", ".join(f"{i.fault} on {' '.join(i.resolved)}" for i in intents)
         findings.append(Finding("red", f"not healed: {faults}", "eos heal"))
@@ -192,7 +194,7 @@ def _cluster(state: State) -> list[Finding]:
 
 
 def _ports(state: State) -> Finding:
-    """The block that a start would take; who sits in the block of first choice is worth a word."""
+    """Report the block of ports that a start would use, and the owners of the preferred block."""
     try:
         chosen = choose_ports(state.path)
     except HarnessError as error:
@@ -201,6 +203,6 @@ def _ports(state: State) -> Finding:
     busy = [port for port in preferred_ports(state.path).all if port_taken(port)]
     if busy:
         owners = "; ".join(describe_port_owner(port) for port in busy[:3])
-        taken = f"ports {block} will be used, because the first choice is taken ({owners})"
-        return Finding("amber", taken, "nothing to do, unless it is yours and forgotten")
+        taken = f"ports {block} will be used, because the preferred ports are taken ({owners})"
+        return Finding("amber", taken, "no action is needed unless you want to end that process")
     return Finding("green", f"ports {block} are free")

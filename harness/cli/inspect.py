@@ -189,11 +189,13 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     The command only reads. docs/hazards.md explains how to free such a partition. The exit code is 1 if there
     is one.
     """
-    from harness.kafka.hanging_transactions import admin_at, format_transaction, hanging, topics_of
+    from harness.kafka.admin import admin_at, existing_topics
+    from harness.kafka.hanging_transactions import find_hanging, format_transaction
 
     admin = admin_at(bootstrap)
-    checked_topics = topics_of(admin, topics)
-    transactions = hanging(admin, checked_topics)
+    existing = existing_topics(admin, required=topics)
+    checked_topics = list(topics) or existing
+    transactions = find_hanging(admin, checked_topics)
     for transaction in transactions:
         click.echo(format_transaction(transaction))
     click.echo(f"{len(transactions)} hanging in {len(checked_topics)} topics")

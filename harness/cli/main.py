@@ -62,7 +62,7 @@ def main() -> None:
     except HarnessError as error:
         log(f"error: {error.message}\n\nhint: {error.hint}")
         sys.exit(error.exit_code)
-    except Exception as error:  # noqa: BLE001  # only here is an error a bug, with exit code 70
+    except Exception as error:  # noqa: BLE001  # any other error is a bug, with exit code 70
         sys.exit(_unforeseen(error))
 
 
@@ -86,7 +86,7 @@ def _connection_problem(error: Exception) -> str:
     import socket
     import ssl
 
-    from harness.kafka.connection import KafkaAnswerError
+    from harness.kafka.errors import KafkaAnswerError
 
     if isinstance(error, KafkaAnswerError):
         return "a broker answered with an error"

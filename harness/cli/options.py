@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from harness.provision.paths import checkout_dir
+
 if TYPE_CHECKING:
     from harness.cluster.state_directory import State
 
@@ -21,13 +23,14 @@ def log(line: str) -> None:
 
 def state_option(function: click.decorators.FC) -> click.decorators.FC:
     """Add --state."""
+    default = ".eos" if checkout_dir() else "~/.local/state/eos-harness/eos"
     return click.option(
         "--state",
         "state_path",
         type=click.Path(path_type=Path),
         metavar="DIR",
         envvar="EOS_STATE",
-        help="State directory of the cluster.  [default: .eos]",
+        help=f"State directory of the cluster.  [default: {default}]",
     )(function)
 
 
@@ -48,7 +51,7 @@ file_option = click.option(
     "cluster_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Use the external cluster of this file (docs/live.md).",
+    help="File of an external cluster (docs/external-cluster.md).",
 )
 bootstrap_option = click.option(
     "--bootstrap", required=True, metavar="HOST:PORT", help="Brokers, past the proxies."

@@ -1,4 +1,4 @@
-"""The commands that lead to runs: run, demo, shrink, plan, list."""
+"""The commands about running scenarios: run, demo, shrink, plan, list."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DEMO_SCENARIOS: Final = ("demo", "without-idempotence")
 
 @dataclass(frozen=True)
 class PlanOptions:
-    """Which plan of a scenario is drawn."""
+    """Options that determine the plan of a scenario."""
 
     seed: int | None = None
     changes: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class PlanOptions:
         return dict(change.split("=", 1) for change in self.changes)
 
     def load(self, name: str) -> tuple[Scenario, Plan]:
-        """Return a scenario with the changes, and its plan."""
+        """Load a scenario with the changes, and draw its plan."""
         from harness.scenario import find, load
         from harness.scenario.plan import draw
 
@@ -85,7 +85,7 @@ plan_options = bundle(
 
 @dataclass(frozen=True)
 class RunOptions:
-    """On which cluster of our own a run happens, and where its files go."""
+    """Options that determine the cluster of a run and the places of its files."""
 
     backend: BackendChoice
     keep: bool
@@ -94,7 +94,7 @@ class RunOptions:
     junit: Path | None = None
 
     def check(self) -> None:
-        """Refuse a folder or file that could not be written once the cluster is up."""
+        """Raise UsageError now if a folder or file cannot be written after the run."""
         runs = self.runs.absolute()
         existing = next(path for path in (runs, *runs.parents) if path.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
@@ -111,7 +111,7 @@ class RunOptions:
         return args + (["--keep"] if self.keep else [])
 
     def listeners(self) -> list[EventListener]:
-        """Return what shows the events of the run: console, JUnit file, GitHub annotations."""
+        """Return the listeners that show the run: console, JUnit file, GitHub annotations."""
         from harness.report.console import Console
         from harness.report.github import GitHub, in_actions
         from harness.report.junit import JUnit
@@ -143,7 +143,7 @@ run_options = bundle(
 
 @dataclass(frozen=True)
 class ExternalOptions:
-    """Which external cluster a run uses, and what the user agrees to."""
+    """Options of a run on an external cluster, with the consent of the user."""
 
     cluster_file: Path | None
     understood: str
@@ -151,11 +151,11 @@ class ExternalOptions:
     dry_run: bool
 
     def check(self) -> None:
-        """Refuse options that mean nothing without --cluster."""
+        """Raise UsageError for options that need --cluster."""
         if self.cluster_file is None and (self.understood or self.moves_foreign or self.dry_run):
             raise UsageError(
                 "--i-understand, --move-foreign and --dry-run need --cluster",
-                "name the file of the external cluster: --cluster live.toml (docs/live.md)",
+                "name the file of the external cluster: --cluster FILE (docs/external-cluster.md)",
             )
 
     def command_line_args(self) -> list[str]:
@@ -223,8 +223,8 @@ def plan(scenario: str, drawn: PlanOptions) -> None:
 
 @click.command(
     epilog="\b\nExample:  eos run demo --seed 7\n"
-    "          eos run jitter --cluster live.toml --dry-run\n"
-    "          eos run jitter --cluster live.toml --i-understand CLUSTER_ID"
+    "          eos run jitter --cluster staging.toml --dry-run\n"
+    "          eos run jitter --cluster staging.toml --i-understand CLUSTER_ID"
 )
 @click.argument("scenario")
 @plan_options

@@ -1,4 +1,4 @@
-"""What `eos tool` does: Kafka's own tools, pointed at this cluster or at the files of one of its nodes."""
+"""Run Kafka's command-line tools on a cluster or on the files of a node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Report = Callable[[str], None]
 
 
 def run_tool(state: State, name: str, arguments: list[str], report: Report) -> None:
-    """Run a tool to its end, its output on ours; an error if it says that it failed."""
+    """Run a tool with its output on the terminal. Raise HarnessError if it fails."""
     if name == DUMP_LOG and arguments and not arguments[0].startswith("-"):
         with tempfile.TemporaryDirectory(prefix="eos-segments-") as scratch:
             _run(name, _dump_arguments(state, arguments, Path(scratch)), report)
@@ -30,7 +30,7 @@ def run_tool(state: State, name: str, arguments: list[str], report: Report) -> N
 
 
 def _dump_arguments(state: State, arguments: list[str], scratch: Path) -> list[str]:
-    """Files and decoder of `NODE TOPIC-PARTITION [ARGUMENTS...]`."""
+    """Return the arguments of dump-log for `NODE TOPIC-PARTITION [ARGUMENTS...]`."""
     if len(arguments) < 2 or not re.fullmatch(r"[\w.-]+-\d+", arguments[1]):
         raise UsageError(
             "dump-log needs a node and a partition", "for example: eos tool dump-log kafka-1 orders-0"
@@ -44,4 +44,6 @@ def _dump_arguments(state: State, arguments: list[str], scratch: Path) -> list[s
 def _run(name: str, arguments: list[str], report: Report) -> None:
     code = subprocess.run(tool_command(name, arguments, report), check=False).returncode
     if code != 0 and not asks_help(arguments):
-        raise HarnessError(f"Kafka's {name} ended with exit code {code}", f"see `eos tool {name} --help`")
+        raise HarnessError(
+            f"Kafka's tool {name} ended with exit code {code}", f"see `eos tool {name} --help`"
+        )

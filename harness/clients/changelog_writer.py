@@ -13,17 +13,17 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import Consumer, KafkaException, Message
 
+from harness.base.errors import WaitTimeoutError
+from harness.base.partition_id import PartitionId
+from harness.base.waits import wait_until
 from harness.clients.client import Deadline, Log, bounded, error_of, kafka_error
 from harness.clients.client_settings import (
     ATTEMPT_LIMIT_S,
-    COMMON,
     CONSUMER,
-    GRACE_S,
     REQUEST_LIMIT_S,
     RETRY_BACKOFF_S,
     settings,
@@ -32,31 +32,16 @@ from harness.clients.client_spec import PipelineSpec
 from harness.clients.progress import ClientProgress
 from harness.evidence.changelog_record import NOTHING, Totals, key_of, totals_in
 from harness.evidence.history import HistoryWriter
-
-MOST_A_POLL: Final = 2000
-POLL_S: Final = 0.1
-_UNCOMMITTED: Final = IsolationLevel.READ_UNCOMMITTED
+from harness.kafka.admin import LATEST, admin_at
+from harness.kafka.read_to_end import read_to_end
 
 
 @dataclass
-class _Reading:
-    """How far a partition was read, and the committed value of each key."""
+class _Committed:
+    """The committed totals of one partition, up to the next offset to read."""
 
     next: int = 0
-    committed: dict[int, Totals] = field(default_factory=dict)
-
-    def take(self, message: Message) -> None:
-        """Add a record, or an end-of-partition event with its offset."""
-        error, offset = message.error(), message.offset() or 0
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:
-            raise KafkaException(error)
-        if offset < self.next:
-            return
-        self.next = offset
-        if error is None:
-            key, totals = totals_in(bytes(message.value() or b""))
-            self.committed[key] = totals
-            self.next = offset + 1
+    totals: dict[int, Totals] = field(default_factory=dict)
 
 
 class Changelog:
@@ -71,15 +56,12 @@ class Changelog:
         self._log = Log(progress)
         self._state: dict[int, dict[int, Totals]] = {}
         self._changed: dict[int, set[int]] = defaultdict(set)
-        self._read: dict[int, _Reading] = {}
-        self._admin = AdminClient({**settings(COMMON), **spec.servers()})
+        self._committed: dict[int, _Committed] = defaultdict(_Committed)
         self._config: dict[str, Any] = {
             **settings(CONSUMER),
             **spec.servers(),
             "group.id": spec.alone,
             "isolation.level": "read_committed",
-            "auto.offset.reset": "error",
-            "enable.partition.eof": True,
             "error_cb": self._log.error,
         }
 
@@ -89,31 +71,29 @@ class Changelog:
         if not missing:
             return True
         try:
-            ends = self._ends_of(missing)
-        except (KafkaException, TimeoutError) as error:
-            return self._not_now(f"cannot get the ends of the changelog: {error}")
-        if unknown := [partition for partition, end in ends.items() if end < 0]:
-            return self._not_now(f"no end offset for partitions {unknown} of the changelog")
+            ends = wait_until(
+                lambda: self._ends_of(missing),
+                self._stop.limit(ATTEMPT_LIMIT_S),
+                "the ends of the changelog",
+                every=RETRY_BACKOFF_S,
+            )
+        except WaitTimeoutError as error:
+            self._log.write(error.message)
+            return False
         offsets = [(self._spec.changelog, *end) for end in ends.items()]
         op = self._history.invoke("restore", producer=self._spec.number, offsets=offsets)
         try:
-            behind = self._read_on(ends, self._stop.limit(ATTEMPT_LIMIT_S))
+            unread = self._read_to(ends, self._stop.limit(ATTEMPT_LIMIT_S))
         except KafkaException as exception:
             self._history.info(op, error_of(kafka_error(exception)))
             self._log.error(kafka_error(exception))
             return False
-        if behind:
-            self._history.info(op, error_of(None, f"partitions {behind} were not read to their ends"))
+        if unread:
+            self._history.info(op, error_of(None, f"partitions {unread} were not read to their ends"))
             return False
         self._history.ok(op)
-        self._state |= {partition: dict(self._read[partition].committed) for partition in missing}
+        self._state |= {partition: dict(self._committed[partition].totals) for partition in missing}
         return True
-
-    def _not_now(self, why: str) -> bool:
-        """Log the reason and pause briefly, because the caller retries at once."""
-        self._log.write(why)
-        self._admin.poll(RETRY_BACKOFF_S)
-        return False
 
     def add(self, partition: int, seq: int) -> None:
         state, key = self._state[partition], key_of(seq)
@@ -132,39 +112,34 @@ class Changelog:
         self._changed.clear()
 
     def _ends_of(self, partitions: list[int]) -> dict[int, int]:
-        """Return the high watermarks, which include open transactions.
+        """Return the high watermarks, which include open transactions."""
+        admin = admin_at(self._spec.bootstrap, self._spec.security, REQUEST_LIMIT_S)
+        return admin.list_offsets(self._spec.changelog, LATEST, partitions=partitions)
 
-        librdkafka may return offset -1001 instead of an error while a partition has no leader.
-        """
-        places = {p: TopicPartition(self._spec.changelog, p) for p in partitions}
-        latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-        asked = self._admin.list_offsets(
-            dict.fromkeys(places.values(), latest),
-            isolation_level=_UNCOMMITTED,
-            request_timeout=REQUEST_LIMIT_S,
-        )
-        return {p: int(asked[at].result(REQUEST_LIMIT_S + GRACE_S).offset) for p, at in places.items()}
-
-    def _read_on(self, ends: dict[int, int], limit: float) -> list[int]:
-        """Continue reading up to these ends; return the partitions that have not reached them."""
-        deadline = time.monotonic() + limit
-        reading = {p: self._read.setdefault(p, _Reading()) for p in ends}
-
-        def behind() -> list[int]:
-            return [p for p, end in ends.items() if reading[p].next < end]
-
-        if not (left := behind()):
-            return []
-        # A new consumer for each restore: records fetched for an earlier assignment cannot be mixed in.
-        consumer = Consumer(self._config)
+    def _read_to(self, ends: dict[int, int], limit: float) -> list[int]:
+        """Continue where the last call stopped, up to `ends`; return the partitions not read to the end."""
+        topic = self._spec.changelog
+        positions: dict[PartitionId, int] = {(topic, p): self._committed[p].next for p in ends}
         try:
-            consumer.assign([TopicPartition(self._spec.changelog, p, reading[p].next) for p in left])
-            while behind() and time.monotonic() < deadline:
-                for message in consumer.consume(MOST_A_POLL, timeout=POLL_S):
-                    reading[message.partition() or 0].take(message)
+            unread = read_to_end(
+                self._config,
+                positions,
+                self._take,
+                time.monotonic() + limit,
+                ends={(topic, p): end for p, end in ends.items()},
+                close=self._close,
+            )
         finally:
-            self._close(consumer)
-        return behind()
+            for (_, partition), position in positions.items():
+                self._committed[partition].next = position
+        return [partition for _, partition in unread]
+
+    def _take(self, partition_id: PartitionId, message: Message) -> None:
+        committed, offset = self._committed[partition_id[1]], message.offset() or 0
+        if offset >= committed.next:  # a repeated record would bring older totals back
+            key, totals = totals_in(bytes(message.value() or b""))
+            committed.totals[key] = totals
+            committed.next = offset + 1
 
     def _close(self, consumer: Consumer) -> None:
         try:

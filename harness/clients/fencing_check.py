@@ -12,8 +12,9 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from harness.base.waits import wait_until
-from harness.kafka.connection import KafkaAnswerError, RawConnection
+from harness.kafka.admin import admin_at
 from harness.kafka.security import PLAINTEXT, Security
+from harness.kafka.transactions import describe_transactions
 
 CALL_S: Final = 3.0
 DECIDED_S: Final = 20.0
@@ -60,34 +61,8 @@ def timed_out(bootstrap: str, transactional_id: str, ours: Ours, security: Secur
 
 
 def ask(bootstrap: str, transactional_id: str, security: Security = PLAINTEXT) -> Known:
-    """Return the coordinator's state of a transactional id, through the first broker that answers."""
-    from kafka.protocol.admin import DescribeTransactionsRequest
-
-    host, port = _coordinator(bootstrap, transactional_id, security)
-    request = DescribeTransactionsRequest(transactional_ids=[transactional_id], version=0)
-    with RawConnection(host, port, CALL_S, security) as connection:
-        state = connection.call(request).transaction_states[0]
-    if state.error_code:
-        raise KafkaAnswerError(f"state of {transactional_id}", state.error_code)
-    return Known(
-        state.transaction_state, state.producer_id, state.producer_epoch, state.transaction_start_time_ms
-    )
-
-
-def _coordinator(bootstrap: str, transactional_id: str, security: Security) -> tuple[str, int]:
-    from kafka.protocol.metadata import FindCoordinatorRequest
-
-    errors = []
-    for address in bootstrap.split(","):
-        host, _, port = address.strip().rpartition(":")
-        try:
-            with RawConnection(host, int(port), CALL_S, security) as connection:
-                request = FindCoordinatorRequest(key_type=1, coordinator_keys=[transactional_id], version=4)
-                found = connection.call(request).coordinators[0]
-        except (OSError, EOFError) as error:
-            errors.append(f"{address}: {error}")
-            continue
-        if found.error_code:
-            raise KafkaAnswerError(f"coordinator of {transactional_id}", found.error_code)
-        return str(found.host), int(found.port)
-    raise ConnectionError("no broker answered: " + "; ".join(errors))
+    """Return the coordinator's state of a transactional id."""
+    admin = admin_at(bootstrap, security, CALL_S)
+    coordinator = admin.coordinator("transaction", transactional_id)
+    (state,) = describe_transactions(admin, coordinator, [transactional_id])
+    return Known(state.state, state.producer_id, state.epoch, state.started_ms)

@@ -13,6 +13,7 @@ import zlib
 from collections import defaultdict
 from typing import Protocol
 
+from harness.base.partition_id import PartitionId
 from harness.clients.changelog_writer import Changelog
 from harness.clients.client import Deadline
 from harness.clients.client_settings import END_LIMIT_S
@@ -157,7 +158,7 @@ class PipelineClient:
             else Transactor(spec, history, progress, stop)
         )
         self._totals = Changelog(spec, history, progress, stop) if spec.changelog else None
-        self._positions: dict[tuple[str, int], int] = {}
+        self._positions: dict[PartitionId, int] = {}
 
     def run(self) -> None:
         """Work until the time is over or a fatal error."""

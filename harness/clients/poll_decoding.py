@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from confluent_kafka import Message
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.history import Read
 from harness.evidence.record import Identity, NotARecordError, decode
 
@@ -47,7 +48,7 @@ def identify(value: bytes, run: str) -> Identity | None:
 def runs(records: Sequence[Given]) -> list[Read]:
     """Join records that are consecutive in offset and sequence."""
     found: list[Read] = []
-    open_: dict[tuple[str, int], tuple[int, int, int, int, int]] = {}
+    open_: dict[PartitionId, tuple[int, int, int, int, int]] = {}
     for record in records:
         if record.identity is None:
             continue

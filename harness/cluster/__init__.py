@@ -1,1 +1,1 @@
-"""Three brokers, three controllers and Toxiproxy, under one interface whatever runs them."""
+"""Nodes, links, topics and targets of a cluster, with one interface for every back end."""

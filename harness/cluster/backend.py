@@ -1,4 +1,4 @@
-"""What a back end must offer: nodes, a start, an end that leaves nothing, and what it is capable of."""
+"""Interface of a back end: its nodes, start and removal, and the faults that it supports."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from harness.cluster.state_directory import BackendName, ClusterRecord
 
 
 class Capability(StrEnum):
-    """What a fault may need of a back end."""
+    """An ability of a back end that a fault may require."""
 
     LINK = "link"  # Toxiproxy on the clients' links
     KILL = "kill"
     STOP = "stop"
     PAUSE = "pause"
     PARTITION = "partition"  # cut nodes from each other
-    CLIENT = "client"  # signals to the processes of the workload
+    CLIENT = "client"  # send signals to the processes of the workload
 
 
 ALL_CAPABILITIES = frozenset(Capability)
 
 
 def capabilities_of(backend: BackendName) -> frozenset[Capability]:
-    """What a back end can do; processes on loopback have no links between them to cut."""
+    """Return the abilities of a back end. Processes on loopback have no links that can be cut."""
     return ALL_CAPABILITIES - {Capability.PARTITION} if backend == "process" else ALL_CAPABILITIES
 
 
@@ -40,15 +40,15 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What it can do; what is missing is refused by name."""
+        """The abilities; a fault that needs another one is refused."""
         ...
 
     def nodes(self) -> Sequence[Node]:
-        """Every node, Toxiproxy included."""
+        """Return every node, Toxiproxy included."""
         ...
 
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
-        """Provide what a start needs; return the record with what was decided on the way."""
+        """Provide what a start needs and return the completed record."""
         ...
 
     def start(self) -> None:
@@ -56,14 +56,14 @@ class Backend(Protocol):
         ...
 
     def destroy(self) -> None:
-        """Remove everything that was started and its data; harmless if nothing is there."""
+        """Remove everything that was started, with its data. No error if nothing exists."""
         ...
 
     @property
     def links(self) -> NetLinks | None:
-        """The links between the nodes, where they can be cut."""
+        """The links between the nodes; None if the back end cannot cut them."""
         ...
 
     def leftovers(self) -> list[str]:
-        """What is still there of the cluster, in words."""
+        """Describe what still exists of the cluster."""
         ...

@@ -1,6 +1,6 @@
-"""Every Kafka setting that differs from its default, with the reason; both back ends use the same.
+"""Kafka settings that differ from their defaults, with the reasons. Both back ends use them.
 
-The compose file repeats the shared ones, because it must work without Python; a test holds the two equal.
+docker-compose.yml repeats them because it must work without Python. A test compares the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Profile = Literal["quick", "load"]
 
 @dataclass(frozen=True)
 class BrokerSetting:
-    """One Kafka setting: where it applies, its value, and why it is not the default."""
+    """One Kafka setting: the roles that it applies to, its value, and the reason for the value."""
 
     name: str
     value: str
@@ -26,144 +26,141 @@ class BrokerSetting:
 
 
 SETTINGS = (
-    # What the guarantee rests on.
+    # Durability: exactly-once depends on these.
     BrokerSetting("default.replication.factor", "3", "both", "one replica on each broker"),
     BrokerSetting(
         "min.insync.replicas",
         "2",
         "both",
-        "an acknowledged write survives one broker; controllers too, for they elect by it",
+        "an acknowledged write survives one broker; controllers use it in elections",
     ),
     BrokerSetting(
         "unclean.leader.election.enable",
         "false",
         "both",
-        "a replica that may lack acknowledged records never leads",
+        "a replica that may lack acknowledged records never becomes leader",
     ),
     BrokerSetting(
         "offsets.topic.replication.factor",
         "3",
         "broker",
-        "group offsets are half of consume-transform-produce",
+        "committed offsets are part of each consume-transform-produce transaction",
     ),
     BrokerSetting(
         "transaction.state.log.replication.factor",
         "3",
         "broker",
-        "the decision of a transaction is a record there",
+        "the outcome of a transaction is a record in this topic",
     ),
-    BrokerSetting("transaction.state.log.min.isr", "2", "broker", "a decision survives one broker"),
+    BrokerSetting(
+        "transaction.state.log.min.isr", "2", "broker", "the outcome of a transaction survives one broker"
+    ),
     BrokerSetting(
         "share.coordinator.state.topic.replication.factor", "3", "broker", "the same for share groups"
     ),
     BrokerSetting("share.coordinator.state.topic.min.isr", "2", "broker", "the same for share groups"),
-    # What keeps a test's picture still.
+    # Stability: nothing changes unless a test changes it.
+    BrokerSetting("auto.create.topics.enable", "false", "broker", "a mistyped topic name is an error"),
     BrokerSetting(
-        "auto.create.topics.enable", "false", "broker", "a topic of a mistyped name is an error, not a topic"
+        "auto.leader.rebalance.enable", "false", "both", "leaders move only when a test moves them"
     ),
     BrokerSetting(
-        "auto.leader.rebalance.enable",
-        "false",
-        "both",
-        "leaders move because a test moved them, never by themselves",
+        "group.initial.rebalance.delay.ms", "0", "broker", "3 s by default: the first member waits for others"
     ),
-    BrokerSetting(
-        "group.initial.rebalance.delay.ms", "0", "broker", "a first member waits 3 s for others by default"
-    ),
-    # Short times: a fault and its recovery in seconds, with room for two busy cores.
+    # Short times: a fault and its recovery take seconds, also on two busy cores.
     BrokerSetting(
         "broker.session.timeout.ms",
         str(SESSION_TIMEOUT_MS),
         "both",
-        "a dead broker is fenced after this; 9 s by default. Held under 8 busy loops on 2 cores",
+        "9 s by default; a dead broker is fenced after it. Tested with 8 busy loops on 2 cores",
     ),
-    BrokerSetting("broker.heartbeat.interval.ms", "500", "both", "six heartbeats in a session"),
+    BrokerSetting("broker.heartbeat.interval.ms", "500", "both", "six heartbeats per session"),
     BrokerSetting(
         "controller.quorum.election.timeout.ms",
         "500",
         "both",
-        "a lost controller is noticed in half a second; 1 s by default",
+        "1 s by default; a lost controller is detected after it",
     ),
     BrokerSetting(
         "controller.quorum.election.backoff.max.ms",
         "300",
         "both",
-        "two candidates try again soon; 1 s by default",
+        "1 s by default; after a split vote the candidates retry after it",
     ),
     BrokerSetting(
         "controller.quorum.fetch.timeout.ms",
         "1000",
         "both",
-        "a voter that cannot fetch stands for election; 2 s by default",
+        "2 s by default; a voter that cannot fetch starts an election",
     ),
     BrokerSetting(
         "controller.quorum.request.timeout.ms",
         "1000",
         "both",
-        "a voter that does not answer is passed over; 2 s by default",
+        "2 s by default; a request to a voter that does not answer is given up",
     ),
     BrokerSetting(
         "socket.connection.setup.timeout.ms",
         "1000",
         "both",
-        "a dead container's address answers nothing: by default a broker dials a dead controller for 10 s while its heartbeats wait",
+        "10 s by default: the address of a killed container does not answer, and heartbeats wait while a broker connects to it",
     ),
-    BrokerSetting("socket.connection.setup.timeout.max.ms", "1000", "both", "the same for the next try"),
+    BrokerSetting("socket.connection.setup.timeout.max.ms", "1000", "both", "the same for retries"),
     BrokerSetting(
         "controller.socket.timeout.ms",
         "2000",
         "broker",
-        "a frozen controller is given up for its successor; 30 s by default",
+        "30 s by default; requests to a frozen controller go to its successor after it",
     ),
     BrokerSetting(
         "replica.lag.time.max.ms",
         "5000",
         "broker",
-        "a paused follower leaves the ISR soon after its session; 30 s by default, read-only at run time",
+        "30 s by default, read-only at run time; a paused follower leaves the ISR after it",
     ),
     BrokerSetting(
         "transaction.abort.timed.out.transaction.cleanup.interval.ms",
         "1000",
         "broker",
-        "a timed-out transaction is aborted within a second; 10 s by default",
+        "10 s by default; a timed-out transaction is aborted within it",
     ),
     BrokerSetting(
         "producer.id.expiration.check.interval.ms",
         "1000",
         "broker",
-        "a lowered expiration acts at once; else nothing expires for 10 minutes",
+        "10 min by default; a lowered expiration has an effect within it",
     ),
     BrokerSetting(
         "group.min.session.timeout.ms",
         "1000",
         "broker",
-        "a dead classic member is noticed as fast as its client asks",
+        "6 s by default; lower bound of the session timeout that a classic member requests",
     ),
     BrokerSetting(
         "group.consumer.min.session.timeout.ms",
         "1000",
         "broker",
-        "bounds the next from below; 45 s by default, read-only at run time",
+        "45 s by default, read-only at run time; lower bound of the next setting",
     ),
     BrokerSetting(
         "group.consumer.session.timeout.ms",
         "6000",
         "broker",
-        "a dead member of the consumer protocol; 45 s by default",
+        "45 s by default; a dead member of the consumer protocol is removed after it",
     ),
     BrokerSetting(
         "group.consumer.min.heartbeat.interval.ms",
         "500",
         "broker",
-        "bounds the next from below; 5 s by default, read-only at run time",
+        "5 s by default, read-only at run time; lower bound of the next setting",
     ),
-    BrokerSetting("group.consumer.heartbeat.interval.ms", "1000", "broker", "six heartbeats in a session"),
-    # A small machine: 8 network or 8 disk threads a node are for large ones.
+    BrokerSetting("group.consumer.heartbeat.interval.ms", "1000", "broker", "six heartbeats per session"),
+    # Small machines: the defaults are sized for large ones.
     BrokerSetting(
         "offsets.topic.num.partitions",
         "12",
         "broker",
-        "each broker coordinates four twelfths of the groups; the default 50 take most of a second of the start",
+        "50 by default, which adds most of a second to the start; with 12 each broker leads four",
     ),
     BrokerSetting("transaction.state.log.num.partitions", "12", "broker", "the same for transactional ids"),
     BrokerSetting("num.io.threads", "4", "broker", "two cores serve six nodes and the clients"),
@@ -173,21 +170,24 @@ SETTINGS = (
         "log.segment.bytes",
         "67108864",
         "broker",
-        "after SIGKILL a broker reads its last segments again before it serves: with 1 GB (the default) most of a minute after half an hour under load",
+        "1 GB by default: after SIGKILL a broker rereads its last segments before it serves, for most of a minute after half an hour of load",
     ),
     BrokerSetting(
-        "log.cleaner.dedupe.buffer.size", "2097152", "broker", "128 MB a broker is for large compacted topics"
+        "log.cleaner.dedupe.buffer.size",
+        "2097152",
+        "broker",
+        "128 MB by default, sized for large compacted topics",
     ),
 )
 
 
 def settings_for(role: Literal["broker", "controller"]) -> dict[str, str]:
-    """The shared settings of a role, by name."""
+    """Return the settings of a role by name."""
     return {s.name: s.value for s in SETTINGS if s.role in (role, "both")}
 
 
 def heap_options(role: Literal["broker", "controller"], profile: Profile) -> list[str]:
-    """The heap of a node; explicit, or six JVMs would each take a quarter of the machine's memory."""
+    """Return the heap options of a node. By default each of six JVMs takes a quarter of the memory."""
     least, most = {
         ("broker", "quick"): (64, 320),
         ("controller", "quick"): (64, 160),
@@ -198,9 +198,9 @@ def heap_options(role: Literal["broker", "controller"], profile: Profile) -> lis
 
 
 def jvm_options(profile: Profile) -> list[str]:
-    """Collector and compiler; explicit, so that the size of the machine does not choose them.
+    """Return the options for collector and compiler, which by default depend on the size of the machine.
 
-    The first-tier compiler alone takes a third of the processor time at start, and is slower under load.
+    The first-tier compiler alone needs a third of the processor time at start and is slower under load.
     """
     if profile == "quick":
         return ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

@@ -1,4 +1,4 @@
-"""One cluster, whatever runs it: nodes, roles resolved live, topics, offsets, health."""
+"""A cluster of any back end: nodes, current roles, topics, offsets, health."""
 
 from __future__ import annotations
 
@@ -31,16 +31,15 @@ ROLE_LIMIT_S = 30.0
 class Cluster(Topics):
     """The running cluster of a state directory.
 
-    An external cluster has the same interface (harness.cluster.external): a run does not need to know
-    which of the two it has.
+    An external cluster (harness.cluster.external) has the same interface, so a run works with either.
     """
 
-    # Nobody else uses it: whatever ails it may be put right.
+    # The harness may repair whatever is wrong, because it is the only user of this cluster.
     owned = True
-    # What the name of every topic, group and transactional id begins with.
+    # Prefix of the name of every topic, group and transactional id.
     prefix = ""
     security: Security = PLAINTEXT
-    # The longest that a client may work whom nobody stops.
+    # Maximum time that a client works if no command stops it.
     longest_s = 6 * 3600.0
 
     def __init__(self, state: State, record: ClusterRecord, backend: Backend) -> None:
@@ -52,22 +51,22 @@ class Cluster(Topics):
 
     @cached_property
     def toxiproxy(self) -> Toxiproxy:
-        """The client of this cluster's Toxiproxy."""
+        """Client of the cluster's Toxiproxy."""
         return Toxiproxy(HOST, self.ports.toxiproxy_api)
 
     def locked(self, doing: str) -> AbstractContextManager[None]:
-        """Hold the cluster for a change; refused while another command holds it."""
+        """Hold the lock of the cluster for a change. Refused while another command holds it."""
         return self.state.locked(doing)
 
     # Nodes
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """Every node by name, Toxiproxy included."""
+        """Nodes by name, Toxiproxy included."""
         return {node.name: node for node in self.backend.nodes()}
 
     def node(self, which: int | str) -> Node:
-        """A node by its id or name."""
+        """Return a node by its id or name."""
         for node in self.nodes.values():
             if which in (node.name, node.node_id):
                 return node
@@ -75,30 +74,28 @@ class Cluster(Topics):
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        """Kafka's ids of the brokers."""
+        """Ids of the brokers in Kafka."""
         return BROKER_IDS
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
-        """Kafka's ids of the controllers."""
+        """Ids of the controllers in Kafka."""
         return CONTROLLER_IDS
 
     def name_of(self, node_id: int) -> str:
-        """The name of a node."""
+        """Return the name of a node."""
         return node_name(node_id)
 
     @property
     def brokers(self) -> list[Node]:
-        """The brokers."""
         return [self.node(i) for i in self.broker_ids]
 
     @property
     def controllers(self) -> list[Node]:
-        """The controllers."""
         return [self.node(i) for i in self.controller_ids]
 
     def require(self, capability: Capability) -> None:
-        """Refuse by name what this back end cannot do."""
+        """Raise an error that names the capability if this back end lacks it."""
         if capability not in self.backend.capabilities:
             raise CapabilityError(
                 f"the {self.backend.name} back end cannot {capability}",
@@ -107,13 +104,13 @@ class Cluster(Topics):
 
     @property
     def links(self) -> NetLinks:
-        """The links between the nodes; refused where the back end cannot cut them."""
+        """Links between the nodes. Refused if the back end cannot cut them."""
         self.require(Capability.PARTITION)
         assert self.backend.links is not None
         return self.backend.links
 
     def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
-        """The bootstrap servers of a listener."""
+        """Return the bootstrap servers of a listener."""
         return self.ports.bootstrap(BrokerListener(listener))
 
     def address_of(self, broker: int, listener: BrokerListener = BrokerListener.DIRECT) -> tuple[str, int]:
@@ -140,7 +137,7 @@ class Cluster(Topics):
         return answers(*self.address_of(broker, listener), timeout, self.security)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
-        """The ways of clients to these nodes that faults can hit; a controller has none."""
+        """Return the client links of these nodes that faults can disturb; a controller has none."""
         return [
             ClientLink(proxy_name(b, listener), b, HOST, self.ports.toxiproxy(listener, b))
             for b in BROKER_IDS
@@ -153,7 +150,7 @@ class Cluster(Topics):
         return []
 
     def facts(self) -> dict[str, Any]:
-        """What a second run would need to be the same on."""
+        """Return the facts that a comparable second run must share."""
         record = self.record
         return {
             "kafka": KAFKA_VERSION,
@@ -163,34 +160,34 @@ class Cluster(Topics):
             "images": record.images,
         }
 
-    # Roles, resolved when they are asked for
+    # Roles, resolved at each call
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """The broker that leads this partition now; waits for one while there is none."""
+        """Return the current leader of a partition; wait while it has none."""
         return _node_id(
             lambda: self.admin.partition(topic, partition).leader, f"a leader of {topic}-{partition}"
         )
 
     def txn_coordinator(self, transactional_id: str) -> int:
-        """The broker that coordinates this transactional id now."""
+        """Return the current coordinator of a transactional id."""
         what = f"the transaction coordinator of {transactional_id}"
         return _node_id(lambda: self.admin.coordinator("transaction", transactional_id), what)
 
     def group_coordinator(self, group: str) -> int:
-        """The broker that coordinates this group now."""
+        """Return the current coordinator of a group."""
         return _node_id(lambda: self.admin.coordinator("group", group), f"the coordinator of {group}")
 
     def active_controller(self) -> int:
-        """The controller that leads the quorum now."""
+        """Return the current leader of the controller quorum."""
         return _node_id(lambda: self.admin.quorum().leader, "an active controller")
 
     # Health
 
     def wait_serving(self, name: str, limit: float = HEALTHY_LIMIT_S) -> float:
-        """Wait until a node does its work again, and return how long that took.
+        """Wait until a node serves again, and return the seconds that it took.
 
-        A broker answers and is in the ISR of every partition that has a replica on it; a controller has all
-        that the quorum has agreed on.
+        A broker serves when it answers and is in the ISR of all its replicas. A controller serves when its
+        log has reached the high watermark of the quorum.
         """
         start = time.monotonic()
         node = self.node(name)
@@ -211,11 +208,11 @@ class Cluster(Topics):
         return quorum.leader >= 0 and quorum.voter_log_ends.get(controller, -1) >= quorum.high_watermark
 
     def ailments(self) -> list[str]:
-        """What is wrong with the cluster now, in words; empty if it is healthy."""
+        """Describe what is wrong with the cluster now; empty if it is healthy."""
         return health.ailments(self)
 
     def look(self) -> list[str]:
-        """The same, where what cannot be reached or asked is an ailment and not an error."""
+        """Return the ailments; a node or broker that cannot be reached counts as one."""
         try:
             return self.ailments()
         except HarnessError as error:
@@ -224,29 +221,27 @@ class Cluster(Topics):
             return [str(error)]
 
     def lasting_ailments(self) -> list[str]:
-        """What ails the cluster for a session's time: what a busy machine did for a moment is no ailment."""
-        seen: list[str] = []
+        """Return the ailments that last for a session timeout; a busy machine causes shorter ones."""
+        ailments: list[str] = []
 
         def well() -> bool:
-            seen[:] = self.look()
-            return not seen
+            ailments[:] = self.look()
+            return not ailments
 
         with suppress(WaitTimeoutError):
             wait_until(well, SESSION_TIMEOUT_MS / 1000, "the cluster to be healthy", every=0.2)
-        return seen
+        return ailments
 
     def wait_healthy(
         self, limit: float = HEALTHY_LIMIT_S, *, enough: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until nothing ails the cluster, or it is `enough`; the error says what still does."""
-        seen: list[str] = []
+        """Wait until the cluster is healthy or `enough` is true. The error names the last ailments."""
 
         def healthy() -> bool:
             if enough():
                 return True
-            seen[:] = self.ailments()
-            if seen:
-                raise ConnectionError("; ".join(seen))
+            if ailments := self.ailments():
+                raise ConnectionError("; ".join(ailments))
             return True
 
         wait_until(healthy, limit, "the cluster to be healthy", every=0.1)
@@ -258,16 +253,16 @@ class Cluster(Topics):
             return False
 
     def wait_transactions_possible(self, limit: float = HEALTHY_LIMIT_S) -> None:
-        """Wait until both coordinators serve: their topics exist only once somebody asked for both."""
+        """Wait until both coordinators serve. The first request to each creates its topic."""
         wait_until(
             lambda: all([self._coordinated("group"), self._coordinated("transaction")]),
             limit,
             "a group coordinator and a transaction coordinator",
         )
-        what = "a transaction coordinator to hand out a producer id"
+        what = "a transaction coordinator to assign a producer id"
         wait_until(lambda: self.admin.init_producer_id("eos-health")[1] >= 0, limit, what)
 
 
 def _node_id(ask: Callable[[], int], what: str) -> int:
-    """Wait for a node's id: 0 is one like any other, and a negative one is none."""
-    return wait_until(lambda: [found] if (found := ask()) >= 0 else [], ROLE_LIMIT_S, what)[0]
+    """Wait for a node id. 0 is a valid id; a negative one means none."""
+    return wait_until(lambda: [node_id] if (node_id := ask()) >= 0 else [], ROLE_LIMIT_S, what)[0]

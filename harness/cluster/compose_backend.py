@@ -1,4 +1,4 @@
-"""The compose back end: the same six nodes and Toxiproxy as containers of docker-compose.yml."""
+"""The compose back end: six nodes and Toxiproxy as containers of docker-compose.yml."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DATA = "/var/lib/kafka/data"  # KAFKA_LOG_DIRS of docker-compose.yml
 
 
 class ContainerNode:
-    """A container of one compose service."""
+    """The container of a compose service."""
 
     def __init__(self, name: str, node_id: int, role: Role, engine: Engine) -> None:
         self.name = name
@@ -38,11 +38,11 @@ class ContainerNode:
 
     @property
     def container(self) -> Container:
-        """The container as the engine describes it now."""
+        """The container as the engine reports it now."""
         return self._engine.container(self.name)
 
     def status(self) -> NodeStatus:
-        """The condition of its first process."""
+        """Return the condition of the container's first process."""
         state = self.container.attrs["State"]
         if state["Paused"]:
             return NodeStatus(Condition.PAUSED, pid=state["Pid"])
@@ -51,18 +51,18 @@ class ContainerNode:
         return NodeStatus(Condition.EXITED, state["ExitCode"])
 
     def start(self) -> None:
-        """Start the container with the data that it had."""
+        """Start the container with its existing data."""
         if self.status().condition is Condition.EXITED:
             self.container.start()
             wait_until(lambda: self.status().condition is Condition.RUNNING, 20, f"{self.name} to run")
 
     def stop(self) -> None:
-        """SIGTERM, and wait until it has ended."""
-        self.resume()  # a frozen process does not act on a signal
+        """Send SIGTERM and wait until the container has ended."""
+        self.resume()  # a frozen process cannot handle SIGTERM
         self.container.stop(timeout=STOP_LIMIT_S)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone."""
+        """Send SIGKILL and wait until the container has ended."""
         if self.status().condition is not Condition.EXITED:
             self.container.kill()
             wait_until(lambda: self.status().condition is Condition.EXITED, 20, f"{self.name} to end")
@@ -73,7 +73,7 @@ class ContainerNode:
             raise RefusedError(
                 f"{self.name} does not run", "`eos status` shows the nodes, `eos up` starts them"
             )
-        # On a busy machine the freezer of older engines gives up now and then: asked again it freezes.
+        # On a busy machine the freezer of older engines sometimes fails: retry.
         wait_until(self._frozen, 10, f"{self.name} to be frozen")
 
     def _frozen(self) -> bool:
@@ -87,22 +87,22 @@ class ContainerNode:
         return self.status().condition is Condition.PAUSED
 
     def resume(self) -> None:
-        """Thaw it."""
+        """Resume the container if it is frozen."""
         if self.status().condition is Condition.PAUSED:
             self.container.unpause()
 
     def log(self, lines: int = 200) -> str:
-        """The end of its output."""
+        """Return the last lines of the output."""
         return self.container.logs(tail=lines).decode(errors="replace")
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Copies of the segment files of its replica of a partition."""
+        """Copy the segment files of a replica out of the container and return the copies."""
         copy_out(self.container, f"{_DATA}/{partition}", scratch)
         return segments_in(scratch / partition, self.name, partition)
 
 
 class ComposeBackend:
-    """The services of docker-compose.yml under a project name, ports and subnet of their own."""
+    """The services of docker-compose.yml with their own project name, ports and subnet."""
 
     name: BackendName = "compose"
     capabilities = capabilities_of("compose")
@@ -121,11 +121,11 @@ class ComposeBackend:
         ]
 
     def nodes(self) -> list[ContainerNode]:
-        """Controllers, brokers, Toxiproxy."""
+        """Return controllers, brokers, Toxiproxy."""
         return self._nodes
 
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
-        """Pull or build the images, and write the variables of the compose file."""
+        """Pull or build the images, and write the variables of docker-compose.yml."""
         from harness.provision.images import ensure_images
 
         images = ensure_images(report)
@@ -139,17 +139,17 @@ class ComposeBackend:
         ComposeProject(self._env_file).start()
 
     def destroy(self) -> None:
-        """Remove every container, network and volume that carries this cluster's label."""
+        """Remove every container, network and volume with this cluster's label."""
         self.engine.remove_all()
         self._env_file.unlink(missing_ok=True)
 
     def leftovers(self) -> list[str]:
-        """What carries this cluster's label."""
+        """Describe the containers, networks and volumes with this cluster's label."""
         return self.engine.leftovers()
 
     @cached_property
     def links(self) -> NetLinks:
-        """The links between the containers."""
+        """Links between the containers."""
         subnet = Ports(self._record.port_base).subnet
         return NetLinks(
             self.engine, self._record.images["nettools"], subnet, {n.name: n for n in self._nodes}

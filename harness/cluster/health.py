@@ -1,4 +1,4 @@
-"""What ails a cluster of our own, from the cheap to the telling."""
+"""Health checks of a cluster that the harness started, cheapest first."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def ailments(cluster: Cluster) -> list[str]:
-    """What the first check finds that finds something: a later one would stumble over it."""
+    """Return the problems that the first failing check finds; later checks depend on earlier ones."""
     checks = (_ailing_nodes, _silent_brokers, _ailing_proxies, _ailing_metadata)
     return next((found for check in checks if (found := check(cluster))), [])
 
 
 def ailing(partition: PartitionInfo) -> bool:
-    """Whether a partition has no leader, or not every replica in sync."""
+    """Return whether a partition has no leader or a replica that is out of sync."""
     return partition.leader < 0 or set(partition.isr) != set(partition.replicas)
 
 
 def describe_partition(partition: PartitionInfo) -> str:
-    """An ailing partition in words."""
+    """Describe an unhealthy partition."""
     place = f"{partition.topic}-{partition.partition}"
     return f"{place} has leader {partition.leader}, ISR {list(partition.isr)} of {list(partition.replicas)}"
 
@@ -55,7 +55,7 @@ def _ailing_metadata(cluster: Cluster) -> list[str]:
             found.append(f"broker {broker} does not see {sorted(missing)}")
         found += [describe_partition(p) for p in view.partitions if ailing(p)][:3]
     quorum = cluster.admin.quorum()
-    # A voter is behind for a moment with every record; one that stays behind does not follow.
+    # Every record leaves a voter behind for a moment. A voter that stays behind does not follow.
     if lagging := [voter for voter, ms in quorum.behind_ms.items() if ms > SESSION_TIMEOUT_MS]:
         found.append(f"controllers {lagging} lag behind the quorum")
     return found

@@ -1,4 +1,4 @@
-"""Who is who and where: node names and ids, the four listeners, and the ports of one cluster."""
+"""Names, ids, listeners and ports of the nodes of one cluster."""
 
 from __future__ import annotations
 
@@ -13,58 +13,58 @@ from harness.base.ports import port_taken
 BROKER_IDS = (1, 2, 3)
 CONTROLLER_IDS = (11, 12, 13)
 HOST = "127.0.0.1"
-# Below the range from which Linux and macOS draw the near end of outgoing connections: above it about
-# one start in thirty finds a port taken.
+# Below the range from which Linux and macOS choose the local port of outgoing connections. In that range
+# about one start in thirty finds a port taken.
 _FIRST_PORT, _LAST_PORT, _BLOCK = 12_000, 32_000, 30
 _BLOCKS = (_LAST_PORT - _FIRST_PORT) // _BLOCK
 
 
 class BrokerListener(StrEnum):
-    """The doors of a broker; what a client reaches depends on the door that it came in by."""
+    """The listeners of a broker. Its metadata names the address that belongs to the listener."""
 
-    INTERNAL = "INTERNAL"  # brokers among themselves
-    PROXIED = "PROXIED"  # clients under test: advertised as a Toxiproxy port
-    TAPPED = "TAPPED"  # clients under test, frame by frame: advertised as the wire tap's port
-    DIRECT = "DIRECT"  # observer, admin, Spark: never subject to a fault
+    INTERNAL = "INTERNAL"  # between brokers
+    PROXIED = "PROXIED"  # for clients under test: advertised as a port of Toxiproxy
+    TAPPED = "TAPPED"  # for clients under test: advertised as a port of the wire tap
+    DIRECT = "DIRECT"  # for observers, administration and Spark: never subject to a fault
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of one cluster on the host, a block from `base`."""
+    """The ports of one cluster on the host: a block that starts at `base`."""
 
     base: int
 
     @property
     def toxiproxy_api(self) -> int:
-        """Toxiproxy's HTTP interface."""
+        """Port of Toxiproxy's HTTP interface."""
         return self.base
 
     def proxied(self, broker: int) -> int:
-        """Where Toxiproxy listens for PROXIED clients of this broker."""
+        """Return the port on which Toxiproxy listens for PROXIED clients of a broker."""
         return self.base + broker
 
     def tapped(self, broker: int) -> int:
-        """Where the wire tap listens for TAPPED clients of this broker."""
+        """Return the port on which the wire tap listens for TAPPED clients of a broker."""
         return self.base + 3 + broker
 
     def tap_upstream(self, broker: int) -> int:
-        """Where Toxiproxy listens for the wire tap, for this broker."""
+        """Return the port on which Toxiproxy listens for the wire tap's connections to a broker."""
         return self.base + 6 + broker
 
     def inner_proxy(self, broker: int) -> int:
-        """Where Toxiproxy's second proxy before a broker listens, while a fault puts two in series."""
+        """Return the port of the second proxy before a broker, for faults that chain two proxies."""
         return self.base + 26 + broker
 
     def toxiproxy(self, listener: BrokerListener, broker: int) -> int:
-        """Where Toxiproxy listens for this listener of this broker: for clients, or for the wire tap."""
+        """Return the port on which Toxiproxy listens for a faulted listener of a broker."""
         return self.proxied(broker) if listener is BrokerListener.PROXIED else self.tap_upstream(broker)
 
     def direct(self, broker: int) -> int:
-        """Where the broker itself serves DIRECT."""
+        """Return the port on which a broker itself serves DIRECT."""
         return self.base + 10 + broker
 
     def inner(self, listener: BrokerListener, broker: int) -> int:
-        """Where a broker process itself binds a listener (containers have addresses of their own)."""
+        """Return the port that a broker process binds for a listener; containers have their own addresses."""
         if listener is BrokerListener.DIRECT:
             return self.direct(broker)
         offset = {BrokerListener.INTERNAL: 13, BrokerListener.PROXIED: 16, BrokerListener.TAPPED: 19}[
@@ -73,11 +73,11 @@ class Ports:
         return self.base + offset + broker
 
     def controller(self, node_id: int) -> int:
-        """Where a controller process listens."""
+        """Return the port that a controller process binds."""
         return self.base + 23 + node_id - 10
 
     def bootstrap(self, listener: BrokerListener) -> str:
-        """The bootstrap servers of a listener, as clients on this host reach it."""
+        """Return the bootstrap servers of a listener for clients on this host."""
         port = {
             BrokerListener.PROXIED: self.proxied,
             BrokerListener.TAPPED: self.tapped,
@@ -89,7 +89,7 @@ class Ports:
 
     @property
     def subnet(self) -> str:
-        """The first three bytes of the containers' subnet: one for each block of ports."""
+        """First three bytes of the containers' subnet; each block of ports has its own."""
         block = (self.base - _FIRST_PORT) // _BLOCK
         return f"10.{213 + block // 250}.{block % 250}"
 
@@ -100,17 +100,17 @@ class Ports:
 
 
 def node_name(node_id: int) -> str:
-    """`kafka-1` to `kafka-3`, `controller-11` to `controller-13`."""
+    """Return the name of a node: `kafka-1` to `kafka-3`, `controller-11` to `controller-13`."""
     return f"{'controller' if node_id in CONTROLLER_IDS else 'kafka'}-{node_id}"
 
 
 def cluster_name(state: Path) -> str:
-    """A name for the cluster of a state directory: the same for the same directory, and no other's."""
+    """Return the name of the cluster of a state directory; each directory gives another name."""
     return f"eos-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
 
 
 def preferred_ports(state: Path) -> Ports:
-    """The block of ports that a state directory takes if nobody else has."""
+    """Return the block of ports that a state directory uses if it is free."""
     return Ports(_FIRST_PORT + _preferred_block(state) * _BLOCK)
 
 
@@ -119,10 +119,10 @@ def _preferred_block(state: Path) -> int:
 
 
 def choose_ports(state: Path) -> Ports:
-    """A free block of ports, the same for the same directory as long as nobody else took it."""
+    """Return a free block of ports: the preferred one of the directory, or else the next free one."""
     first = _preferred_block(state)
     for step in range(_BLOCKS):
         ports = Ports(_FIRST_PORT + (first + step) % _BLOCKS * _BLOCK)
         if not any(port_taken(port) for port in ports.all):
             return ports
-    raise UsageError("no free block of ports was found", "see who listens with `eos doctor`")
+    raise UsageError("no free block of ports was found", "`eos doctor` shows which processes listen")

@@ -1,4 +1,4 @@
-"""Bring a cluster up, find the one that is up, take it down: one cluster for a state directory."""
+"""Start, find and remove the cluster of a state directory."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ Report = Callable[[str], None]
 def up(
     state: State, backend: BackendName | Literal["auto"], profile: Profile, report: Report
 ) -> tuple[Cluster, bool]:
-    """The healthy cluster of this state directory, and whether it had to be started."""
+    """Return the healthy cluster of a state directory, and whether this call started it."""
     with state.locked("up"):
-        found = state.load()
-        if found and found.whole:
-            return _reuse(state, found, backend, profile), False
-        if found:
-            report(f"a start of {found.name} was cut short: removing what it left")
-            _destroy(state, found)
+        existing = state.load()
+        if existing and existing.whole:
+            return _reuse(state, existing, backend, profile), False
+        if existing:
+            report(f"an earlier start of {existing.name} was interrupted: removing its nodes")
+            _destroy(state, existing)
         record = ClusterRecord(
             name=cluster_name(state.path),
             backend=choose_backend(report) if backend == "auto" else backend,
@@ -47,16 +47,16 @@ def up(
             return _start(state, record, report), True
         except BaseException:
             kept = keep_logs(state, record, "start")
-            report("the start failed: removing what it left" + (f" (logs: {kept})" if kept else ""))
+            report("the start failed: removing its nodes" + (f" (logs: {kept})" if kept else ""))
             try:
                 _destroy(state, record)
-            except (HarnessError, OSError) as error:  # what failed first is what the user must see
-                report(f"not all could be removed: {error}")
+            except (HarnessError, OSError) as error:  # the user must see the first failure
+                report(f"the removal failed: {error}")
             raise
 
 
 def attach(state: State) -> Cluster:
-    """The cluster that is up in this state directory."""
+    """Return the cluster that runs in this state directory."""
     record = state.load()
     if record is None or not record.whole:
         raise RefusedError(f"no cluster is up in {state.path}", "`eos up` starts one")
@@ -64,9 +64,10 @@ def attach(state: State) -> Cluster:
 
 
 def down(state: State, *, force: bool = False) -> bool:
-    """Remove the cluster of this state directory with its data; False if there was none.
+    """Remove the cluster of this state directory with its data. Return False if there is none.
 
-    With `force` also where the record is damaged or lost: by the name that the directory gives a cluster.
+    With `force`, find the cluster by the name that the directory gives it, because its record may be damaged
+    or lost.
     """
     with state.locked("down"):
         if force:
@@ -79,20 +80,20 @@ def down(state: State, *, force: bool = False) -> bool:
 
 
 def _sweep(state: State) -> bool:
-    """Remove whatever carries the mark of this directory, on each back end that can be reached."""
-    found = bool(leftovers(state))
+    """Remove everything with the mark of this directory, on each back end that answers."""
+    existed = bool(leftovers(state))
     for record in _by_name(state):
         _destroy(state, record)
-    return found
+    return existed
 
 
 def leftovers(state: State) -> list[str]:
-    """What carries the mark of this directory, whatever its record says, on each back end that answers."""
-    return [what for record in _by_name(state) for what in make_backend(state, record).leftovers()]
+    """Describe everything with the mark of this directory, on each back end that answers."""
+    return [left for record in _by_name(state) for left in make_backend(state, record).leftovers()]
 
 
 def _by_name(state: State) -> list[ClusterRecord]:
-    """Records of what the directory's name may stand for, one for each back end that can be reached."""
+    """Return records with the name that the directory gives, one for each back end that answers."""
     from harness.provision.docker_engine import engine_problem
 
     backends: list[BackendName] = ["process", "compose"] if engine_problem() is None else ["process"]
@@ -104,7 +105,7 @@ def _by_name(state: State) -> list[ClusterRecord]:
 
 
 def make_backend(state: State, record: ClusterRecord) -> Backend:
-    """The back end of a record; the one that is not used is not imported."""
+    """Return the back end of a record without importing the other one."""
     if record.backend == "process":
         from harness.cluster.process_backend import ProcessBackend
 
@@ -115,7 +116,7 @@ def make_backend(state: State, record: ClusterRecord) -> Backend:
 
 
 def choose_backend(report: Report) -> BackendName:
-    """Compose where a Docker engine and the compose plugin answer, else processes, said in one line."""
+    """Return compose if a Docker engine and the compose plugin answer, else process with a report."""
     from harness.provision.docker_engine import engine_problem
 
     problem = engine_problem()
@@ -126,7 +127,7 @@ def choose_backend(report: Report) -> BackendName:
 
 
 def _prepare(state: State, record: ClusterRecord, report: Report) -> ClusterRecord:
-    """Provide what the start needs; if that fails nothing was started, and the directory is free again."""
+    """Provide what the start needs. If that fails, forget the cluster: nothing was started."""
     try:
         record = make_backend(state, record).prepare(report)
     except BaseException:
@@ -142,9 +143,9 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
     report(f"starting 3 controllers, 3 brokers and Toxiproxy ({backend.name}, {record.profile})")
     backend.start()
     cluster = Cluster(state, record, backend)
-    cluster.wait_healthy()  # first: coordinators that are asked for too early slow the brokers' own start
+    cluster.wait_healthy()  # first: early requests for coordinators slow down the start of the brokers
     cluster.wait_transactions_possible()
-    cluster.wait_healthy()  # last: the coordinators' own topics are there now
+    cluster.wait_healthy()  # again: the coordinators' topics exist now
     state.save(msgspec.structs.replace(record, whole=True))
     return cluster
 
@@ -152,18 +153,18 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
 def _reuse(
     state: State, record: ClusterRecord, backend: BackendName | Literal["auto"], profile: Profile
 ) -> Cluster:
-    """The cluster that is up, if it is the one that was asked for and is healthy."""
+    """Return the running cluster if it is healthy and of the requested kind."""
     if backend not in ("auto", record.backend) or profile != record.profile:
         raise RefusedError(
-            f"{state.path} has a cluster of another kind up: {record.backend}, {record.profile} "
-            f"(asked: {backend}, {profile})",
-            "`eos down` first, or give the new one a state directory of its own: --state DIR",
+            f"a cluster of another kind runs in {state.path}: {record.backend}, {record.profile} "
+            f"(requested: {backend}, {profile})",
+            "run `eos down` first, or use another state directory: --state DIR",
         )
     cluster = Cluster(state, record, make_backend(state, record))
     if ailments := cluster.lasting_ailments():
         raise RefusedError(
-            f"the cluster of {state.path} is up and not healthy: {'; '.join(ailments[:3])}",
-            "`eos heal` brings back what can be brought back, `eos down` removes it",
+            f"the running cluster of {state.path} is not healthy: {'; '.join(ailments[:3])}",
+            "`eos heal` restarts and restores its nodes, `eos down` removes it",
         )
     return cluster
 
@@ -171,7 +172,7 @@ def _reuse(
 def _destroy(state: State, record: ClusterRecord) -> None:
     state.end_clients()
     make_backend(state, record).destroy()
-    # Beside containers too there may be processes of ours, such as the wire tap.
+    # A cluster of containers has processes too, such as the wire tap.
     processes.end_all(f"{state.nodes}/")
     shutil.rmtree(state.nodes, ignore_errors=True)
     shutil.rmtree(state.intents, ignore_errors=True)
@@ -179,9 +180,9 @@ def _destroy(state: State, record: ClusterRecord) -> None:
 
 
 def keep_logs(state: State, record: ClusterRecord, why: str) -> Path | None:
-    """Copy the end of every node's log to <state>/kept-logs, where the next start does not remove it.
+    """Copy the last lines of each node's log to <state>/kept-logs, which later starts do not remove.
 
-    A node that does not exist (yet) has no log: this runs where something has failed and must not fail too.
+    This runs after a failure and must not fail itself, so a node without a log is skipped.
     """
     logs: dict[str, str] = {}
     for node in make_backend(state, record).nodes():

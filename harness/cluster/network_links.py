@@ -1,8 +1,7 @@
-"""Cut the links of one node to others, in its own network namespace, and see which are open.
+"""Cut the links of a node to others in its network namespace, and probe which links are open.
 
-A helper container joins the namespace of the node and sets packet filters there. That works wherever the
-engine runs (on Docker Desktop the engine is inside a virtual machine, out of the host's reach), needs no
-root on the host, and leaves the host's own filters alone.
+A helper container joins the namespace of the node and sets packet filters there. This needs no root on the
+host, does not change the host's filters, and works with engines inside a virtual machine (Docker Desktop).
 """
 
 from __future__ import annotations
@@ -24,12 +23,12 @@ _PROBE_S = 1
 
 
 def address(subnet: str, node_id: int) -> str:
-    """The fixed address of a node, as docker-compose.yml gives it."""
+    """Return the fixed address of a node in docker-compose.yml."""
     return f"{subnet}.{10 + node_id}"
 
 
 def served_port(node_id: int) -> int:
-    """The port at which a node serves other nodes."""
+    """Return the port on which a node serves other nodes."""
     return _BROKER_PORT if node_id in BROKER_IDS else _CONTROLLER_PORT
 
 
@@ -48,24 +47,26 @@ class NetLinks:
             self._run(node, "cut", direction, str(port), *peers)
 
     def uncut(self, node: str) -> None:
-        """Remove every cut of a node; harmless if there is none or the node does not run."""
-        if self._nodes[node].status().condition is not Condition.EXITED:  # else its namespace went with it
+        """Remove every cut of a node. No error if there is none or the node does not run."""
+        if (
+            self._nodes[node].status().condition is not Condition.EXITED
+        ):  # the filters end with the node's namespace
             self._run(node, "heal")
 
     def open_to(self, node: str, others: list[str]) -> dict[str, bool]:
-        """Which of the others a new connection from the node reaches."""
+        """Return for each other node whether a new connection from `node` reaches it."""
         ids = {address(self._subnet, self._nodes[o].node_id): o for o in others}
         found: dict[str, bool] = {}
         for port, peers in self._by_port(node, others, "out").items():
             for line in self._run(node, "probe", str(_PROBE_S), str(port), *peers).splitlines():
-                peer, said = line.split()
-                found[ids[peer]] = said == "open"
+                peer, result = line.split()
+                found[ids[peer]] = result == "open"
         if missing := set(others) - set(found):
-            raise HarnessError(f"the probe from {node} said nothing of {sorted(missing)}", "run `eos doctor`")
+            raise HarnessError(f"the probe from {node} did not report {sorted(missing)}", "run `eos doctor`")
         return found
 
     def _by_port(self, node: str, others: list[str], direction: Direction) -> dict[int, list[str]]:
-        """The addresses of the others, by the port at which the connection in question is served."""
+        """Group the addresses of the others by the port that serves the connection."""
         grouped: dict[int, list[str]] = {}
         for other in others:
             served_by = other if direction == "out" else node

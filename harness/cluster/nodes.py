@@ -1,4 +1,4 @@
-"""What every node can do, whoever runs it."""
+"""Interface of a node: its condition, and the verbs that change it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """The condition of a node's process, and how it ended if it has (128 + n if by signal n)."""
+    """The condition of a node's process, with its exit code once it has ended (128 + n after signal n)."""
 
     condition: Condition
     exit_code: int | None = None
@@ -33,62 +33,62 @@ class NodeStatus:
 
 
 class Node(Protocol):
-    """One broker, controller or proxy: each verb returns when the operating system has done it."""
+    """One broker, controller or proxy. Each verb returns when the operating system has completed it."""
 
     @property
     def name(self) -> str:
-        """The node's name, such as `kafka-1`."""
+        """Name of the node, such as `kafka-1`."""
         ...
 
     @property
     def node_id(self) -> int:
-        """Kafka's id of the node; 0 for the proxy."""
+        """Id of the node in Kafka; 0 for the proxy."""
         ...
 
     @property
     def role(self) -> Role:
-        """What the node is."""
+        """Role of the node."""
         ...
 
     def status(self) -> NodeStatus:
-        """The condition of its process."""
+        """Return the condition of the process."""
         ...
 
     def start(self) -> None:
-        """Start it with the data that it had; harmless if it runs."""
+        """Start the node with its existing data. No effect if it runs."""
         ...
 
     def stop(self) -> None:
-        """Ask it to end cleanly and wait until it has."""
+        """Send SIGTERM and wait until the process has ended."""
         ...
 
     def kill(self) -> None:
-        """SIGKILL it and wait until it is gone."""
+        """Send SIGKILL and wait until the process has ended."""
         ...
 
     def pause(self) -> None:
-        """Freeze it (SIGSTOP or the cgroup freezer): its sockets stay open and nobody answers."""
+        """Freeze the process (SIGSTOP or the cgroup freezer). Its sockets stay open and do not answer."""
         ...
 
     def resume(self) -> None:
-        """Let a frozen node go on; harmless if it is not frozen."""
+        """Resume a frozen process. No effect if it is not frozen."""
         ...
 
     def log(self, lines: int = 200) -> str:
-        """The end of what it wrote."""
+        """Return the last lines of the output."""
         ...
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """The segment files of its replica of a partition, copied to `scratch` if they are out of reach."""
+        """Return the segment files of a replica, copied to `scratch` if the host cannot read them."""
         ...
 
 
 def segments_in(folder: Path, node: str, partition: str) -> list[Path]:
-    """The segment files of a replica's folder, in the order of their offsets."""
-    found = sorted(folder.glob("*.log"))
-    if not found:
+    """Return the segment files in the folder of a replica, in the order of their offsets."""
+    segments = sorted(folder.glob("*.log"))
+    if not segments:
         raise UsageError(
             f"{node} has no replica of {partition}",
             "`eos tool topics --describe` shows which nodes have which partitions",
         )
-    return found
+    return segments

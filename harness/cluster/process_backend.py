@@ -1,4 +1,4 @@
-"""The process back end: six JVMs and Toxiproxy on loopback, nothing to install but Java and Python."""
+"""The process back end: six JVMs and Toxiproxy on loopback. It needs only Java and Python."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_LIMIT_S = 20.0
 
 
 class ProcessNode:
-    """A JVM or Toxiproxy, with its folder under the state directory."""
+    """A JVM or Toxiproxy with a folder in the state directory."""
 
     def __init__(
         self, name: str, node_id: int, role: Role, folder: Path, command: Callable[[], list[str]]
@@ -47,7 +47,7 @@ class ProcessNode:
             return None
 
     def status(self) -> NodeStatus:
-        """The condition of its process."""
+        """Return the condition of the process."""
         pid = self._pid()
         state = processes.state_of(pid, self._mark) if pid else ProcessState.GONE
         if state is ProcessState.GONE:
@@ -55,37 +55,37 @@ class ProcessNode:
         return NodeStatus(Condition.PAUSED if state is ProcessState.STOPPED else Condition.RUNNING, pid=pid)
 
     def start(self) -> None:
-        """Start it with the data that it had."""
+        """Start the process with its existing data."""
         if self.status().condition is Condition.EXITED:
             processes.start_supervised(self._command(), self.folder)
 
     def stop(self) -> None:
-        """SIGTERM, and wait until it has ended."""
+        """Send SIGTERM and wait until the process has ended."""
         self._end(signal.SIGTERM, STOP_LIMIT_S)
 
     def kill(self) -> None:
-        """SIGKILL, and wait until it is gone and its exit code noted."""
+        """Send SIGKILL and wait until the process has ended and its exit code is on disk."""
         self._end(signal.SIGKILL, 10)
 
     def pause(self) -> None:
-        """SIGSTOP, and wait until the system says so."""
+        """Send SIGSTOP and wait until the process is stopped."""
         self._signal(signal.SIGSTOP, Condition.PAUSED)
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Send SIGCONT and wait until the process runs."""
         if self.status().condition is Condition.PAUSED:
             self._signal(signal.SIGCONT, Condition.RUNNING)
 
     def log(self, lines: int = 200) -> str:
-        """The end of its log file."""
+        """Return the last lines of the log file."""
         try:
             with (self.folder / "log").open(errors="replace") as file:
                 return "".join(deque(file, maxlen=lines))
         except FileNotFoundError:
             return ""
 
-    def segments(self, partition: str, scratch: Path) -> list[Path]:  # noqa: ARG002  # they are within reach
-        """The segment files of its replica of a partition."""
+    def segments(self, partition: str, scratch: Path) -> list[Path]:  # noqa: ARG002  # no copy is needed
+        """Return the segment files of a replica."""
         return segments_in(self.folder / "data" / partition, self.name, partition)
 
     def _signal(self, what: signal.Signals, expected: Condition) -> None:
@@ -100,7 +100,7 @@ class ProcessNode:
         pid = self._pid()
         if pid is None or not processes.send(pid, self._mark, what):
             return
-        if what is signal.SIGTERM:  # a frozen process does not act on it
+        if what is signal.SIGTERM:  # a frozen process cannot handle SIGTERM
             processes.send(pid, self._mark, signal.SIGCONT)
         wait_until(
             lambda: self.status().condition is Condition.EXITED and self.status().exit_code is not None,
@@ -123,11 +123,11 @@ class ProcessBackend:
         self._nodes = self._make_nodes()
 
     def nodes(self) -> list[ProcessNode]:
-        """Controllers, Toxiproxy, brokers: the order of starting."""
+        """Return controllers, Toxiproxy, brokers: the order in which they start."""
         return self._nodes
 
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
-        """Fetch and build what is missing, and write each node's configuration and storage."""
+        """Fetch and build missing parts, and write configuration and storage of each node."""
         runtime = ensure_kafka(report)
         ensure_toxiproxy(report)
         for node in self._nodes:
@@ -140,24 +140,24 @@ class ProcessBackend:
         return self._record
 
     def start(self) -> None:
-        """Start every node; together, because each waits for the others."""
+        """Start all nodes at once, because each waits for the others."""
         for node in self._nodes:
             node.start()
 
     def destroy(self) -> None:
-        """Kill whatever carries this state directory in its command line, and remove the data."""
+        """Kill every process with this state directory in its command line, and remove the data."""
         processes.end_all(f"{self._state.nodes}/")
         shutil.rmtree(self._state.nodes, ignore_errors=True)
 
     @property
     def links(self) -> None:
-        """None: there is no link to cut."""
+        """None: links between processes on loopback cannot be cut."""
         return None
 
     def leftovers(self) -> list[str]:
-        """What would remain after `destroy`, in words; empty if nothing."""
-        found = [f"process {f.pid}: {f.command[:80]}" for f in processes.find(f"{self._state.nodes}/")]
-        return found + ([f"folder {self._state.nodes}"] if self._state.nodes.exists() else [])
+        """Describe the processes and data that exist; empty if there are none."""
+        left = [f"process {p.pid}: {p.command[:80]}" for p in processes.find(f"{self._state.nodes}/")]
+        return left + ([f"folder {self._state.nodes}"] if self._state.nodes.exists() else [])
 
     def _make_nodes(self) -> list[ProcessNode]:
         def make(name: str, node_id: int, role: Role) -> ProcessNode:
@@ -210,14 +210,14 @@ class ProcessBackend:
             values["listeners"] = f"CONTROLLER://{HOST}:{ports.controller(node.node_id)}"
         else:
             values |= settings_for("broker")
-            doors = list(BrokerListener)
-            values["listeners"] = ",".join(f"{d}://{HOST}:{ports.inner(d, node.node_id)}" for d in doors)
+            listeners = list(BrokerListener)
+            values["listeners"] = ",".join(f"{d}://{HOST}:{ports.inner(d, node.node_id)}" for d in listeners)
             values["advertised.listeners"] = ",".join(
-                f"{d}://{HOST}:{self._advertised(d, node.node_id)}" for d in doors
+                f"{d}://{HOST}:{self._advertised(d, node.node_id)}" for d in listeners
             )
             values["inter.broker.listener.name"] = BrokerListener.INTERNAL
             values["listener.security.protocol.map"] = ",".join(
-                f"{d}:PLAINTEXT" for d in [*doors, "CONTROLLER"]
+                f"{d}:PLAINTEXT" for d in [*listeners, "CONTROLLER"]
             )
         return "".join(f"{name}={value}\n" for name, value in values.items())
 

@@ -1,4 +1,4 @@
-"""Which Toxiproxy proxy stands before which listener of which broker: the same names on each back end."""
+"""Names of the Toxiproxy proxies before the listeners of the brokers, equal on every back end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAULTED_LISTENERS = (BrokerListener.PROXIED, BrokerListener.TAPPED)
 
 
 class ClientLink(NamedTuple):
-    """One way of clients to a broker: the proxy, and where it listens."""
+    """A link from clients to a broker: the proxy and its address."""
 
     proxy: str
     broker: int
@@ -20,19 +20,19 @@ class ClientLink(NamedTuple):
 
 
 def proxy_name(broker: int, listener: BrokerListener) -> str:
-    """The proxy before this listener of this broker, such as `proxied-1`."""
+    """Return the name of the proxy before a listener of a broker, such as `proxied-1`."""
     return f"{listener.lower()}-{broker}"
 
 
 def proxies_of(broker: int) -> list[str]:
-    """Both proxies of a broker: a link fault hits them together."""
+    """Return both proxies of a broker; a link fault applies to both."""
     return [proxy_name(broker, listener) for listener in FAULTED_LISTENERS]
 
 
 def proxy_map(
     upstream: Callable[[int, BrokerListener], str], listen: Callable[[int, BrokerListener], str]
 ) -> list[dict[str, object]]:
-    """Toxiproxy's configuration for the six proxies."""
+    """Return Toxiproxy's configuration of the six proxies."""
     return [
         {
             "name": proxy_name(broker, listener),

@@ -1,7 +1,7 @@
-"""What is on disk of a cluster, so that any later command finds it and nothing is left behind.
+"""The state directory of a cluster: any later command finds the cluster by it.
 
-<state>/cluster.json   what was started, written before anything is started
-<state>/lock           held by the command that changes the cluster
+<state>/cluster.json   the cluster record, written before anything is started
+<state>/lock           locked by the command that changes the cluster
 <state>/intents/       injections that must be healed (harness.faults.intents)
 <state>/nodes/<name>/  a node's configuration, data, log, pid and exit code (process back end)
 """
@@ -28,7 +28,7 @@ BackendChoice = Literal["auto", "compose", "process"]
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a cluster was started as."""
+    """How a cluster was started."""
 
     schema: Literal[1] = 1
     name: str
@@ -36,7 +36,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     profile: Profile
     cluster_id: str
     port_base: int
-    # Whole once every node answered; a record that is not whole belongs to a start that was cut short.
+    # True once every node has answered; otherwise the start was interrupted.
     whole: bool = False
     images: dict[str, str] = {}
 
@@ -49,21 +49,21 @@ class State:
 
     @property
     def intents(self) -> Path:
-        """The folder where injections are noted before they are made."""
+        """Folder of the intents: injections recorded before they are made."""
         return self.path / "intents"
 
     @property
     def nodes(self) -> Path:
-        """The folder of the nodes' own folders."""
+        """Folder with one folder for each node."""
         return self.path / "nodes"
 
     @property
     def client_mark(self) -> str:
-        """What stands in the command line of every client that a run started on this cluster."""
+        """Mark in the command line of every client that a run started on this cluster."""
         return f"{self.path / 'clients'}/"
 
     def end_clients(self) -> None:
-        """SIGKILL every client that is left of a run, and remove their folders."""
+        """Send SIGKILL to the clients that a run left, and remove their folders."""
         processes.end_all(self.client_mark)
         shutil.rmtree(self.path / "clients", ignore_errors=True)
 
@@ -72,7 +72,7 @@ class State:
         return self.path / "cluster.json"
 
     def load(self) -> ClusterRecord | None:
-        """What was started here, None if nothing was."""
+        """Return the cluster record, or None if nothing was started."""
         try:
             return msgspec.json.decode(self._record.read_bytes(), type=ClusterRecord)
         except FileNotFoundError:
@@ -80,23 +80,23 @@ class State:
         except msgspec.DecodeError as error:
             raise UsageError(
                 f"{self._record}: {error}",
-                "it was written by another version or damaged; `eos down --force` removes what it left",
+                "it is damaged or was written by another version; `eos down --force` removes the cluster",
             ) from error
 
     def save(self, record: ClusterRecord) -> None:
-        """Write the record; a crash leaves the old one or the new one, never half."""
+        """Write the record atomically: after a crash the file has the old or the new content."""
         self.path.mkdir(parents=True, exist_ok=True)
         new = self._record.with_suffix(".new")
         new.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
         new.replace(self._record)
 
     def forget(self) -> None:
-        """Remove the record: nothing of the cluster is left."""
+        """Remove the record, after everything else of the cluster."""
         self._record.unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, doing: str) -> Iterator[None]:
-        """Hold the cluster for a change; refused while another command holds it."""
+        """Hold the lock of the cluster for a change. Refused while another command holds it."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("a+") as lock:
             try:
@@ -106,7 +106,7 @@ class State:
                 holder = lock.read().strip() or "another command"
                 raise RefusedError(
                     f"{holder} is changing the cluster of {self.path}",
-                    "wait until it is done, or give this one a state directory of its own: --state DIR",
+                    "wait until it has ended, or use another state directory: --state DIR",
                 ) from None
             lock.truncate(0)
             lock.write(f"`eos {doing}` (process {os.getpid()})")

@@ -1,4 +1,4 @@
-"""Topics: made, moved and removed through the controllers, and waited for at every broker."""
+"""Create, move and delete topics, and wait until every broker serves the change."""
 
 from __future__ import annotations
 
@@ -9,26 +9,24 @@ from typing import Final
 from harness.base.errors import UsageError
 from harness.base.waits import wait_until
 from harness.kafka.admin import Admin, EndOffsets, PartitionInfo
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import ErrorCode, KafkaAnswerError
 
 LIMIT_S: Final = 30.0
-_UNKNOWN: Final = 3
-_EXISTS: Final = 36
-_NO_CONTROLLER: Final = (7, 41)
-"""REQUEST_TIMED_OUT and NOT_CONTROLLER: one was lost, and its successor is not known to who was asked."""
+_NO_CONTROLLER: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
+"""The controller changed, and this broker lacks the new one: retry."""
 
 
 class Topics(ABC):
-    """The topics of a cluster, by its raw requests."""
+    """The topics of a cluster."""
 
     admin: Admin
-    # How many replicas a topic has that is only given a number of partitions.
+    # Number of replicas of a topic that is created with a number of partitions.
     replication = 3
 
     @property
     @abstractmethod
     def broker_ids(self) -> tuple[int, ...]:
-        """The brokers that topics lie on."""
+        """Ids of the brokers that hold topics."""
 
     def create_topic(
         self,
@@ -36,7 +34,7 @@ class Topics(ABC):
         placement: Sequence[Sequence[int]] | int = 3,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic and wait until each partition is led and replicated as placed.
+        """Create a topic and wait until its leaders and replicas are as placed.
 
         `placement` names the replicas of each partition, leader first; a number spreads that many
         partitions over the brokers.
@@ -45,54 +43,55 @@ class Topics(ABC):
             ring, brokers = [*self.broker_ids, *self.broker_ids], len(self.broker_ids)
             placement = [ring[i % brokers : i % brokers + self.replication] for i in range(placement)]
         replicas = placement
-        stood = wait_until(lambda: [self._stands(name)], LIMIT_S, "a broker to say which topics there are")[0]
+        existed = wait_until(lambda: [self._exists(name)], LIMIT_S, "a broker to list the topics")[0]
 
         def order() -> None:
             try:
                 self.admin.create_topic(name, replicas, settings)
             except KafkaAnswerError as error:
-                # It was made when somebody was asked who did not answer in time.
-                if error.code != _EXISTS or stood:
+                # An earlier attempt that timed out may have created the topic.
+                if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or existed:
                     raise
 
-        _carried_out(order, f"topic {name} to be made")
+        _carried_out(order, f"topic {name} to be created")
         wanted = [(each[0], set(each)) for each in placement]
 
         def placed() -> bool:
             found = self.admin.metadata([name]).partitions
             return [(p.leader, set(p.isr)) for p in found] == wanted
 
-        wait_until(placed, LIMIT_S, f"topic {name} to be led and replicated as placed")
-        # Each broker learns of the topic by itself; a client may ask any of them first.
+        wait_until(placed, LIMIT_S, f"topic {name} to have its leaders and replicas")
+        # Brokers receive the metadata one by one, and a client may ask any of them first.
         for broker in self.broker_ids:
             wait_until(
                 lambda b=broker: len(self.admin.metadata([name], broker=b).partitions) == len(wanted),  # type: ignore[misc]
                 LIMIT_S,
-                f"broker {broker} to know topic {name}",
+                f"broker {broker} to list topic {name}",
             )
         self._wait_led(name)
 
-    def _stands(self, name: str) -> bool:
+    def _exists(self, name: str) -> bool:
         try:
             return bool(self.admin.metadata([name]).partitions)
         except KafkaAnswerError as error:
-            if error.code == _UNKNOWN:
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return False
             raise
 
     def _wait_led(self, topic: str) -> None:
-        """Wait until the leaders lead: a broker names a leader before this one has taken it up."""
+        """Wait until the leaders serve: metadata may name a leader before it accepts requests."""
         wait_until(lambda: self.end_offsets(topic), LIMIT_S, f"the leaders of {topic} to serve it")
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete these topics."""
         wanted = list(names)
         if wanted:
             _carried_out(lambda: self.admin.delete_topics(wanted), f"{', '.join(wanted)} to be deleted")
 
     def reassign(self, topic: str, placement: Mapping[int, Sequence[int]], limit: float = 60) -> None:
         """Move partitions to new replicas and wait until the move is done."""
-        _carried_out(lambda: self.admin.reassign(topic, placement), f"the order to move {topic}")
+        _carried_out(
+            lambda: self.admin.reassign(topic, placement), f"the reassignment of {topic} to be accepted"
+        )
 
         def moved() -> bool:
             found = {p.partition: p for p in self.admin.metadata([topic]).partitions}
@@ -105,7 +104,7 @@ class Topics(ABC):
         self._wait_led(topic)
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Let one of a partition's replicas lead: it becomes the preferred one, and is elected."""
+        """Make a replica of a partition its leader: put it first and elect it."""
         replicas = self.partition(topic, partition).replicas
         if broker not in replicas:
             raise UsageError(f"broker {broker} has no replica of {topic}-{partition}", f"it is on {replicas}")
@@ -121,16 +120,16 @@ class Topics(ABC):
         self._wait_led(topic)
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
-        """High watermark and last stable offset of each partition."""
+        """Return high watermark and last stable offset of each partition."""
         return self.admin.end_offsets(topic)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo:
-        """Leader, epoch, replicas and ISR of one partition."""
+        """Return leader, epoch, replicas and ISR of a partition."""
         return self.admin.partition(topic, partition)
 
 
 def _carried_out(order: Callable[[], None], what: str) -> None:
-    """Give an order that may be given twice, again while no controller answers it."""
+    """Send a repeatable request, and retry it while no controller answers."""
 
     def done() -> bool:
         try:

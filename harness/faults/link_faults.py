@@ -30,7 +30,7 @@ from harness.cluster.toxiproxy_client import Stream, ToxiproxyWedgedError
 from harness.faults.injection import Fault, FaultContext, Measured
 from harness.faults.link_probe import QUICK_S, Link, is_cut, round_trip_ms, silent_for
 from harness.faults.undo import UndoStep, undo_verb
-from harness.kafka.admin import producer_id_request
+from harness.kafka.admin import init_producer_id_request
 from harness.kafka.connection import RawConnection
 
 ANSWER_S = 2.0
@@ -464,7 +464,7 @@ class LoseResponse(ToxicFault[LinkState]):
         executed = {}
         for link in context.state.links:
             first = context.cluster.admin.idempotent_producer_id(link.broker)
-            if not link.loses_answer(producer_id_request()):
+            if not link.loses_answer(init_producer_id_request()):
                 raise NoBiteError(f"{link.proxy} answered", _HINT)
             last = context.cluster.admin.idempotent_producer_id(link.broker)
             if last - first < 2:

@@ -1,27 +1,31 @@
-"""What the harness asks and tells a cluster: over DIRECT, by raw requests, each with a time limit."""
+"""Administrative requests to a cluster: raw, without retries, each with a time limit."""
 
 from __future__ import annotations
 
 import base64
+import socket
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
-from harness.kafka.connection import CLIENT_ID, KafkaAnswerError, RawConnection
+from harness.base.addresses import Address, parse_bootstrap
+from harness.base.errors import UsageError
+from harness.base.strict_toml import meant
+from harness.kafka.connection import RawConnection
+from harness.kafka.errors import ErrorCode, KafkaAnswerError, check
 from harness.kafka.security import PLAINTEXT, Security
 
-Address = tuple[str, int]
 Isolation = Literal["read_uncommitted", "read_committed"]
-_LATEST = -1
-_UNKNOWN_PARTITION = 3
-_ELECTION_NOT_NEEDED = 84
+LATEST: Final = -1
+EARLIEST: Final = -2
+"""Timestamps of a ListOffsets request: the end and the beginning of a partition."""
 _CONTROLLER_PARTITION = "__cluster_metadata"
 
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """A partition as a broker's metadata describes it; leader -1 means that there is none."""
+    """A partition as a broker's metadata describes it; leader -1 means that it has none."""
 
     topic: str
     partition: int
@@ -33,49 +37,50 @@ class PartitionInfo:
 
 @dataclass(frozen=True)
 class Metadata:
-    """Registered brokers and the partitions that were asked for."""
+    """Registered brokers and the requested partitions."""
 
     cluster_id: str
     brokers: frozenset[int]
     partitions: tuple[PartitionInfo, ...]
-    addresses: Mapping[int, Address]  # at the listener that was asked
+    addresses: Mapping[int, Address]  # on the listener of the broker that answered
 
 
 @dataclass(frozen=True)
 class Quorum:
-    """The controllers' quorum: its leader, epoch, and how far each voter is."""
+    """The controller quorum: its leader, its epoch and the log end of each voter."""
 
     leader: int
     epoch: int
     high_watermark: int
     voter_log_ends: Mapping[int, int]
-    behind_ms: Mapping[int, int]  # for how long each voter has not had everything that the leader had
+    behind_ms: Mapping[int, int]  # time since each voter was last caught up with the leader
 
 
 @dataclass(frozen=True)
 class EndOffsets:
-    """Where a partition ends for each kind of reader."""
+    """The end of a partition for each isolation level."""
 
     high_watermark: int
     last_stable: int
 
 
-def _check(what: str, code: int) -> None:
-    if code != 0:
-        raise KafkaAnswerError(what, code)
-
-
-def producer_id_request() -> Any:
-    """The request of an idempotent producer for its id."""
+def init_producer_id_request(
+    transactional_id: str | None = None, timeout_ms: int = 10_000, producer_id: int = -1, epoch: int = -1
+) -> Any:
+    """Build an InitProducerId request; without a transactional id it is that of an idempotent producer."""
     from kafka.protocol.producer import InitProducerIdRequest
 
     return InitProducerIdRequest(
-        transactional_id=None, transaction_timeout_ms=10_000, producer_id=-1, producer_epoch=-1, version=4
+        transactional_id=transactional_id,
+        transaction_timeout_ms=timeout_ms,
+        producer_id=producer_id,
+        producer_epoch=epoch,
+        version=4,
     )
 
 
 class Admin:
-    """Requests to the brokers at `addresses` (by node id); any that answers serves a general question."""
+    """Sends requests to the brokers at `addresses` (by node id)."""
 
     def __init__(
         self, addresses: Mapping[int, Address], timeout: float = 3.0, security: Security = PLAINTEXT
@@ -85,26 +90,27 @@ class Admin:
         self._security = security
 
     def connect(self, broker: int) -> RawConnection:
-        """A connection to one broker, for many requests."""
+        """Open a connection to one broker, for several requests."""
         return RawConnection(*self._addresses[broker], self._timeout, self._security)
 
     def call(self, broker: int, request: Any) -> Any:
-        """One request to one broker."""
+        """Send one request to one broker and return its answer."""
         with self.connect(broker) as connection:
             return connection.call(request)
 
     def call_any(self, request: Any) -> Any:
-        """One request to the first broker that answers in time."""
-        errors = []
+        """Send one request to the first broker that answers in time."""
+        failures: dict[int, Exception] = {}
         for broker in self._addresses:
             try:
                 return self.call(broker, request)
             except (OSError, EOFError) as error:
-                errors.append(f"broker {broker}: {error}")
-        raise ConnectionError("no broker answered: " + "; ".join(errors))
+                failures[broker] = error
+        reasons = "; ".join(f"broker {broker}: {error}" for broker, error in failures.items())
+        raise ConnectionError(f"no broker answered: {reasons}") from next(iter(failures.values()), None)
 
     def metadata(self, topics: Sequence[str] | None = (), broker: int | None = None) -> Metadata:
-        """Brokers and partitions of these topics (all topics if None), as one broker knows them."""
+        """Return the brokers and the partitions of these topics (None: all), as one broker sees them."""
         from kafka.protocol.metadata import MetadataRequest
 
         wanted = (
@@ -114,7 +120,7 @@ class Admin:
         answer = self.call_any(request) if broker is None else self.call(broker, request)
         partitions = []
         for topic in answer.topics:
-            _check(f"metadata of topic {topic.name}", topic.error_code)
+            check(f"metadata of topic {topic.name}", topic.error_code)
             partitions += [
                 PartitionInfo(
                     topic.name,
@@ -131,55 +137,38 @@ class Admin:
         return Metadata(answer.cluster_id, frozenset(addresses), tuple(partitions), addresses)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo:
-        """One partition's leader, epoch, replicas and ISR."""
-        for found in self.metadata([topic]).partitions:
-            if found.partition == partition:
-                return found
-        raise KafkaAnswerError(f"partition {topic}-{partition}", _UNKNOWN_PARTITION)
+        """Return the leader, epoch, replicas and ISR of one partition."""
+        for info in self.metadata([topic]).partitions:
+            if info.partition == partition:
+                return info
+        raise KafkaAnswerError(f"partition {topic}-{partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def coordinator(self, kind: Literal["group", "transaction"], key: str) -> int:
-        """The broker that coordinates this group or transactional id."""
+        """Return the broker that coordinates this group or transactional id."""
         from kafka.protocol.metadata import FindCoordinatorRequest
 
         key_type = 0 if kind == "group" else 1
         answer = self.call_any(
             FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key], version=4)
         ).coordinators[0]
-        _check(f"{kind} coordinator of {key}", answer.error_code)
+        check(f"{kind} coordinator of {key}", answer.error_code)
         return int(answer.node_id)
 
     def init_producer_id(self, transactional_id: str) -> tuple[int, int]:
-        """Producer id and epoch for a transactional id, from its coordinator: transactions are possible."""
-        from kafka.protocol.producer import InitProducerIdRequest
-
-        request = InitProducerIdRequest(
-            transactional_id=transactional_id,
-            transaction_timeout_ms=10_000,
-            producer_id=-1,
-            producer_epoch=-1,
-            version=4,
-        )
-        answer = self.call(self.coordinator("transaction", transactional_id), request)
-        _check(f"init_producer_id of {transactional_id}", answer.error_code)
+        """Initialise a transactional id at its coordinator; return its producer id and epoch."""
+        coordinator = self.coordinator("transaction", transactional_id)
+        answer = self.call(coordinator, init_producer_id_request(transactional_id))
+        check(f"InitProducerId of {transactional_id}", answer.error_code)
         return int(answer.producer_id), int(answer.producer_epoch)
 
     def idempotent_producer_id(self, broker: int) -> int:
-        """A fresh producer id from this broker; it hands them out one after the other."""
-        answer = self.call(broker, producer_id_request())
-        _check(f"producer id from broker {broker}", answer.error_code)
+        """Return a new producer id from this broker; consecutive calls return consecutive ids."""
+        answer = self.call(broker, init_producer_id_request())
+        check(f"producer id from broker {broker}", answer.error_code)
         return int(answer.producer_id)
 
-    def features(self) -> dict[str, str]:
-        """The versions of features, such as transaction.version, that the cluster has agreed on."""
-        from kafka.protocol.metadata import ApiVersionsRequest
-
-        request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1", version=3)
-        answer = self.call_any(request)
-        _check("features", answer.error_code)
-        return {feature.name: str(feature.max_version_level) for feature in answer.finalized_features}
-
     def quorum(self) -> Quorum:
-        """The controllers' quorum as its leader sees it."""
+        """Return the controller quorum as its leader sees it."""
         from kafka.protocol.admin import DescribeQuorumRequest
 
         topic = DescribeQuorumRequest.TopicData
@@ -190,9 +179,9 @@ class Admin:
             version=1,
         )
         answer = self.call_any(request)
-        _check("quorum", answer.error_code)
+        check("quorum", answer.error_code)
         state = answer.topics[0].partitions[0]
-        _check("quorum", state.error_code)
+        check("quorum", state.error_code)
         ends = {voter.replica_id: voter.log_end_offset for voter in state.current_voters}
         caught_up = {voter.replica_id: voter.last_caught_up_timestamp for voter in state.current_voters}
         latest = max(caught_up.values())
@@ -205,9 +194,12 @@ class Admin:
         placement: Sequence[Sequence[int]],
         settings: Mapping[str, str] | None = None,
         *,
-        only_ask: bool = False,
+        validate_only: bool = False,
     ) -> None:
-        """Create a topic with its i-th partition on `placement[i]`, leader first; or ask if it could be."""
+        """Create a topic with partition i on the brokers `placement[i]`, leader first.
+
+        With `validate_only` the brokers check the request and create nothing.
+        """
         from kafka.protocol.admin import CreateTopicsRequest
 
         topic = CreateTopicsRequest.CreatableTopic
@@ -227,24 +219,24 @@ class Admin:
                 )
             ],
             timeout_ms=int(self._timeout * 1000),
-            validate_only=only_ask,
+            validate_only=validate_only,
             version=5,
         )
-        _check(f"creation of topic {name}", self.call_any(request).topics[0].error_code)
+        check(f"creation of topic {name}", self.call_any(request).topics[0].error_code)
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete these topics; what is gone is deleted."""
+        """Delete these topics; a topic that does not exist is no error."""
         from kafka.protocol.admin import DeleteTopicsRequest
 
         request = DeleteTopicsRequest(
             topic_names=list(names), timeout_ms=int(self._timeout * 1000), version=5
         )
         for answer in self.call_any(request).responses:
-            if answer.error_code != _UNKNOWN_PARTITION:
-                _check(f"deletion of topic {answer.name}", answer.error_code)
+            if answer.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                check(f"deletion of topic {answer.name}", answer.error_code)
 
     def reassign(self, topic: str, placement: Mapping[int, Sequence[int]]) -> None:
-        """Ask for new replicas of some partitions; the metadata tell when they have moved."""
+        """Request new replicas for some partitions; the move is over when the metadata show it."""
         from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
         moved = AlterPartitionReassignmentsRequest.ReassignableTopic
@@ -256,12 +248,12 @@ class Admin:
             timeout_ms=int(self._timeout * 1000), topics=[moved(name=topic, partitions=partitions)], version=0
         )
         answer = self.call_any(request)
-        _check(f"reassignment of {topic}", answer.error_code)
+        check(f"reassignment of {topic}", answer.error_code)
         for entry in answer.responses[0].partitions:
-            _check(f"reassignment of {topic}-{entry.partition_index}", entry.error_code)
+            check(f"reassignment of {topic}-{entry.partition_index}", entry.error_code)
 
     def elect_preferred(self, topic: str, partition: int) -> None:
-        """Let the first of a partition's replicas lead."""
+        """Elect the first replica of a partition as its leader."""
         from kafka.protocol.admin import ElectLeadersRequest
 
         wanted = ElectLeadersRequest.TopicPartitions(topic=topic, partitions=[partition])
@@ -269,25 +261,45 @@ class Admin:
             election_type=0, topic_partitions=[wanted], timeout_ms=int(self._timeout * 1000), version=2
         )
         answer = self.call_any(request)
-        _check(f"election for {topic}-{partition}", answer.error_code)
+        check(f"election for {topic}-{partition}", answer.error_code)
         for result in answer.replica_election_results[0].partition_result:
-            if result.error_code != _ELECTION_NOT_NEEDED:
-                _check(f"election for {topic}-{partition}", result.error_code)
+            if result.error_code != ErrorCode.ELECTION_NOT_NEEDED:
+                check(f"election for {topic}-{partition}", result.error_code)
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
-        """High watermark and last stable offset of every partition, each asked of its leader."""
-        leaders = {p.partition: p.leader for p in self.metadata([topic]).partitions}
-        ends: dict[int, EndOffsets] = {}
-        for leader in sorted(set(leaders.values())):
-            mine = [p for p, owner in leaders.items() if owner == leader]
-            if leader < 0:
-                raise ConnectionError(f"{topic}-{mine[0]} has no leader")
-            high = self._latest(leader, topic, mine, "read_uncommitted")
-            stable = self._latest(leader, topic, mine, "read_committed")
-            ends |= {p: EndOffsets(high[p], stable[p]) for p in mine}
-        return dict(sorted(ends.items()))
+        """Return high watermark and last stable offset of every partition, as reported by its leader."""
+        # The last stable offset first: every later high watermark is at least as high.
+        stable = self.list_offsets(topic, LATEST, "read_committed")
+        high = self.list_offsets(topic, LATEST)
+        return {partition: EndOffsets(high[partition], stable[partition]) for partition in stable}
 
-    def _latest(self, leader: int, topic: str, partitions: list[int], isolation: Isolation) -> dict[int, int]:
+    def list_offsets(
+        self,
+        topic: str,
+        timestamp: int,
+        isolation: Isolation = "read_uncommitted",
+        partitions: Collection[int] | None = None,
+    ) -> dict[int, int]:
+        """Return an offset of each of these partitions (None: all), as reported by its leader.
+
+        It is the first offset at or after `timestamp` in milliseconds (-1: none), the first one (EARLIEST)
+        or the end for this isolation level (LATEST).
+        """
+        by_leader: dict[int, list[int]] = {}
+        for info in self.metadata([topic]).partitions:
+            if partitions is not None and info.partition not in partitions:
+                continue
+            if info.leader < 0:
+                raise ConnectionError(f"{topic}-{info.partition} has no leader")
+            by_leader.setdefault(info.leader, []).append(info.partition)
+        offsets: dict[int, int] = {}
+        for leader, numbers in sorted(by_leader.items()):
+            offsets |= self._list_offsets(leader, topic, numbers, timestamp, isolation)
+        return dict(sorted(offsets.items()))
+
+    def _list_offsets(
+        self, leader: int, topic: str, partitions: list[int], timestamp: int, isolation: Isolation
+    ) -> dict[int, int]:
         from kafka.protocol.consumer import ListOffsetsRequest
 
         wanted = ListOffsetsRequest.ListOffsetsTopic
@@ -298,19 +310,48 @@ class Admin:
                 wanted(
                     name=topic,
                     partitions=[
-                        wanted.ListOffsetsPartition(partition_index=p, timestamp=_LATEST) for p in partitions
+                        wanted.ListOffsetsPartition(
+                            partition_index=number, current_leader_epoch=-1, timestamp=timestamp
+                        )
+                        for number in partitions
                     ],
                 )
             ],
             version=5,
         )
-        found = {}
+        offsets: dict[int, int] = {}
         for entry in self.call(leader, request).topics[0].partitions:
-            _check(f"end of {topic}-{entry.partition_index}", entry.error_code)
-            found[entry.partition_index] = entry.offset
-        return found
+            check(f"offsets of {topic}-{entry.partition_index}", entry.error_code)
+            offsets[entry.partition_index] = int(entry.offset)
+        return offsets
+
+
+def existing_topics(admin: Admin, required: Iterable[str] = ()) -> list[str]:
+    """Return the names of all topics; raise UsageError if a required one is missing."""
+    topics = sorted({info.topic for info in admin.metadata(None).partitions})
+    for name in required:
+        if name not in topics:
+            raise UsageError(f"there is no topic {name!r}", meant(name, topics) or "name an existing topic")
+    return topics
+
+
+def admin_at(bootstrap: str, security: Security = PLAINTEXT, timeout: float = 10.0) -> Admin:
+    """Return an Admin for every broker of the cluster at these bootstrap servers."""
+    try:
+        servers = dict(enumerate(parse_bootstrap(bootstrap)))
+    except ValueError as error:
+        raise UsageError(str(error), "write host:port, such as localhost:9092") from error
+    try:
+        addresses = Admin(servers, timeout, security).metadata().addresses
+    except ConnectionError as error:
+        if isinstance(error.__cause__, socket.gaierror):
+            raise UsageError(
+                f"unknown host in {bootstrap}: {error.__cause__.strerror}", "correct it"
+            ) from error
+        raise
+    return Admin(addresses, timeout, security)
 
 
 def random_cluster_id() -> str:
-    """A cluster id of the form that Kafka's own tools draw: 22 characters of URL-safe base64."""
+    """Return a new cluster id: 22 characters of URL-safe base64, as Kafka's own tools generate."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")

@@ -1,46 +1,18 @@
-"""Questions and orders for one broker: its settings, the producers that it remembers, records to delete."""
+"""Requests to one broker about its settings and about partitions that it leads."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from harness.base.partition_id import PartitionId, partition_name
 from harness.kafka.admin import Admin
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import check
 
 _BROKER: Final = 4
-_SET, _DELETE = 0, 1
-Place = tuple[str, int]
-
-
-class Remembered(NamedTuple):
-    """What the leader of a partition remembers of a producer."""
-
-    producer_id: int
-    epoch: int
-    last_sequence: int
-
-
-def change_settings(admin: Admin, broker: int, settings: Mapping[str, str | None]) -> None:
-    """Set dynamic settings of one broker; None takes a setting back to what its file says."""
-    from kafka.protocol.admin import IncrementalAlterConfigsRequest
-
-    resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    changes = [
-        resource.AlterableConfig(name=name, config_operation=_DELETE if value is None else _SET, value=value)
-        for name, value in settings.items()
-    ]
-    request = IncrementalAlterConfigsRequest(
-        resources=[resource(resource_type=_BROKER, resource_name=str(broker), configs=changes)],
-        validate_only=False,
-        version=1,
-    )
-    for answer in admin.call(broker, request).responses:
-        _check(f"settings of broker {broker}", answer.error_code)
 
 
 def setting(admin: Admin, broker: int, name: str) -> str:
-    """The value of a broker's setting that is in force."""
+    """Return the value of a broker's setting that is in force."""
     from kafka.protocol.admin import DescribeConfigsRequest
 
     resource = DescribeConfigsRequest.DescribeConfigsResource
@@ -51,34 +23,18 @@ def setting(admin: Admin, broker: int, name: str) -> str:
         version=4,
     )
     answer = admin.call(broker, request).results[0]
-    _check(f"settings of broker {broker}", answer.error_code)
+    check(f"settings of broker {broker}", answer.error_code)
     return str(answer.configs[0].value)
 
 
-def remembered(admin: Admin, broker: int, place: Place) -> list[Remembered]:
-    """The producers that this broker, the leader, remembers of a partition."""
+def describe_producers(admin: Admin, leader: int, partition_id: PartitionId) -> list[Any]:
+    """Return the producer states of a partition as the leader's DescribeProducers answer has them."""
     from kafka.protocol.admin import DescribeProducersRequest
 
     topic = DescribeProducersRequest.TopicRequest
-    request = DescribeProducersRequest(topics=[topic(name=place[0], partition_indexes=[place[1]])], version=0)
-    answer: Any = admin.call(broker, request).topics[0].partitions[0]
-    _check(f"producers of {place[0]}-{place[1]}", answer.error_code)
-    return [Remembered(p.producer_id, p.producer_epoch, p.last_sequence) for p in answer.active_producers]
-
-
-def delete_records(admin: Admin, broker: int, place: Place, before: int) -> None:
-    """Let the leader delete what stands before an offset, as retention would."""
-    from kafka.protocol.admin import DeleteRecordsRequest
-
-    topic = DeleteRecordsRequest.DeleteRecordsTopic
-    partition = topic.DeleteRecordsPartition(partition_index=place[1], offset=before)
-    request = DeleteRecordsRequest(
-        topics=[topic(name=place[0], partitions=[partition])], timeout_ms=5000, version=2
+    request = DescribeProducersRequest(
+        topics=[topic(name=partition_id[0], partition_indexes=[partition_id[1]])], version=0
     )
-    answer = admin.call(broker, request).topics[0].partitions[0]
-    _check(f"deletion in {place[0]}-{place[1]}", answer.error_code)
-
-
-def _check(what: str, code: int) -> None:
-    if code:
-        raise KafkaAnswerError(what, code)
+    answer = admin.call(leader, request).topics[0].partitions[0]
+    check(f"producers of {partition_name(partition_id)}", answer.error_code)
+    return list(answer.active_producers)

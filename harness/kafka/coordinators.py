@@ -1,40 +1,51 @@
-"""What one broker coordinates: groups and transactional ids, as far as the asker may see them."""
+"""Requests about coordinators: the groups and transactional ids of a broker, and how ids map to brokers."""
 
 from __future__ import annotations
 
-from typing import Final
+import struct
 
 from harness.kafka.admin import Admin
-from harness.kafka.connection import KafkaAnswerError
-
-_NO_GROUP: Final = 69
+from harness.kafka.errors import ErrorCode, check
 
 
 def coordinated_groups(admin: Admin, broker: int) -> list[str]:
-    """The groups whose coordinator this broker is."""
+    """Return the groups that this broker coordinates."""
     from kafka.protocol.admin import ListGroupsRequest
 
     answer = admin.call(broker, ListGroupsRequest(version=2))
-    if answer.error_code:
-        raise KafkaAnswerError(f"groups of broker {broker}", answer.error_code)
+    check(f"groups of broker {broker}", answer.error_code)
     return sorted(group.group_id for group in answer.groups)
 
 
-def coordinated_transactions(admin: Admin, broker: int) -> list[str]:
-    """The transactional ids whose coordinator this broker is."""
+def coordinated_transactions(admin: Admin, broker: int, producer_ids: list[int] | None = None) -> list[str]:
+    """Return the transactional ids that this broker coordinates, or those with one of these producer ids."""
     from kafka.protocol.admin import ListTransactionsRequest
 
-    answer = admin.call(broker, ListTransactionsRequest(state_filters=[], producer_id_filters=[], version=0))
-    if answer.error_code:
-        raise KafkaAnswerError(f"transactional ids of broker {broker}", answer.error_code)
+    request = ListTransactionsRequest(state_filters=[], producer_id_filters=producer_ids or [], version=0)
+    answer = admin.call(broker, request)
+    check(f"transactional ids of broker {broker}", answer.error_code)
     return sorted(state.transactional_id for state in answer.transaction_states)
 
 
 def delete_group(admin: Admin, group: str) -> None:
-    """Forget the committed positions of a group that nobody is in; one that is not there is forgotten."""
+    """Delete an empty consumer group with its offsets; a group that does not exist is no error."""
     from kafka.protocol.admin import DeleteGroupsRequest
 
     request = DeleteGroupsRequest(groups_names=[group], version=1)
     for answer in admin.call(admin.coordinator("group", group), request).results:
-        if answer.error_code not in (0, _NO_GROUP):
-            raise KafkaAnswerError(f"deletion of group {group}", answer.error_code)
+        if answer.error_code != ErrorCode.GROUP_ID_NOT_FOUND:
+            check(f"deletion of group {group}", answer.error_code)
+
+
+def java_hash(text: str) -> int:
+    """Return Java's hash of a string without its sign.
+
+    Modulo the number of partitions, it is the coordinator's partition for a transactional id or a group.
+    """
+    data = text.encode("utf-16-be")
+    value = 0
+    for unit in struct.unpack(f">{len(data) // 2}H", data):
+        value = (31 * value + unit) & 0xFFFFFFFF
+    if value == 1 << 31:
+        return 0  # -2**31 has no positive counterpart in 32 bits; Kafka uses zero
+    return value if value < 1 << 31 else (1 << 32) - value

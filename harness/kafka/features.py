@@ -1,4 +1,4 @@
-"""The cluster's features, such as the transaction version: what is in force, and another level of it."""
+"""Feature levels of the cluster, such as the transaction version."""
 
 from __future__ import annotations
 
@@ -6,24 +6,25 @@ from collections.abc import Mapping
 from typing import Final
 
 from harness.kafka.admin import Admin
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.connection import CLIENT_ID
+from harness.kafka.errors import check
 
 TRANSACTION_VERSION: Final = "transaction.version"
 _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 
 
-def levels(admin: Admin, broker: int) -> Mapping[str, int]:
-    """The levels of the features as a broker acts by them; one at level 0 may be left out."""
+def levels(admin: Admin, broker: int | None = None) -> Mapping[str, int]:
+    """Return the finalized feature levels, of one broker if it is given. A level of 0 may be missing."""
     from kafka.protocol.metadata import ApiVersionsRequest
 
-    request = ApiVersionsRequest(client_software_name="eos-harness", client_software_version="1", version=3)
-    answer = admin.call(broker, request)
-    _check(f"features of broker {broker}", answer.error_code)
-    return {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
+    request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1", version=3)
+    answer = admin.call_any(request) if broker is None else admin.call(broker, request)
+    check("features", answer.error_code)
+    return {feature.name: int(feature.max_version_level) for feature in answer.finalized_features or ()}
 
 
 def change(admin: Admin, feature: str, *, now: int, level: int) -> None:
-    """Take a feature from the level that it has to another; the brokers follow within a moment."""
+    """Change a feature from level `now` to another one; the brokers apply it shortly afterwards."""
     from kafka.protocol.admin import UpdateFeaturesRequest
 
     update = UpdateFeaturesRequest.FeatureUpdateKey
@@ -35,11 +36,6 @@ def change(admin: Admin, feature: str, *, now: int, level: int) -> None:
         version=1,
     )
     answer = admin.call_any(request)
-    _check(f"{feature} {level}", answer.error_code)
+    check(f"{feature} {level}", answer.error_code)
     for result in answer.results or ():
-        _check(f"{feature} {level}", result.error_code)
-
-
-def _check(what: str, code: int) -> None:
-    if code:
-        raise KafkaAnswerError(what, code)
+        check(f"{feature} {level}", result.error_code)

@@ -1,37 +1,53 @@
-"""What a group's coordinator says of its committed positions, asked by raw requests."""
+"""Committed offsets of a consumer group, from its coordinator."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from harness.base.partition_id import PartitionId, partition_name
 from harness.kafka.admin import Admin
-from harness.kafka.connection import KafkaAnswerError
-
-Place = tuple[str, int]
+from harness.kafka.errors import check, error_name
 
 
-class Committed(NamedTuple):
-    """A group's position in a partition, -1 if there is none; or why it is not told."""
+class CommittedOffset(NamedTuple):
+    """A group's committed offset in a partition (-1: none), and the error name of the answer."""
 
     offset: int
     error: str
 
 
-def committed(admin: Admin, coordinator: int, group: str, place: Place, *, stable: bool) -> Committed:
-    """Ask a coordinator for a position; `stable`: it shall say so if a transaction is about to change it."""
-    from kafka.errors import for_code
+def committed_offset(
+    admin: Admin, coordinator: int, group: str, partition_id: PartitionId, *, stable: bool
+) -> CommittedOffset:
+    """Return the committed offset of a group in one partition.
+
+    With `stable`, the answer is UNSTABLE_OFFSET_COMMIT while an open transaction has a pending offset.
+    """
     from kafka.protocol.consumer import OffsetFetchRequest
 
     topic = OffsetFetchRequest.OffsetFetchRequestTopic
-    request = OffsetFetchRequest(
-        group_id=group,
-        topics=[topic(name=place[0], partition_indexes=[place[1]])],
-        require_stable=stable,
-        version=7,
-    )
+    wanted = [topic(name=partition_id[0], partition_indexes=[partition_id[1]])]
+    partition = _fetch(admin, coordinator, group, wanted, stable=stable).topics[0].partitions[0]
+    return CommittedOffset(partition.committed_offset, error_name(partition.error_code))
+
+
+def stable_offsets(admin: Admin, group: str) -> dict[PartitionId, int]:
+    """Return every committed offset of a group; raise KafkaAnswerError while one is pending."""
+    answer = _fetch(admin, admin.coordinator("group", group), group, None, stable=True)
+    offsets: dict[PartitionId, int] = {}
+    for topic in answer.topics:
+        for partition in topic.partitions:
+            partition_id = (str(topic.name), int(partition.partition_index))
+            check(f"offset of {group} in {partition_name(partition_id)}", partition.error_code)
+            if partition.committed_offset >= 0:
+                offsets[partition_id] = int(partition.committed_offset)
+    return offsets
+
+
+def _fetch(admin: Admin, coordinator: int, group: str, topics: list[Any] | None, *, stable: bool) -> Any:
+    from kafka.protocol.consumer import OffsetFetchRequest
+
+    request = OffsetFetchRequest(group_id=group, topics=topics, require_stable=stable, version=7)
     answer = admin.call(coordinator, request)
-    if answer.error_code:
-        raise KafkaAnswerError(f"positions of {group}", answer.error_code)
-    found = answer.topics[0].partitions[0]
-    error = for_code(found.error_code).message if found.error_code else "NONE"
-    return Committed(found.committed_offset, error)
+    check(f"offsets of group {group}", answer.error_code)
+    return answer

@@ -1,4 +1,4 @@
-"""Batches as somebody wants them, sent as they are: what a broker says to what no client would send.
+"""Produce requests with any batch header, to test how brokers answer.
 
 A client library never repeats an old sequence, leaves a gap or invents a producer id; a test must.
 """
@@ -9,19 +9,21 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
+from harness.base.addresses import Address
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
-from harness.kafka.admin import Address, producer_id_request
-from harness.kafka.connection import KafkaAnswerError, RawConnection
+from harness.kafka.admin import init_producer_id_request
+from harness.kafka.connection import RawConnection
+from harness.kafka.errors import check, error_name
 
 TIMEOUT_S: Final = 15.0
 ACKS_TIMEOUT_MS: Final = 5_000
-"""How long the leader waits for its followers before it says REQUEST_TIMED_OUT."""
-MOST_SEQUENCE: Final = 2**31 - 1
-Place = tuple[str, int]
+"""How long the leader waits for its followers before it answers REQUEST_TIMED_OUT."""
+MAX_SEQUENCE: Final = 2**31 - 1
 
 
-class Written(NamedTuple):
-    """A broker's answer to one batch: Kafka's error code, its name, and the offset that it names (or -1)."""
+class ProduceResult(NamedTuple):
+    """A broker's answer to one batch: error code, error name and base offset (-1: none)."""
 
     code: int
     error: str
@@ -31,7 +33,7 @@ class Written(NamedTuple):
 def encode_batch(
     producer_id: int, epoch: int, base_sequence: int, values: Sequence[bytes], *, transactional: bool = False
 ) -> bytes:
-    """One batch of format 2, with whatever producer id, epoch and sequence it is to claim."""
+    """Encode one batch of format 2 with any producer id, epoch and sequence."""
     from kafka.record.default_records import DefaultRecordBatchBuilder
 
     builder = DefaultRecordBatchBuilder(
@@ -51,39 +53,39 @@ def encode_batch(
 
 
 def produce(
-    address: Address, place: Place, batch: bytes, acks: int = -1, transactional_id: str | None = None
-) -> Written:
-    """Send one batch to the broker at this address and return what it says, also when it refuses."""
-    from kafka.errors import for_code
+    address: Address,
+    partition_id: PartitionId,
+    batch: bytes,
+    acks: int = -1,
+    transactional_id: str | None = None,
+) -> ProduceResult:
+    """Send one batch to the broker at this address; return its answer, which may be an error."""
     from kafka.protocol.producer import ProduceRequest
 
     topic = ProduceRequest.TopicProduceData
+    partition = topic.PartitionProduceData(index=partition_id[1], records=batch)
     request: Any = ProduceRequest(
         transactional_id=transactional_id,
         acks=acks,
         timeout_ms=ACKS_TIMEOUT_MS,
-        topic_data=[
-            topic(name=place[0], partition_data=[topic.PartitionProduceData(index=place[1], records=batch)])
-        ],
+        topic_data=[topic(name=partition_id[0], partition_data=[partition])],
         version=9,
     )
     with RawConnection(*address, TIMEOUT_S) as connection:
         answer = connection.call(request).responses[0].partition_responses[0]
-    name = "NONE" if answer.error_code == 0 else for_code(answer.error_code).__name__
-    return Written(int(answer.error_code), name, int(answer.base_offset))
+    return ProduceResult(int(answer.error_code), error_name(answer.error_code), int(answer.base_offset))
 
 
 def new_producer_ids(address: Address, count: int) -> list[int]:
-    """So many fresh producer ids of one broker, each asked for as a starting producer asks.
+    """Return `count` new producer ids of one broker, requested as a starting producer does.
 
-    A broker that waits for a block from the controllers says COORDINATOR_LOAD_IN_PROGRESS: it is asked again.
+    A broker that waits for a block of ids answers COORDINATOR_LOAD_IN_PROGRESS; the request is repeated.
     """
     with RawConnection(*address, TIMEOUT_S) as connection:
 
-        def ask() -> int:
-            answer = connection.call(producer_id_request())
-            if answer.error_code:
-                raise KafkaAnswerError("a producer id", answer.error_code)
-            return int(answer.producer_id) + 1  # an id may be zero, and a wait is over at what is true
+        def next_id() -> list[int]:
+            answer = connection.call(init_producer_id_request())
+            check("a producer id", answer.error_code)
+            return [int(answer.producer_id)]
 
-        return [wait_until(ask, TIMEOUT_S, "a producer id", every=0.01) - 1 for _ in range(count)]
+        return [wait_until(next_id, TIMEOUT_S, "a producer id", every=0.01)[0] for _ in range(count)]

@@ -1,6 +1,7 @@
-"""How a listener is spoken to: TLS, SASL; the same for the client library, raw requests and Spark.
+"""TLS and SASL settings of a listener, for the client library, raw requests and Spark.
 
-It travels in files (the spec of a client, the job of Spark) and holds no secret: only where secrets stand.
+The settings are written to files (the spec of a client, the job of Spark), so they hold no secrets, only
+references to them.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 
 from harness.base.errors import UsageError
 from harness.base.secrets import beware, look_up, remember
+from harness.kafka.errors import check
 
 if TYPE_CHECKING:
     from harness.kafka.connection import RawConnection
@@ -31,12 +33,12 @@ _ENV: Final = "org.apache.kafka.common.config.provider.EnvVarConfigProvider"
 _FILES: Final = "org.apache.kafka.common.config.provider.DirectoryConfigProvider"
 _PASSWORD, _KEY = "EOS_SASL_PASSWORD", "EOS_TLS_KEY"  # names, no secrets
 _OPENSSL_S: Final = 30.0
-_LOOK: Final = "look at security.key and security.key_password"
-_PLAIN_KEY: Final = b"-----BEGIN PRIVATE "  # encrypted or of an older form it begins otherwise
+_CHECK_KEY: Final = "check security.key and security.key_password"
+_PLAIN_KEY: Final = b"-----BEGIN PRIVATE "  # encrypted keys and older formats begin otherwise
 
 
 class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """TLS and SASL of a listener; passwords are named by where they stand."""
+    """TLS and SASL of a listener. Passwords are references, such as env:NAME."""
 
     protocol: Protocol = "PLAINTEXT"
     mechanism: Mechanism = "PLAIN"
@@ -48,7 +50,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     key_password: str = ""
     check_host: bool = True
     principal: str = ""
-    """What the brokers call this user, where that is not their name: of a certificate it is the subject."""
+    """The brokers' name of this user, if it is not `username`: for a certificate it is the subject."""
 
     @property
     def tls(self) -> bool:
@@ -57,12 +59,12 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def sasl(self) -> bool:
-        """Whether a user logs in."""
+        """Whether the listener requires a login."""
         return self.protocol.startswith("SASL")
 
     @property
     def who(self) -> str:
-        """The user as rules about rights name it, as far as this can be told."""
+        """The principal that ACLs name, as far as the settings show it."""
         if self.principal:
             return self.principal
         if self.sasl:
@@ -70,53 +72,53 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return "User:SUBJECT-OF-THE-CERTIFICATE" if self.certificate else "User:ANONYMOUS"
 
     def client(self) -> dict[str, Any]:
-        """The settings of confluent-kafka."""
+        """Return the settings for confluent-kafka."""
         if self.protocol == "PLAINTEXT":
             return {}
-        beware()  # with a certificate alone no password is ever looked up
-        found: dict[str, Any] = {"security.protocol": self.protocol}
+        beware()  # with a certificate alone, no password is ever resolved
+        config: dict[str, Any] = {"security.protocol": self.protocol}
         if self.sasl:
-            found |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username}
-            found["sasl.password"] = look_up(self.password)
+            config |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username}
+            config["sasl.password"] = look_up(self.password)
         if self.tls:
             files = {"ca": self.ca, "certificate": self.certificate, "key": self.key}
-            found |= {f"ssl.{name}.location": path for name, path in files.items() if path}
+            config |= {f"ssl.{name}.location": path for name, path in files.items() if path}
             if self.key_password:
-                found["ssl.key.password"] = look_up(self.key_password)
-            found["ssl.endpoint.identification.algorithm"] = "https" if self.check_host else "none"
-        return found
+                config["ssl.key.password"] = look_up(self.key_password)
+            config["ssl.endpoint.identification.algorithm"] = "https" if self.check_host else "none"
+        return config
 
     def spark(self) -> dict[str, str]:
-        """The options of Spark's Kafka source, without any secret in them.
+        """Return the options of Spark's Kafka source, without secrets.
 
-        Kafka's Java client looks them up in the environment, which `for_java` fills.
+        Kafka's Java client reads the secrets from the environment variables that `for_java` sets.
         """
         if self.protocol == "PLAINTEXT":
             return {}
-        found = {
+        options = {
             "security.protocol": self.protocol,
             "config.providers": "env,dir",
             "config.providers.env.class": _ENV,
             "config.providers.dir.class": _FILES,
         }
         if self.sasl:
-            found["sasl.mechanism"] = self.mechanism
-            found["sasl.jaas.config"] = (
+            options["sasl.mechanism"] = self.mechanism
+            options["sasl.jaas.config"] = (
                 f'{_LOGIN[self.mechanism]} required username="{_quoted(self.username)}" '
                 f'password="${{env:{_PASSWORD}}}";'
             )
         if self.tls:
             if self.ca:
-                found |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
+                options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca}
             if self.certificate:
-                found["ssl.keystore.type"] = "PEM"
-                found["ssl.keystore.certificate.chain"] = _content(self.certificate)
-                found["ssl.keystore.key"] = f"${{env:{_KEY}}}"
-            found["ssl.endpoint.identification.algorithm"] = "https" if self.check_host else ""
-        return {f"kafka.{name}": value for name, value in found.items()}
+                options["ssl.keystore.type"] = "PEM"
+                options["ssl.keystore.certificate.chain"] = _content(self.certificate)
+                options["ssl.keystore.key"] = f"${{env:{_KEY}}}"
+            options["ssl.endpoint.identification.algorithm"] = "https" if self.check_host else ""
+        return {f"kafka.{name}": value for name, value in options.items()}
 
     def for_java(self) -> None:
-        """Put the secrets into this process's environment, where its Java clients look for them."""
+        """Put the secrets into the environment of this process, from where its Java clients read them."""
         if self.sasl:
             os.environ[_PASSWORD] = _quoted(look_up(self.password))
         if self.key:
@@ -124,18 +126,18 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def converts_key(self) -> bool:
-        """Whether Kafka's Java client cannot read the key as it is: it knows PKCS#8, and no PBES2."""
+        """Whether the key must be converted: Kafka's Java client reads PKCS#8, but not with PBES2."""
         return bool(self.key) and _PLAIN_KEY not in self.key_bytes()
 
     def key_bytes(self) -> bytes:
-        """What the file of the key has."""
+        """Return the content of the key file."""
         try:
             return Path(self.key).read_bytes()
         except OSError as error:
-            raise UsageError(f"the key {self.key} could not be read: {error.strerror}", _LOOK) from error
+            raise UsageError(f"the key {self.key} could not be read: {error.strerror}", _CHECK_KEY) from error
 
     def _plain_key(self) -> str:
-        """The key as Kafka's Java client reads it; on no disk, in no command line, redacted from now on."""
+        """Return the key for Kafka's Java client: never on disk or a command line, and redacted in output."""
         key = self._converted() if self.converts_key else self.key_bytes().decode(errors="replace")
         remember(key)
         return key
@@ -153,35 +155,37 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
                 check=False,
             )
         except FileNotFoundError as error:
-            raise UsageError(f"{problem}: there is no openssl", "install openssl") from error
+            raise UsageError(f"{problem}: there is no openssl program", "install openssl") from error
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise UsageError(f"{problem}: {type(error).__name__} of openssl", _LOOK) from error
+            raise UsageError(f"{problem}: {type(error).__name__} of openssl", _CHECK_KEY) from error
         if done.returncode != 0:
-            raise UsageError(f"{problem}: {done.stderr.strip()[-200:]}", _LOOK)
+            raise UsageError(f"{problem}: {done.stderr.strip()[-200:]}", _CHECK_KEY)
         return done.stdout
 
     def wrap(self, plain: socket.socket, host: str) -> socket.socket:
-        """Speak TLS over this connection, where the listener does."""
+        """Wrap a connection in TLS, if the listener uses it."""
         if not self.tls:
             return plain
         try:
             context = ssl.create_default_context(cafile=self.ca or None)
         except OSError as error:
-            raise UsageError(f"{self.ca} cannot be used: {error}", "look at security.ca: PEM") from error
+            raise UsageError(
+                f"{self.ca} cannot be used: {error}", "check security.ca: it must be PEM"
+            ) from error
         context.check_hostname = self.check_host
         if self.certificate:
             password = look_up(self.key_password) if self.key_password else None
             try:
                 context.load_cert_chain(self.certificate, self.key or None, password)
-            except OSError as error:  # of OpenSSL, or of a file that is not to be read
+            except OSError as error:  # from OpenSSL, or from an unreadable file
                 raise UsageError(
                     f"{self.certificate} and its key cannot be used: {error}",
-                    "look at certificate, key and key_password: PEM, and the one belongs to the other",
+                    "check certificate, key and key_password: both files must be PEM and match each other",
                 ) from error
         return context.wrap_socket(plain, server_hostname=host)
 
     def log_in(self, connection: RawConnection) -> None:
-        """Log in over this connection, where the listener asks for it."""
+        """Log in over this connection, if the listener requires it."""
         if not self.sasl:
             return
         from kafka.net.sasl.plain import SaslMechanismPlain
@@ -195,21 +199,14 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             sasl_plain_password=look_up(self.password),
         )
         answer = connection.call(SaslHandshakeRequest(mechanism=self.mechanism, version=1))
-        _refused_if(answer.error_code, f"{self.mechanism} of {self.username}")
+        check(f"{self.mechanism} of {self.username}", answer.error_code)
         while not login.is_done():
             answer = connection.call(SaslAuthenticateRequest(auth_bytes=login.auth_bytes(), version=1))
-            _refused_if(answer.error_code, f"login of {self.username}")
+            check(f"login of {self.username}", answer.error_code)
             login.receive(answer.auth_bytes)
 
 
 PLAINTEXT: Final = Security()
-
-
-def _refused_if(code: int, what: str) -> None:
-    from harness.kafka.connection import KafkaAnswerError
-
-    if code:
-        raise KafkaAnswerError(what, code)
 
 
 def _quoted(text: str) -> str:
@@ -217,6 +214,6 @@ def _quoted(text: str) -> str:
 
 
 def _content(path: str) -> str:
-    """The content of a file, in the words of Kafka's configuration providers."""
-    place = Path(path).resolve()
-    return f"${{dir:{place.parent}:{place.name}}}"
+    """Return a reference to the content of a file, for Kafka's configuration providers."""
+    file = Path(path).resolve()
+    return f"${{dir:{file.parent}:{file.name}}}"

@@ -1,173 +1,134 @@
-"""The transactional protocol by hand: each request as it is told, its answer as a code, nothing retried.
+"""Requests of the transactional protocol, one function each: the answer is a code, and nothing is retried.
 
-A client library sends what its own state allows; a zombie, a hang and a used-up epoch need requests that no
-client would send. The versions are those of librdkafka unless a function says otherwise.
+A client library sends only what its own state allows. Tests of zombies, hanging transactions and exhausted
+epochs need requests that no client would send. The request versions are those of librdkafka, unless a
+function documents another.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
-from harness.base.waits import wait_until
-from harness.kafka.admin import Admin
-from harness.kafka.connection import KafkaAnswerError
-from harness.kafka.raw_produce import Place
-
-WAIT_S: Final = 15.0
-_LOADING: Final = 14
-"""COORDINATOR_LOAD_IN_PROGRESS, which a coordinator also says while it waits for a block of producer ids."""
+from harness.base.partition_id import PartitionId
+from harness.kafka.admin import Admin, init_producer_id_request
+from harness.kafka.errors import check
 
 
-class Identity(NamedTuple):
-    """What a producer signs its requests with."""
+class ProducerIdentity(NamedTuple):
+    """The identity that a transactional producer sends with its requests."""
 
     transactional_id: str
     producer_id: int
     epoch: int
 
 
-class Initialised(NamedTuple):
-    """A coordinator's answer to an InitProducerId: Kafka's error code, and who the producer is now."""
+class InitResult(NamedTuple):
+    """A coordinator's answer to InitProducerId: error code, producer id and epoch."""
 
     code: int
     producer_id: int
     epoch: int
 
 
-class Member(NamedTuple):
-    """The consumer in whose name offsets are added."""
+class TransactionDescription(NamedTuple):
+    """The state of a transactional id, as its coordinator reports it."""
 
-    generation: int
-    member_id: str
+    transactional_id: str
+    coordinator: int
+    state: str
+    producer_id: int
+    epoch: int
+    partitions: frozenset[PartitionId]
+    started_ms: int
 
 
-NOBODY: Final = Member(-1, "")
-"""Without a member the group checks nobody."""
+def describe_transactions(
+    admin: Admin, coordinator: int, transactional_ids: list[str]
+) -> list[TransactionDescription]:
+    """Return the coordinator's state of transactional ids."""
+    from kafka.protocol.admin import DescribeTransactionsRequest
+
+    request = DescribeTransactionsRequest(transactional_ids=transactional_ids, version=0)
+    descriptions = []
+    for state in admin.call(coordinator, request).transaction_states:
+        check(f"state of {state.transactional_id}", state.error_code)
+        descriptions.append(
+            TransactionDescription(
+                state.transactional_id,
+                coordinator,
+                state.transaction_state,
+                state.producer_id,
+                state.producer_epoch,
+                frozenset((topic.topic, number) for topic in state.topics for number in topic.partitions),
+                state.transaction_start_time_ms,
+            )
+        )
+    return descriptions
 
 
 def initialise(
     admin: Admin, transactional_id: str, timeout_ms: int = 10_000, *, producer_id: int = -1, epoch: int = -1
-) -> Initialised:
-    """Take a transactional id, or, with an identity, keep it with a higher epoch."""
-    request = _init_request(transactional_id, timeout_ms, producer_id, epoch)
-    return _initialised(admin.call(admin.coordinator("transaction", transactional_id), request))
+) -> InitResult:
+    """Initialise a transactional id; with a producer id and epoch, keep the id and raise the epoch."""
+    request = init_producer_id_request(transactional_id, timeout_ms, producer_id, epoch)
+    return init_result(admin.call(admin.coordinator("transaction", transactional_id), request))
 
 
-def initialise_often(admin: Admin, transactional_id: str, times: int) -> list[Initialised]:
-    """Take a transactional id again and again, over one connection."""
-    with admin.connect(admin.coordinator("transaction", transactional_id)) as connection:
-
-        def ask() -> Initialised:
-            answer = _initialised(connection.call(_init_request(transactional_id, 10_000, -1, -1)))
-            if answer.code == _LOADING:
-                raise KafkaAnswerError(f"init of {transactional_id}", answer.code)
-            return answer
-
-        return [wait_until(ask, WAIT_S, f"a new epoch of {transactional_id}") for _ in range(times)]
+def init_result(answer: Any) -> InitResult:
+    """Convert an InitProducerId answer."""
+    return InitResult(int(answer.error_code), int(answer.producer_id), int(answer.producer_epoch))
 
 
-def _init_request(transactional_id: str, timeout_ms: int, producer_id: int, epoch: int) -> Any:
-    from kafka.protocol.producer import InitProducerIdRequest
-
-    return InitProducerIdRequest(
-        transactional_id=transactional_id,
-        transaction_timeout_ms=timeout_ms,
-        producer_id=producer_id,
-        producer_epoch=epoch,
-        version=4,
-    )
-
-
-def _initialised(answer: Any) -> Initialised:
-    return Initialised(int(answer.error_code), int(answer.producer_id), int(answer.producer_epoch))
-
-
-def add_partitions(admin: Admin, who: Identity, places: Iterable[Place]) -> int:
-    """Add partitions to the transaction; the first code that is not 0."""
+def add_partitions(admin: Admin, producer: ProducerIdentity, partitions: Iterable[PartitionId]) -> int:
+    """Add partitions to the transaction; return the first error code of the answer, or 0."""
     from kafka.protocol.producer import AddPartitionsToTxnRequest
 
     topics: dict[str, list[int]] = {}
-    for topic, partition in places:
-        topics.setdefault(topic, []).append(partition)
-    added = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
+    for topic, number in partitions:
+        topics.setdefault(topic, []).append(number)
+    wanted = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
     request = AddPartitionsToTxnRequest(
-        v3_and_below_transactional_id=who.transactional_id,
-        v3_and_below_producer_id=who.producer_id,
-        v3_and_below_producer_epoch=who.epoch,
-        v3_and_below_topics=[added(name=name, partitions=numbers) for name, numbers in topics.items()],
+        v3_and_below_transactional_id=producer.transactional_id,
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.epoch,
+        v3_and_below_topics=[wanted(name=name, partitions=numbers) for name, numbers in topics.items()],
         version=0,
     )
-    answer = _coordinator(admin, who, request)
+    answer = _call_coordinator(admin, producer, request)
     codes = [
         p.partition_error_code for t in answer.results_by_topic_v3_and_below for p in t.results_by_partition
     ]
     return next((int(code) for code in codes if code), 0)
 
 
-def add_offsets(admin: Admin, who: Identity, group: str) -> int:
-    """Add a group's offsets partition to the transaction."""
+def add_offsets(admin: Admin, producer: ProducerIdentity, group: str) -> int:
+    """Add the offsets partition of a group to the transaction; return the error code."""
     from kafka.protocol.producer import AddOffsetsToTxnRequest
 
     request = AddOffsetsToTxnRequest(
-        transactional_id=who.transactional_id,
-        producer_id=who.producer_id,
-        producer_epoch=who.epoch,
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
         group_id=group,
         version=0,
     )
-    return int(_coordinator(admin, who, request).error_code)
+    return int(_call_coordinator(admin, producer, request).error_code)
 
 
-def commit_offsets(
-    admin: Admin, who: Identity, group: str, positions: Mapping[Place, int], member: Member = NOBODY
-) -> int:
-    """Hand a group's next positions to its coordinator, within the transaction."""
-    from kafka.protocol.producer import TxnOffsetCommitRequest
-
-    topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
-    place = topic.TxnOffsetCommitRequestPartition
-    request = TxnOffsetCommitRequest(
-        transactional_id=who.transactional_id,
-        group_id=group,
-        producer_id=who.producer_id,
-        producer_epoch=who.epoch,
-        generation_id=member.generation,
-        member_id=member.member_id,
-        group_instance_id=None,
-        topics=[
-            topic(
-                name=name,
-                partitions=[
-                    place(
-                        partition_index=number,
-                        committed_offset=offset,
-                        committed_leader_epoch=-1,
-                        committed_metadata=None,
-                    )
-                ],
-            )
-            for (name, number), offset in positions.items()
-        ],
-        version=3,
-    )
-    answer = admin.call(admin.coordinator("group", group), request)
-    return next((int(p.error_code) for t in answer.topics for p in t.partitions if p.error_code), 0)
-
-
-def end(admin: Admin, who: Identity, *, commit: bool) -> int:
-    """Commit or abort."""
+def end(admin: Admin, producer: ProducerIdentity, *, commit: bool) -> int:
+    """Commit or abort the transaction; return the error code."""
     from kafka.protocol.producer import EndTxnRequest
 
     request = EndTxnRequest(
-        transactional_id=who.transactional_id,
-        producer_id=who.producer_id,
-        producer_epoch=who.epoch,
+        transactional_id=producer.transactional_id,
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
         committed=commit,
         version=1,
     )
-    return int(_coordinator(admin, who, request).error_code)
+    return int(_call_coordinator(admin, producer, request).error_code)
 
 
-def _coordinator(admin: Admin, who: Identity, request: Any) -> Any:
-    return admin.call(admin.coordinator("transaction", who.transactional_id), request)
+def _call_coordinator(admin: Admin, producer: ProducerIdentity, request: Any) -> Any:
+    return admin.call(admin.coordinator("transaction", producer.transactional_id), request)

@@ -1,1 +1,1 @@
-"""What the harness needs and does not ship: jars, Toxiproxy, images; fetched once, verified, cached."""
+"""Provide jars, Toxiproxy and container images: fetched or built once, verified, cached."""

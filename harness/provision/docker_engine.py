@@ -1,4 +1,4 @@
-"""Docker: does an engine answer, the containers of one cluster by label, and the compose plugin."""
+"""The Docker engine: whether it answers, and the containers of one cluster by label."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _CONFLICT = 409
 
 
 def engine_problem() -> str | None:
-    """Why Docker cannot be used here, in a few words; None if engine and compose plugin answer."""
+    """Return why Docker cannot be used here; None if engine and compose plugin answer."""
     import docker
     from docker.errors import DockerException
 
     try:
-        _knock()
+        _check_socket()
         client = docker.from_env(timeout=5)
         client.ping()
         client.close()
@@ -39,12 +39,12 @@ def engine_problem() -> str | None:
         return "no Docker engine answers"
     if not shutil.which("docker"):
         return "there is no docker command on PATH"
-    said = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False)
-    return None if said.returncode == 0 else "the docker compose plugin is missing"
+    done = subprocess.run(["docker", "compose", "version"], capture_output=True, timeout=30, check=False)
+    return None if done.returncode == 0 else "the docker compose plugin is missing"
 
 
-def _knock() -> None:
-    """Fail early where nobody listens: docker-py leaves its socket open when a Unix socket refuses it."""
+def _check_socket() -> None:
+    """Fail early if nothing listens: docker-py leaks its socket when a Unix socket refuses it."""
     from docker.context import ContextAPI
 
     address = os.environ.get("DOCKER_HOST") or ContextAPI.kwargs_from_context().get("base_url", "")
@@ -55,7 +55,7 @@ def _knock() -> None:
 
 
 def engine_version() -> str:
-    """The version of the engine that answers."""
+    """Return the version of the engine."""
     import docker
 
     client = docker.from_env(timeout=5)
@@ -66,22 +66,22 @@ def engine_version() -> str:
 
 
 def compose_version() -> str:
-    """The version of the compose plugin, as it says it; ? where it says nothing."""
-    said = subprocess.run(
+    """Return the version of the compose plugin; ? if it prints none."""
+    done = subprocess.run(
         ["docker", "compose", "version", "--short"], capture_output=True, text=True, timeout=30, check=False
     )
-    return said.stdout.strip() or "?"
+    return done.stdout.strip() or "?"
 
 
 class Engine:
-    """The engine of the environment or of the Docker context, and one cluster's things in it."""
+    """Containers, networks and volumes of one cluster on the engine of the environment."""
 
     def __init__(self, cluster: str) -> None:
         self._label = f"{CLUSTER_LABEL}={cluster}"
 
     @cached_property
     def client(self) -> docker.DockerClient:
-        """The client; it negotiates the version of the interface with the engine."""
+        """Client of the engine; it negotiates the API version."""
         import docker
         from docker.errors import DockerException
 
@@ -93,18 +93,19 @@ class Engine:
             ) from error
 
     def container(self, service: str) -> Container:
-        """The container of a compose service of this cluster, running or not."""
-        found = self.client.containers.list(
+        """Return the container of a compose service of this cluster, running or not."""
+        containers = self.client.containers.list(
             all=True, filters={"label": [self._label, f"com.docker.compose.service={service}"]}
         )
-        if len(found) != 1:
+        if len(containers) != 1:
             raise HarnessError(
-                f"{len(found)} containers of {service} were found, not one", "`eos down`, then `eos up`"
+                f"{len(containers)} containers of {service} were found instead of one",
+                "run `eos down`, then `eos up`",
             )
-        return found[0]
+        return containers[0]
 
     def run_beside(self, container: Container, image: str, command: list[str]) -> str:
-        """Run a command in the network namespace of a container, allowed to filter its packets."""
+        """Run a command in the network namespace of a container, with the right to filter packets."""
         from docker.errors import ContainerError
 
         try:
@@ -118,14 +119,14 @@ class Engine:
                 stderr=True,
             )
         except ContainerError as error:
-            said = bytes(error.stderr or b"").decode(errors="replace").strip()  # type: ignore[arg-type]
+            errors = bytes(error.stderr or b"").decode(errors="replace").strip()  # type: ignore[arg-type]
             raise HarnessError(
-                f"`{' '.join(command)}` beside {container.name} failed: {said}", "run `eos doctor`"
+                f"`{' '.join(command)}` beside {container.name} failed: {errors}", "run `eos doctor`"
             ) from error
         return bytes(output).decode()
 
     def leftovers(self) -> list[str]:
-        """Containers, networks and volumes of this cluster, in words."""
+        """Describe the containers, networks and volumes of this cluster."""
         filters: dict[str, str | list[str] | bool] = {"label": self._label}
         return [
             *(f"container {c.name}" for c in self.client.containers.list(all=True, filters=filters)),
@@ -134,7 +135,7 @@ class Engine:
         ]
 
     def remove_all(self) -> None:
-        """Remove every container, network and volume of this cluster, whatever state they are in."""
+        """Remove every container, network and volume of this cluster in any state."""
         from docker.errors import APIError, NotFound
 
         filters: dict[str, str | list[str] | bool] = {"label": self._label}
@@ -143,9 +144,9 @@ class Engine:
             try:
                 container.remove(force=True, v=True)
             except NotFound:
-                return  # it went away by itself: that is what was wanted
+                return  # it has been removed already
             except APIError as error:
-                if error.status_code != _CONFLICT:  # else it is on its way already
+                if error.status_code != _CONFLICT:  # a conflict: its removal is in progress
                     raise
 
         with ThreadPoolExecutor(7) as pool:
@@ -159,7 +160,7 @@ class Engine:
 
 
 def copy_out(container: Container, path: str, target: Path) -> None:
-    """Copy a folder out of a container, running or not, into `target`; nothing if it is not there."""
+    """Copy a folder out of a container, running or not, into `target`. No error if it is missing."""
     from docker.errors import NotFound
 
     with tempfile.TemporaryFile(dir=target) as packed:

@@ -1,4 +1,4 @@
-"""How an image is built where none can be pulled: what goes in, its fingerprint, Kafka's training run."""
+"""Build images from packages, jars and binaries when none can be pulled."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from harness.base.errors import HarnessError
 from harness.base.ports import free_ports
 from harness.base.waits import wait_until
 from harness.kafka.connection import answers
+from harness.kafka.training_workload import run_training_workload
 from harness.provision.jars import ensure_jars, pinned_jars
-from harness.provision.kafka_runtime import training_workload
 from harness.provision.paths import cache_dir, resource, scratch_dir
 from harness.provision.toxiproxy_binary import TOXIPROXY_VERSION, ensure_toxiproxy
 
@@ -32,7 +32,7 @@ HARNESS_LABEL = "eos-harness"
 _TRAINING_LABEL = "eos-harness.training"
 _SUITE = "bookworm"
 _PACKAGES = "ca-certificates,openjdk-17-jre-headless,bash,iptables"
-# Documents and translations. Not the manual pages: Java's package fails where their folders are missing.
+# Documents and translations. Manual pages stay: Java's package fails if their folders are missing.
 _LEAVE_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
 _LIBRARIES = "/opt/kafka/libs"
 
@@ -41,7 +41,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """An image that can be built: its purpose, its tag, and the fingerprint of all that goes in."""
+    """An image that can be built: its name, its tag, and the fingerprint of its content."""
 
     name: str
     tag: str
@@ -49,13 +49,13 @@ class Recipe:
 
 
 def base_recipe(more: str = "") -> Recipe:
-    """The system under our images; `more` packages, with a comma before each, make another one."""
+    """Return the recipe of the base system, with `more` packages, each after a comma."""
     tag = f"eos-harness/base{'-'.join(more.split(',')[:2])}:{_SUITE}"
     return Recipe("base", tag, fingerprint(_SUITE, _PACKAGES + more, *_LEAVE_OUT))
 
 
 def recipes() -> dict[str, Recipe]:
-    """The images that can be built, by purpose; `base` is the system under kafka and nettools."""
+    """Return the images that can be built, by name; `base` is the base of kafka and nettools."""
     base = base_recipe().content
     jars = " ".join(jar.sha256 for jar in pinned_jars() if jar.jar_set == "kafka")
     return {
@@ -74,7 +74,7 @@ def recipes() -> dict[str, Recipe]:
 
 
 def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> str:
-    """Build an image and return its tag; `base` is the image that kafka and nettools stand on."""
+    """Build an image and return its tag; `base` is the base image of kafka and nettools."""
     from docker.errors import APIError
 
     started = time.monotonic()
@@ -100,7 +100,7 @@ def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> st
 
 
 def _image_id(client: DockerClient, tag: str) -> str | None:
-    """What a tag points to."""
+    """Return the id of the image with a tag, or None."""
     from docker.errors import ImageNotFound
 
     with suppress(ImageNotFound):
@@ -109,12 +109,12 @@ def _image_id(client: DockerClient, tag: str) -> str | None:
 
 
 def build_base(client: DockerClient, recipe: Recipe, more: str = "") -> None:
-    """Build a small Debian with a Java runtime, and `more`, from packages alone."""
+    """Build a small Debian with a Java runtime and `more` from packages."""
     tool = shutil.which("mmdebstrap")
     if not tool:
         raise HarnessError(
             "no image registry answers, and mmdebstrap, which builds images from packages, is missing",
-            "apt-get install -y mmdebstrap, or let the Docker engine reach a registry",
+            "run `apt-get install -y mmdebstrap`, or give the Docker engine access to a registry",
         )
     command = [
         tool,
@@ -125,13 +125,13 @@ def build_base(client: DockerClient, recipe: Recipe, more: str = "") -> None:
         _SUITE,
         "-",
     ]
-    with tempfile.TemporaryFile(dir=cache_dir()) as archive, tempfile.TemporaryFile("w+") as complaints:
-        done = subprocess.run(command, stdout=archive, stderr=complaints, timeout=900, check=False)
+    with tempfile.TemporaryFile(dir=cache_dir()) as archive, tempfile.TemporaryFile("w+") as errors:
+        done = subprocess.run(command, stdout=archive, stderr=errors, timeout=900, check=False)
         if done.returncode != 0:
-            complaints.seek(0)
+            errors.seek(0)
             raise HarnessError(
-                f"mmdebstrap failed: {complaints.read()[-500:]}",
-                "check that this machine reaches its Debian mirror, and run again",
+                f"mmdebstrap failed: {errors.read()[-500:]}",
+                "check that this machine reaches its Debian mirror, and run the command again",
             )
         archive.seek(0)
         repository, tag = recipe.tag.split(":")
@@ -140,13 +140,13 @@ def build_base(client: DockerClient, recipe: Recipe, more: str = "") -> None:
 
 
 def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path, report: Report) -> None:
-    """Kafka from its jars, and a second layer with the class data that one training run leaves."""
+    """Build Kafka from its jars, and add a layer with the class data of a training run."""
     jars = ensure_jars(report, "kafka")
     copy_context("kafka", context)
     (context / "libs").mkdir()
     for jar in jars:
-        shutil.copy2(jar, context / "libs")  # with its time: the class data remembers it
-    # Spelled out, in pinned order: a wildcard's order is the file system's, and class data fits one only.
+        shutil.copy2(jar, context / "libs")  # with its mtime, which the class data records
+    # List the jars in pinned order: class data fits one order only, and a wildcard's order varies.
     (context / "class-path").write_text(":".join(f"{_LIBRARIES}/{jar.name}" for jar in jars))
     untrained = f"{recipe.tag}-untrained"
     docker_build(client, context, untrained, recipe, {"BASE": base})
@@ -159,9 +159,9 @@ def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path,
 
 
 def _train(client: DockerClient, image: str, target: Path) -> None:
-    """Run a node of this image through a small workload and take out the class data that it leaves."""
+    """Run a node of this image through a small workload and copy the class data that it writes."""
     for left in client.containers.list(all=True, filters={"label": _TRAINING_LABEL}):
-        left.remove(force=True, v=True)  # of a build that was killed
+        left.remove(force=True, v=True)  # a killed build left it
     (port,) = free_ports(1)
     node = client.containers.run(
         image,
@@ -172,8 +172,8 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
     )
     try:
         wait_until(lambda: answers("127.0.0.1", port), 90, "the training node to answer")
-        training_workload(port)
-        node.stop(timeout=120)  # SIGTERM: the dump is written at a clean end only
+        run_training_workload(port)
+        node.stop(timeout=120)  # SIGTERM: only a clean end writes the class data
         chunks, _ = node.get_archive("/opt/kafka/kafka.jsa")
         with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
             archive.extract("kafka.jsa", target, filter="data")
@@ -182,7 +182,7 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
 
 
 def _training_environment(port: int) -> dict[str, str]:
-    """One combined node, clients on `port` of this host, in the quick profile."""
+    """Return the settings of one combined node in the quick profile, with clients on `port`."""
     return {
         "KAFKA_NODE_ID": "1",
         "KAFKA_PROCESS_ROLES": "broker,controller",
@@ -208,7 +208,7 @@ def _training_environment(port: int) -> dict[str, str]:
 def docker_build(
     client: DockerClient, context: Path, tag: str, recipe: Recipe, arguments: dict[str, str]
 ) -> None:
-    """Build a context that is complete in itself, and label the image with its fingerprint."""
+    """Build an image from a complete context and label it with its fingerprint."""
     from docker.errors import BuildError
 
     labels = {CONTENT_LABEL: recipe.content, HARNESS_LABEL: "1"}
@@ -219,7 +219,7 @@ def docker_build(
     except BuildError as error:
         last = "".join(str(line.get("stream", "")) for line in error.build_log)[-500:]
         raise HarnessError(
-            f"building {tag} failed: {error}: {last}", "run it again with a network"
+            f"building {tag} failed: {error}: {last}", "check the network and run the command again"
         ) from error
 
 
@@ -246,5 +246,5 @@ def _is_script(path: Path) -> bool:
 
 
 def fingerprint(*parts: str) -> str:
-    """Sixteen hex digits that change with any of the parts."""
+    """Return sixteen hex digits of a hash of the parts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

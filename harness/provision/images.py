@@ -1,8 +1,8 @@
-"""The three images that the compose back end runs: present, else pulled, else built from packages.
+"""Provide the three images of the compose back end: present, or pulled, or built from packages.
 
-Kafka and Toxiproxy are the official images wherever a registry answers. Where none does, compatible ones are
-built: a base system out of Debian's packages, Kafka from its jars, Toxiproxy from its Go module. The third
-image, which cuts links, is always our own.
+Kafka and Toxiproxy are the official images if a registry answers. Otherwise compatible images are built: a
+base system from Debian's packages, Kafka from its jars, Toxiproxy from its Go module. The third image,
+nettools, cuts links and is always built.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SLIM_BASE = "debian:bookworm-slim"
 _OURS = "eos-harness/"
 _VARIABLES = {"kafka": "EOS_KAFKA_IMAGE", "toxiproxy": "EOS_TOXIPROXY_IMAGE"}
 
-# How long a registry may take to say whether it has an image: it answers in two seconds or not at all.
+# Time limit for a registry to answer whether it has an image. One that answers does so in two seconds.
 REGISTRY_SECONDS = 8
-# How long the engine may take over one call of a pull or a build.
+# Time limit for one call to the engine during a pull or a build.
 _ENGINE_SECONDS = 900
 
 Report = Callable[[str], None]
@@ -37,7 +37,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Images:
-    """The images to run, and which of them were built here instead of pulled."""
+    """The images to run; `built` names those that were built here."""
 
     kafka: str
     toxiproxy: str
@@ -46,20 +46,20 @@ class Images:
 
     @property
     def environment(self) -> dict[str, str]:
-        """The variables that tell docker-compose.yml about them."""
+        """Variables of docker-compose.yml that name the images."""
         return {_VARIABLES["kafka"]: self.kafka, _VARIABLES["toxiproxy"]: self.toxiproxy}
 
 
 @cache
 def official_images() -> dict[str, str]:
-    """The official images by purpose, as docker-compose.yml names them."""
+    """Return the official images by name, as docker-compose.yml gives them."""
     text = resource("docker-compose.yml").read_text()
-    found = {name: re.search(rf"\$\{{{variable}:-([^}}]+)\}}", text) for name, variable in _VARIABLES.items()}
-    return {name: match[1] for name, match in found.items() if match}
+    defaults = {n: re.search(rf"\$\{{{variable}:-([^}}]+)\}}", text) for n, variable in _VARIABLES.items()}
+    return {name: match[1] for name, match in defaults.items() if match}
 
 
 def find_images() -> dict[str, str | None]:
-    """What of kafka, toxiproxy, nettools the engine has now, by name; nothing is fetched or built."""
+    """Return the images that the engine has now, by name; None for a missing one."""
     client = _engine()
     return {name: _present(client, recipe) for name, recipe in recipes().items() if name != "base"}
 
@@ -67,12 +67,13 @@ def find_images() -> dict[str, str | None]:
 def ensure_images(report: Report, env_file: Path | None = None) -> Images:
     """Return images that are present on the engine, pulling or building what is missing.
 
-    What was built is also written to `env_file` (the checkout's .env): plain `docker compose` finds it there.
+    The names of built images are also written to `env_file`, by default the checkout's .env, which plain
+    `docker compose` reads.
     """
     client = _engine()
     found = {name: _present(client, recipe) for name, recipe in recipes().items()}
     if any(found[name] is None for name in ("kafka", "toxiproxy", "nettools")):
-        # Not with the cache's own lock, which a build takes on its way.
+        # A lock of its own: a build takes the lock of the cache.
         with cache_lock("images.lock"):
             found = _provide(client, report)
     kafka, toxiproxy, nettools = (found[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
@@ -92,10 +93,10 @@ def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
         if found[name] is None:
             found[name] = _pull_chosen(client, name, report)
         if found[name] is None:
-            break  # no registry for one image: do not wait for the other's to say the same
+            break  # no registry answers: do not wait a second time
     missing = [name for name in _VARIABLES if found[name] is None]
     if missing:
-        report(f"no image registry answers: building {' and '.join(missing)} from packages (a minute, once)")
+        report(f"no image registry answers: building {' and '.join(missing)} from packages (once, a minute)")
     if found["nettools"] is None and found["base"] is None and "kafka" not in missing:
         found["base"] = _SLIM_BASE if _pull(client, _SLIM_BASE, report) else None
     needs_base = found["kafka"] is None or found["nettools"] is None
@@ -106,7 +107,7 @@ def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
 
 
 def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
-    """Pull the image that the user chose for this purpose, which must succeed, or else the official one."""
+    """Pull the user's image, or else the official one. Raise HarnessError if the user's image fails."""
     variable = _VARIABLES[name]
     chosen = _chosen(variable)
     image = chosen or official_images()[name]
@@ -115,13 +116,13 @@ def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
     if chosen:
         raise HarnessError(
             f"{variable}={chosen} is not present and cannot be pulled",
-            f"unset {variable} (also in .env), and the official image is pulled or a compatible one built",
+            f"unset {variable}, also in .env, to use the official image or a compatible build",
         )
     return None
 
 
 def _engine() -> DockerClient:
-    """A client of the engine that the docker command would use."""
+    """Return a client of the engine that the docker command uses."""
     import docker
     from docker.errors import DockerException
 
@@ -130,12 +131,12 @@ def _engine() -> DockerClient:
     except DockerException as error:
         raise HarnessError(
             f"no Docker engine answers: {error}",
-            "start Docker; on a Debian-like machine as root: scripts/install-docker.sh",
+            "start Docker; on a Debian-like machine, as root: scripts/install-docker.sh",
         ) from error
 
 
 def _present(client: DockerClient, recipe: Recipe) -> str | None:
-    """What the engine has for this purpose: the user's choice, the official image, or ours if up to date."""
+    """Return the present image: the user's choice, or the official one, or a current build."""
     from docker.errors import ImageNotFound
 
     chosen = _chosen(_VARIABLES.get(recipe.name, ""))
@@ -153,25 +154,25 @@ def _present(client: DockerClient, recipe: Recipe) -> str | None:
 
 
 def _pull(client: DockerClient, image: str, report: Report) -> bool:
-    """Pull an image if its registry answers in time; the pull itself may take as long as it needs."""
+    """Pull an image if its registry answers within REGISTRY_SECONDS. Return whether it was pulled."""
     import docker
     import requests
     from docker.errors import APIError
 
-    asking = docker.from_env(timeout=REGISTRY_SECONDS)
+    registry = docker.from_env(timeout=REGISTRY_SECONDS)
     try:
-        asking.images.get_registry_data(image)
+        registry.images.get_registry_data(image)
         report(f"pulling {image}")
         client.images.pull(image)
     except (APIError, requests.RequestException):
         return False
     finally:
-        asking.close()
+        registry.close()
     return True
 
 
 def _chosen(variable: str) -> str:
-    """The image that the user chose, in the environment or in .env; empty if it is left to us."""
+    """Return the image that the user chose in the environment or in .env; empty if none."""
     env_file = _env_file()
     lines = _env_lines(env_file) if env_file else []
     in_file = next((line.partition("=")[2] for line in lines if line.startswith(f"{variable}=")), "")
@@ -179,17 +180,17 @@ def _chosen(variable: str) -> str:
 
 
 def _write_env(env_file: Path, images: Images) -> None:
-    """Name the built images in the .env of the checkout and leave its other lines alone."""
+    """Write the names of the built images to .env and keep its other lines."""
     old = _env_lines(env_file)
     kept = [line for line in old if not re.match(rf"({'|'.join(_VARIABLES.values())})={_OURS}", line)]
-    theirs = {line.split("=")[0] for line in kept}
-    ours = [
+    chosen = {line.split("=")[0] for line in kept}
+    built = [
         f"{name}={image}"
         for name, image in images.environment.items()
-        if image in images.built and name not in theirs
+        if image in images.built and name not in chosen
     ]
-    if kept + ours != old:
-        env_file.write_text("".join(f"{line}\n" for line in kept + ours))
+    if kept + built != old:
+        env_file.write_text("".join(f"{line}\n" for line in kept + built))
 
 
 def _env_file() -> Path | None:

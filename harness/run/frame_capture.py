@@ -34,7 +34,7 @@ class FrameCapture:
             fleet.listener = BrokerListener.TAPPED
 
     def stop(self, fleet: Fleet) -> None:
-        """Stop the log, and read the steps that no client saw from the logs of the brokers."""
+        """Stop the frame log, then read the steps that no client sees from the logs of the brokers."""
         if not self._since:
             return
         ensure_tap(self._cluster).stop_log()

@@ -71,8 +71,8 @@ class Monitor:
     def _loop(self) -> None:
         while not self._stopped.wait(EVERY_S):
             self._report_progress()
-            clients = [client.pid for client in self._fleet.live()]
-            self.usage.sample({"the largest client": clients, "Spark's live job": self._spark.pids})
+            clients = [client.pid for client in self._fleet.active()]
+            self.usage.sample({"the largest client": clients, "Spark's driver": self._spark.pids})
             if self.phase != "drain":  # in which the run itself stops the clients
                 self._report_ended_clients()
 

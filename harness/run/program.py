@@ -39,7 +39,7 @@ class Program(Protocol):
     """Carries out one kind of run."""
 
     def expectation(self) -> Expect:
-        """Return what the run must show, which is written before anything is carried out."""
+        """Return what the run must show. It is written before anything is carried out."""
         ...
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
@@ -47,7 +47,7 @@ class Program(Protocol):
         ...
 
     def is_complete(self) -> bool:
-        """Return whether everything was shown that the run promised, apart from the verdict."""
+        """Return whether the program carried out everything that it promised."""
         ...
 
     def write_documents(self) -> None:

@@ -148,7 +148,7 @@ class Run:
                 program.write_documents()
                 return outcome
             finally:
-                # Also after a second Ctrl-C while the topics are read back.
+                # Even after a second Ctrl-C in the middle of the verification.
                 context.spark.stop()
 
     def _judge(self, run: RunContext, program: Program, limits: list[Limit]) -> Outcome:

@@ -130,7 +130,7 @@ def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callabl
 
 
 def _key(candidate: Scenario, smallest: Scenario) -> bytes:
-    """Return the identity of a candidate. Other faults or clients that held are not tried with less time."""
+    """Return a key for a candidate, without its times if it has other faults or clients than the smallest."""
     if (candidate.fault, candidate.workload) != (smallest.fault, smallest.workload):
         candidate = msgspec.structs.replace(candidate, plan=PlanRules())
     return msgspec.json.encode(candidate, enc_hook=str)

@@ -13,7 +13,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.observation import Observation, Window
 from harness.scenario import Scenario
-from harness.witness.plain_consumer import ALONE, freeze
+from harness.witness.plain_consumer import WITNESS_GROUP, freeze
 
 if TYPE_CHECKING:
     from harness.witness.spark.stream_supervisor import StreamProgress, StreamVerification
@@ -37,7 +37,7 @@ class SparkStream:
         return [self._job.pid] if self._job is not None and self._job.pid is not None else []
 
     def start(self, folder: Path, log: Callable[[str], None]) -> None:
-        """Start reading at the first record."""
+        """Start the driver, which reads from the first record."""
         if "spark" not in self._scenario.verify.witnesses:
             return
         from harness.witness.spark.spark_process import Job
@@ -51,7 +51,7 @@ class SparkStream:
             folder=str(folder),
             security=security,
             run=self._run_id,
-            options={"groupIdPrefix": f"{self._cluster.prefix}{ALONE}-spark"},
+            options={"groupIdPrefix": f"{self._cluster.prefix}{WITNESS_GROUP}-spark"},
         )
         os.environ[processes.SUPERVISED] = "1"  # so that `eos heal` finds the driver, as it finds the clients
         self._job = StreamVerification(job, log)
@@ -63,7 +63,7 @@ class SparkStream:
             self._job.kill()
 
     def restart_if_dead(self) -> None:
-        """Start a driver that died again, from its checkpoint."""
+        """Restart a driver that died, from its checkpoint."""
         if self._job is not None:
             self._job.watch()
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-
-from confluent_kafka import KafkaException
+from collections.abc import Callable
 
 from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.waits import wait_until
@@ -17,20 +15,23 @@ from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, Limit
 from harness.evidence.observation import Observation, Window
 from harness.evidence.run_directory import RunDirectory
+from harness.kafka.admin import admin_at
+from harness.kafka.log.batches import Batch
 from harness.run.spark_stream import SparkStream
 from harness.scenario import Scenario
 from harness.witness.plain_consumer import (
-    ALONE,
-    Place,
+    REQUEST_LIMIT_S,
+    WITNESS_GROUP,
     freeze,
+    freeze_windows,
     group_positions,
     observe_topics,
     observe_totals,
 )
-from harness.witness.raw_log import Batch, fetch_batches, leaders, observe_raw
+from harness.witness.raw_log import fetch_logs, observe_raw
 
 READ_LIMIT_S = 300.0
-_WITNESS_ERRORS = (HarnessError, KafkaException, OSError, EOFError)
+_WITNESS_ERRORS = (HarnessError, OSError, EOFError)
 
 
 def expectation(scenario: Scenario) -> Expect:
@@ -61,7 +62,7 @@ class Verification:
     ) -> None:
         self._bootstrap = cluster.bootstrap(BrokerListener.DIRECT)
         self._security = cluster.security
-        self._as_group = f"{cluster.prefix}{ALONE}"
+        self._as_group = f"{cluster.prefix}{WITNESS_GROUP}"
         self._scenario = scenario
         self._directory = directory
         self._run_id = run_id
@@ -96,7 +97,7 @@ class Verification:
         try:
             read()
         except RefusedError:
-            raise  # an interlock forbids to go on, which is no failure of a witness
+            raise  # an interlock ends the run; no witness has failed
         except _WITNESS_ERRORS as error:
             log(f"could not read {witness}: {error}")
 
@@ -153,18 +154,14 @@ class Verification:
 
     def _collect_spark(self, should_stop_waiting: Callable[[], bool]) -> None:
         records = self._spark.finish(self._freeze, self._directory.path / "logs", should_stop_waiting)
-        if records is not None:  # else the run ended before Spark started: coverage counts it as missing
+        if records is not None:  # None: the run ended before Spark started, and coverage reports it missing
             self._save(records, "spark")
 
     def _collect_raw_log(self) -> None:
         def read() -> list[tuple[Window, list[Batch]]]:
-            addresses = leaders(self._bootstrap, self._topics, self._security)
-            return [(window, self._batches(addresses, window)) for window in self._freeze()]
+            admin = admin_at(self._bootstrap, self._security, REQUEST_LIMIT_S)
+            return fetch_logs(admin, freeze_windows(admin, self._topics))
 
         # Metadata may name a new leader before it accepts fetches: retry.
         logs = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")
         self._save(observe_raw(logs, self._run_id, finished=time.monotonic_ns()), "raw-log")
-
-    def _batches(self, addresses: Mapping[Place, tuple[str, int]], window: Window) -> list[Batch]:
-        place = (window.topic, window.partition)
-        return list(fetch_batches(*addresses[place], place, window.start, window.hw, security=self._security))

@@ -17,6 +17,7 @@ from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import FILE, WalkthroughStep
+from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
 from harness.report.diagram import diagram_file
 from harness.report.diagram.sequence import SequenceFilter
 from harness.run.program import RunContext, measure_recovery
@@ -75,7 +76,7 @@ class WalkthroughProgram:
         return limits
 
     def is_complete(self) -> bool:
-        """Return whether every step was taken and saw what it had to see, so that no anomaly hides a gap."""
+        """Return whether every step was taken and made all of its observations."""
         return len(self._steps) == len(self._walkthrough.TITLES) and not any(s.missing for s in self._steps)
 
     def write_documents(self) -> None:
@@ -90,11 +91,11 @@ class WalkthroughProgram:
                 topics=[],
                 transactional_ids=self._transactional_ids,
                 since=self._since,
-                marked=[part.topic, coordinator_entries.OFFSETS_TOPIC] if part.group else [],
+                marked=[part.topic, OFFSETS_TOPIC] if part.group else [],
             )
             drawn_clients = frozenset(self._walkthrough.DRAWN)
             diagram_file.write(path, SequenceFilter(clients=drawn_clients, most=MOST_DRAWN))
-        except FAILURES as error:  # such as a walkthrough that was interrupted before its first frame
+        except FAILURES as error:  # for example, interrupted before the first frame
             run.events.phase("diagram", describe_error(error))
         run.directory.write(walkthrough_page.NAME, walkthrough_page.document(path))
 

@@ -88,11 +88,3 @@ def decode_response(key: int, version: int, frame: bytes) -> Any:
     return ResponseClassRegistry.get_response_class(_Asked).decode(
         frame, version=version, header=True, framed=True
     )
-
-
-@cache
-def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, such as `PRODUCER_FENCED`."""
-    from kafka.errors import for_code
-
-    return str(getattr(for_code(code), "message", None) or for_code(code).__name__)

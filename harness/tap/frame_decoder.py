@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+from harness.kafka.errors import error_name
 from harness.tap import api_keys
 from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
 
@@ -54,7 +55,7 @@ class Decoder:
 
 def _error(message: Any) -> str | None:
     code = getattr(message, "error_code", 0)
-    return api_keys.error_name(code) if code else None
+    return error_name(code) if code else None
 
 
 def _batches(records: Any, topic: str, partition: int) -> list[Batch]:
@@ -258,9 +259,7 @@ def _add_partitions_response(message: Any, names: TopicNames) -> Facts:
                 Partition(
                     topic=names.of(topic),
                     partition=part.partition_index,
-                    error=api_keys.error_name(part.partition_error_code)
-                    if part.partition_error_code
-                    else None,
+                    error=error_name(part.partition_error_code) if part.partition_error_code else None,
                 )
                 for topic in topics
                 for part in topic.results_by_partition

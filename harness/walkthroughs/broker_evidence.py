@@ -1,4 +1,4 @@
-"""What brokers and controllers have on record: logs of leaders and replicas, blocks of producer ids."""
+"""Evidence from brokers and from the frame log: stored batches, blocks of producer ids, sent batches."""
 
 from __future__ import annotations
 
@@ -9,36 +9,40 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from harness.base.partition_id import PartitionId, partition_name
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import HOST, BrokerListener, node_name
-from harness.tap.coordinator_entries import id_blocks
+from harness.cluster.layout import node_name
+from harness.kafka.admin import EARLIEST, LATEST
+from harness.kafka.log.batches import Batch, decode_batches
+from harness.kafka.log.fetch import fetch_batches
+from harness.tap.coordinator_entries import PRODUCER_ID_BLOCK, id_blocks
 from harness.tap.frame_lines import Frame, Line
-from harness.witness.plain_consumer import freeze
-from harness.witness.raw_log import Batch, batches_of, fetch_batches
 
-BLOCK = 1000
 LEADER_LIMIT_S = 20.0
-Place = tuple[str, int]
 
 
-def leader_log(cluster: Cluster, place: Place) -> list[Batch]:
-    """The batches that the leader of a partition hands out, from its log start to its high watermark."""
+def leader_log(cluster: Cluster, partition_id: PartitionId) -> list[Batch]:
+    """Return the batches of a partition's leader, from the log start to the high watermark."""
 
     def read() -> list[list[Batch]]:
-        leader = cluster.leader_of(*place)
-        window = freeze(cluster.bootstrap(BrokerListener.DIRECT), [place[0]])[place[1]]
-        return [list(fetch_batches(HOST, cluster.ports.direct(leader), place, window.start, window.hw))]
+        topic, number = partition_id
+        leader = cluster.leader_of(topic, number)
+        start, end = (
+            cluster.admin.list_offsets(topic, timestamp, partitions=[number])[number]
+            for timestamp in (EARLIEST, LATEST)
+        )
+        return [list(fetch_batches(cluster.admin, leader, partition_id, start, end))]
 
-    # Who has just been elected may be named before it has taken the partition up.
-    return wait_until(read, LEADER_LIMIT_S, f"the leader of {place[0]}-{place[1]} to hand out its log")[0]
+    # Metadata may name a new leader before it accepts fetches: retry.
+    return wait_until(read, LEADER_LIMIT_S, f"the log of {partition_name(partition_id)} from its leader")[0]
 
 
-def replica_log(cluster: Cluster, broker: int, place: Place) -> list[Batch]:
-    """The batches in a broker's own files, whether it leads, follows, or does not run."""
+def replica_log(cluster: Cluster, broker: int, partition_id: PartitionId) -> list[Batch]:
+    """Return the batches in a broker's own files, whether it leads, follows or is down."""
     with tempfile.TemporaryDirectory(prefix="eos-segments-") as scratch:
-        files = cluster.node(node_name(broker)).segments(f"{place[0]}-{place[1]}", Path(scratch))
-        return [batch for file in files for batch in batches_of(file.read_bytes())]
+        files = cluster.node(node_name(broker)).segments(partition_name(partition_id), Path(scratch))
+        return [batch for file in files for batch in decode_batches(file.read_bytes())]
 
 
 class ProducerIdBlock(NamedTuple):
@@ -48,22 +52,22 @@ class ProducerIdBlock(NamedTuple):
     broker: int
 
     def __contains__(self, producer_id: object) -> bool:
-        return isinstance(producer_id, int) and self.first <= producer_id < self.first + BLOCK
+        return isinstance(producer_id, int) and self.first <= producer_id < self.first + PRODUCER_ID_BLOCK
 
 
 def blocks(cluster: Cluster) -> list[ProducerIdBlock]:
-    """Every block that stands in the metadata log, in the order of giving."""
+    """Return every block in the metadata log, in log order."""
     return [ProducerIdBlock(step.producer_id, int(step.what)) for step in id_blocks(cluster, 0)]
 
 
-def overlapping(found: Iterable[ProducerIdBlock]) -> list[tuple[ProducerIdBlock, ProducerIdBlock]]:
-    """Neighbouring blocks that share an id."""
-    ordered = sorted(found)
-    return [(a, b) for a, b in pairwise(ordered) if a.first + BLOCK > b.first]
+def overlapping(all_blocks: Iterable[ProducerIdBlock]) -> list[tuple[ProducerIdBlock, ProducerIdBlock]]:
+    """Return the pairs of neighbouring blocks that share an id."""
+    ordered = sorted(all_blocks)
+    return [(a, b) for a, b in pairwise(ordered) if a.first + PRODUCER_ID_BLOCK > b.first]
 
 
-class Sent(NamedTuple):
-    """A batch in a Produce request that came by the tap: identity, where to, and what became of the frame."""
+class SentBatch(NamedTuple):
+    """A batch in a Produce request that passed the tap: identity, broker and fate of the frame."""
 
     producer_id: int
     epoch: int
@@ -77,28 +81,28 @@ class Sent(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int, int]:
-        """What a broker knows a batch by."""
+        """The fields by which a broker recognises a repeat."""
         return self.producer_id, self.epoch, self.base_sequence
 
 
-def sent_batches(log: Iterable[Line], client: str, place: Place) -> list[Sent]:
-    """Every batch for a partition that a client sent, in the order of sending, repeats included."""
+def sent_batches(log: Iterable[Line], client: str, partition_id: PartitionId) -> list[SentBatch]:
+    """Return every batch that a client sent to a partition, in order, repeats included."""
     return [
-        Sent(b.producer_id, b.epoch, b.base_sequence, b.count, x.broker, x.conn, x.n, x.mono, x.fate)
+        SentBatch(b.producer_id, b.epoch, b.base_sequence, b.count, x.broker, x.conn, x.n, x.mono, x.fate)
         for x in log
         if isinstance(x, Frame) and x.api == "Produce" and x.side == "request" and x.client_id == client
         for b in (x.facts.batches if x.facts else [])
-        if (b.topic, b.partition) == place
+        if (b.topic, b.partition) == partition_id
     ]
 
 
-def sent_again(batches: Iterable[Sent]) -> list[tuple[int, int, int]]:
-    """The identities that were sent more than once."""
+def sent_again(batches: Iterable[SentBatch]) -> list[tuple[int, int, int]]:
+    """Return the identities that were sent more than once."""
     return [identity for identity, count in Counter(b.identity for b in batches).items() if count > 1]
 
 
-class Answered(NamedTuple):
-    """What a Produce response said of a partition."""
+class ProduceAnswer(NamedTuple):
+    """The part of a Produce response for one partition."""
 
     error: str | None
     offset: int | None
@@ -109,19 +113,19 @@ class Answered(NamedTuple):
     fate: str | None
 
 
-def answers_to(log: Iterable[Line], client: str, place: Place) -> list[Answered]:
-    """Every answer to a client's batches for a partition that came by the tap, lost ones included."""
+def answers_to(log: Iterable[Line], client: str, partition_id: PartitionId) -> list[ProduceAnswer]:
+    """Return every answer to a client's batches for a partition, including answers that the tap dropped."""
     return [
-        Answered(p.error, p.offset, x.broker, x.conn, x.n, x.mono, x.fate)
+        ProduceAnswer(p.error, p.offset, x.broker, x.conn, x.n, x.mono, x.fate)
         for x in log
         if isinstance(x, Frame) and x.api == "Produce" and x.side == "response" and x.client_id == client
         for p in (x.facts.partitions if x.facts else [])
-        if (p.topic, p.partition) == place
+        if (p.topic, p.partition) == partition_id
     ]
 
 
 def producer_ids(log: Iterable[Line], client: str) -> list[tuple[int, int, int]]:
-    """(producer id, epoch, broker) of each id that a client was given."""
+    """Return (producer id, epoch, broker) of each id that a client received."""
     return [
         (x.facts.producer_id, x.facts.epoch, x.broker)
         for x in log

@@ -14,9 +14,10 @@ from harness.evidence.step_report import WalkthroughStep
 from harness.faults.frame_faults import LoseResponseFrame
 from harness.faults.link_faults import Jitter, Sever
 from harness.faults.node_faults import Kill
+from harness.kafka.log.batches import Batch
 from harness.kafka.raw_produce import encode_batch, produce
+from harness.tap.coordinator_entries import PRODUCER_ID_BLOCK
 from harness.walkthroughs.broker_evidence import (
-    BLOCK,
     answers_to,
     blocks,
     leader_log,
@@ -27,7 +28,6 @@ from harness.walkthroughs.broker_evidence import (
     sent_batches,
 )
 from harness.walkthroughs.stage import Stage
-from harness.witness.raw_log import Batch
 
 TITLES: Final = (
     "Producer 1 starts and is given an id",
@@ -93,8 +93,11 @@ class _Flow:
             self.epoch == 0,
         )
         step.prove(
-            f"the id is out of a block of {BLOCK} that the controllers gave to that broker",
-            "; ".join(f"block {b.first}-{b.first + BLOCK - 1} was given to broker {b.broker}" for b in mine)
+            f"the id is out of a block of {PRODUCER_ID_BLOCK} that the controllers gave to that broker",
+            "; ".join(
+                f"block {b.first}-{b.first + PRODUCER_ID_BLOCK - 1} was given to broker {b.broker}"
+                for b in mine
+            )
             or "it lies in no block",
             [block.broker for block in mine] == [giver],
         )

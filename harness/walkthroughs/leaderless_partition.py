@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.clients.scripted.scripted_client import Scripted
 from harness.cluster.cluster import Cluster
@@ -45,7 +46,7 @@ def surviving_client(
     return client
 
 
-def wait_leaderless(cluster: Cluster, place: tuple[str, int], survivors: Sequence[int]) -> None:
+def wait_leaderless(cluster: Cluster, place: PartitionId, survivors: Sequence[int]) -> None:
     """Wait until every broker that is left knows that a partition has no leader."""
     topic, partition = place
 

@@ -14,16 +14,16 @@ from typing import Final, Literal, NamedTuple
 
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
+from harness.kafka import features
 from harness.kafka.brokers import setting
-from harness.kafka.connection import error_name
-from harness.kafka.librdkafka_defaults import client_defaults
-from harness.kafka.raw_produce import MOST_SEQUENCE, Written, encode_batch, new_producer_ids, produce
+from harness.kafka.errors import error_name
+from harness.kafka.librdkafka import MAX_IN_FLIGHT, client_defaults, max_in_flight_with_idempotence
+from harness.kafka.raw_produce import MAX_SEQUENCE, ProduceResult, encode_batch, new_producer_ids, produce
 from harness.report.text_format import format_table
 from harness.walkthroughs.broker_evidence import blocks
 
 Source = Literal["cluster", "client", "probe"]
 _TRIED_BATCHES: Final = 8
-_IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
 
 
 class Fact(NamedTuple):
@@ -64,7 +64,7 @@ _CLIENT: Final = (
     ("idempotence by default", "true", "enable.idempotence"),
     ("acks by default", "all", "acks"),
     ("retries by default", str(2**31 - 1), "retries"),
-    ("requests in flight by default", "5", _IN_FLIGHT),
+    ("requests in flight by default", "5", MAX_IN_FLIGHT),
     ("a record is given up after", "2 min", "message.timeout.ms"),
     ("transaction time-out by default", "15 s", "transaction.timeout.ms"),
     ("isolation by default", "read_uncommitted", "isolation.level"),
@@ -77,9 +77,8 @@ def _of_cluster(cluster: Cluster) -> Iterator[Fact]:
         yield Fact(f"partitions of {topic}", "50", str(len(found)), "cluster")
         replicas = sorted({len(partition.replicas) for partition in found})
         yield Fact(f"replicas of {topic}", "3", " or ".join(map(str, replicas)), "cluster")
-    yield Fact(
-        "transaction version", "2", cluster.admin.features().get("transaction.version", "none"), "cluster"
-    )
+    version = features.levels(cluster.admin).get(features.TRANSACTION_VERSION, "none")
+    yield Fact("transaction version", "2", str(version), "cluster")
     for what, said, name in _SETTINGS:
         values = {setting(cluster.admin, broker, name) for broker in BROKER_IDS}
         yield Fact(what, said, " or ".join(sorted(_told(name, value) for value in values)), "cluster")
@@ -89,7 +88,8 @@ def _of_client() -> Iterator[Fact]:
     defaults = client_defaults(name for _, _, name in _CLIENT)
     for what, said, name in _CLIENT:
         yield Fact(what, said, _told(name, defaults[name]), "client")
-    yield Fact("most requests in flight with idempotence", "5", str(_most_in_flight()), "probe")
+    most = max_in_flight_with_idempotence()
+    yield Fact("most requests in flight with idempotence", "5", str(most), "probe")
 
 
 def _told(name: str, value: str) -> str:
@@ -103,20 +103,6 @@ def _told(name: str, value: str) -> str:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g} {unit}"
     return f"{seconds:g} s"
-
-
-def _most_in_flight() -> int:
-    """With how many the client library can be made."""
-    from confluent_kafka import KafkaException, Producer
-
-    def accepted(count: int) -> bool:
-        try:
-            Producer({"enable.idempotence": True, _IN_FLIGHT: count, "log_level": 0})
-        except KafkaException:
-            return False
-        return True
-
-    return max((count for count in range(1, 11) if accepted(count)), default=0)
 
 
 def _of_probes(cluster: Cluster) -> Iterator[Fact]:
@@ -134,7 +120,7 @@ def _of_probes(cluster: Cluster) -> Iterator[Fact]:
         yield Fact("an older one is refused with", "DUPLICATE_SEQUENCE_NUMBER", refusal, "probe")
 
 
-Send = Callable[[int, int, int], Written]
+Send = Callable[[int, int, int], ProduceResult]
 
 
 @contextmanager
@@ -175,7 +161,7 @@ def _highest_epoch(send: Send) -> int:
 
 def _after_the_last(cluster: Cluster, send: Send) -> str:
     pid = _fresh(cluster)
-    last, first = send(pid, 0, MOST_SEQUENCE), send(pid, 0, 0)
+    last, first = send(pid, 0, MAX_SEQUENCE), send(pid, 0, 0)
     return "0" if (last.code, first.code) == (0, 0) else f"{error_name(last.code)}, {error_name(first.code)}"
 
 

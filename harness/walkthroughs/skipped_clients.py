@@ -23,7 +23,7 @@ from harness.cluster.layout import BROKER_IDS
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults.node_faults import Kill
 from harness.kafka import features
-from harness.kafka.hanging_transactions import Held, hanging, write_marker
+from harness.kafka.hanging_transactions import BlockingTransaction, find_hanging, write_marker
 from harness.tap.coordinator_entries import CoordinatorEntry, decisions, markers
 from harness.tap.frame_lines import Frame
 from harness.walkthroughs.leaderless_partition import surviving_client, wait_leaderless
@@ -184,8 +184,8 @@ class _Flow:
             for library, mine in self._by_library(self.all)
         }
 
-    def _hanging(self) -> dict[str, Held]:
-        found = hanging(self.cluster.admin, [self.stage.topic])
+    def _hanging(self) -> dict[str, BlockingTransaction]:
+        found = find_hanging(self.cluster.admin, [self.stage.topic])
         return {one.last.transactional_id: one for one in found if one.last}
 
     def _found(self, step: WalkthroughStep) -> WalkthroughStep:

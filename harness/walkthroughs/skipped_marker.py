@@ -20,8 +20,10 @@ from harness.evidence.step_report import WalkthroughStep
 from harness.faults.node_faults import Kill
 from harness.faults.replica_placement import Placement
 from harness.kafka.admin import EndOffsets
-from harness.kafka.hanging_transactions import Held, hanging, write_marker
-from harness.tap.coordinator_entries import TRANSACTION_TOPIC, decisions, java_hash, markers
+from harness.kafka.coordinators import java_hash
+from harness.kafka.hanging_transactions import BlockingTransaction, find_hanging, write_marker
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
+from harness.tap.coordinator_entries import decisions, markers
 from harness.walkthroughs.leaderless_partition import TIMEOUT_MS, surviving_client, wait_leaderless
 from harness.walkthroughs.open_transaction_reader import OpenTransactionReader
 from harness.walkthroughs.stage import Stage
@@ -212,8 +214,8 @@ class _Flow:
     def _end(self, partition: int) -> EndOffsets:
         return self.cluster.end_offsets(self.stage.topic)[partition]
 
-    def _hanging(self) -> dict[str, Held]:
-        found = hanging(self.cluster.admin, [self.stage.topic])
+    def _hanging(self) -> dict[str, BlockingTransaction]:
+        found = find_hanging(self.cluster.admin, [self.stage.topic])
         return {one.last.transactional_id.split(".")[0]: one for one in found if one.last}
 
     def _found(self, step: WalkthroughStep) -> WalkthroughStep:

@@ -12,7 +12,7 @@ from harness.clients.scripted.source_actor import positions_behind
 from harness.clients.scripted.transactional_actor import TransactionalActor
 from harness.evidence.record import ABORT, COMMIT
 from harness.evidence.step_report import WalkthroughStep
-from harness.kafka.transactions import Identity
+from harness.kafka.transactions import ProducerIdentity
 from harness.walkthroughs import transaction_evidence as seen
 from harness.walkthroughs.transaction_evidence import listed
 from harness.walkthroughs.transaction_fixture import INPUTS, READERS, SUCCESSOR, TRANSACTIONAL_ID, A, B, Scene
@@ -170,14 +170,14 @@ def _fetched(scene: Scene, step: WalkthroughStep) -> None:
     )
 
 
-def _ends(view: seen.View) -> str:
+def _ends(view: seen.ReaderView) -> str:
     return "; ".join(
         f"{'AB'[p]}: last stable {end.last_stable}, high watermark {end.high_watermark}"
         for p, end in view.ends.items()
     )
 
 
-def _stable(view: seen.View) -> bool:
+def _stable(view: seen.ReaderView) -> bool:
     return all(end.last_stable == end.high_watermark for end in view.ends.values())
 
 
@@ -238,7 +238,7 @@ def _refused(scene: Scene, step: WalkthroughStep, inputs: list[Given]) -> None:
         f"{', fatal' if told and told.fatal() else ''}",
         any(refusal in FENCED for x in answers for refusal in x.refusals) and name in FENCED,
     )
-    who = Identity(TRANSACTIONAL_ID, scene.pid, scene.epoch)
+    who = ProducerIdentity(TRANSACTIONAL_ID, scene.pid, scene.epoch)
     codes = seen.refusals(scene.cluster, who, scene.a)
     step.compare(
         "a fenced producer is told PRODUCER_FENCED",

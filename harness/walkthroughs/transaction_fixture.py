@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 
 from harness.base.errors import UsageError
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.clients.scripted.source_actor import SourceActor
 from harness.clients.scripted.transactional_actor import TransactionalActor
-from harness.kafka.group_offsets import Committed, committed
-from harness.tap.coordinator_entries import OFFSETS_TOPIC, TRANSACTION_TOPIC, CoordinatorEntry
+from harness.kafka.group_offsets import CommittedOffset, committed_offset
+from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
+from harness.tap.coordinator_entries import CoordinatorEntry
 from harness.walkthroughs import transaction_evidence as seen
 from harness.walkthroughs.stage import Stage
-from harness.walkthroughs.transaction_evidence import Exchange, Place, View
+from harness.walkthroughs.transaction_evidence import Exchange, ReaderView
 
 TRANSACTIONAL_ID = "my-txn-app"
 TXN_COORDINATOR, GROUP_COORDINATOR = 3, 1
@@ -40,17 +43,17 @@ class Scene:
         self.pid = self.epoch = -1
         self.txn_home = self._place(TRANSACTION_TOPIC, TRANSACTIONAL_ID, TXN_COORDINATOR)
         self.group_home = self._place(OFFSETS_TOPIC, stage.group, GROUP_COORDINATOR)
-        self.offsets: Place = (OFFSETS_TOPIC, self.group_home.partition)
-        self.views: dict[str, View] = {}
+        self.offsets: PartitionId = (OFFSETS_TOPIC, self.group_home.partition)
+        self.views: dict[str, ReaderView] = {}
 
-    def _place(self, topic: str, ident: str, broker: int) -> seen.Coordinated:
+    def _place(self, topic: str, ident: str, broker: int) -> seen.CoordinatorHome:
         """Let a broker lead the partition that an id hashes to: that makes it the coordinator."""
-        home = seen.coordinated(self.cluster, topic, ident)
+        home = seen.coordinator_home(self.cluster, topic, ident)
         self.cluster.move_leader(topic, home.partition, broker)
-        return seen.coordinated(self.cluster, topic, ident)
+        return seen.coordinator_home(self.cluster, topic, ident)
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[PartitionId]:
         """Everything that a transaction of the application touches."""
         return [self.a, self.b, self.offsets]
 
@@ -70,11 +73,13 @@ class Scene:
             f"{TRANSACTIONAL_ID} to be {name}",
         )
 
-    def position(self, *, stable: bool) -> Committed:
+    def position(self, *, stable: bool) -> CommittedOffset:
         """The group's position in the source, as its coordinator tells it."""
-        return committed(self.cluster.admin, GROUP_COORDINATOR, self.stage.group, self.input, stable=stable)
+        return committed_offset(
+            self.cluster.admin, GROUP_COORDINATOR, self.stage.group, self.input, stable=stable
+        )
 
-    def look(self, name: str) -> View:
+    def look(self, name: str) -> ReaderView:
         """Let both kinds of reader read everything, and keep what they were given."""
         found = seen.view(self.cluster, self.stage.topic, self.stage.partitions, READERS)
         self.views[name] = found

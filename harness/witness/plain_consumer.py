@@ -1,31 +1,23 @@
-"""The reference witness: a plain read_committed consumer that reads to a frozen end, and writes what it saw.
+"""The reference witness: a plain read_committed consumer that reads to frozen ends.
 
-The end is frozen first: the last stable offset of every partition, asked of the brokers. Reading then goes
-to that offset and stops, whatever arrives meanwhile. A late duplicate cannot hide behind a record count,
-and a partition that ends in markers or aborted records is done when its end-of-partition offset says so.
+The ends are frozen first: the last stable offset of every partition, as its leader reports it. The consumer
+reads to these offsets and stops, whatever is written meanwhile. So a late duplicate cannot hide behind a
+record count, and a partition that ends in markers or aborted records is complete at its end-of-partition
+event.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal, TypeVar
 
 import numpy as np
-from confluent_kafka import (
-    Consumer,
-    ConsumerGroupTopicPartitions,
-    IsolationLevel,
-    KafkaError,
-    KafkaException,
-    Message,
-    TopicPartition,
-)
-from confluent_kafka.admin import AdminClient, OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import KafkaException, Message
 
-from harness.base.errors import UsageError
-from harness.base.strict_toml import meant
+from harness.base.errors import HarnessError
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.changelog_record import totals_in
@@ -33,16 +25,18 @@ from harness.evidence.log_line import clock_id
 from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import HEADER, Identity, NotARecordError, decode
+from harness.kafka.admin import EARLIEST, Admin, admin_at, existing_topics
+from harness.kafka.errors import KafkaAnswerError
+from harness.kafka.group_offsets import stable_offsets
+from harness.kafka.read_to_end import read_to_end
 from harness.kafka.security import PLAINTEXT, Security
 
 REQUEST_LIMIT_S: Final = 30.0
-"""One admin call: three times the client's own retry of 10 s after a leader moved."""
+"""For the brokers to report offsets: three times the time-out of one request, for a fail-over between."""
+WITNESS_GROUP: Final = "eos-reference-witness"
+"""The client library requires a group id of every consumer. Nothing is stored under this one."""
 
-BATCH: Final = 2_000
-ALONE: Final = "eos-reference-witness"
-"""The client library wants a group id of every consumer; nothing is stored under it."""
-
-Place = tuple[str, int]
+T = TypeVar("T")
 Where = Literal["value", "key", "header"]
 
 
@@ -50,13 +44,30 @@ Where = Literal["value", "key", "header"]
 class _Reading:
     run: str
     where: Where
-    windows: list[Window]
-    index: dict[Place, int]
-    left: set[Place]
+    index: dict[PartitionId, int]
+    """The index of each partition's window."""
     records: Records = field(default_factory=Records)
     foreign: Findings = field(default_factory=Findings)
-    # What each key (with its window) has come to, and the offset that says so, where that is asked for.
     totals: dict[tuple[int, int], tuple[int, ...]] | None = None
+    """For a changelog: the last totals of each window and key, with their offset."""
+
+    def take(self, partition_id: PartitionId, message: Message) -> None:
+        offset, window = message.offset() or 0, self.index[partition_id]
+        try:
+            identity = identify(_carrier(message, self.where), self.run)
+        except NotARecordError as error:
+            add_foreign(self.foreign, partition_id, offset, str(error))
+            return
+        self.records.add(window, offset, identity)
+        if self.totals is None:
+            return
+        value = message.value()
+        try:
+            key, totals = totals_in(value if isinstance(value, bytes) else b"")
+        except NotARecordError as error:
+            add_foreign(self.foreign, partition_id, offset, str(error))
+        else:
+            self.totals[window, key] = (*totals, offset)
 
 
 def observe_topics(
@@ -66,49 +77,65 @@ def observe_topics(
     *,
     witness: str = "reader",
     limit_s: float = 120.0,
-    ends: Mapping[Place, int] | None = None,
+    ends: Mapping[PartitionId, int] | None = None,
     group: str = "",
     where: Where = "value",
     security: Security = PLAINTEXT,
-    as_group: str = ALONE,
+    as_group: str = WITNESS_GROUP,
     totals: bool = False,
 ) -> Observation:
-    """Read topics from their beginning to the frozen last stable offset, or to `ends` where they are given.
+    """Read topics from their beginning to the frozen last stable offsets, or to `ends` where these are lower.
 
-    With `ends` (a group's committed positions) the account is of what that group has consumed. When the
-    time limit passes first, what was read is returned and does not claim to be complete.
+    With `ends` (the committed offsets of a group) the observation covers the records that the group has
+    consumed. If the time limit passes first, the observation is returned and is not complete.
     """
-    servers = {"bootstrap.servers": bootstrap, **security.client()}
     windows = freeze(bootstrap, topics, security)
     if ends is not None:
         windows = [w for w in windows if (w.topic, w.partition) in ends]
         for window in windows:
             window.read_to = min(window.read_to, ends[window.topic, window.partition])
     index = {(w.topic, w.partition): i for i, w in enumerate(windows)}
-    left = {place for place, i in index.items() if windows[i].start < windows[i].read_to}
-    reading = _Reading(run, where, windows, index, left, totals={} if totals else None)
-    _read(servers | {"group.id": as_group}, reading, time.monotonic() + limit_s)
-    for place in reading.left:
-        # Nobody knows how far this one came without a hole: it must not count as read.
-        windows[index[place]].read_to = windows[index[place]].start
+    reading = _Reading(run, where, index, totals={} if totals else None)
+    config = {
+        "bootstrap.servers": bootstrap,
+        **security.client(),
+        "group.id": as_group,
+        "isolation.level": "read_committed",
+        "check.crcs": True,
+    }
+    try:
+        unread = read_to_end(
+            config,
+            {partition_id: windows[i].start for partition_id, i in index.items()},
+            reading.take,
+            time.monotonic() + limit_s,
+            ends={partition_id: windows[i].read_to for partition_id, i in index.items()},
+        )
+    except KafkaException as error:
+        raise HarnessError(
+            f"the {witness} could not read: {error.args[0].str()}", "look at the nodes' logs with `eos logs`"
+        ) from error
+    for partition_id in unread:
+        # Records may be missing anywhere in it, so none of it counts as read.
+        windows[index[partition_id]].read_to = windows[index[partition_id]].start
     meta = Meta(
         witness=witness,
         kind="reference",
         purpose="aggregates" if totals else "all" if ends is None else "consumed",
-        complete=not reading.left and all(w.start == 0 for w in windows),
+        complete=not unread and all(w.start == 0 for w in windows),
         clock=clock_id(),
         finished=time.monotonic_ns(),
         windows=windows,
         group=group,
         positions=[(t, p, offset) for (t, p), offset in sorted((ends or {}).items())],
         foreign=reading.foreign,
-        detail=f"not read to the end: {sorted(reading.left)}" if reading.left else "",
+        detail=f"not read to the end: {unread}" if unread else "",
     )
-    seen = observe(meta, reading.records)
+    observation = observe(meta, reading.records)
     if reading.totals is not None:
-        rows = [(*key, *said) for key, said in sorted(reading.totals.items())]
-        seen.aggregates = np.array(rows, AGGREGATE)
-    return seen
+        rows = [(*key, *totals_and_offset) for key, totals_and_offset in sorted(reading.totals.items())]
+        observation.aggregates = np.array(rows, AGGREGATE)
+    return observation
 
 
 def observe_totals(
@@ -118,9 +145,9 @@ def observe_totals(
     *,
     limit_s: float = 120.0,
     security: Security = PLAINTEXT,
-    as_group: str = ALONE,
+    as_group: str = WITNESS_GROUP,
 ) -> Observation:
-    """Read a changelog to the frozen last stable offset: what each key has come to there."""
+    """Read a changelog to the frozen last stable offsets, with the last totals of every key."""
     return observe_topics(
         bootstrap,
         [changelog],
@@ -134,113 +161,55 @@ def observe_totals(
 
 
 def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT) -> list[Window]:
-    """Ask the brokers once for start, last stable offset and high watermark of every partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, **security.client()})
-    wanted = set(topics)
-    metadata = admin.list_topics(timeout=REQUEST_LIMIT_S)
-    for name in sorted(wanted - metadata.topics.keys()):
-        raise UsageError(
-            f"there is no topic {name!r}", meant(name, metadata.topics) or "name one that there is"
-        )
-    places = [
-        TopicPartition(name, p) for name in sorted(wanted) for p in sorted(metadata.topics[name].partitions)
-    ]
-    # The last stable offset first: whatever is stable then lies below every later high watermark.
-    latest, earliest = OffsetSpec.latest(), OffsetSpec.earliest()  # type: ignore[no-untyped-call]
-    stable = _offsets(admin, places, latest, IsolationLevel.READ_COMMITTED)
-    high = _offsets(admin, places, latest, IsolationLevel.READ_UNCOMMITTED)
-    start = _offsets(admin, places, earliest, IsolationLevel.READ_UNCOMMITTED)
-    return [
-        Window(topic=t, partition=p, start=start[t, p], lso=lso, hw=high[t, p], read_to=lso)
-        for (t, p), lso in stable.items()
-    ]
+    """Return start, last stable offset and high watermark of every partition, as reported now.
 
-
-def _offsets(
-    admin: AdminClient, places: list[TopicPartition], spec: OffsetSpec, isolation: IsolationLevel
-) -> dict[Place, int]:
-    found: dict[Place, int] = {}
-
-    def told() -> bool:
-        asked = admin.list_offsets(
-            dict.fromkeys(places, spec), isolation_level=isolation, request_timeout=REQUEST_LIMIT_S
-        )
-        found.update({(tp.topic, tp.partition): asked[tp].result(REQUEST_LIMIT_S).offset for tp in places})
-        # Of a partition whose leader has just gone the client library tells -1001, and no error.
-        return min(found.values(), default=0) >= 0
-
-    wait_until(told, REQUEST_LIMIT_S, "every partition's leader to say where it ends")
-    return found
-
-
-def group_positions(bootstrap: str, group: str, security: Security = PLAINTEXT) -> dict[Place, int]:
-    """Return a group's committed positions, stable ones only."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, **security.client()})
-    asked = admin.list_consumer_group_offsets(
-        [ConsumerGroupTopicPartitions(group)], require_stable=True, request_timeout=REQUEST_LIMIT_S
+    Requests are repeated for a while: during a fail-over a partition has no leader, or a new one that does
+    not accept requests yet.
+    """
+    names = sorted(set(topics))
+    return _ask_until_answered(
+        bootstrap, security, lambda admin: freeze_windows(admin, names), f"the ends of {', '.join(names)}"
     )
-    answer = asked[group].result(REQUEST_LIMIT_S)
-    return {(tp.topic, tp.partition): tp.offset for tp in answer.topic_partitions if tp.offset >= 0}
 
 
-def _read(servers: Mapping[str, Any], reading: _Reading, deadline: float) -> None:
-    consumer = Consumer(
-        {
-            **servers,
-            "enable.auto.commit": False,
-            "auto.offset.reset": "error",
-            "isolation.level": "read_committed",
-            "enable.partition.eof": True,
-            "check.crcs": True,
-        }
+def freeze_windows(admin: Admin, topics: Iterable[str]) -> list[Window]:
+    """Return start, last stable offset and high watermark of every partition, asked once."""
+    names = list(topics)
+    existing_topics(admin, required=names)
+    windows = []
+    for topic in names:
+        ends, starts = admin.end_offsets(topic), admin.list_offsets(topic, EARLIEST)
+        windows += [
+            Window(
+                topic=topic,
+                partition=partition,
+                start=starts[partition],
+                lso=end.last_stable,
+                hw=end.high_watermark,
+                read_to=end.last_stable,
+            )
+            for partition, end in ends.items()
+        ]
+    return windows
+
+
+def group_positions(bootstrap: str, group: str, security: Security = PLAINTEXT) -> dict[PartitionId, int]:
+    """Return the committed offsets of a group, once no open transaction has a pending one."""
+    return _ask_until_answered(
+        bootstrap, security, lambda admin: stable_offsets(admin, group), f"the stable offsets of {group}"
     )
-    try:
-        consumer.assign(
-            [
-                TopicPartition(t, p, reading.windows[reading.index[t, p]].start)
-                for t, p in sorted(reading.left)
-            ]
-        )
-        while reading.left and time.monotonic() < deadline:
-            for message in consumer.consume(BATCH, timeout=1.0):
-                _take(reading, message)
-    finally:
-        consumer.close()
 
 
-def _take(reading: _Reading, message: Message) -> None:
-    place = (message.topic() or "", message.partition() or 0)
-    offset = message.offset() or 0
-    end = reading.windows[reading.index[place]].read_to
-    error = message.error()
-    if error is not None:
-        if error.code() != KafkaError._PARTITION_EOF:
-            raise KafkaException(error)
-        if offset >= end:
-            reading.left.discard(place)
-        return
-    if offset + 1 >= end:
-        reading.left.discard(place)
-    if offset >= end:
-        return
-    try:
-        identity = identify(_carrier(message, reading.where), reading.run)
-    except NotARecordError as error_:
-        note_foreign(reading.foreign, place, offset, str(error_))
-    else:
-        reading.records.add(reading.index[place], offset, identity)
-        if reading.totals is not None:
-            _take_totals(reading, place, offset, message.value())
+def _ask_until_answered(bootstrap: str, security: Security, ask: Callable[[Admin], T], describe: str) -> T:
+    def answer() -> list[T]:
+        try:
+            return [ask(admin_at(bootstrap, security))]
+        except KafkaAnswerError as error:
+            if error.denied:
+                raise HarnessError(str(error), "grant this right to the user of the harness") from error
+            raise
 
-
-def _take_totals(reading: _Reading, place: Place, offset: int, value: object) -> None:
-    assert reading.totals is not None
-    try:
-        key, said = totals_in(value if isinstance(value, bytes) else b"")
-    except NotARecordError as error:
-        note_foreign(reading.foreign, place, offset, str(error))
-    else:
-        reading.totals[reading.index[place], key] = (*said, offset)
+    return wait_until(answer, REQUEST_LIMIT_S, describe, every=0.2)[0]
 
 
 def identify(carrier: bytes | None, run: str) -> Identity:
@@ -253,15 +222,15 @@ def identify(carrier: bytes | None, run: str) -> Identity:
 
 def _carrier(message: Message, where: Where) -> bytes | None:
     if where == "header":
-        found = [pair[1] for pair in message.headers() or [] if pair[0] == HEADER]
-        return found[-1] if found and isinstance(found[-1], bytes) else None
-    carried = message.key() if where == "key" else message.value()
-    return carried if isinstance(carried, bytes) else None
+        identities = [header[1] for header in message.headers() or [] if header[0] == HEADER]
+        return identities[-1] if identities and isinstance(identities[-1], bytes) else None
+    carrier = message.key() if where == "key" else message.value()
+    return carrier if isinstance(carrier, bytes) else None
 
 
-def note_foreign(foreign: Findings, place: Place, offset: int, detail: str) -> None:
-    """Count a record that is not of this run, and keep the first few."""
+def add_foreign(foreign: Findings, partition_id: PartitionId, offset: int, detail: str) -> None:
+    """Count a record that does not belong to this run, and keep the first few as examples."""
     foreign.count += 1
     if len(foreign.examples) < EXAMPLES:
-        spot = Spot(topic=place[0], partition=place[1], offset=offset, detail=detail)
+        spot = Spot(topic=partition_id[0], partition=partition_id[1], offset=offset, detail=detail)
         foreign.examples = [*foreign.examples, spot]

@@ -19,7 +19,7 @@ from harness.evidence.observation import Observation
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity, LaneEncoder
 from harness.witness.plain_consumer import observe_topics
-from harness.witness.raw_log import fetch_batches, leaders, observe_raw
+from harness.witness.raw_log import fetch_logs, observe_raw
 
 pytestmark = pytest.mark.cluster
 
@@ -119,14 +119,7 @@ def test_a_real_log_is_valid_and_its_damage_is_found(
     cluster.create_topic(topic, 2)
     produce(bootstrap, topic, tmp_path)
     reader = observe_topics(bootstrap, [topic], RUN)
-    addresses = leaders(bootstrap, [topic])
-    raw = observe_raw(
-        [
-            (w, fetch_batches(*addresses[w.topic, w.partition], (w.topic, w.partition), 0, w.hw))
-            for w in reader.meta.windows
-        ],
-        RUN,
-    )
+    raw = observe_raw(fetch_logs(cluster.admin, reader.meta.windows), RUN)
 
     valid = judged(reader, raw)
     assert (valid.verdict, valid.names()) == ("valid", []), valid.encode().decode()

@@ -1,4 +1,4 @@
-"""Topics as placed, roles resolved live, offsets of both kinds, reassignment: what every suite stands on."""
+"""Topics, placement, current roles, offsets and reassignment on a real cluster."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS
 from harness.kafka.admin import EndOffsets
-from harness.kafka.connection import KafkaAnswerError
-from harness.tap.coordinator_entries import java_hash
+from harness.kafka.coordinators import java_hash
+from harness.kafka.errors import KafkaAnswerError
 
 pytestmark = pytest.mark.cluster
 
 
 def partition_of(cluster: Cluster, topic: str, key: str) -> int:
-    """The partition of a coordinators' topic that a group or transactional id hashes to."""
+    """Return the partition of a coordinator's topic for a group or transactional id."""
     return java_hash(key) % len(cluster.admin.metadata([topic]).partitions)
 
 
-def test_a_topic_is_placed_as_asked(cluster: Cluster) -> None:
+def test_a_topic_is_placed_as_requested(cluster: Cluster) -> None:
     cluster.create_topic("placed", [[2, 3], [3, 1], [3, 2]], {"min.insync.replicas": "1"})
 
     found = cluster.admin.metadata(["placed"]).partitions
@@ -30,8 +30,8 @@ def test_a_topic_is_placed_as_asked(cluster: Cluster) -> None:
     cluster.delete_topics(["placed"])
 
 
-def test_a_topic_that_exists_is_an_error_that_says_so(cluster: Cluster, topic: str) -> None:
-    with pytest.raises(KafkaAnswerError, match=f"creation of topic {topic}: TopicAlreadyExistsError"):
+def test_creating_an_existing_topic_is_an_error(cluster: Cluster, topic: str) -> None:
+    with pytest.raises(KafkaAnswerError, match=f"creation of topic {topic}: TOPIC_ALREADY_EXISTS"):
         cluster.create_topic(topic)
 
 
@@ -63,12 +63,12 @@ def test_an_open_transaction_holds_the_last_stable_offset_back(cluster: Cluster,
     assert cluster.end_offsets(topic)[0] == EndOffsets(high_watermark=1, last_stable=0)
 
     producer.commit_transaction(20)
-    # The marker lands after the answer, and has an offset of its own.
+    # The marker is written after the answer and has its own offset.
     done = EndOffsets(high_watermark=2, last_stable=2)
     wait_until(lambda: cluster.end_offsets(topic)[0] == done, 10, "the commit marker")
 
 
-def test_replicas_move_where_they_are_sent(cluster: Cluster) -> None:
+def test_replicas_are_reassigned(cluster: Cluster) -> None:
     cluster.create_topic("moving", [[1, 2]])
 
     cluster.reassign("moving", {0: [3, 2]})
@@ -79,7 +79,7 @@ def test_replicas_move_where_they_are_sent(cluster: Cluster) -> None:
 
 
 @pytest.mark.parametrize("listener", ["PROXIED", "DIRECT"])
-def test_a_client_works_through_each_door(cluster: Cluster, topic: str, listener: str) -> None:
+def test_a_client_works_through_each_listener(cluster: Cluster, topic: str, listener: str) -> None:
     failed: list[object] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap(listener)})
     for partition in range(3):
@@ -88,12 +88,12 @@ def test_a_client_works_through_each_door(cluster: Cluster, topic: str, listener
     assert failed == [None] * 3
 
 
-def test_a_door_for_brokers_only_is_refused(cluster: Cluster) -> None:
+def test_the_listener_between_brokers_is_refused(cluster: Cluster) -> None:
     with pytest.raises(UsageError, match="for brokers only"):
         cluster.bootstrap("INTERNAL")
 
 
-def test_an_unhealthy_cluster_is_told_by_what_ails_it(cluster: Cluster) -> None:
+def test_the_error_of_an_unhealthy_cluster_names_its_ailments(cluster: Cluster) -> None:
     cluster.node("kafka-2").pause()
     with pytest.raises(WaitTimeoutError, match="kafka-2 is paused"):
         cluster.wait_healthy(limit=0.3)

@@ -1,4 +1,4 @@
-"""Up, down, reuse and refusal; and that a killed harness leaves nothing that `heal` or `down` misses."""
+"""Start, reuse, refusal and removal of clusters, also after the harness was killed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.faults.intents import open_journal, unhealed
 
 pytestmark = pytest.mark.cluster
 
-# A harness that injects what it is told and then waits for its end.
+# A harness that injects the given fault and then waits to be killed.
 INJECTOR = """
 import sys, threading
 from pathlib import Path
@@ -47,7 +47,7 @@ def eos(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(("fault", "target"), FAULTS)
-def test_a_harness_killed_amid_a_fault_is_cleaned_up_by_heal(
+def test_heal_cleans_up_after_a_harness_that_was_killed_during_a_fault(
     cluster: Cluster, fault: str, target: str
 ) -> None:
     command = [sys.executable, "-c", INJECTOR, str(cluster.state.path), fault, target]
@@ -55,7 +55,7 @@ def test_a_harness_killed_amid_a_fault_is_cleaned_up_by_heal(
         assert injector.stdout is not None
         assert injector.stdout.readline() == "injected\n"
         injector.send_signal(signal.SIGKILL)
-    # A cut between idle brokers ails nobody for a while; that it is there is told by the links themselves.
+    # A cut between idle brokers changes the health late, so this checks the links.
     assert cluster.ailments() or cluster.links.open_to("kafka-1", ["kafka-2"]) == {"kafka-2": False}
     assert len(unhealed(cluster.state)) == 1
     assert "not healed" in eos("doctor", state=cluster.state.path).stdout
@@ -69,8 +69,8 @@ def test_a_harness_killed_amid_a_fault_is_cleaned_up_by_heal(
     assert "nothing to heal" in eos("heal", state=cluster.state.path).stderr
 
 
-def test_up_when_it_is_up_starts_nothing(cluster: Cluster) -> None:
-    """How quick that is `make bench-startup` measures, on a machine that does nothing else."""
+def test_a_second_up_starts_nothing(cluster: Cluster) -> None:
+    """`make bench-startup` measures the time, on an idle machine."""
     before = {name: node.status().pid for name, node in cluster.nodes.items()}
 
     again = eos("up", "--backend", cluster.record.backend, state=cluster.state.path)
@@ -90,7 +90,7 @@ def test_another_kind_of_cluster_is_refused(cluster: Cluster) -> None:
     assert "hint: `eos down` first" in refused.stderr
 
 
-def test_two_commands_at_once_are_refused_by_name(cluster: Cluster) -> None:
+def test_a_second_command_at_the_same_time_is_refused(cluster: Cluster) -> None:
     with (
         cluster.state.locked("down"),
         pytest.raises(RefusedError, match=r"`eos down` \(process \d+\) is changing"),
@@ -98,7 +98,7 @@ def test_two_commands_at_once_are_refused_by_name(cluster: Cluster) -> None:
         lifecycle.up(cluster.state, cluster.record.backend, "quick", lambda _: None)
 
 
-def test_status_tells_nodes_roles_and_ailments(cluster: Cluster) -> None:
+def test_status_shows_nodes_roles_and_ailments(cluster: Cluster) -> None:
     shown = eos("status", state=cluster.state.path)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.count("running") == 7
@@ -122,7 +122,7 @@ def test_logs_of_a_node(cluster: Cluster) -> None:
 
 
 def cycle(state: State, backend: str) -> None:
-    """Up, a look, down, and nothing is left."""
+    """Start a cluster, check it, remove it, and check that nothing is left."""
     cluster, started = lifecycle.up(state, backend, "quick", lambda _: None)  # type: ignore[arg-type]
     try:
         assert started
@@ -133,7 +133,7 @@ def cycle(state: State, backend: str) -> None:
     assert sorted(path.name for path in state.path.iterdir()) == ["lock"]
 
 
-def test_beside_another_cluster_and_down_leaves_nothing(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_second_cluster_leaves_nothing_after_its_removal(cluster: Cluster, tmp_path: Path) -> None:
     cycle(State(tmp_path / "second"), cluster.record.backend)
     assert cluster.lasting_ailments() == []
 
@@ -144,7 +144,7 @@ def test_fifteen_cycles_leave_nothing(cluster: Cluster, tmp_path: Path) -> None:
         cycle(State(tmp_path / "second"), cluster.record.backend)
 
 
-def test_a_start_that_was_killed_is_removed_by_the_next(cluster: Cluster, tmp_path: Path) -> None:
+def test_up_removes_an_earlier_start_that_was_killed(cluster: Cluster, tmp_path: Path) -> None:
     state = State(tmp_path / "second")
     record = cut_short(state, cluster.record.backend)
     assert not record.whole
@@ -156,7 +156,7 @@ def test_a_start_that_was_killed_is_removed_by_the_next(cluster: Cluster, tmp_pa
 
 
 def cut_short(state: State, backend: str) -> ClusterRecord:
-    """A start that was killed when some of its nodes ran."""
+    """Start some nodes, as a killed start leaves them."""
     command = [str(Path(sys.executable).with_name("eos")), "up", "--backend", backend]
     with subprocess.Popen([*command, "--state", str(state.path)], stderr=subprocess.DEVNULL) as starting:
         wait_until(lambda: _something_runs(state), 60, "the start to have started something")
@@ -171,7 +171,7 @@ def _something_runs(state: State) -> bool:
     return record is not None and len(lifecycle.make_backend(state, record).leftovers()) > 3
 
 
-def test_a_cluster_that_is_not_up_is_refused_with_a_hint(tmp_path: Path) -> None:
+def test_commands_without_a_cluster_are_refused_with_a_hint(tmp_path: Path) -> None:
     nowhere = tmp_path / "nowhere"
     for command in (["status"], ["heal"], ["logs", "kafka-1"]):
         refused = eos(*command, state=nowhere)
@@ -180,7 +180,7 @@ def test_a_cluster_that_is_not_up_is_refused_with_a_hint(tmp_path: Path) -> None
     assert eos("down", state=nowhere).returncode == 0
 
 
-def test_a_dead_toxiproxy_does_not_keep_its_faults_from_being_healed(cluster: Cluster) -> None:
+def test_faults_of_a_dead_toxiproxy_are_healed(cluster: Cluster) -> None:
     injection = inject(cluster, Jitter(latency_ms=100), "kafka-1").start()
     cluster.node("toxiproxy").kill()
     assert cluster.look() == ["toxiproxy is exited (137)"]
@@ -193,7 +193,7 @@ def test_a_dead_toxiproxy_does_not_keep_its_faults_from_being_healed(cluster: Cl
     injection.heal()
 
 
-def test_an_intent_that_cannot_be_undone_keeps_no_other_from_being_undone(cluster: Cluster) -> None:
+def test_an_intent_that_cannot_be_undone_does_not_block_others(cluster: Cluster) -> None:
     strange = {"steps": [{"do": "restore_clock"}]}
     with open_journal(cluster.state) as journal:
         ident = journal.fault_intent("clock", "kafka-1", ["kafka-1"], params={}, undo=strange)
@@ -210,7 +210,7 @@ def test_an_intent_that_cannot_be_undone_keeps_no_other_from_being_undone(cluste
     assert "nothing to heal" in eos("heal", state=cluster.state.path).stderr
 
 
-def test_a_start_that_fails_says_why_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_start_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     state = State(tmp_path / "second")
     command = [str(Path(sys.executable).with_name("eos")), "up", "--backend", "compose"]
     nowhere = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}

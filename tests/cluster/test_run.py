@@ -1,4 +1,4 @@
-"""Runs from end to end: a valid one, a negative control, and every way out leaving nothing behind."""
+"""Runs from end to end: a valid one, a negative control, and interrupted ones that leave nothing behind."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from harness.testing.plugin import Ran
 
 pytestmark = pytest.mark.cluster
 
-# Ways out are tried at moments drawn anew in each session; the seed is in the test's name when it fails.
+# Runs are interrupted at random moments, drawn again in each session; the test's name contains the moment.
 MOMENTS = random.SystemRandom().randrange(1_000_000)
 
 
@@ -60,7 +60,7 @@ def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
 def test_the_negative_control_is_found(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # As a user names it: a folder of where they are, which is not where the clients are.
+    # A relative folder, as a user writes it. The clients have other working directories.
     monkeypatch.chdir(tmp_path)
     scenario = load(find("without-idempotence"), {"verify.witnesses": '["reader"]'})
     outcome = make_run(cluster, scenario, draw(scenario, 1), Path("runs")).execute()
@@ -79,7 +79,7 @@ def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario:
     retried = {message.text.split()[0] for message in retries}
     lost = {m.text.split()[0] for m in retries if m.retry_of and m.retry_of.answer_lost}
     assert lost >= {"Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
-    # The client library may ask for more partitions at once the second time: then it is another request.
+    # The client library may add more partitions in the second request, which is then no retry.
     assert retried >= lost | {"AddPartitionsToTxn"}
     from_logs = {m.text.split()[0] for m in drawn.sequence.messages if m.mark == "log"}
     assert from_logs >= {"copy", "marker"}
@@ -94,7 +94,7 @@ def test_ten_seeds_of_the_demo_are_valid(run_scenario: Callable[..., Ran], seed:
 
 
 def moments() -> list[object]:
-    """Seconds after the start of a run at which it is ended; one of them, and ten in soak."""
+    """Draw seconds after the start of a run: one, and ten in a soak."""
     rng = random.Random(MOMENTS)
     drawn = [tenths / 10 for tenths in rng.sample(range(5, 141), 10)]
     return [drawn[0], *(pytest.param(moment, marks=pytest.mark.soak) for moment in drawn[1:])]
@@ -102,7 +102,7 @@ def moments() -> list[object]:
 
 @pytest.mark.parametrize("moment", moments())
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL], ids=lambda how: how.name)
-def test_a_run_that_is_ended_early_leaves_nothing_and_can_be_read(
+def test_a_run_that_ends_early_leaves_nothing_and_can_be_checked(
     cluster: Cluster, tmp_path: Path, how: signal.Signals, moment: float
 ) -> None:
     where = ["--backend", cluster.record.backend, "--state", str(cluster.state.path)]
@@ -120,11 +120,11 @@ def test_a_run_that_is_ended_early_leaves_nothing_and_can_be_read(
         wait_until(lambda: list(tmp_path.glob("demo/*/run.json")), 30, "the run to begin")
         time.sleep(moment)  # not a wait: the moment itself is what is tried
         run.send_signal(how)
-        _, said = run.communicate(timeout=180)
+        _, output = run.communicate(timeout=180)
 
     if how is signal.SIGINT:
-        assert run.returncode == ExitCode.INTERRUPTED, said
-        assert "interrupted" in said
+        assert run.returncode == ExitCode.INTERRUPTED, output
+        assert "interrupted" in output
     else:
         healed = subprocess.run(
             [eos, "heal", "--state", str(cluster.state.path)],
@@ -138,8 +138,8 @@ def test_a_run_that_is_ended_early_leaves_nothing_and_can_be_read(
     assert unhealed(cluster.state) == []
     cluster.wait_healthy()
     code, _ = check_run(tmp_path / "demo" / "latest")
-    # After Ctrl-C what there is was read back: valid, if every planned fault had been injected by then.
-    # After SIGKILL nobody read anything back: whatever is said of it, it is not valid.
+    # After Ctrl-C the records were read back: valid, if every planned fault had been injected by then.
+    # After SIGKILL no witness has read anything, so the verdict cannot be valid.
     allowed = (ExitCode.UNKNOWN, ExitCode.VALID) if how is signal.SIGINT else (ExitCode.UNKNOWN,)
     assert code in allowed
 

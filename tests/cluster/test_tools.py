@@ -1,4 +1,4 @@
-"""Kafka's own tools, with nothing of Kafka installed: they reach the cluster, and the files of its nodes."""
+"""Kafka's tools work without an installed Kafka, on the cluster and on the files of its nodes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_transaction_log_of_a_replica_is_decoded(cluster: Cluster, topic: st
     assert f'"topic":"{topic}","partitionIds":[0]' in dumped.stdout
 
 
-def test_what_a_tool_cannot_do_is_told_with_a_hint(cluster: Cluster) -> None:
+def test_a_failing_tool_is_an_error_with_a_hint(cluster: Cluster) -> None:
     unknown = tool(cluster, "no-such-tool")
     assert unknown.returncode == 4
     assert "the tools are configs, " in unknown.stderr

@@ -277,6 +277,6 @@ def test_a_password_in_the_file_is_an_error_that_does_not_print_it(user: User) -
     done = user.do(user.run_command(user.scenario(), user.file(security__password=f'"{written}"')))
 
     assert done.returncode == ExitCode.USAGE
-    assert "security.password: the file contains a secret in the file" in done.stderr
+    assert "security.password: a secret is in the file" in done.stderr
     assert written not in done.stderr
     assert PASSWORD not in done.stderr

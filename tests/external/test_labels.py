@@ -56,5 +56,5 @@ def test_a_labelled_container_is_killed_frozen_and_started(label: str, tmp_path:
 
 
 def test_a_label_that_matches_several_containers_is_refused(label: str) -> None:
-    with pytest.raises(HarnessError, match=f"2 containers of kafka-1 have the label {label}, not one"):
+    with pytest.raises(HarnessError, match=f"2 containers of kafka-1 have the label {label}; expected one"):
         labelled_node("kafka-1", 1, label, "a-host").status()

@@ -13,7 +13,7 @@ from harness.faults.intents import unhealed
 from harness.faults.proxy_chain import inner_name
 from harness.kafka import features
 from harness.kafka.connection import RawConnection
-from harness.tap.coordinator_entries import TRANSACTION_TOPIC
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 
 pytestmark = pytest.mark.cluster
 

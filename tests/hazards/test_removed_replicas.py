@@ -15,7 +15,8 @@ from confluent_kafka import Producer
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
-from harness.kafka.connection import KafkaAnswerError, answers
+from harness.kafka.connection import answers
+from harness.kafka.errors import KafkaAnswerError
 from harness.walkthroughs.broker_evidence import leader_log
 from harness.walkthroughs.leaderless_partition import wait_leaderless
 from tests.hazards.conftest import CHANGED

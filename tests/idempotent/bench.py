@@ -6,6 +6,7 @@ import itertools
 from pathlib import Path
 from typing import Any
 
+from harness.base.addresses import Address
 from harness.clients.client_process import ClientProcess
 from harness.clients.client_spec import IdempotentSpec
 from harness.clients.scripted.idempotent_actor import Actor
@@ -15,11 +16,11 @@ from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.checkers.verdict import Judgement, judge
 from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
-from harness.kafka.admin import Address
-from harness.kafka.raw_produce import Written, encode_batch, produce
+from harness.kafka.log.batches import Batch
+from harness.kafka.raw_produce import ProduceResult, encode_batch, produce
 from harness.walkthroughs.broker_evidence import leader_log
 from harness.witness.plain_consumer import freeze, observe_topics
-from harness.witness.raw_log import Batch, observe_raw
+from harness.witness.raw_log import observe_raw
 
 RUN = "idem0001"
 _names = itertools.count(1)
@@ -115,7 +116,7 @@ class Raw:
 
     def send(
         self, producer_id: int, epoch: int, sequence: int, count: int = 1, value: bytes = b"v"
-    ) -> Written:
+    ) -> ProduceResult:
         """Send a batch of `count` records from this sequence on."""
         return produce(self.leader, self.place, encode_batch(producer_id, epoch, sequence, [value] * count))
 

@@ -8,7 +8,7 @@ from harness.base.waits import wait_until
 from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
 from harness.faults import LoseResponseFrame, Zombie, arm, inject
-from harness.walkthroughs.broker_evidence import Sent, answers_to, sent_batches
+from harness.walkthroughs.broker_evidence import SentBatch, answers_to, sent_batches
 from tests.idempotent.bench import Bench
 from tests.rig import said_of, values_of
 from tests.tapped import Evidence, Frames
@@ -16,7 +16,7 @@ from tests.tapped import Evidence, Frames
 pytestmark = pytest.mark.cluster
 
 
-def sent(frames: Frames, bench: Bench, name: str) -> list[Sent]:
+def sent(frames: Frames, bench: Bench, name: str) -> list[SentBatch]:
     return sent_batches(frames(), name, (bench.topic, 0))
 
 

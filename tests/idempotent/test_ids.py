@@ -11,9 +11,10 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.evidence.record import LaneEncoder
 from harness.faults import Restart, inject
-from harness.kafka.brokers import change_settings, remembered, setting
+from harness.kafka.brokers import setting
 from harness.kafka.raw_produce import encode_batch, new_producer_ids, produce
-from harness.walkthroughs.broker_evidence import BLOCK, blocks, overlapping
+from harness.walkthroughs.broker_evidence import PRODUCER_ID_BLOCK, blocks, overlapping
+from tests.broker_requests import active_producers, change_settings
 from tests.idempotent.bench import RUN, Bench, Raw
 from tests.rig import said_of
 from tests.tapped import Evidence
@@ -22,16 +23,16 @@ pytestmark = pytest.mark.cluster
 
 
 def test_a_block_that_is_used_up_is_followed_by_another(cluster: Cluster, evidence: Evidence) -> None:
-    given = new_producer_ids((HOST, cluster.ports.direct(2)), BLOCK + 1)
+    given = new_producer_ids((HOST, cluster.ports.direct(2)), PRODUCER_ID_BLOCK + 1)
     found = blocks(cluster)
     used = [block for block in found if any(pid in block for pid in given)]
     evidence(first=given[0], last=given[-1], blocks=used)
-    assert len(set(given)) == BLOCK + 1
+    assert len(set(given)) == PRODUCER_ID_BLOCK + 1
     assert {block.broker for block in used} == {2}
     assert len(used) == 2
     # The first of them to its last id, then the next from its first.
     ends = [pid for pid in given if pid in used[0]]
-    assert ends == list(range(given[0], used[0].first + BLOCK))
+    assert ends == list(range(given[0], used[0].first + PRODUCER_ID_BLOCK))
     assert given[len(ends) :] == list(range(used[1].first, used[1].first + len(given) - len(ends)))
     assert overlapping(found) == []
 
@@ -44,9 +45,9 @@ def test_a_broker_that_was_restarted_takes_another_block(cluster: Cluster, evide
     found = blocks(cluster)
     old = next(block for block in found if before in block)
     new = next(block for block in found if after in block)
-    evidence(before=before, after=after, blocks=(old, new), unused=old.first + BLOCK - before - 1)
+    evidence(before=before, after=after, blocks=(old, new), unused=old.first + PRODUCER_ID_BLOCK - before - 1)
     assert old.broker == new.broker == 3
-    assert new.first >= old.first + BLOCK
+    assert new.first >= old.first + PRODUCER_ID_BLOCK
     assert after == new.first
     assert overlapping(found) == []
 
@@ -70,7 +71,7 @@ def expiring(cluster: Cluster) -> Iterator[Callable[[], None]]:
 def known_producers(cluster: Cluster, bench: Bench) -> list[int]:
     """The ids that the leader remembers."""
     place = (bench.topic, 0)
-    return [p.producer_id for p in remembered(cluster.admin, cluster.leader_of(*place), place)]
+    return [p.producer_id for p in active_producers(cluster.admin, cluster.leader_of(*place), place)]
 
 
 def test_a_late_retry_after_its_producer_id_has_expired_is_written_again(

@@ -12,10 +12,10 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.faults import Kill, Restart, inject
-from harness.kafka.brokers import delete_records, remembered
-from harness.kafka.raw_produce import Written, encode_batch, new_producer_ids, produce
+from harness.kafka.raw_produce import ProduceResult, encode_batch, new_producer_ids, produce
 from harness.walkthroughs.broker_evidence import replica_log
 from harness.witness.plain_consumer import freeze
+from tests.broker_requests import active_producers, delete_records
 from tests.idempotent.bench import Bench, Raw
 from tests.outages import brought_back
 from tests.tapped import Evidence
@@ -37,7 +37,7 @@ def test_below_the_minimum_of_replicas_nothing_is_acknowledged_and_nothing_ackno
     before = hasty.send(0, 2)
     place, probe = (bench.topic, 0), (make_topic([[1, 2, 3]]), 0)
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
-    answers: list[Written] = []
+    answers: list[ProduceResult] = []
 
     def refused() -> bool:
         batch = encode_batch(pid, 0, 0, [b"refused"])
@@ -62,7 +62,7 @@ def test_below_the_minimum_of_replicas_nothing_is_acknowledged_and_nothing_ackno
         healed=waiting.first_offset,
         verdict=judged.verdict,
     )
-    assert answers[-1] == Written(NOT_ENOUGH_REPLICAS, "NotEnoughReplicasError", -1)
+    assert answers[-1] == ProduceResult(NOT_ENOUGH_REPLICAS, "NOT_ENOUGH_REPLICAS", -1)
     assert {answer.code for answer in answers} <= {NOT_ENOUGH_REPLICAS, *APPENDED_AND_UNSURE}
     assert given_up.error is not None
     assert given_up.error.name() == "_MSG_TIMED_OUT"
@@ -100,7 +100,7 @@ def test_all_brokers_are_killed_and_come_back_in_some_order(
     assert judged.verdict == "valid"
 
 
-def resend_last_batches(cluster: Cluster, bench: Bench) -> list[tuple[Written, int]]:
+def resend_last_batches(cluster: Cluster, bench: Bench) -> list[tuple[ProduceResult, int]]:
     """Send each partition's last batch once more: the answer, and where the batch stands."""
     found = []
     for partition in range(bench.partitions):
@@ -155,7 +155,7 @@ def test_a_leader_that_comes_back_knows_what_its_log_tells(
     with inject(cluster, Restart(hard=hard), "kafka-1") as restart:
         pass
     wait_until(lambda: cluster.partition(*raw.place).leader == 1, 30, "broker 1 to lead again")
-    known = remembered(cluster.admin, 1, raw.place)
+    known = active_producers(cluster.admin, 1, raw.place)
     start = freeze(cluster.bootstrap("DIRECT"), [raw.place[0]])[0].start
     said = recovery(cluster, raw.place)
     again, following = raw.send(pid, 0, 4, 2), raw.send(pid, 0, 6, 2)
@@ -177,13 +177,13 @@ def test_a_leader_that_comes_back_knows_what_its_log_tells(
     assert start in ((0, 6) if emptied and hard else (6,) if emptied else (0,))
     if start < 6:
         assert [(k.producer_id, k.last_sequence) for k in known] == [(pid, 5)]
-        assert again == Written(0, "NONE", 4)
-        assert following == Written(0, "NONE", 6)
+        assert again == ProduceResult(0, "NONE", 4)
+        assert following == ProduceResult(0, "NONE", 6)
     else:
         # Nothing is left that could tell: the snapshot goes with the log, and the repeat is a new record.
         assert known == []
-        assert again == Written(0, "NONE", 6)
-        assert following == Written(0, "NONE", 8)
+        assert again == ProduceResult(0, "NONE", 6)
+        assert following == ProduceResult(0, "NONE", 8)
 
 
 @pytest.mark.timing
@@ -227,8 +227,8 @@ def test_a_replica_without_any_trace_of_the_producer_takes_its_next_sequence(
     delete_records(cluster.admin, 1, raw.place, 6)
     cluster.reassign(raw.place[0], {0: [3, 2]})
     wait_until(lambda: cluster.leader_of(*raw.place) == 3, 30, "the new replica to lead")
-    known = remembered(cluster.admin, 3, raw.place)
+    known = active_producers(cluster.admin, 3, raw.place)
     following = raw.send(pid, 0, 6, 2)
     evidence(known=known, next=following, log=[b[:5] for b in raw.log()])
     assert known == []
-    assert following == Written(0, "NONE", 6)
+    assert following == ProduceResult(0, "NONE", 6)

@@ -6,7 +6,7 @@ import pytest
 
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
-from harness.kafka.raw_produce import MOST_SEQUENCE, Written, new_producer_ids
+from harness.kafka.raw_produce import MAX_SEQUENCE, ProduceResult, new_producer_ids
 from tests.idempotent.bench import Raw
 from tests.tapped import Evidence
 
@@ -33,10 +33,10 @@ def written(raw: Raw) -> list[tuple[int, int, int, int]]:
 def six_batches(raw: Raw, pid: int, epoch: int = 0) -> None:
     """Batches of two records, at offsets and sequences 0, 2, 4, 6, 8, 10."""
     for sequence in range(0, 12, 2):
-        assert raw.send(pid, epoch, sequence, 2) == Written(NONE, "NONE", sequence)
+        assert raw.send(pid, epoch, sequence, 2) == ProduceResult(NONE, "NONE", sequence)
 
 
-def refused(raw: Raw, answer: Written, code: int) -> None:
+def refused(raw: Raw, answer: ProduceResult, code: int) -> None:
     """The answer is this error, and the log is still what six batches made of it."""
     assert answer.code == code, answer
     assert answer.offset == -1
@@ -51,7 +51,7 @@ def test_a_repeat_of_one_of_the_last_five_has_its_old_offset_and_is_not_written(
     sequence = 12 - 2 * back
     answer = raw.send(pid, 0, sequence, 2)
     evidence(pid=pid, repeated=sequence, answer=answer, log=written(raw))
-    assert answer == Written(NONE, "NONE", sequence)
+    assert answer == ProduceResult(NONE, "NONE", sequence)
     assert written(raw) == [(s, 0, s, 2) for s in range(0, 12, 2)]
 
 
@@ -91,31 +91,31 @@ def test_a_higher_epoch_begins_at_sequence_zero_or_is_refused(raw: Raw, pid: int
     refused(raw, answer, OUT_OF_ORDER)
     taken = raw.send(pid, 1, 0)
     evidence(pid=pid, not_zero=answer, zero=taken, log=written(raw)[-1])
-    assert taken == Written(NONE, "NONE", 12)
+    assert taken == ProduceResult(NONE, "NONE", 12)
 
 
 def test_sequences_wrap_to_zero_and_are_still_recognised(raw: Raw, pid: int, evidence: Evidence) -> None:
-    assert raw.send(pid, 0, MOST_SEQUENCE - 1, 2) == Written(NONE, "NONE", 0)
-    assert raw.send(pid, 0, 0, 3) == Written(NONE, "NONE", 2)
-    again = [raw.send(pid, 0, MOST_SEQUENCE - 1, 2), raw.send(pid, 0, 0, 3)]
+    assert raw.send(pid, 0, MAX_SEQUENCE - 1, 2) == ProduceResult(NONE, "NONE", 0)
+    assert raw.send(pid, 0, 0, 3) == ProduceResult(NONE, "NONE", 2)
+    again = [raw.send(pid, 0, MAX_SEQUENCE - 1, 2), raw.send(pid, 0, 0, 3)]
     evidence(pid=pid, again=again, log=written(raw))
-    assert again == [Written(NONE, "NONE", 0), Written(NONE, "NONE", 2)]
-    assert written(raw) == [(0, 0, MOST_SEQUENCE - 1, 2), (2, 0, 0, 3)]
+    assert again == [ProduceResult(NONE, "NONE", 0), ProduceResult(NONE, "NONE", 2)]
+    assert written(raw) == [(0, 0, MAX_SEQUENCE - 1, 2), (2, 0, 0, 3)]
 
 
 def test_a_batch_may_lie_across_the_wrap(raw: Raw, pid: int, evidence: Evidence) -> None:
-    first = [raw.send(pid, 0, MOST_SEQUENCE - 1, 4) for _ in range(2)]
+    first = [raw.send(pid, 0, MAX_SEQUENCE - 1, 4) for _ in range(2)]
     after = raw.send(pid, 0, 2)
     evidence(pid=pid, twice=first, next=after, log=written(raw))
-    assert first == [Written(NONE, "NONE", 0)] * 2
-    assert after == Written(NONE, "NONE", 4)
+    assert first == [ProduceResult(NONE, "NONE", 0)] * 2
+    assert after == ProduceResult(NONE, "NONE", 4)
 
 
 def test_an_unknown_producer_id_is_accepted_with_any_sequence(raw: Raw, pid: int, evidence: Evidence) -> None:
     never_given = pid + 5_000_000
     answers = [raw.send(never_given, 0, 5), raw.send(pid, 3, 7)]
     evidence(never_given=never_given, answers=answers, log=written(raw))
-    assert answers == [Written(NONE, "NONE", 0), Written(NONE, "NONE", 1)]
+    assert answers == [ProduceResult(NONE, "NONE", 0), ProduceResult(NONE, "NONE", 1)]
     assert written(raw) == [(0, 0, 5, 1), (1, 3, 7, 1)]
 
 

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from confluent_kafka import Message
 
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.clients import fencing_check
 from harness.clients.client_process import ClientProcess
@@ -23,12 +24,14 @@ from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import HistoryWriter
 from harness.evidence.observation import Observation, Window
 from harness.kafka import transactions as by_hand
-from harness.kafka.connection import KafkaAnswerError, error_name
-from harness.kafka.hanging_transactions import Held, held
-from harness.kafka.raw_produce import Place, Written, encode_batch, produce
+from harness.kafka.errors import KafkaAnswerError, error_name
+from harness.kafka.hanging_transactions import BlockingTransaction, find_blocking
+from harness.kafka.log.batches import Batch
+from harness.kafka.raw_produce import ProduceResult, encode_batch, produce
+from harness.kafka.read_to_end import read_to_end
 from harness.tap.frame_lines import Frame, Line
-from harness.witness.plain_consumer import freeze
-from harness.witness.raw_log import Batch, fetch_batches, observe_raw
+from harness.witness.plain_consumer import freeze_windows
+from harness.witness.raw_log import fetch_logs, observe_raw
 from tests.rig import RUN, Rig, Spec
 from tests.transactional.scripted_producer import ScriptedProcess, ScriptedProducer
 
@@ -99,14 +102,14 @@ class Bench(Rig):
         """What the coordinator knows of a transactional id."""
         return fencing_check.ask(self.cluster.bootstrap("DIRECT"), transactional_id or self.transactional_id)
 
-    def take(self, transactional_id: str = "", timeout_ms: int = 10_000) -> by_hand.Identity:
+    def take(self, transactional_id: str = "", timeout_ms: int = 10_000) -> by_hand.ProducerIdentity:
         """A transactional id, taken by hand."""
         name = transactional_id or self.transactional_id
 
-        def given() -> by_hand.Identity | None:
+        def given() -> by_hand.ProducerIdentity | None:
             answer = by_hand.initialise(self.cluster.admin, name, timeout_ms)
             assert error_name(answer.code) in ("NONE", *NOT_YET), error_name(answer.code)
-            return by_hand.Identity(name, *answer[1:]) if answer.code == 0 else None
+            return by_hand.ProducerIdentity(name, *answer[1:]) if answer.code == 0 else None
 
         return wait_until(given, 20, f"{name} to be initialised")
 
@@ -124,8 +127,12 @@ class Bench(Rig):
             raise
 
     def produce(
-        self, who: by_hand.Identity, place: Place, sequence: int = 0, values: Sequence[bytes] = (b"by hand",)
-    ) -> Written:
+        self,
+        who: by_hand.ProducerIdentity,
+        place: PartitionId,
+        sequence: int = 0,
+        values: Sequence[bytes] = (b"by hand",),
+    ) -> ProduceResult:
         """A transactional batch, by hand; it does not add its partition."""
         batch = encode_batch(who.producer_id, who.epoch, sequence, values, transactional=True)
         leader = self.cluster.leader_of(*place)
@@ -137,23 +144,17 @@ class Bench(Rig):
         """What has been ended has its markers; what a case left open, or hanging, stays so."""
         self.ended()
 
-    def open(self, *topics: str) -> list[Held]:
+    def open(self, *topics: str) -> list[BlockingTransaction]:
         """The transactions that are open in these topics."""
-        return held(self.cluster.admin, topics or self.topics)
+        return find_blocking(self.cluster.admin, topics or self.topics)
 
     def logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:
         """What the leaders have, partition by partition, once all of them lead."""
         return wait_until(lambda: self._logs(*topics), 20, "the leaders to hand out their logs")
 
     def _logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:
-        windows = freeze(self.cluster.bootstrap("DIRECT"), topics or self.topics)
-        led = self.cluster.admin.metadata(topics or self.topics).partitions
-        ports = {(p.topic, p.partition): self.cluster.ports.direct(p.leader) for p in led}
-        return [
-            (w, list(fetch_batches(HOST, ports[place], place, w.start, w.hw)))
-            for w in windows
-            for place in [(w.topic, w.partition)]
-        ]
+        admin = self.cluster.admin
+        return fetch_logs(admin, freeze_windows(admin, topics or self.topics))
 
     def log(self, topic: str, partition: int = 0) -> list[Batch]:
         """What the leader has of one partition."""
@@ -161,29 +162,20 @@ class Bench(Rig):
 
     def read(self, topic: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
         """What a consumer is handed of each partition, up to where there is no more for it."""
-        left = {p.partition for p in self.cluster.admin.metadata([topic]).partitions}
-        found: dict[int, list[bytes]] = {partition: [] for partition in left}
-        consumer = Consumer(
-            {
-                **settings(CONSUMER),
-                "bootstrap.servers": self.cluster.bootstrap("DIRECT"),
-                "group.id": "eos-reader",
-                "isolation.level": isolation,
-                "enable.partition.eof": True,
-            }
-        )
-        consumer.assign([TopicPartition(topic, partition, 0) for partition in left])
-        deadline = time.monotonic() + 30
-        while left and time.monotonic() < deadline:
-            for message in consumer.consume(1000, timeout=0.2):
-                partition = message.partition() or 0
-                if (error := message.error()) is None:
-                    found[partition].append(bytes(message.value() or b""))
-                else:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    left.discard(partition)
-        consumer.close()
-        assert not left, f"{topic} was not read to its end: {left}"
+        positions = {(topic, p.partition): 0 for p in self.cluster.admin.metadata([topic]).partitions}
+        found: dict[int, list[bytes]] = {partition: [] for _, partition in positions}
+        config = {
+            **settings(CONSUMER),
+            "bootstrap.servers": self.cluster.bootstrap("DIRECT"),
+            "group.id": "eos-reader",
+            "isolation.level": isolation,
+        }
+
+        def take(place: PartitionId, message: Message) -> None:
+            found[place[1]].append(bytes(message.value() or b""))
+
+        unread = read_to_end(config, positions, take, time.monotonic() + 30)
+        assert not unread, f"{topic} was not read to its end: {unread}"
         return found
 
     def watch(self, seconds: float = 0.0) -> None:

@@ -18,7 +18,7 @@ from harness.evidence.checkers.verdict import judge
 from harness.evidence.history import HistoryFile, HistoryWriter, history_files
 from harness.evidence.ledger import fold
 from harness.faults import Kill, inject
-from harness.tap.coordinator_entries import TRANSACTION_TOPIC
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from harness.walkthroughs.transaction_evidence import markers
 from tests.outages import brought_back
 from tests.rig import RUN, text

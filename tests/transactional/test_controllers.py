@@ -13,7 +13,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST, node_name
 from harness.faults import Kill, Pause, inject
 from harness.kafka.admin import Admin
-from harness.tap.coordinator_entries import TRANSACTION_TOPIC
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from tests.rig import text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench

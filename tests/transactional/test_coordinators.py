@@ -10,10 +10,12 @@ import pytest
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.faults import Kill, Partition, Pause, inject
-from harness.kafka.group_offsets import Committed, committed
-from harness.tap.coordinator_entries import OFFSETS_TOPIC, TRANSACTION_TOPIC, CoordinatorEntry
+from harness.kafka.group_offsets import CommittedOffset, committed_offset
+from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
+from harness.tap.coordinator_entries import CoordinatorEntry
 from harness.walkthroughs.broker_evidence import replica_log
-from harness.walkthroughs.transaction_evidence import coordinated, markers
+from harness.walkthroughs.transaction_evidence import coordinator_home, markers
 from tests.rig import text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
@@ -47,7 +49,7 @@ def test_the_coordinator_is_killed(cluster: Cluster, bench: Bench, evidence: Evi
             ended = told.commit()
         following = told.whole({0: 2, 1: 2})
         noted = wait_decisions(cluster, ident, since, DONE * 2)
-        moved = coordinated(cluster, TRANSACTION_TOPIC, ident)
+        moved = coordinator_home(cluster, TRANSACTION_TOPIC, ident)
     marks = markers(cluster, [(topic, 0), (topic, 1)], since, bench.known().producer_id)
     judged, seen = bench.judge(), visible(bench, topic)
     evidence(
@@ -62,7 +64,7 @@ def test_the_coordinator_is_killed(cluster: Cluster, bench: Bench, evidence: Evi
     assert moved.leader != 3
     assert (ended.said, following.said) == (OK, OK)
     assert noted == DONE * 2
-    # One marker for each transaction in each partition, written by whoever coordinated it.
+    # One marker for each transaction in each partition, written by whoever coordinator_home it.
     assert Counter((m.partition, m.what) for m in marks) == {(0, "commit"): 2, (1, "commit"): 2}
     before = [home.leader_epoch] if when == "after the end" else []
     assert epochs(marks) == [*before, moved.leader_epoch]
@@ -103,7 +105,7 @@ def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
 
             marks = wait_until(taken_over, 40, "the successor's markers in both partitions")
             lap("marked by the successor")
-            moved, seen = coordinated(cluster, TRANSACTION_TOPIC, ident), visible(bench, topic)
+            moved, seen = coordinator_home(cluster, TRANSACTION_TOPIC, ident), visible(bench, topic)
         finally:
             frozen.heal()
             killed.heal()
@@ -158,7 +160,7 @@ def test_the_coordinator_is_killed_when_it_cannot_send_its_markers(
         killed.start()
         finished = wait_decisions(cluster, ident, since, DONE)
         marks, seen = markers(cluster, places, since, pid), visible(bench, topic)
-        moved = coordinated(cluster, TRANSACTION_TOPIC, ident)
+        moved = coordinator_home(cluster, TRANSACTION_TOPIC, ident)
     finally:
         killed.heal()
         cut.heal()
@@ -191,8 +193,10 @@ def test_the_group_coordinator_is_killed_between_offsets_and_the_end(
     lead(cluster, TRANSACTION_TOPIC, bench.transactional_id, 3)
     lead(cluster, OFFSETS_TOPIC, group, 1)
 
-    def position(*, stable: bool = True) -> Committed:
-        return committed(cluster.admin, cluster.group_coordinator(group), group, (source, 0), stable=stable)
+    def position(*, stable: bool = True) -> CommittedOffset:
+        return committed_offset(
+            cluster.admin, cluster.group_coordinator(group), group, (source, 0), stable=stable
+        )
 
     told = opened(bench, topic, {1: 3})
     assert told.offsets(group, source, 0, 3).said == OK

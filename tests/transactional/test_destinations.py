@@ -13,9 +13,10 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
 from harness.faults import Kill, Pause, inject
 from harness.kafka import transactions as by_hand
-from harness.kafka.connection import RawConnection, error_name
+from harness.kafka.connection import RawConnection
+from harness.kafka.errors import error_name
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from harness.kafka.raw_produce import encode_batch, produce
-from harness.tap.coordinator_entries import TRANSACTION_TOPIC
 from harness.walkthroughs.broker_evidence import replica_log
 from tests.rig import text, values_of
 from tests.tapped import Evidence

@@ -6,14 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.model import Expect
 from harness.kafka import transactions as by_hand
-from harness.kafka.brokers import change_settings, setting
-from harness.kafka.connection import error_name
-from harness.kafka.hanging_transactions import Held, OpenTransaction, write_marker
-from harness.kafka.raw_produce import Place
+from harness.kafka.brokers import setting
+from harness.kafka.errors import error_name
+from harness.kafka.hanging_transactions import BlockingTransaction, OpenTransaction, write_marker
+from tests.broker_requests import change_settings
 from tests.rig import said_of, text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
@@ -60,7 +61,7 @@ def test_what_is_left_open_and_what_hangs(
     visible = {p: len(values) for p, values in bench.read(topic).items()}
     everything = {p: len(values) for p, values in bench.read(topic, "read_uncommitted").items()}
     bench.watch(WATCHED_S)
-    found = {each.open.place: each for each in bench.open(topic)}
+    found = {each.open.partition_id: each for each in bench.open(topic)}
     judged = bench.judge(expect=BOUNDED)
     assert sorted(found) == [left, hung]
     assert [found[place].hangs for place in (left, hung)] == [False, True]
@@ -92,13 +93,13 @@ def test_what_is_left_open_and_what_hangs(
     assert (after.verdict, after.names()) == ("valid", []), text(after)
 
 
-def held(bench: Bench, place: Place) -> list[Held]:
-    return [each for each in bench.open(place[0]) if each.open.place == place]
+def held(bench: Bench, place: PartitionId) -> list[BlockingTransaction]:
+    return [each for each in bench.open(place[0]) if each.open.partition_id == place]
 
 
 def abort_marker(cluster: Cluster, at: OpenTransaction, coordinator_epoch: int) -> str:
     """What an operator sends to a partition, past the coordinator."""
-    leader = cluster.leader_of(*at.place)
+    leader = cluster.leader_of(*at.partition_id)
     return write_marker(cluster.admin, leader, at, commit=False, coordinator_epoch=coordinator_epoch)
 
 

@@ -11,8 +11,9 @@ from harness.base.waits import wait_until
 from harness.clients import fencing_check
 from harness.cluster.cluster import Cluster
 from harness.kafka import transactions as by_hand
-from harness.kafka.brokers import change_settings, setting
-from harness.kafka.connection import KafkaAnswerError, error_name
+from harness.kafka.brokers import setting
+from harness.kafka.errors import KafkaAnswerError, error_name
+from tests.broker_requests import change_settings, initialise_repeatedly
 from tests.single_broker import OneBroker, one_broker
 from tests.tapped import Evidence
 from tests.transactional.bench import UNKNOWN_ID, Bench
@@ -121,12 +122,12 @@ def test_a_used_up_epoch_is_followed_by_a_new_producer_id(
     topic = bench.topic("t")
     first = bench.take()
     started = time.monotonic()
-    given = by_hand.initialise_often(cluster.admin, first.transactional_id, LAST_EPOCH)
+    given = initialise_repeatedly(cluster.admin, first.transactional_id, LAST_EPOCH)
     took = time.monotonic() - started
     epochs = [each.epoch for each in given]
     turn = next(i for i, each in enumerate(given) if each.producer_id != first.producer_id)
     last_old, first_new = given[turn - 1], given[turn]
-    old = by_hand.Identity(first.transactional_id, last_old.producer_id, last_old.epoch)
+    old = by_hand.ProducerIdentity(first.transactional_id, last_old.producer_id, last_old.epoch)
     late = by_hand.add_partitions(cluster.admin, old, [(topic, 0)])
     evidence(inits=len(given), took_s=round(took, 1), last=last_old, next=first_new, late=error_name(late))
     assert {each.code for each in given} == {0}

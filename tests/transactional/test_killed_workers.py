@@ -15,7 +15,7 @@ from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.history import HistoryFile, Invoke
 from harness.faults import CrashClient, Jitter, inject
-from harness.kafka.group_offsets import committed
+from harness.kafka.group_offsets import committed_offset
 from tests.rig import text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
@@ -123,6 +123,6 @@ def blocked(cluster: Cluster, source: str, group: str) -> bool:
     """Whether a position of the group is not told, because a transaction may yet change it."""
     coordinator = cluster.group_coordinator(group)
     return any(
-        committed(cluster.admin, coordinator, group, (source, partition), stable=True).error != "NONE"
+        committed_offset(cluster.admin, coordinator, group, (source, partition), stable=True).error != "NONE"
         for partition in range(3)
     )

@@ -1,18 +1,20 @@
-"""Transactions in the log: across segments, after a kill, on followers, in a topic that is made anew."""
+"""Transactions in the log: across segments, after a kill, on followers, in a recreated topic."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import NamedTuple
 
 import pytest
 
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import BROKER_IDS, HOST, node_name
+from harness.cluster.layout import BROKER_IDS, node_name
 from harness.faults import Kill, inject
 from harness.kafka.admin import EndOffsets
-from harness.kafka.raw_produce import Place
-from harness.witness.raw_log import Batch, Fetched, fetch_committed
+from harness.kafka.log.batches import Batch, decode_batches
+from harness.kafka.log.fetch import fetch_once
 from tests.rig import text
 from tests.tapped import Evidence
 from tests.transactional.bench import Bench
@@ -25,39 +27,50 @@ RECORDS = 150
 """Of one transaction: three megabytes, so at least three segments."""
 
 
-def fetched(cluster: Cluster, broker: int, place: Place) -> Fetched:
-    """Everything that a replica hands to a read_committed reader."""
-    address = (HOST, cluster.ports.direct(broker))
-    whole, offset = fetch_committed(*address, place, 0), 0
+class Fetched(NamedTuple):
+    """The batches that one broker returned for a partition, with the offsets that it reported."""
+
+    batches: list[Batch]
+    high_watermark: int
+    last_stable: int
+    aborted: list[tuple[int, int]]
+    """Producer id and first offset of each aborted transaction: a reader must skip its records."""
+
+
+def fetched(cluster: Cluster, broker: int, place: PartitionId) -> Fetched:
+    """Return everything that a replica returns to a read_committed reader."""
+    fetch = partial(fetch_once, cluster.admin, broker, place, isolation="read_committed")
+    whole, offset = fetch(0), 0
     batches: list[Batch] = []
     aborted: set[tuple[int, int]] = set()
     while True:
-        part = fetch_committed(*address, place, offset)
-        if not part.batches:
-            return Fetched(batches, whole.high_watermark, whole.last_stable, sorted(aborted))
-        batches += [batch for batch in part.batches if batch.base_offset >= offset]
-        aborted |= set(part.aborted)
-        offset = part.batches[-1].last_offset + 1
+        part = fetch(offset)
+        returned = list(decode_batches(bytes(part.records or b"")))
+        if not returned:
+            return Fetched(batches, whole.high_watermark, whole.last_stable_offset, sorted(aborted))
+        batches += [batch for batch in returned if batch.base_offset >= offset]
+        aborted |= {(each.producer_id, each.first_offset) for each in part.aborted_transactions or []}
+        offset = returned[-1].last_offset + 1
 
 
-def wait_fetched(cluster: Cluster, broker: int, place: Place, ends: EndOffsets) -> Fetched:
-    """The same, once the replica knows that it has everything."""
+def wait_fetched(cluster: Cluster, broker: int, place: PartitionId, ends: EndOffsets) -> Fetched:
+    """Return the same, once the replica has reached these end offsets."""
 
     def whole() -> list[Fetched]:
         found = fetched(cluster, broker, place)
         return [found] if EndOffsets(found.high_watermark, found.last_stable) == ends else []
 
-    return wait_until(whole, 30, f"broker {broker} to know of everything")[0]
+    return wait_until(whole, 30, f"broker {broker} to reach the end offsets")[0]
 
 
-def segments(cluster: Cluster, broker: int, place: Place, scratch: object) -> int:
+def segments(cluster: Cluster, broker: int, place: PartitionId, scratch: object) -> int:
     return len(cluster.node(node_name(broker)).segments(f"{place[0]}-{place[1]}", scratch))  # type: ignore[arg-type]
 
 
 def test_a_transaction_across_segments_and_its_index_after_a_kill(
     cluster: Cluster, bench: Bench, evidence: Evidence
 ) -> None:
-    """Aborted, committed, open: all replicas tell them apart, and so does the one that had to look again."""
+    """All replicas separate aborted, committed and open, also the one that recovered its log."""
     topic = bench.topic("t", [[1, 2, 3]], segment_bytes=str(SEGMENT_BYTES))
     place = (topic, 0)
     told = bench.told(topic, payload=PAYLOAD, transaction_timeout_ms=60_000)
@@ -98,10 +111,10 @@ def test_a_transaction_across_segments_and_its_index_after_a_kill(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def test_a_topic_that_is_made_anew_in_a_transaction(
+def test_a_topic_that_is_recreated_in_a_transaction(
     cluster: Cluster, bench: Bench, evidence: Evidence
 ) -> None:
-    """What the deletion took is gone although it is then committed; what came after it stands."""
+    """Records before the deletion are lost although they are committed later; records after it remain."""
     topic = bench.topic("t")
     told = bench.told(topic)
     assert told.init().said == "ok"
@@ -117,11 +130,11 @@ def test_a_topic_that_is_made_anew_in_a_transaction(
     ends = cluster.end_offsets(topic)
     judged = bench.judge()
     evidence(second=second, committed=committed, visible=visible, found=judged.names())
-    # The name is what was registered: the new topic's partition is in the transaction of the old one's.
+    # A transaction registers partitions by name, so the new topic's partition is part of it.
     assert (second.said, committed.said) == ("ok", "ok")
     assert visible == {0: 2, 1: 0, 2: 0}
     assert all(end.last_stable == end.high_watermark for end in ends.values())
-    # The offsets that the first sends were told are those of other records now.
+    # The offsets of the first sends now belong to other records.
     assert set(judged.names()) == {"lost", "torn_transaction", "inconsistent_offset"}, text(judged)
 
 

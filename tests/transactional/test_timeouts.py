@@ -11,7 +11,7 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.kafka import transactions as by_hand
 from harness.kafka.brokers import setting
-from harness.kafka.connection import error_name
+from harness.kafka.errors import error_name
 from harness.walkthroughs.transaction_evidence import states
 from tests.rig import text
 from tests.tapped import Evidence, Frames

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AclOperation, ResourceType
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.faults import Jitter, inject
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import KafkaAnswerError
 from harness.kafka.raw_produce import new_producer_ids
 from tests.rig import text
 from tests.single_broker import OneBroker, one_broker

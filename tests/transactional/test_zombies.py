@@ -21,7 +21,8 @@ from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import Info
 from harness.faults import Zombie, inject
 from harness.kafka import transactions as by_hand
-from harness.kafka.connection import error_name
+from harness.kafka.errors import error_name
+from tests.broker_requests import commit_offsets
 from tests.rig import operations, text
 from tests.tapped import Evidence, Frames
 from tests.transactional.bench import Bench, refusals
@@ -46,13 +47,13 @@ def test_a_zombie_is_refused_whatever_it_does_next(
     zombies: dict[str, ScriptedProcess] = {
         what: bench.apart(topic, f"{bench.name}-{what}", transaction_timeout_ms=TIMEOUT_MS) for what in calls
     }
-    before: dict[str, by_hand.Identity] = {}
+    before: dict[str, by_hand.ProducerIdentity] = {}
     with ExitStack() as frozen:
         for what, zombie in zombies.items():
             assert [zombie(call)[0] for call in ("init", "begin")] == ["ok", "ok"]
             assert zombie("send", 0, 3)[0] == "ok"
             name = f"{bench.name}-{what}"
-            before[what] = by_hand.Identity(name, *bench.known(name)[1:3])
+            before[what] = by_hand.ProducerIdentity(name, *bench.known(name)[1:3])
             frozen.enter_context(inject(cluster, Zombie(), "client(zombie)", process=zombie))
         timed_out = {}
         for what, who in before.items():
@@ -97,14 +98,16 @@ def aborted(bench: Bench, transactional_id: str) -> int:
     return known.epoch if known.state == "CompleteAbort" else 0
 
 
-def said_to(bench: Bench, who: by_hand.Identity, place: tuple[str, int], group: str) -> dict[str, str]:
+def said_to(
+    bench: Bench, who: by_hand.ProducerIdentity, place: tuple[str, int], group: str
+) -> dict[str, str]:
     """What the brokers say to each request that somebody sends in this name."""
     admin = bench.cluster.admin
     codes = {
         "AddPartitionsToTxn": by_hand.add_partitions(admin, who, [(place[0], 2)]),
         "Produce": bench.produce(who, place, 3).code,
         "AddOffsetsToTxn": by_hand.add_offsets(admin, who, group),
-        "TxnOffsetCommit": by_hand.commit_offsets(admin, who, group, {place: 1}),
+        "TxnOffsetCommit": commit_offsets(admin, who, group, {place: 1}),
         "EndTxn": by_hand.end(admin, who, commit=True),
         "InitProducerId": by_hand.initialise(
             admin, who.transactional_id, producer_id=who.producer_id, epoch=who.epoch

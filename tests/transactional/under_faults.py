@@ -8,8 +8,9 @@ from contextlib import contextmanager
 
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
-from harness.tap.coordinator_entries import TRANSACTION_TOPIC, CoordinatorEntry
-from harness.walkthroughs.transaction_evidence import Coordinated, coordinated, states
+from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
+from harness.tap.coordinator_entries import CoordinatorEntry
+from harness.walkthroughs.transaction_evidence import CoordinatorHome, coordinator_home, states
 from tests.transactional.bench import Bench
 from tests.transactional.scripted_producer import OK, ScriptedProducer
 
@@ -29,19 +30,19 @@ class Laps:
         return self.seen[name]
 
 
-def lead(cluster: Cluster, topic: str, ident: str, broker: int) -> Coordinated:
+def lead(cluster: Cluster, topic: str, ident: str, broker: int) -> CoordinatorHome:
     """Let a broker coordinate a group or a transactional id."""
-    cluster.move_leader(topic, coordinated(cluster, topic, ident).partition, broker)
-    found = coordinated(cluster, topic, ident)
+    cluster.move_leader(topic, coordinator_home(cluster, topic, ident).partition, broker)
+    found = coordinator_home(cluster, topic, ident)
     kind = "transaction" if topic == TRANSACTION_TOPIC else "group"
     wait_until(lambda: cluster.admin.coordinator(kind, ident) == broker, 10, f"broker {broker} to coordinate")
     return found
 
 
 @contextmanager
-def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[Coordinated]:
+def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[CoordinatorHome]:
     """Let only these brokers, the first of them as coordinator, hold the decisions about an id."""
-    partition = coordinated(cluster, TRANSACTION_TOPIC, ident).partition
+    partition = coordinator_home(cluster, TRANSACTION_TOPIC, ident).partition
     before = cluster.partition(TRANSACTION_TOPIC, partition).replicas
     cluster.reassign(TRANSACTION_TOPIC, {partition: brokers})
     try:

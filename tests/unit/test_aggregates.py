@@ -94,7 +94,11 @@ def test_the_account_of_a_changelog_can_be_read_back(tmp_path: Path) -> None:
     assert observation.load(tmp_path / "without").aggregates is None
 
 
-def test_an_end_that_is_not_told_is_not_read_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def leaderless(_: list[int]) -> dict[int, int]:
+    raise ConnectionError("log-0 has no leader")
+
+
+def test_a_leaderless_changelog_is_not_restored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = PipelineSpec(
         run="r7k2m9qa",
         client="w",
@@ -112,10 +116,10 @@ def test_an_end_that_is_not_told_is_not_read_to(tmp_path: Path, monkeypatch: pyt
     progress = ClientProgress()
     with HistoryWriter(Path(spec.history), run=spec.run, client="w", role="pipeline") as history:
         changelog = Changelog(spec, history, progress, Deadline(60))
-        # librdkafka returns this for a partition whose leader was just killed.
-        monkeypatch.setattr(changelog, "_ends_of", lambda _: {0: -1001})
+        monkeypatch.setattr("harness.clients.changelog_writer.ATTEMPT_LIMIT_S", 0.1)
+        monkeypatch.setattr(changelog, "_ends_of", leaderless)
         assert not changelog.restore([0])
-        assert "no end offset" in progress.last_error
+        assert "the ends of the changelog; last seen: ConnectionError: log-0 has no" in progress.last_error
         monkeypatch.setattr(changelog, "_ends_of", lambda _: {0: 0})
         assert changelog.restore([0])
         changelog.add(0, 21)

@@ -10,16 +10,17 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from crc32c import crc32c
 from kafka.record.memory_records import MemoryRecordsBuilder
 
 from harness.cluster.external.audit_log import Audit
 from harness.cluster.external.cluster_file import NodesPart
 from harness.cluster.external.external_nodes import AuditedNode, CommandNode
 from harness.kafka.admin import EndOffsets
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.coordinators import java_hash
+from harness.kafka.errors import KafkaAnswerError
 from harness.run.external.broker_log_capture import LogEvidence
 from harness.scenario import load
-from harness.tap.coordinator_entries import java_hash
 
 STATES, POSITIONS = "__transaction_state", "__consumer_offsets"
 OURS, GROUP = "eos-chaos-orders-1.ab12cd34", "eos-chaos-billing.ab12cd34"
@@ -67,6 +68,7 @@ def batch(offset: int, noted: Noted) -> bytes:
     data = bytearray(builder.buffer())
     if len(noted[0]) == 4:
         data[22] |= 0x20  # control-batch bit of the attributes
+        data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)
 
 
@@ -268,7 +270,7 @@ def test_a_log_not_read_to_its_end_is_reported_as_cut(fake: tuple[Fake, LogEvide
 
     assert [line["offset"] for line in read(tmp_path, STATES)] == [1]
     captured = json.loads((tmp_path / "logs.json").read_text())
-    assert "not read from 2 to 3: nothing more was handed out" in captured["shown"][0]
+    assert "not read from 2 to 3: the broker returned no further records" in captured["shown"][0]
 
 
 def test_an_unreadable_node_log_is_named(fake: tuple[Fake, LogEvidence], tmp_path: Path) -> None:

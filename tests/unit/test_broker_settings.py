@@ -1,4 +1,4 @@
-"""What stands in two places is equal: the compose file works without Python, and must not drift from it."""
+"""docker-compose.yml, which works without Python, agrees with the settings of the harness."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ COMPOSE = (checkout_dir() / "docker-compose.yml").read_text()
 
 
 def block(name: str) -> dict[str, str]:
-    """The KAFKA_ variables of a top-level block, as the settings that they become."""
+    """Return the KAFKA_ variables of a top-level block as settings."""
     body = re.search(rf"^{name}:.*\n((?:(?:  .*)?\n)*)", COMPOSE, re.MULTILINE)
     assert body, f"no block {name}"
     found = re.findall(r'^  KAFKA_([A-Z_]+): "?([^"\n]*)"?$', body[1], re.MULTILINE)
@@ -41,28 +41,28 @@ def block(name: str) -> dict[str, str]:
 
 
 def default(variable: str) -> str:
-    """The default of a variable, the same wherever the compose file uses it."""
+    """Return the default of a variable, which must be the same at each use."""
     found = set(re.findall(rf"\$\{{{variable}:-([^}}]*)\}}", COMPOSE))
     assert len(found) == 1, f"{variable} has the defaults {found}"
     return str(found.pop())
 
 
-def test_controllers_run_with_the_table_and_nothing_else() -> None:
+def test_controllers_have_exactly_the_settings_of_the_table() -> None:
     assert block("x-kafka") == settings_for("controller")
 
 
-def test_brokers_run_with_the_table_and_nothing_else() -> None:
+def test_brokers_have_exactly_the_settings_of_the_table() -> None:
     assert block("x-kafka") | block("x-kafka-broker") == settings_for("broker")
     assert not block("x-kafka").keys() & block("x-kafka-broker").keys()
 
 
-def test_no_setting_is_given_twice_or_without_a_reason() -> None:
+def test_every_setting_is_unique_and_has_a_reason() -> None:
     names = [setting.name for setting in SETTINGS]
     assert len(names) == len(set(names))
     assert all(len(setting.why) > 10 for setting in SETTINGS)
 
 
-def test_a_broker_is_fenced_within_three_seconds_and_has_several_heartbeats_till_then() -> None:
+def test_a_broker_session_is_three_seconds_with_several_heartbeats() -> None:
     broker = settings_for("broker")
     assert SESSION_TIMEOUT_MS <= 3000
     assert int(broker["broker.heartbeat.interval.ms"]) * 4 <= SESSION_TIMEOUT_MS
@@ -92,7 +92,7 @@ def test_heap_and_collector_are_explicit_and_fit_the_container(profile: Profile)
         assert int(most.removeprefix("-Xmx").removesuffix("m")) * 1.4 <= int(default(limit).removesuffix("m"))
 
 
-def test_every_variable_that_the_harness_sets_is_one_of_the_compose_file() -> None:
+def test_the_compose_file_uses_every_variable_that_the_harness_sets() -> None:
     backend = compose_backend.ComposeBackend.__new__(compose_backend.ComposeBackend)
     backend._record = compose_backend.ClusterRecord(
         name="n",
@@ -106,7 +106,7 @@ def test_every_variable_that_the_harness_sets_is_one_of_the_compose_file() -> No
     theirs = set(re.findall(r"\$\{(\w+):-", COMPOSE))
 
     assert ours <= theirs
-    # What is left to the user: memory limits, what is logged, and the profile of Spark.
+    # For users: memory limits, log levels, and the Spark profile.
     spark = {
         "EOS_SPARK_IMAGE",
         "EOS_SPARK_MEMORY_LIMIT",
@@ -117,7 +117,7 @@ def test_every_variable_that_the_harness_sets_is_one_of_the_compose_file() -> No
     assert theirs - ours == {"EOS_BROKER_MEMORY", "EOS_CONTROLLER_MEMORY", "EOS_KAFKA_LOGGERS", *spark}
 
 
-def test_addresses_and_ports_inside_the_network_are_what_the_partitions_cut() -> None:
+def test_partitions_use_the_addresses_and_ports_of_the_compose_network() -> None:
     subnet = default("EOS_SUBNET")
     for node in (*BROKER_IDS, *CONTROLLER_IDS):
         service = re.search(rf"^  {node_name(node)}:\n(?:    .*\n)+", COMPOSE, re.MULTILINE)
@@ -130,7 +130,7 @@ def test_addresses_and_ports_inside_the_network_are_what_the_partitions_cut() ->
     assert f"KAFKA_LOG_DIRS: {compose_backend._DATA}\n" in COMPOSE
 
 
-def test_the_proxy_map_has_the_names_of_the_harness_and_leads_to_the_right_door() -> None:
+def test_the_proxy_map_has_the_harness_names_and_the_right_upstreams() -> None:
     proxies = json.loads((checkout_dir() / "toxiproxy" / "proxies.json").read_text())
     assert [p["name"] for p in proxies] == sorted(name for b in BROKER_IDS for name in proxies_of(b))
     doors = dict(re.findall(r"(PROXIED|TAPPED)://:(\d+)", COMPOSE))
@@ -148,7 +148,7 @@ def test_the_proxy_map_has_the_names_of_the_harness_and_leads_to_the_right_door(
         )
 
 
-def test_one_version_of_each_thing_everywhere() -> None:
+def test_versions_agree_everywhere() -> None:
     official = official_images()
     assert official == {
         "kafka": f"apache/kafka:{KAFKA_VERSION}",
@@ -159,5 +159,8 @@ def test_one_version_of_each_thing_everywhere() -> None:
     kafka = {j.version for j in pinned_jars() if j.jar_set != "spark" and j.group == "org.apache.kafka"}
     assert kafka == {KAFKA_VERSION}
     (connector,) = (j for j in pinned_jars() if j.artifact.startswith("spark-sql-kafka"))
-    assert f"pyspark=={connector.version}" in (checkout_dir() / "pyproject.toml").read_text()
+    series, _, patch = connector.version.rpartition(".")
+    next_series = f"{series.rpartition('.')[0]}.{int(series.rpartition('.')[2]) + 1}"
+    assert patch == "0", "the range below begins with the version of the connector"
+    assert f'"pyspark>={series},<{next_series}"' in (checkout_dir() / "pyproject.toml").read_text()
     assert f"\npyspark=={connector.version} " in (checkout_dir() / "requirements.lock").read_text()

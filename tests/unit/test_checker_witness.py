@@ -1,4 +1,4 @@
-"""The witnesses' pure parts: columns into words and findings, markers into what read_committed must show."""
+"""The pure parts of the witnesses: words and findings from records, committed records from markers."""
 
 from __future__ import annotations
 
@@ -8,24 +8,18 @@ import pytest
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from harness.base.errors import UsageError
+from harness.cluster.nodes import segments_in
 from harness.evidence.observation import Meta, Observation, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity, Origin, encode
-from harness.witness.raw_log import (
-    ABORT,
-    COMMIT,
-    Batch,
-    batches_of,
-    committed_of,
-    observe_raw,
-    segment_batches,
-)
+from harness.kafka.log.batches import ABORT, COMMIT, Batch, decode_batches
+from harness.witness.raw_log import committed_of, observe_raw
 
 RUN = "r7k2m9qa"
 
 
 def see(*rows: tuple[int, int, int], origin: Origin | None = None) -> Observation:
-    """Observe (partition, offset, seq) rows of one lane, in this order of reading."""
+    """Observe (partition, offset, seq) rows of one lane, read in this order."""
     records = Records()
     for partition, offset, seq in rows:
         records.add(partition, offset, Identity(RUN, 1, 0, seq, origin=origin))
@@ -42,7 +36,7 @@ def test_words_hold_bits_count_and_offsets() -> None:
     assert list(zip(words["lo"].tolist(), words["hi"].tolist(), strict=True)) == [(10, 12), (20, 21)]
 
 
-def test_reading_an_offset_again_is_no_second_record_and_another_record_there_is_a_clash() -> None:
+def test_an_offset_read_twice_is_one_record_and_a_different_record_there_is_a_clash() -> None:
     again = see((0, 0, 0), (0, 1, 1), (0, 0, 0))
     clash = see((0, 0, 0), (0, 1, 1), (0, 0, 5))
 
@@ -51,7 +45,7 @@ def test_reading_an_offset_again_is_no_second_record_and_another_record_there_is
     assert (clash.meta.clashes.examples[0].seq, clash.meta.clashes.examples[0].other_seq) == (5, 0)
 
 
-def test_a_repeat_is_never_late_and_a_late_one_names_whom_it_follows() -> None:
+def test_a_repeat_is_never_late_and_a_late_record_names_its_predecessor() -> None:
     repeat = see((0, 0, 0), (0, 1, 1), (0, 2, 0)).meta
     late = see((0, 0, 0), (0, 1, 2), (0, 2, 1)).meta
 
@@ -61,11 +55,11 @@ def test_a_repeat_is_never_late_and_a_late_one_names_whom_it_follows() -> None:
     assert (spot.seq, spot.offset, spot.other_seq, spot.other_offset) == (1, 2, 2, 1)
 
 
-def test_order_is_judged_within_a_partition() -> None:
+def test_order_is_checked_within_a_partition() -> None:
     assert see((0, 0, 5), (1, 0, 4)).meta.late.count == 0
 
 
-def test_runs_break_where_offsets_or_sequences_do() -> None:
+def test_a_gap_in_offsets_or_sequences_ends_a_run() -> None:
     runs = see((0, 0, 0), (0, 1, 1), (0, 3, 2), (0, 4, 9)).runs
 
     assert runs is not None
@@ -88,7 +82,7 @@ def batch(
 
 
 @pytest.mark.parametrize(
-    ("log", "shown"),
+    ("log", "visible"),
     [
         ([batch(0, 1), batch(1, 1, control=COMMIT)], [0]),
         ([batch(0, 1), batch(1, 1, control=ABORT)], []),
@@ -98,13 +92,13 @@ def batch(
         ([batch(0, 1), batch(1, -1, transactional=False)], []),
         ([batch(0, 1, control=COMMIT), batch(1, 1), batch(2, 1, control=COMMIT)], [1]),
     ],
-    ids=["commit", "abort", "behind an open one", "freed", "plain before", "plain behind", "marker only"],
+    ids=["commit", "abort", "after an open one", "freed", "plain before", "plain after", "marker only"],
 )
-def test_markers_decide_what_read_committed_must_show(log: list[Batch], shown: list[int]) -> None:
-    assert [one.base_offset for one in committed_of(log)] == shown
+def test_markers_decide_which_records_are_visible(log: list[Batch], visible: list[int]) -> None:
+    assert [each.base_offset for each in committed_of(log)] == visible
 
 
-def test_an_epoch_that_goes_back_is_found_within_a_partition_only() -> None:
+def test_a_decreasing_epoch_is_found_within_a_partition_only() -> None:
     window = Window(topic="t", partition=0, start=0, lso=9, hw=9, read_to=9)
     other = Window(topic="t", partition=1, start=0, lso=9, hw=9, read_to=9)
     log = [
@@ -130,7 +124,7 @@ def test_records_of_another_run_are_foreign() -> None:
 
 
 def stored(base: int, values: list[bytes]) -> bytes:
-    """A batch in the format that segments hold, with its base offset set as a broker does."""
+    """Return a batch as in a segment file, with its base offset set as by a broker."""
     builder = DefaultRecordBatchBuilder(2, 0, True, 7, 3, 11, 1 << 20)
     for offset, value in enumerate(values):
         builder.append(offset, 1, None, value, [])
@@ -143,9 +137,10 @@ def test_batches_are_read_from_segment_files_in_order(tmp_path: Path) -> None:
     (tmp_path / "00000000000000000002.log").write_bytes(stored(2, [b"c"]))
     (tmp_path / "00000000000000000000.log").write_bytes(stored(0, [b"a", b"b"]) + stored(9, [b"cut"])[:-3])
 
-    batches = list(segment_batches(tmp_path))
+    files = segments_in(tmp_path, "kafka-1", "t-0")
+    batches = [batch for file in files for batch in decode_batches(file.read_bytes())]
 
-    assert [one.values for one in batches] == [((0, b"a"), (1, b"b")), ((2, b"c"),)]
+    assert [each.values for each in batches] == [((0, b"a"), (1, b"b")), ((2, b"c"),)]
     assert batches[0][:7] == (0, 1, 7, 3, 11, True, None)
 
 
@@ -154,4 +149,4 @@ def test_a_damaged_batch_is_refused() -> None:
     data[-2] ^= 1
 
     with pytest.raises(UsageError, match="checksum"):
-        list(batches_of(bytes(data)))
+        list(decode_batches(bytes(data)))

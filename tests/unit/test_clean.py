@@ -1,4 +1,4 @@
-"""`make clean`: a damaged record does not stop it, and what is owed to another's cluster stays noted."""
+"""`make clean`: a damaged record does not stop it, and notes on an external cluster stay."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ exit {code}
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A checkout with a cluster, a run and a live cluster's state, and a command that notes its calls."""
+    """A checkout with a cluster, a run, notes on an external cluster, and an `eos` that records its calls."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(checkout_dir() / "scripts" / "clean.sh", tmp_path / "scripts")
     tools = tmp_path / "venv" / "bin"
@@ -32,7 +32,7 @@ def checkout(tmp_path: Path) -> Path:
     for name, text in (("eos", EOS.format(code=0)), ("python", python)):
         (tools / name).write_text(text)
         (tools / name).chmod(0o755)
-    for folder in (".eos", "runs", ".eos-live/abc", "kept-logs"):
+    for folder in (".eos", "runs", ".eos-external/abc", "kept-logs"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / ".eos" / "cluster.json").write_text("{}")
     return tmp_path
@@ -47,7 +47,7 @@ def left(checkout: Path) -> set[str]:
     return {path.name for path in checkout.iterdir()} - {"called", "scripts"}
 
 
-def test_nothing_that_was_made_here_is_left(checkout: Path) -> None:
+def test_everything_made_in_the_checkout_is_removed(checkout: Path) -> None:
     assert clean(checkout).returncode == 0
     assert left(checkout) == set()
     assert (checkout / "called").read_text() == "down --state .eos\n"
@@ -61,8 +61,8 @@ def test_a_damaged_record_is_taken_down_by_force(checkout: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["fault", "topic"])
-def test_what_is_owed_to_another_cluster_stays_noted(checkout: Path, what: str) -> None:
-    state = State(checkout / ".eos-live" / "abc")
+def test_notes_on_an_external_cluster_stay(checkout: Path, what: str) -> None:
+    state = State(checkout / ".eos-external" / "abc")
     if what == "topic":
         (state.path / TOPICS).write_text("eos-orders\n")
     else:
@@ -73,4 +73,4 @@ def test_what_is_owed_to_another_cluster_stays_noted(checkout: Path, what: str) 
 
     assert done.returncode == 0
     assert "eos heal --cluster" in done.stderr
-    assert left(checkout) == {".eos-live", "runs"}
+    assert left(checkout) == {".eos-external", "runs"}

@@ -1,4 +1,4 @@
-"""The command line: an example for each command, one form of error, an exit code for each kind of end."""
+"""The command line: help, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from harness.cli import runs
 from harness.cli.main import cli, main
 from harness.cli.runs import RUNS, ExternalOptions, PlanOptions, RunOptions, demo_exit_code
 from harness.cluster import lifecycle
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import KafkaAnswerError
 
 EOS = Path(sys.executable).with_name("eos")
 HEAVY = (
@@ -59,7 +59,7 @@ def eos(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]:
 
 
 def exit_code_of(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
-    """The exit code of a command that ends with this error."""
+    """Return the exit code of a command that raises this error."""
 
     def raises() -> None:
         raise error
@@ -72,14 +72,14 @@ def exit_code_of(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def shown(*arguments: str) -> str:
-    """The help of a command, as a terminal of usual width shows it."""
+    """Return the help of a command on a terminal of 80 columns."""
     from click.testing import CliRunner
 
     return CliRunner().invoke(cli, [*arguments, "--help"], terminal_width=80).output
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_help_of_each_command_says_what_it_does_and_has_an_example(name: str) -> None:
+def test_the_help_of_each_command_has_a_description_and_an_example(name: str) -> None:
     text = shown(name)
     assert f"Example:  eos {name}" in text
     assert cli.commands[name].help
@@ -133,7 +133,9 @@ def test_help_imports_nothing_heavy() -> None:
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else str(value),
 )
-def test_each_end_has_its_exit_code(error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_error_has_its_exit_code(
+    error: BaseException, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert exit_code_of(error, monkeypatch) == code
 
 
@@ -146,7 +148,7 @@ def test_an_error_is_a_message_an_empty_line_and_a_hint_on_stderr(
     assert output.out == ""
 
 
-def test_a_bug_shows_where_it_is_and_how_to_clean_up(
+def test_a_bug_shows_a_traceback_and_a_hint(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exit_code_of(KeyError("x"), monkeypatch)
@@ -158,14 +160,14 @@ def test_a_bug_shows_where_it_is_and_how_to_clean_up(
     assert "eos heal" in output
 
 
-def test_an_interrupt_says_what_may_be_left(
+def test_an_interrupt_prints_how_to_heal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     exit_code_of(KeyboardInterrupt(), monkeypatch)
     assert "eos heal" in capsys.readouterr().err
 
 
-def test_no_answer_is_no_bug_of_ours(
+def test_a_refused_connection_is_not_reported_as_a_bug(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert exit_code_of(ConnectionRefusedError(111, "Connection refused"), monkeypatch) == 2
@@ -174,7 +176,7 @@ def test_no_answer_is_no_bug_of_ours(
     assert "hint: `eos status`" in output
 
 
-def test_wrong_arguments_are_wrong_usage(tmp_path: Path) -> None:
+def test_wrong_arguments_exit_with_the_usage_code(tmp_path: Path) -> None:
     unknown = eos("frobnicate", state=tmp_path)
     assert unknown.returncode == 4
     assert "No such command 'frobnicate'" in unknown.stderr
@@ -191,7 +193,7 @@ def test_a_command_that_needs_a_cluster_is_refused_without_one(tmp_path: Path) -
     assert refused.stdout == ""
 
 
-def test_a_reader_that_goes_away_is_no_bug(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_reported_as_a_bug(tmp_path: Path) -> None:
     command = f"'{EOS}' tool nothing 2>&1 | true; '{EOS}' --help | head -1"
     done = subprocess.run(
         ["bash", "-c", command],
@@ -206,7 +208,7 @@ def test_a_reader_that_goes_away_is_no_bug(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("argument", ["list", "--help"])
-def test_a_reader_that_goes_away_has_found_no_anomaly(argument: str) -> None:
+def test_a_closed_pipe_does_not_exit_with_the_code_of_an_anomaly(argument: str) -> None:
     read, write = os.pipe()
     os.close(read)
     command = [sys.executable, "-c", "from harness.cli.main import main; main()", argument]
@@ -221,19 +223,22 @@ def unknown(*_: object, **__: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["run", "demo", "--junit", "nowhere/junit.xml"], "--junit nowhere/junit.xml cannot be written"),
         (["run", "demo", "--junit", "."], "cannot be written"),
         (["run", "demo", "--runs", "file/below/it"], "file is a file"),
-        (["hanging", "--bootstrap", "localhost"], "'localhost' is no address of a broker"),
-        (["hanging", "--bootstrap", "localhost:kafka"], "is no address of a broker"),
-        (["hanging", "--bootstrap", "no-such-host.invalid:9092"], "the host of no-such-host.invalid:9092"),
+        (["hanging", "--bootstrap", "localhost"], "'localhost' is not \"host:port\""),
+        (["hanging", "--bootstrap", "localhost:kafka"], 'is not "host:port"'),
+        (
+            ["hanging", "--bootstrap", "no-such-host.invalid:9092"],
+            "unknown host in no-such-host.invalid:9092",
+        ),
     ],
 )
 def test_wrong_arguments_are_refused_before_anything_is_started(
     arguments: list[str],
-    said: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -245,8 +250,8 @@ def test_wrong_arguments_are_refused_before_anything_is_started(
     monkeypatch.setattr(socket, "getaddrinfo", unknown)
     with pytest.raises(SystemExit) as ended:
         main()
-    told = capsys.readouterr().err
-    assert (ended.value.code, said in told, "hint: " in told) == (ExitCode.USAGE, True, True), told
+    output = capsys.readouterr().err
+    assert (ended.value.code, message in output, "hint: " in output) == (ExitCode.USAGE, True, True), output
 
 
 def test_the_replay_command_has_the_options_that_were_given(tmp_path: Path) -> None:
@@ -284,11 +289,11 @@ def outcome(code: int, *, expected: bool, interrupted: bool = False) -> Any:
     ],
     ids=["as expected", "the planted fault was not found", "unknown", "interrupted"],
 )
-def test_a_demo_without_a_surprise_is_a_success(shown: list[Any], code: int) -> None:
+def test_a_demo_succeeds_if_each_run_ends_as_expected(shown: list[Any], code: int) -> None:
     assert demo_exit_code(shown) == code
 
 
-def test_a_demo_that_is_interrupted_runs_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_demo_starts_no_second_run(monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 
     started: list[str] = []
@@ -303,7 +308,7 @@ def test_a_demo_that_is_interrupted_runs_nothing_more(monkeypatch: pytest.Monkey
     assert started == ["demo"]
 
 
-def test_late_of_runs_without_transactions_claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_late_is_unknown_for_runs_without_transactions(monkeypatch: pytest.MonkeyPatch) -> None:
     from click.testing import CliRunner
 
     from harness.report import late_endtxn_audit

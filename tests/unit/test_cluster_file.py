@@ -107,7 +107,7 @@ MISTAKES = {
     "secret": (
         '"env:CHAOS_PASSWORD"',
         '"s3cret!"',
-        ":10: security.password: the file contains a secret",
+        ":10: security.password: a secret is in the file",
         "env:NAME",
     ),
     "fault": ('"jitter",', '"jiter",', ":18: faults.allowed: 'jiter'", "did you mean jitter?"),
@@ -238,7 +238,7 @@ def test_an_unreadable_or_unconvertible_key_is_reported(
     monkeypatch.setattr(sys, "stderr", sys.stderr)
     security = Security(protocol="SSL", certificate="/me.pem", key=str(key), key_password="env:KP")
     for error, message in (
-        (FileNotFoundError("openssl"), "there is no openssl"),
+        (FileNotFoundError("openssl"), "there is no openssl program"),
         (subprocess.TimeoutExpired("openssl", 30), "TimeoutExpired of openssl"),
     ):
 

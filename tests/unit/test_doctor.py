@@ -1,4 +1,4 @@
-"""The doctor: each finding can turn, says what is wrong, and gives a command to paste."""
+"""The doctor: each finding can turn red or amber, names the problem, and gives a command to run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def state(tmp_path: Path) -> State:
 
 
 @pytest.fixture(autouse=True)
-def _a_machine_where_all_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _a_healthy_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "archive").touch()
     monkeypatch.setattr(doctor, "find_java", lambda: Java(Path("/java"), 17, "17"))
     monkeypatch.setattr(wire_docker, "engine_problem", lambda: None)
@@ -55,7 +55,7 @@ def _a_machine_where_all_is_well(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def finding(found: list[Finding], says: str) -> Finding:
-    """The one finding that says this."""
+    """Return the only finding that contains the text."""
     (one,) = (f for f in found if says in f.what)
     return one
 
@@ -64,7 +64,7 @@ def never(*_: object) -> object:
     raise HarnessError("it is not there", "install it")
 
 
-def test_all_is_well(state: State) -> None:
+def test_a_healthy_machine_is_green(state: State) -> None:
     found = examine(state, "auto")
     assert {f.grade for f in found} == {"green"}
     for what in (
@@ -94,7 +94,7 @@ TURNS: dict[str, tuple[str, Change, str, str, str]] = {
         "auto",
         lambda m: m.setattr(wire_docker, "engine_problem", lambda: "no Docker engine answers"),
         "amber",
-        "plain processes will be used",
+        "the process back end will be used",
         "scripts/install-docker.sh",
     ),
     "no engine, and compose was asked for": (
@@ -123,21 +123,21 @@ TURNS: dict[str, tuple[str, Change, str, str, str]] = {
         "auto",
         lambda m: m.setattr(doctor, "altered_jars", lambda _: [Path("/c/kafka-1.jar")]),
         "red",
-        "changed since they were fetched: kafka-1.jar",
+        "jars with another hash than the pinned one: kafka-1.jar",
         "rm /c/kafka-1.jar",
     ),
     "no image": (
         "auto",
         lambda m: m.setattr(images, "find_images", lambda: {"kafka": None, "toxiproxy": "t"}),
         "amber",
-        "images of kafka are pulled or built",
+        "will pull or build images: kafka",
         "eos up",
     ),
     "no class data": (
         "process",
         lambda m: m.setattr(doctor, "cached_runtime", lambda: SimpleNamespace(archive=Path("/nowhere"))),
         "amber",
-        "Kafka and Toxiproxy are fetched and built",
+        "will fetch and build Kafka and Toxiproxy",
         "eos up",
     ),
     "a clock that is slow": (
@@ -155,7 +155,7 @@ TURNS: dict[str, tuple[str, Change, str, str, str]] = {
         )[0],
         "amber",
         "process 7 (nginx)",
-        "nothing to do",
+        "no action is needed",
     ),
     "no ports at all": (
         "auto",
@@ -183,20 +183,20 @@ def attached(ailments: list[str]) -> Callable[[State], object]:
     return lambda _: SimpleNamespace(look=lambda: ailments)
 
 
-def test_a_start_that_was_cut_short_is_amber(state: State) -> None:
+def test_an_interrupted_start_is_amber(state: State) -> None:
     state.save(msgspec.structs.replace(UP, whole=False))
-    found = finding(examine(state, "auto"), "was cut short")
+    found = finding(examine(state, "auto"), "was interrupted")
     assert (found.grade, found.hint) == ("amber", "eos down")
 
 
 def test_a_cluster_whose_record_is_lost_is_red(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lifecycle, "leftovers", lambda _: [f"process {pid}: java" for pid in range(9)])
-    found = finding(examine(state, "auto"), "whose record is lost")
+    found = finding(examine(state, "auto"), "without a record")
     assert (found.grade, found.what.count("java")) == ("red", 3)
     assert found.hint == f"eos down --force --state {state.path}"
 
 
-def test_a_damaged_record_is_red_and_the_rest_is_still_told(state: State) -> None:
+def test_a_damaged_record_is_red_and_the_other_checks_still_run(state: State) -> None:
     state.save(UP)
     (state.path / "cluster.json").write_text("{")
     found = examine(state, "auto")
@@ -206,16 +206,16 @@ def test_a_damaged_record_is_red_and_the_rest_is_still_told(state: State) -> Non
     assert any("Java" in f.what for f in found)
 
 
-def test_a_cluster_that_is_up_needs_no_memory_to_start(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_running_cluster_needs_no_free_memory(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     state.save(UP)
     monkeypatch.setattr(lifecycle, "attach", attached([]))
     monkeypatch.setattr(doctor, "_available_memory_gb", lambda: 0.5)
     found = examine(state, "auto")
     assert {f.grade for f in found} == {"green"}
-    assert finding(found, "a cluster is up").grade == "green"
+    assert finding(found, "a cluster runs in").grade == "green"
 
 
-def test_what_ails_the_cluster_is_red(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unhealthy_cluster_is_red(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     state.save(UP)
     monkeypatch.setattr(lifecycle, "attach", attached([f"kafka-{i} is exited (137)" for i in (1, 2, 3, 4)]))
     found = finding(examine(state, "auto"), "not healthy")
@@ -225,7 +225,7 @@ def test_what_ails_the_cluster_is_red(state: State, monkeypatch: pytest.MonkeyPa
     assert "eos heal" in found.hint
 
 
-def test_a_fault_that_nobody_healed_is_red(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fault_that_was_not_healed_is_red(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     state.save(UP)
     monkeypatch.setattr(lifecycle, "attach", attached([]))
     with open_journal(state) as journal:
@@ -249,7 +249,7 @@ def test_red_means_that_a_run_cannot_start(state: State, monkeypatch: pytest.Mon
     assert "red    it is not there\n       hint: install it\n" in refused.output
 
 
-def test_colour_says_nothing_that_the_word_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_grade_is_readable_without_colour(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
     red = Finding("red", "no java", "install it")
     assert red.line(colour=False) == "red    no java\n       hint: install it"

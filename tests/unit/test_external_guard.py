@@ -15,6 +15,7 @@ from harness.base.waits import wait_until
 from harness.cluster.external.audit_log import Audit
 from harness.cluster.external.guarded_admin import PrefixedAdmin
 from harness.kafka.admin import PartitionInfo
+from harness.kafka.log.fetch import fetch_request
 from harness.kafka.security import PLAINTEXT
 from harness.run.external import guard as guarding
 from harness.run.external.guard import Guard
@@ -22,7 +23,6 @@ from harness.run.external.preflight import most_at_once
 from harness.run.external.write_budget import Meter, bytes_per_second
 from harness.scenario import Scenario, find, load
 from harness.scenario.plan import Plan, draw
-from harness.witness.raw_log import fetch_request
 
 WHOLE = PartitionInfo("payments", 0, 1, 0, (1, 2), (1, 2))
 LACKING = PartitionInfo("payments", 1, 1, 0, (1, 2), (1,))
@@ -244,13 +244,13 @@ def test_a_shared_log_is_read_with_consent_and_never_changed(tmp_path: Path) -> 
     log, other = ("__transaction_state", 3), ("__consumer_offsets", 3)
     where = {1: ("127.0.0.1", 1)}
     admin = Silent(where, 1, PLAINTEXT, "eos-chaos-", audit, readable=frozenset({log[0]}))
-    assert admin.call(1, fetch_request(log, 0, 0)) == "FetchRequest"
-    assert admin.call(1, fetch_request(("eos-chaos-orders.1", 0), 0, 0)) == "FetchRequest"
-    for refused in (fetch_request(other, 0, 0), DeleteTopicsRequest(topic_names=[log[0]], version=5)):
+    assert admin.call(1, fetch_request(log, 0)) == "FetchRequest"
+    assert admin.call(1, fetch_request(("eos-chaos-orders.1", 0), 0)) == "FetchRequest"
+    for refused in (fetch_request(other, 0), DeleteTopicsRequest(topic_names=[log[0]], version=5)):
         with pytest.raises(RefusedError, match="only names that begin with 'eos-chaos-' may be changed"):
             admin.call(1, refused)
     with pytest.raises(RefusedError, match="FetchRequest on __transaction_state"):
-        Silent(where, 1, PLAINTEXT, "eos-chaos-", audit).call(1, fetch_request(log, 0, 0))
+        Silent(where, 1, PLAINTEXT, "eos-chaos-", audit).call(1, fetch_request(log, 0))
 
 
 def test_a_topic_creation_dry_run_is_not_audited_and_limited_to_the_prefix(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from harness.base import processes
 from harness.base.errors import HarnessError, RefusedError, UsageError
 from harness.base.processes import FoundProcess
 from harness.cluster.layout import BROKER_IDS, node_name
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import KafkaAnswerError
 from harness.run import make_run
 from harness.run.external import dry_run_report
 from harness.run.external import external_session as running
@@ -58,7 +58,7 @@ def test_a_group_is_deleted_once_it_is_empty(theirs: Observed, monkeypatch: pyte
 def test_a_group_that_cannot_be_deleted_is_reported_and_stays_recorded(theirs: Observed) -> None:
     theirs.made.note_groups([GROUP])
     theirs.brokers_say.group_codes = [30]
-    with pytest.raises(HarnessError, match="GroupAuthorizationFailed"):
+    with pytest.raises(HarnessError, match="GROUP_AUTHORIZATION_FAILED"):
         theirs.made.delete_groups()
     assert theirs.made.groups() == [GROUP]
 

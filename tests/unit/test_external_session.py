@@ -13,7 +13,7 @@ from harness.base.closing import Closing
 from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.events import EventHandler, PhaseEvent, ProgressEvent
 from harness.cluster.state_directory import State
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import KafkaAnswerError
 from harness.run.external import external_session as running
 from harness.run.external.external_session import Session, execute
 from harness.run.external.preflight import Consent

@@ -1,4 +1,4 @@
-"""The search for hanging transactions: two sides, asked one after the other, and what changes between."""
+"""The search for hanging transactions: leaders and coordinators are compared, and change in between."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from typing import Any, cast
 import pytest
 
 from harness.base.errors import UsageError
-from harness.kafka.admin import Admin, Metadata, PartitionInfo
-from harness.kafka.hanging_transactions import format_transaction, hanging, held, topics_of
+from harness.kafka.admin import Admin, Metadata, PartitionInfo, existing_topics
+from harness.kafka.hanging_transactions import find_blocking, find_hanging, format_transaction
 
 LED, LEADERLESS = ("t", 0), ("t", 1)
 COORDINATOR = 2
 
 
 class Brokers:
-    """Answers with what it was given: whose transactions are open, look by look, and the last one stays."""
+    """Brokers with fixed answers: open producer ids request by request (the last repeats), and states."""
 
-    def __init__(self, looks: list[list[int]], states: dict[int, tuple[str, list[tuple[str, int]]]]) -> None:
-        self.looks = looks
+    def __init__(
+        self, open_ids: list[list[int]], states: dict[int, tuple[str, list[tuple[str, int]]]]
+    ) -> None:
+        self.open_ids = open_ids
         self.states = states
 
     def metadata(self, _: object = ()) -> Metadata:
@@ -30,9 +32,9 @@ class Brokers:
     def call(self, broker: int, request: Any) -> Any:
         name = type(request).__name__
         if name == "DescribeProducersRequest":
-            look = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+            open_now = self.open_ids.pop(0) if len(self.open_ids) > 1 else self.open_ids[0]
             answer = SimpleNamespace(
-                error_code=0, active_producers=[producer(1, -1), *(producer(each, 5) for each in look)]
+                error_code=0, active_producers=[producer(1, -1), *(producer(each, 5) for each in open_now)]
             )
             return SimpleNamespace(topics=[SimpleNamespace(partitions=[answer])])
         known = self.states if broker == COORDINATOR else {}
@@ -58,13 +60,14 @@ def state(ident: int, known: tuple[str, list[tuple[str, int]]]) -> SimpleNamespa
         producer_id=ident,
         producer_epoch=0,
         topics=topics,
+        transaction_start_time_ms=1,
     )
 
 
 def brokers(
-    looks: list[list[int]], states: dict[int, tuple[str, list[tuple[str, int]]]] | None = None
+    open_ids: list[list[int]], states: dict[int, tuple[str, list[tuple[str, int]]]] | None = None
 ) -> Admin:
-    return cast(Admin, Brokers(looks, states or {}))
+    return cast(Admin, Brokers(open_ids, states or {}))
 
 
 @pytest.mark.parametrize(
@@ -76,36 +79,39 @@ def brokers(
         ("Ongoing", [("t", 4)], True),  # the next transaction of the same producer, elsewhere
     ],
 )
-def test_what_is_open_and_not_under_way_hangs(known: str, places: list[tuple[str, int]], hangs: bool) -> None:
-    (one,) = held(brokers([[7]], {7: (known, places)}), ["t"])
-    assert (one.hangs, one.open.producer_id, one.open.first_offset) == (hangs, 7, 5)
-    assert one.last is not None
-    assert (one.last.state, one.last.coordinator, one.last.transactional_id) == (known, COORDINATOR, "id-7")
-    assert "open from offset 5 on" in format_transaction(one)
-    assert known in format_transaction(one)
+def test_an_open_transaction_that_is_not_in_progress_hangs(
+    known: str, places: list[tuple[str, int]], hangs: bool
+) -> None:
+    (transaction,) = find_blocking(brokers([[7]], {7: (known, places)}), ["t"])
+    assert (transaction.hangs, transaction.open.producer_id, transaction.open.first_offset) == (hangs, 7, 5)
+    last = transaction.last
+    assert last is not None
+    assert (last.state, last.coordinator, last.transactional_id) == (known, COORDINATOR, "id-7")
+    assert "open since offset 5" in format_transaction(transaction)
+    assert known in format_transaction(transaction)
 
 
-def test_a_producer_without_a_transaction_holds_nothing() -> None:
-    assert held(brokers([[]]), ["t"]) == []
+def test_a_producer_without_a_transaction_blocks_nothing() -> None:
+    assert find_blocking(brokers([[]]), ["t"]) == []
 
 
-def test_one_that_no_coordinator_knows_hangs() -> None:
+def test_a_transaction_without_a_coordinator_hangs() -> None:
     admin = brokers([[8, 9]], {9: ("Ongoing", [LED])})
-    (one,) = hanging(admin, ["t"])
-    assert (one.open.producer_id, one.last) == (8, None)
-    assert "no coordinator knows" in format_transaction(one)
+    (transaction,) = find_hanging(admin, ["t"])
+    assert (transaction.open.producer_id, transaction.last) == (8, None)
+    assert "no coordinator has its producer id" in format_transaction(transaction)
 
 
-def test_one_that_ends_between_the_two_questions_does_not_hang() -> None:
+def test_a_transaction_that_ends_between_the_two_requests_does_not_hang() -> None:
     admin = brokers([[8, 9], [9]], {8: ("CompleteCommit", []), 9: ("Ongoing", [LED])})
-    assert [one.open.producer_id for one in held(admin, ["t"])] == [9]
-    assert hanging(brokers([[8], []], {8: ("CompleteCommit", [])}), ["t"]) == []
+    assert [each.open.producer_id for each in find_blocking(admin, ["t"])] == [9]
+    assert find_hanging(brokers([[8], []], {8: ("CompleteCommit", [])}), ["t"]) == []
 
 
-def test_a_topic_that_there_is_not_is_wrong_usage() -> None:
+def test_a_missing_topic_is_a_usage_error() -> None:
     admin = brokers([[]])
-    assert topics_of(admin, ()) == ["t"]
-    assert topics_of(admin, ["t"]) == ["t"]
+    assert existing_topics(admin) == ["t"]
+    assert existing_topics(admin, ["t"]) == ["t"]
     with pytest.raises(UsageError, match="there is no topic 'tt'") as refused:
-        topics_of(admin, ["tt"])
+        existing_topics(admin, ["tt"])
     assert refused.value.hint == "did you mean t?"

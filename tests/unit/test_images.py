@@ -1,4 +1,4 @@
-"""Which images a user chose, and what is written to .env for plain `docker compose`."""
+"""The user's choice of images, and the names written to .env for plain `docker compose`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BUILT = Images(
     ],
     ids=["none", "ours is replaced", "the user's stays"],
 )
-def test_built_images_are_named_beside_what_the_user_wrote(tmp_path: Path, before: str, after: str) -> None:
+def test_built_images_are_added_to_the_users_env_file(tmp_path: Path, before: str, after: str) -> None:
     file = tmp_path / ".env"
     file.write_text(before)
 
@@ -35,7 +35,7 @@ def test_built_images_are_named_beside_what_the_user_wrote(tmp_path: Path, befor
     assert file.read_text() == after
 
 
-def test_the_users_choice_is_in_the_environment_or_in_the_file(
+def test_the_users_choice_is_read_from_the_environment_or_the_env_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(images, "checkout_dir", lambda: tmp_path)

@@ -1,4 +1,4 @@
-"""Runs in turns: what is compared with what, and when a ratio says nothing."""
+"""Interleaved runs: the pairs that are compared, and the ratios that are inconclusive."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tools.bench.interleaved_runs import Cost, Length, Spread, in_turns, rates, timed
+from tools.bench.interleaved_runs import Cost, Length, Spread, rates, run_interleaved, timed
 
 LENGTH = Length(records=40, seconds=0.0)
 
@@ -19,26 +19,26 @@ def running(name: str, order: list[str], rate: Callable[[], float]) -> Callable[
     return run
 
 
-def test_each_run_stands_between_two_of_the_base_and_the_first_turn_does_not_count() -> None:
+def test_each_run_is_between_two_baseline_runs_and_the_first_round_does_not_count() -> None:
     order: list[str] = []
     base, first, second = (running(name, order, lambda: 1.0) for name in "abc")
-    own, *others = in_turns(base, [first, second], LENGTH, 2)
+    own, *others = run_interleaved(base, [first, second], LENGTH, 2)
     assert order == ["a10", "b10", "c10", "a40", "b40", "a40", "c40", "a40", "c40", "a40", "b40", "a40"]
     assert [len(pairs) for pairs in others] == [2, 2]
     assert len(own) == 3
 
 
-def test_a_machine_that_grows_slower_all_the_time_does_not_bend_a_ratio() -> None:
+def test_a_machine_that_becomes_slower_does_not_change_a_ratio() -> None:
     now = iter(range(1000, 0, -1))
     order: list[str] = []
     base = running("a", order, lambda: 2.0 * next(now))
     half = running("b", order, lambda: 1.0 * next(now))
-    own, others = in_turns(base, [half], LENGTH, 5)
+    own, others = run_interleaved(base, [half], LENGTH, 5)
     assert [pair.ratio(lambda cost: cost.rate) for pair in others] == pytest.approx([0.5] * 5)
     assert [pair.ratio(lambda cost: cost.rate) for pair in own] == pytest.approx([1.0] * 4)
 
 
-def test_a_run_lasts_for_its_records_and_for_its_time() -> None:
+def test_a_run_has_at_least_its_records_and_its_seconds() -> None:
     assert list(Length(1001, 0.0).bursts(500)) == [0, 1, 2]
     cost = timed(lambda: sum(1 for _ in Length(0, 0.05).bursts(1)))
     assert cost.wall >= 0.05
@@ -49,22 +49,22 @@ def test_a_run_lasts_for_its_records_and_for_its_time() -> None:
     ("values", "doubt"),
     [
         ([1.0, 1.01, 0.99, 1.02, 0.98], ""),
-        ([1.0, 1.4, 0.6, 1.5, 0.7], "NOTHING TOLD: the quartiles are 0.7 apart"),
-        ([1.0, 1.0, 1.0], "NOTHING TOLD: 3 rounds have no spread"),
-        ([1.0], "NOTHING TOLD: 1 rounds have no spread"),
+        ([1.0, 1.4, 0.6, 1.5, 0.7], "inconclusive: quartiles 0.7 apart"),
+        ([1.0, 1.0, 1.0], "inconclusive: 3 rounds have no spread"),
+        ([1.0], "inconclusive: 1 rounds have no spread"),
     ],
 )
-def test_a_ratio_that_says_nothing_is_told_so(values: list[float], doubt: str) -> None:
+def test_a_ratio_with_a_wide_spread_is_inconclusive(values: list[float], doubt: str) -> None:
     spread = Spread.over(values)
     assert spread.doubt.startswith(doubt)
     assert bool(spread.doubt) is bool(doubt)
     assert str(spread).endswith(spread.doubt)
 
 
-def test_the_base_is_told_with_its_own_neighbours() -> None:
+def test_the_baseline_is_compared_with_its_own_neighbours() -> None:
     order: list[str] = []
     runs = [running(name, order, lambda rate=rate: rate) for name, rate in (("a", 4.0), ("b", 2.0))]  # type: ignore[misc]
-    lines = list(rates(["plain", "dear"], in_turns(runs[0], runs[1:], LENGTH, 5), "plain"))
+    lines = list(rates(["plain", "dear"], run_interleaved(runs[0], runs[1:], LENGTH, 5), "plain"))
     assert lines[0].split() == [
         "plain",
         "4",

@@ -1,4 +1,4 @@
-"""The pinned jars: a list that can be checked, and a cache that only verified bytes enter."""
+"""The pinned jars: the lock is well formed, and only verified jars enter the cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINES = [line for line in LOCK_FILE.read_text().splitlines() if line and not lin
 
 @pytest.fixture
 def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> jars.Jar:
-    """A cache that is empty, a lock with one jar, and an Ivy that fetches these bytes."""
+    """An empty cache, a lock with one jar, and a scripted Ivy that fetches its bytes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jar = jars.Jar("tools", "org.example", "thing", "1.0", hashlib.sha256(b"thing").hexdigest())
     monkeypatch.setattr(jars, "pinned_jars", lambda: [jar])
@@ -26,7 +26,7 @@ def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> jars.Jar:
 
 
 def fetches(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    """Let Ivy bring these bytes for every jar."""
+    """Script Ivy to fetch these bytes for every jar."""
 
     def resolve(wanted: list[jars.Jar], scratch: Path) -> Path:
         for jar in wanted:
@@ -41,7 +41,7 @@ def test_every_line_of_the_lock_is_a_set_coordinates_and_a_hash(line: str) -> No
     assert re.fullmatch(r"(kafka|tools|spark) [\w.-]+:[\w.-]+:[\w.-]+ [0-9a-f]{64}", line)
 
 
-def test_no_jar_is_pinned_twice_and_each_hash_is_one_jars() -> None:
+def test_every_jar_and_every_hash_is_pinned_once() -> None:
     pinned = pinned_jars()
     assert len(pinned) == len(LINES)
     assert len({(jar.jar_set, jar.group, jar.artifact) for jar in pinned}) == len(pinned)
@@ -49,7 +49,7 @@ def test_no_jar_is_pinned_twice_and_each_hash_is_one_jars() -> None:
     assert len({jar.path for jar in pinned}) == len(pinned)
 
 
-def test_what_the_brokers_load_is_the_first_part_of_what_the_tools_load() -> None:
+def test_the_class_path_of_tools_begins_with_that_of_brokers() -> None:
     brokers, tools = class_path("kafka"), class_path("kafka", "tools")
     assert tools[: len(brokers)] == brokers
     assert len(tools) > len(brokers)
@@ -66,7 +66,7 @@ def test_a_jar_is_fetched_once_and_verified(one_jar: jars.Jar) -> None:
     assert len(said) == 1
 
 
-def test_another_fetch_gives_the_same_time_for_class_data_remembers_it(one_jar: jars.Jar) -> None:
+def test_every_fetch_sets_the_same_mtime_because_class_data_records_it(one_jar: jars.Jar) -> None:
     ensure_jars(print, "tools")
     first = one_jar.path.stat().st_mtime
     one_jar.path.unlink()
@@ -90,7 +90,7 @@ def test_a_jar_with_other_bytes_is_refused_and_nothing_is_installed(
     assert not list(cache.glob("ivy-*")), "the scratch folder is gone"
 
 
-def test_one_bad_jar_keeps_the_good_ones_out_too(one_jar: jars.Jar, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_with_one_bad_jar_no_jar_is_installed(one_jar: jars.Jar, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = jars.Jar("tools", "org.example", "other", "1.0", "0" * 64)
     monkeypatch.setattr(jars, "pinned_jars", lambda: [one_jar, bad])
     with pytest.raises(HarnessError, match=r"org\.example:other:1\.0 has SHA-256"):
@@ -98,7 +98,7 @@ def test_one_bad_jar_keeps_the_good_ones_out_too(one_jar: jars.Jar, monkeypatch:
     assert not one_jar.path.exists()
 
 
-def test_one_changed_byte_in_the_cache_is_seen(one_jar: jars.Jar) -> None:
+def test_one_changed_byte_in_the_cache_is_detected(one_jar: jars.Jar) -> None:
     assert altered_jars(["tools"]) == []  # nothing there yet is nothing altered
     ensure_jars(print, "tools")
     assert altered_jars(["tools"]) == []
@@ -109,7 +109,7 @@ def test_one_changed_byte_in_the_cache_is_seen(one_jar: jars.Jar) -> None:
     assert altered_jars(["kafka"]) == []
 
 
-def test_a_maintainer_pins_only_what_has_no_hash_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pinning_writes_only_missing_hashes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     lock = tmp_path / "jars.lock"
     kept = f"kafka a.b:old:1 {'0' * 64}\n"
@@ -122,9 +122,7 @@ def test_a_maintainer_pins_only_what_has_no_hash_yet(tmp_path: Path, monkeypatch
     assert lock.read_text() == f"# comment\n{kept}tools a.b:new:1 {found}\ntools a.b:new:11 {found}\n"
 
 
-def test_ivy_that_fails_is_told_with_what_it_did_not_find(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_of_ivy_names_the_missing_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     java = tmp_path / "java"
     java.write_text("#!/bin/sh\necho '  :: org.example#thing;1.0: not found'\nexit 1\n")
     java.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Java is found where the user put it, and a missing or old one is told with what to install."""
+"""Java is found on PATH or in JAVA_HOME; a missing or old one is an error with a hint."""
 
 from __future__ import annotations
 
@@ -54,7 +54,9 @@ def test_a_java_on_the_path_is_found(
     assert found.version == says.splitlines()[0]
 
 
-def test_java_home_goes_before_the_path(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_java_home_takes_precedence_over_the_path(
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch
+) -> None:
     home, path = make_java("home", 'openjdk version "21"'), make_java("path", 'openjdk version "17"')
     monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
     monkeypatch.setenv("JAVA_HOME", str(home.parents[1]))
@@ -72,21 +74,21 @@ def test_an_old_java_is_refused_by_its_version(
     assert "install a Java 17 or newer" in raised.value.hint
 
 
-def test_no_java_is_told_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_java_is_an_error_with_a_hint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(HarnessError, match="no java was found in PATH") as raised:
         find_java()
     assert "JAVA_HOME" in raised.value.hint
 
 
-def test_a_java_home_without_java_is_told_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_java_home_without_java_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(HarnessError, match=f"no java was found in JAVA_HOME={tmp_path}"):
         find_java()
 
 
-def test_a_java_that_says_nonsense_is_quoted(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreadable_output_of_java_is_quoted(make_java: MakeJava, monkeypatch: pytest.MonkeyPatch) -> None:
     java = make_java("stub", "The operation could not be completed")
     monkeypatch.setenv("JAVA_HOME", str(java.parents[1]))
-    with pytest.raises(HarnessError, match="said 'The operation could not be completed"):
+    with pytest.raises(HarnessError, match="printed 'The operation could not be completed"):
         find_java()

@@ -1,4 +1,4 @@
-"""Kafka's own tools: which there are, what is added to their arguments, and what they run on."""
+"""Kafka's tools: their names, the arguments that are added, and their class path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.provision.kafka_tools import TOOLS, asks_cluster, decoder_of, find_
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
-    """What would be run, on a cluster that serves DIRECT at host:1."""
+    """Record the tools that would run on a cluster whose DIRECT listener is host:1."""
     found: list[tuple[str, list[str]]] = []
     node = SimpleNamespace(segments=lambda partition, _: [Path(f"/d/{partition}/0.log"), Path("/d/1.log")])
     cluster = SimpleNamespace(bootstrap=lambda _: "host:1", node=lambda _: node)
@@ -33,7 +33,7 @@ def run(*words: str) -> None:
     eos_tool.run_tool(State(Path("/nowhere")), words[0], list(words[1:]), print)
 
 
-def test_a_tool_that_asks_gets_the_address_first(runs: list[tuple[str, list[str]]]) -> None:
+def test_a_tool_that_connects_gets_the_address_first(runs: list[tuple[str, list[str]]]) -> None:
     run("features", "describe")
     run("topics", "--list")
     assert runs == [
@@ -52,7 +52,7 @@ def test_a_tool_that_asks_gets_the_address_first(runs: list[tuple[str, list[str]
         ["--version"],
     ],
 )
-def test_nothing_is_added_to_a_tool_that_needs_nothing(
+def test_no_address_is_added_where_none_is_needed(
     runs: list[tuple[str, list[str]]], arguments: list[str]
 ) -> None:
     run("topics", *arguments)
@@ -83,26 +83,26 @@ def test_a_partition_is_a_topic_and_a_number(runs: list[tuple[str, list[str]]], 
     assert runs == []
 
 
-def test_each_topic_of_kafkas_own_has_its_decoder() -> None:
+def test_each_internal_topic_has_a_decoder() -> None:
     assert decoder_of("__transaction_state-49") == ["--transaction-log-decoder"]
     assert decoder_of("__consumer_offsets-0") == ["--offsets-decoder"]
     assert decoder_of("__cluster_metadata-0") == ["--cluster-metadata-decoder"]
     assert decoder_of("orders-0") == []
 
 
-def test_a_wrong_name_lists_the_tools() -> None:
+def test_an_unknown_tool_is_an_error_that_lists_the_tools() -> None:
     with pytest.raises(UsageError, match="there is no tool 'topic'") as raised:
         find_tool("topic")
     assert all(name in raised.value.hint for name in TOOLS)
 
 
-def test_no_cluster_is_refused_before_anything_runs(tmp_path: Path) -> None:
+def test_a_missing_cluster_is_refused_before_a_tool_runs(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match="no cluster is up"):
         eos_tool.run_tool(State(tmp_path), "topics", ["--list"], print)
 
 
 @pytest.mark.parametrize("archive", [True, False])
-def test_the_class_path_is_all_that_is_installed(
+def test_the_class_path_holds_the_jars_of_both_sets(
     archive: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(kafka_tools, "ensure_jars", lambda _, *sets: [Path(f"/{name}.jar") for name in sets])
@@ -121,9 +121,9 @@ def test_the_class_path_is_all_that_is_installed(
     assert (f"-XX:SharedArchiveFile={file}" in command) is archive
 
 
-def test_a_tool_that_fails_is_told_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_tool_is_an_error_with_its_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(eos_tool, "tool_command", lambda *_: ["sh", "-c", "exit 3"])
-    with pytest.raises(HarnessError, match="Kafka's topics ended with exit code 3") as raised:
+    with pytest.raises(HarnessError, match="Kafka's tool topics ended with exit code 3") as raised:
         eos_tool._run("topics", ["--lst"], print)
     assert "eos tool topics --help" in raised.value.hint
     eos_tool._run("topics", ["--help"], print)  # some explain themselves and report a failure

@@ -1,4 +1,4 @@
-"""Ports and subnets: no two uses meet, nothing is drawn from the range of outgoing connections."""
+"""Ports and subnets of clusters do not overlap with each other or with outgoing connections."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVERY_BLOCK = [Ports(base) for base in range(12_000, 31_980, 30)]
 
 
 def used(ports: Ports) -> list[int]:
-    """Every port that some node, proxy or tap of one cluster binds."""
+    """Return every port that a node, proxy or tap of one cluster binds."""
     return [
         ports.toxiproxy_api,
         *(
@@ -42,12 +42,12 @@ def used(ports: Ports) -> list[int]:
 
 
 @pytest.mark.parametrize("ports", [EVERY_BLOCK[0], EVERY_BLOCK[-1]])
-def test_the_ports_of_one_block_never_meet(ports: Ports) -> None:
+def test_the_ports_of_a_block_are_distinct(ports: Ports) -> None:
     assert len(used(ports)) == len(set(used(ports)))
     assert set(used(ports)) <= set(ports.all)
 
 
-def test_blocks_never_meet_and_stay_below_outgoing_connections() -> None:
+def test_blocks_do_not_overlap_and_stay_below_outgoing_connections() -> None:
     seen: set[int] = set()
     for ports in EVERY_BLOCK:
         assert seen.isdisjoint(ports.all)
@@ -56,7 +56,7 @@ def test_blocks_never_meet_and_stay_below_outgoing_connections() -> None:
     assert min(seen) > 1_023
 
 
-def test_each_block_has_a_subnet_of_its_own_and_plain_compose_another() -> None:
+def test_each_block_and_plain_compose_have_their_own_subnet() -> None:
     subnets = [ports.subnet for ports in EVERY_BLOCK]
     assert len(set(subnets)) == len(subnets)
     assert all(0 <= int(part) <= 255 for subnet in subnets for part in subnet.split("."))
@@ -74,7 +74,7 @@ def test_a_directory_has_its_own_name_and_block() -> None:
     assert len(set(bases)) > 100, "directories are spread over the blocks"
 
 
-def test_a_taken_block_is_stepped_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_taken_block_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
     state = Path("/somewhere/.eos")
     first = preferred_ports(state)
     monkeypatch.setattr(layout, "port_taken", lambda port: port == first.base + 29)
@@ -99,7 +99,7 @@ def test_no_free_block_is_an_error_with_a_hint(monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("address", [HOST, "0.0.0.0"])
-def test_a_port_that_somebody_listens_on_is_taken(address: str) -> None:
+def test_a_port_with_a_listener_is_taken(address: str) -> None:
     with socket.socket() as listener:
         listener.bind((address, 0))
         listener.listen()
@@ -108,7 +108,7 @@ def test_a_port_that_somebody_listens_on_is_taken(address: str) -> None:
     assert not port_taken(port)
 
 
-def test_bootstrap_servers_are_those_of_the_door() -> None:
+def test_bootstrap_servers_are_those_of_the_listener() -> None:
     ports = Ports(12_000)
     assert ports.bootstrap(BrokerListener.DIRECT) == "127.0.0.1:12011,127.0.0.1:12012,127.0.0.1:12013"
     assert ports.bootstrap(BrokerListener.PROXIED) == "127.0.0.1:12001,127.0.0.1:12002,127.0.0.1:12003"
@@ -116,7 +116,7 @@ def test_bootstrap_servers_are_those_of_the_door() -> None:
         ports.bootstrap(BrokerListener.INTERNAL)
 
 
-def test_single_ports_are_free_and_no_clusters() -> None:
+def test_single_ports_are_free_and_outside_every_block() -> None:
     drawn = free_ports(20)
 
     assert len(set(drawn)) == 20

@@ -75,7 +75,7 @@ def test_memory_growth_is_measured_from_the_first_samples_to_the_last() -> None:
     usage = ResourceUsage()
     held = []
     for _ in range(20):
-        usage.sample({"the largest client": [os.getpid()], "Spark's live job": []})
+        usage.sample({"the largest client": [os.getpid()], "Spark's driver": []})
         held.append(bytearray(b"x") * (5 << 20))
 
     growth = re.findall(r"(\d+) and (\d+) MB", usage.describe())

@@ -1,36 +1,82 @@
-"""What the observer asks of the client library, where no cluster is needed to see it."""
+"""Freezing the ends of topics: retries during a fail-over, and errors that a retry cannot cure."""
 
 from __future__ import annotations
 
-from concurrent.futures import Future
 from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import OffsetSpec  # type: ignore[attr-defined]
+from confluent_kafka import KafkaError, KafkaException
 
-from harness.base.errors import UsageError
+from harness.base.errors import HarnessError, UsageError
+from harness.evidence.observation import Window
+from harness.kafka.admin import Admin, Metadata, PartitionInfo
+from harness.kafka.errors import KafkaAnswerError
 from harness.witness import plain_consumer
 
-
-def test_an_end_that_the_client_library_does_not_tell_is_asked_for_again() -> None:
-    place, answers = TopicPartition("t", 0), [-1001, -1001, 7]
-
-    class Untold:
-        def list_offsets(self, *_: object, **__: object) -> dict[TopicPartition, Future[SimpleNamespace]]:
-            told: Future[SimpleNamespace] = Future()
-            told.set_result(SimpleNamespace(offset=answers.pop(0)))
-            return {place: told}
-
-    latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-    found = plain_consumer._offsets(Untold(), [place], latest, IsolationLevel.READ_COMMITTED)  # type: ignore[arg-type]
-    assert (found, answers) == ({("t", 0): 7}, [])
+TOPIC_AUTHORIZATION_FAILED = 29
 
 
-def test_a_topic_that_there_is_not_is_wrong_usage(monkeypatch: pytest.MonkeyPatch) -> None:
-    there = SimpleNamespace(topics={"orders": SimpleNamespace(partitions={})})
-    admin = SimpleNamespace(list_topics=lambda **_: there)
-    monkeypatch.setattr(plain_consumer, "AdminClient", lambda _: admin)
+class Brokers(Admin):
+    """Answers with the leaders in `leaders`, one metadata request after the other, and with fixed offsets."""
+
+    def __init__(self, leaders: list[int]) -> None:
+        super().__init__({})
+        self.leaders = leaders
+        self.offset_requests: list[tuple[int, int]] = []
+
+    def metadata(self, topics: Any = (), broker: int | None = None) -> Metadata:  # noqa: ARG002
+        leader = self.leaders.pop(0) if len(self.leaders) > 1 else self.leaders[0]
+        return Metadata("c", frozenset({1}), (PartitionInfo("orders", 0, leader, 0, (1,), (1,)),), {})
+
+    def call(self, broker: int, request: Any) -> Any:  # noqa: ARG002
+        timestamp = request.topics[0].partitions[0].timestamp
+        self.offset_requests.append((timestamp, request.isolation_level))
+        offset = {(-2, 0): 3, (-1, 0): 9, (-1, 1): 7}[timestamp, request.isolation_level]
+        entry = SimpleNamespace(partition_index=0, error_code=0, offset=offset)
+        return SimpleNamespace(topics=[SimpleNamespace(partitions=[entry])])
+
+
+def at(monkeypatch: pytest.MonkeyPatch, brokers: object) -> None:
+    monkeypatch.setattr(plain_consumer, "admin_at", lambda *_: cast(Admin, brokers))
+
+
+def test_the_ends_of_a_leaderless_partition_are_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    brokers = Brokers([1, -1, 1])
+    at(monkeypatch, brokers)
+    assert plain_consumer.freeze("b:1", ["orders"]) == [
+        Window(topic="orders", partition=0, start=3, lso=7, hw=9, read_to=7)
+    ]
+    # The last stable offset comes first, so that no high watermark is below it.
+    assert brokers.offset_requests == [(-1, 1), (-1, 0), (-2, 0)]
+
+
+def test_a_missing_topic_is_a_usage_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    at(monkeypatch, Brokers([1]))
     with pytest.raises(UsageError, match="there is no topic 'oders'") as refused:
         plain_consumer.freeze("b:1", ["oders"])
     assert refused.value.hint == "did you mean orders?"
+
+
+def test_no_topics_have_no_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    at(monkeypatch, Brokers([1]))
+    assert plain_consumer.freeze("b:1", []) == []
+
+
+def test_a_denied_request_is_not_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    def denied(*_: object) -> Admin:
+        raise KafkaAnswerError("offsets of orders-0", TOPIC_AUTHORIZATION_FAILED)
+
+    monkeypatch.setattr(plain_consumer, "admin_at", denied)
+    with pytest.raises(HarnessError, match="TOPIC_AUTHORIZATION_FAILED"):
+        plain_consumer.group_positions("b:1", "billing")
+
+
+def test_an_error_of_the_client_library_is_an_error_of_the_witness(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise KafkaException(KafkaError(KafkaError._ALL_BROKERS_DOWN, "no leader"))
+
+    at(monkeypatch, Brokers([1]))
+    monkeypatch.setattr(plain_consumer, "read_to_end", fails)
+    with pytest.raises(HarnessError, match="the reader could not read: no leader"):
+        plain_consumer.observe_topics("b:1", ["orders"], "r7k2m9qa")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from confluent_kafka import KafkaException, Producer
 
-from harness.kafka.librdkafka_defaults import client_defaults
+from harness.kafka.librdkafka import client_defaults
 from harness.walkthroughs.protocol_facts import Fact, _told, table
 
 

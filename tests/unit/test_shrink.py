@@ -25,7 +25,7 @@ from tests.unit.test_run_directory import make_run
 
 
 @pytest.mark.parametrize("path", shipped(), ids=lambda path: path.stem)
-def test_a_scenario_that_is_written_reads_the_same(path: Path, tmp_path: Path) -> None:
+def test_a_written_scenario_loads_as_the_same_scenario(path: Path, tmp_path: Path) -> None:
     scenario = load(path)
     file = tmp_path / "again.toml"
     file.write_text(text_of(scenario))
@@ -81,7 +81,7 @@ def test_the_search_ends_when_its_time_is_over() -> None:
 
 
 def invalid(scenario: Scenario) -> Scenario:
-    """With the injections of one plan, each at its time; long, so that every fault is among them."""
+    """Return the scenario with the injections of one plan, long enough to contain every fault."""
     plan = draw(scenario, 5, 300.0)
     entries = [msgspec.structs.replace(s.entry, at=s.at, lasts=(s.lasts, s.lasts)) for s in plan.steps]
     rules = msgspec.structs.replace(scenario.plan, duration=Duration(plan.duration))
@@ -146,12 +146,12 @@ def test_an_invalid_run_is_read_back_with_its_plan_and_the_names_of_the_scenario
 
 
 @pytest.mark.parametrize(
-    ("name", "verdict", "said"),
+    ("name", "verdict", "message"),
     [("everything", "valid", "was valid"), ("idempotent-flow", "invalid", "is a flow")],
 )
-def test_what_cannot_be_shrunk_is_refused(tmp_path: Path, name: str, verdict: str, said: str) -> None:
+def test_what_cannot_be_shrunk_is_refused(tmp_path: Path, name: str, verdict: str, message: str) -> None:
     run = run_of(tmp_path, load(find(name)), verdict)
-    with pytest.raises(UsageError, match=said):
+    with pytest.raises(UsageError, match=message):
         failed_run(run.path)
 
 
@@ -192,10 +192,10 @@ def candidates(monkeypatch: pytest.MonkeyPatch, made: Callable[[], Candidate]) -
 
 
 def allowed(_: object) -> None:
-    """Every capability is there."""
+    """Accept every capability."""
 
 
-def test_what_never_breaks_again_is_said_and_is_no_success(
+def test_a_result_that_never_breaks_again_is_an_error(
     failed: Failed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidates(monkeypatch, lambda: Candidate([]))
@@ -206,7 +206,7 @@ def test_what_never_breaks_again_is_said_and_is_no_success(
     assert "broke in 0 of 3 runs" in (failed.directory / NAME).read_text()
 
 
-def test_what_breaks_again_is_a_file(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_result_that_breaks_again_is_a_file(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
     candidates(monkeypatch, lambda: Candidate(["lost"]))
     cluster: Any = SimpleNamespace(require=allowed)
     assert shrink(cluster, failed, SearchLimits(0.0, 2, 3), lambda _: None) == failed.directory / NAME
@@ -226,11 +226,11 @@ def test_a_scenario_that_this_back_end_cannot_do_is_refused_before_any_run(
     assert runs == []
 
 
-def test_the_budget_ends_a_candidate_and_is_no_interrupt(
+def test_the_budget_stops_a_candidate_and_does_not_interrupt_the_search(
     failed: Failed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = candidates(monkeypatch, lambda: Candidate([], endless=True))
-    # The clock stands still until the first run was stopped by the timer, then the time is over.
+    # The clock does not move until the timer has stopped the first run.
     cluster: Any = None
     limits = SearchLimits(budget=0.2, tries=5, repeats=1)
     searching = CandidateRuns(
@@ -241,7 +241,7 @@ def test_the_budget_ends_a_candidate_and_is_no_interrupt(
     assert searching.over()
 
 
-def test_the_time_of_a_search_is_over_at_the_end_of_its_budget(failed: Failed) -> None:
+def test_a_search_is_over_at_the_end_of_its_budget(failed: Failed) -> None:
     now = 100.0
     cluster: Any = None
     limits = SearchLimits(budget=60, tries=1, repeats=1)

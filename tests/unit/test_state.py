@@ -1,4 +1,4 @@
-"""The state directory: one command at a time, a record that is whole or not there, errors by file name."""
+"""The state directory: one command at a time, an atomic record, errors that name the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def state(tmp_path: Path) -> State:
     return State(tmp_path / "state")
 
 
-def test_what_was_saved_is_loaded_and_forgotten(state: State) -> None:
+def test_a_saved_record_is_loaded_and_forgotten(state: State) -> None:
     assert state.load() is None
     state.save(RECORD)
     assert state.load() == RECORD
@@ -47,7 +47,7 @@ def test_what_was_saved_is_loaded_and_forgotten(state: State) -> None:
         (lambda text: text.replace("12000", '"many"'), "port_base"),
     ],
 )
-def test_a_damaged_record_is_told_by_file_with_a_way_out(state: State, change: object, said: str) -> None:
+def test_a_damaged_record_is_an_error_that_names_the_file(state: State, change: object, said: str) -> None:
     state.save(RECORD)
     file = state.path / "cluster.json"
     file.write_text(change(file.read_text()))  # type: ignore[operator]
@@ -61,7 +61,7 @@ def test_a_damaged_record_is_told_by_file_with_a_way_out(state: State, change: o
     assert "eos down --force" in raised.value.hint
 
 
-def test_a_reader_beside_a_writer_sees_a_whole_record(state: State) -> None:
+def test_a_reader_during_a_write_gets_a_complete_record(state: State) -> None:
     state.save(RECORD)
     longer = msgspec.structs.replace(RECORD, images={"kafka": "x" * 100_000})
     done = threading.Event()
@@ -82,7 +82,7 @@ def test_a_reader_beside_a_writer_sees_a_whole_record(state: State) -> None:
     assert all(record in (RECORD, longer) for record in seen)
 
 
-def test_a_write_that_fails_leaves_the_old_record(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failed_write_keeps_the_old_record(state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     state.save(RECORD)
 
     def full(self: Path, data: bytes) -> int:
@@ -96,7 +96,7 @@ def test_a_write_that_fails_leaves_the_old_record(state: State, monkeypatch: pyt
     assert state.load() == RECORD
 
 
-def test_a_second_command_is_refused_by_the_name_of_the_first(state: State) -> None:
+def test_a_second_command_is_refused_with_the_name_of_the_first(state: State) -> None:
     with state.locked("up"):
         with pytest.raises(RefusedError) as raised, state.locked("down"):
             pytest.fail("both hold the cluster")
@@ -107,7 +107,7 @@ def test_a_second_command_is_refused_by_the_name_of_the_first(state: State) -> N
         pass
 
 
-def test_a_command_that_was_killed_holds_nothing(state: State) -> None:
+def test_a_killed_command_holds_no_lock(state: State) -> None:
     script = (
         "import os, sys; from pathlib import Path; from harness.cluster.state_directory import State\n"
         "with State(Path(sys.argv[1])).locked('up'):\n    os.kill(os.getpid(), 9)"
@@ -133,14 +133,14 @@ def test_a_relative_path_and_a_link_are_the_same_cluster(
     assert State(Path("state")).path == State(tmp_path / "link").path == state.path
 
 
-def test_the_environment_names_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_can_set_the_default_directory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EOS_STATE", raising=False)
     assert default_state() == checkout_dir() / ".eos"
     monkeypatch.setenv("EOS_STATE", "/elsewhere")
     assert default_state() == Path("/elsewhere")
 
 
-def test_the_record_is_readable_by_people(state: State) -> None:
+def test_the_record_is_indented_json(state: State) -> None:
     state.save(RECORD)
     text = (state.path / "cluster.json").read_text()
     assert json.loads(text)["backend"] == "process"

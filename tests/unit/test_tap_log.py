@@ -17,9 +17,9 @@ from harness.base.errors import UsageError
 from harness.evidence.history import HistoryWriter
 from harness.evidence.history.lines import Error
 from harness.evidence.log_line import clock_id
+from harness.kafka.coordinators import java_hash
 from harness.report.diagram.operation_join import Operations
 from harness.tap import frame_lines
-from harness.tap.coordinator_entries import java_hash
 from harness.tap.counters import Stats
 from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
 from harness.tap.frame_decoder import Decoder

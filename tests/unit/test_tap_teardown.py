@@ -16,12 +16,10 @@ class Containers:
     """A back end without processes."""
 
     def destroy(self) -> None:
-        """Nothing to remove."""
+        """Remove nothing."""
 
 
-def test_removing_a_cluster_of_containers_ends_the_tap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_removing_a_compose_cluster_ends_the_tap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     state = State(tmp_path)
     record = ClusterRecord(
         name="eos-test", backend="compose", profile="quick", cluster_id="x", port_base=12_000, whole=True

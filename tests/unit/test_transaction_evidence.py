@@ -1,4 +1,4 @@
-"""What frames tell of a client's requests: each with its own answer, in the order of sending."""
+"""Requests of a client from frames: in the order of sending, each with its own answer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_each_request_has_its_own_answer() -> None:
     ]
 
 
-def test_only_what_was_asked_for() -> None:
+def test_requests_are_selected_by_api_and_time() -> None:
     assert exchanges(LOG, "app", "Produce") == []
     assert [x.asked_mono for x in exchanges(LOG, "app", since=11)] == [11, 14]
     assert [x.answered_wall for x in exchanges(LOG, "app")] == [14, 13, -1]

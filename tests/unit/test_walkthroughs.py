@@ -12,10 +12,11 @@ from harness.evidence.checkers.model import Evidence, Expect, Verdict
 from harness.evidence.ledger import Ledger
 from harness.evidence.run_directory import RunDirectory, RunInfo
 from harness.evidence.step_report import FILE, WalkthroughStep
+from harness.kafka.log.batches import Batch
 from harness.scenario import load, shipped
 from harness.walkthroughs.stage import FLOWS, walkthrough_of
 from harness.walkthroughs.walkthrough_page import document
-from harness.witness.raw_log import Batch, cause_of
+from harness.witness.raw_log import cause_of
 
 
 def step(number: int, *, seen: bool = True) -> WalkthroughStep:

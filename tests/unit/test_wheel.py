@@ -49,14 +49,19 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy2(path, copy, follow_symlinks=False)
     for link in (path for path in (ROOT / "harness").rglob("*") if path.is_symlink() and path.is_dir()):
         (source / link.relative_to(ROOT)).symlink_to(link.readlink())
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
-    subprocess.run([*build, "--wheel-dir", folder, source], check=True, timeout=180)
+    # Without the checkout on the import path: pip would take the package for installed.
+    clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+
+    def pip(*arguments: str | Path) -> None:
+        command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+        subprocess.run(command, cwd=folder, env=clean, check=True, timeout=180)
+
+    offline = ["--quiet", "--no-deps", "--no-index"]
+    pip("wheel", *offline, "--no-build-isolation", "--wheel-dir", folder, source)
     (wheel,) = folder.glob("*.whl")
     venv.create(folder / "venv", symlinks=True)
     python = folder / "venv" / "bin" / "python"
-    install = ["install", "--quiet", "--no-deps", "--no-index", wheel]
-    subprocess.run([*pip, "--python", python, *install], check=True, timeout=180)
+    pip("--python", python, "install", *offline, wheel)
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
     # The .pth files of a folder that is added in this way have no effect, so the checkout stays out of reach.
     (site / "borrowed.pth").write_text(f"{Path(numpy.__file__).parents[1]}\n")

@@ -1,8 +1,8 @@
-"""What identity and history cost a producer, beside the same loop without them.
+"""Measure the cost of identity and history for a producer, compared with the same loop without them.
 
-The bare loop and the harness's client run in turns, so that a machine that is busy in between burdens both
-alike. Told are the time that the client takes and the processor time of its sending thread, which no other
-process can lengthen, each as a ratio to the loop's.
+The bare loop and the harness's client alternate, so that other load affects both alike. The results are the
+elapsed time of the client and the processor time of its sending thread, which other processes do not
+lengthen, each as a ratio to the loop.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.history import HistoryWriter
 from harness.evidence.record import COMMIT, LaneEncoder
-from tools.bench.interleaved_runs import Cost, Length, Pair, Spread, in_turns, timed
-from tools.bench.scratch_topic import each_on_its_own
+from tools.bench.interleaved_runs import Cost, Length, Pair, Spread, run_interleaved, timed
+from tools.bench.scratch_topic import with_fresh_topic
 
 RUN: Final = "bench001"
 PARTITIONS: Final = 3
@@ -167,16 +167,16 @@ def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Pa
 
 
 def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
-    """Run each harness client and its bare loop in turns; a line for each kind."""
+    """Interleave each harness client with its bare loop; yield a line for each kind."""
     bootstrap, short = cluster.bootstrap(BrokerListener.DIRECT), length._replace(records=TRANSACTION)
-    yield "the harness's identity and history, against the same loop with an empty on_delivery:"
-    for name, some, bare, ours in (
+    yield "the harness's identity and history, compared with the same loop with an empty on_delivery:"
+    for name, run_length, bare, ours in (
         ("idempotent", length, bare_idempotent, harness_idempotent),
         (f"transactional, {TRANSACTION} a transaction", short, bare_transactional, harness_transactional),
     ):
-        plain = each_on_its_own(cluster, PARTITIONS, partial(bare, bootstrap))
-        mine = each_on_its_own(cluster, PARTITIONS, partial(_in_a_folder, ours, bootstrap))
-        yield _told(name, in_turns(plain, [mine], some, rounds)[1])
+        plain = with_fresh_topic(cluster, PARTITIONS, partial(bare, bootstrap))
+        client = with_fresh_topic(cluster, PARTITIONS, partial(_in_a_folder, ours, bootstrap))
+        yield _format(name, run_interleaved(plain, [client], run_length, rounds)[1])
 
 
 def _in_a_folder(ours: Callable[..., Cost], bootstrap: str, topic: str, length: Length) -> Cost:
@@ -184,17 +184,16 @@ def _in_a_folder(ours: Callable[..., Cost], bootstrap: str, topic: str, length: 
         return ours(bootstrap, topic, length, Path(folder))
 
 
-def _told(name: str, mine: list[Pair]) -> str:
-    """What the harness adds."""
-    plain = statistics.median(pair.before.rate for pair in mine)
-    told = statistics.median(pair.run.rate for pair in mine)
-    wall = Spread.over([1 / pair.ratio(lambda cost: cost.rate) for pair in mine])
-    thread = Spread.over([pair.ratio(lambda cost: cost.thread_us) for pair in mine])
+def _format(name: str, pairs: list[Pair]) -> str:
+    bare_rate = statistics.median(pair.before.rate for pair in pairs)
+    harness_rate = statistics.median(pair.run.rate for pair in pairs)
+    wall = Spread.over([1 / pair.ratio(lambda cost: cost.rate) for pair in pairs])
+    thread = Spread.over([pair.ratio(lambda cost: cost.thread_us) for pair in pairs])
     return (
-        f"  {name}: bare {plain:,.0f} records/s, harness {told:,.0f} records/s\n"
+        f"  {name}: bare {bare_rate:,.0f} records/s, harness {harness_rate:,.0f} records/s\n"
         f"    times as long: {wall}\n"
         f"    times the sending thread's processor time: {thread}, "
-        f"{statistics.median(_more_us(pair) for pair in mine):.2f} µs more a record"
+        f"{statistics.median(_more_us(pair) for pair in pairs):.2f} µs more per record"
     )
 
 

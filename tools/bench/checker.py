@@ -1,10 +1,10 @@
-"""How fast a history is folded and checked, how much memory that takes, beside a naive check.
+"""Measure speed and memory of the fold and the checkers, and compare them with a naive check.
 
     python -m tools.bench.checker --transactions 1000000 --transactions 10000000
 
 Writes synthetic histories (eight clients, each transaction ten records over two lanes, one in ten
 aborted) and the observation that fits them, then reads, folds and checks them as `eos check` does.
-An operation is a history line. The naive check keeps every record in a set and asks for each.
+An operation is a history line. The naive check keeps every record in a set and looks each of them up.
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ T = TypeVar("T")
 
 
 class Seconds(NamedTuple):
-    """How long something took, by the clock on the wall and by the processor."""
+    """Elapsed seconds and processor seconds."""
 
     wall: float
     cpu: float
 
 
 def timed(work: Callable[[], T]) -> tuple[Seconds, T]:
-    """Return how long the work took, and its result."""
+    """Return the time of the work, and its result."""
     wall, cpu = time.perf_counter(), processor_seconds()
     result = work()
     return Seconds(time.perf_counter() - wall, processor_seconds() - cpu), result
 
 
 def processor_seconds() -> float:
-    """Return what this process and its ended children took of the processors."""
+    """Return the processor seconds of this process and its ended children."""
     return sum(os.times()[:4])
 
 
@@ -94,7 +94,7 @@ def _lines(client: int, n: int) -> bytes:
 
 
 def make_observation(transactions: int) -> Observation:
-    """Make the words of a witness that saw exactly the committed records."""
+    """Make the words of a witness that read exactly the committed records."""
     each = transactions // CLIENTS
     seqs = np.arange(-(-each * HALF // WORD_SEQS) * WORD_SEQS)
     seen = ((seqs // HALF) % ABORT_EVERY != 0) & (seqs < each * HALF)
@@ -201,7 +201,7 @@ def _report(transactions: int, size: int, took: tuple[Seconds, Seconds], ledger:
 
 
 def main() -> None:
-    """Run the sizes that were asked for, each in a process of its own, then the naive check."""
+    """Measure each size in a separate process, then the naive check."""
     print(f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--transactions", type=int, action="append")
@@ -212,7 +212,7 @@ def main() -> None:
         run(options.one)
         return
     for transactions in options.transactions or [1_000_000, 10_000_000]:
-        # A fresh process each, so that the peak of one size is not the other's.
+        # A new process each, so that the memory peak of one size does not include another.
         command = [sys.executable, "-m", "tools.bench.checker", "--one", str(transactions)]
         subprocess.run(command, check=True)
     run_naive(options.naive_transactions)

@@ -1,8 +1,8 @@
-"""Runs in turns: each stands between two runs of the base and is compared with their mean.
+"""Interleaved runs: each run is compared with the mean of the baseline runs before and after it.
 
-A machine that others use too is now fast, now slow: a rate says little there, a ratio of neighbours much. A
-run lasts by the clock, because a short one measures the machine's moods. Told are the median of the ratios
-and their quartiles; and where these lie far apart, that the ratio says nothing.
+The speed of a shared machine varies, so a ratio of neighbouring runs is more reliable than a rate. A run has
+a minimum duration, because short runs are too noisy. The output has the median and the quartiles of the
+ratios; ratios whose quartiles are far apart are reported as inconclusive.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 WIDEST: Final = 0.2
-"""Quartiles that lie further apart than this share of the median: the ratio says nothing."""
+"""A ratio is inconclusive if its quartiles are further apart than this share of the median."""
 FEWEST: Final = 4
-"""With fewer ratios than this there are no quartiles to speak of."""
+"""Fewer ratios than this have no meaningful quartiles."""
 WARM_UP: Final = 4
-"""How much shorter the first turn is, which warms the brokers up and does not count."""
+"""The first round is shorter by this factor; it warms the brokers up and does not count."""
 
 
 class Length(NamedTuple):
-    """How long a run is: at least so many records, and at least so many seconds."""
+    """The minimum length of a run, in records and in seconds."""
 
     records: int
     seconds: float
 
     def bursts(self, size: int) -> Iterator[int]:
-        """Number the bursts of so many records that a run of this length has."""
+        """Yield the numbers of the bursts, of `size` records each, in a run of this length."""
         end = time.perf_counter() + self.seconds
         number = 0
         while number * size < self.records or time.perf_counter() < end:
@@ -37,7 +37,7 @@ class Length(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a run took: seconds by the clock on the wall, and of the sending thread's processor time."""
+    """The cost of a run: elapsed seconds, and processor seconds of the sending thread."""
 
     records: int
     wall: float
@@ -50,12 +50,12 @@ class Cost(NamedTuple):
 
     @property
     def thread_us(self) -> float:
-        """Microseconds of the sending thread a record."""
+        """Microseconds of the sending thread per record."""
         return self.thread / self.records * 1e6
 
 
 def timed(work: Callable[[], int]) -> Cost:
-    """What the work takes, which returns how many records it has sent."""
+    """Measure `work`, which returns the number of records that it sent."""
     wall, thread = time.perf_counter(), time.thread_time()
     records = work()
     return Cost(records, time.perf_counter() - wall, time.thread_time() - thread)
@@ -63,7 +63,7 @@ def timed(work: Callable[[], int]) -> Cost:
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of some values, and the quartiles around it."""
+    """The median and the quartiles of some values."""
 
     median: float
     low: float
@@ -72,7 +72,7 @@ class Spread:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Spread:
-        """The spread of these values; of a single one it is that value."""
+        """Return the spread of these values; a single value is its own median and quartiles."""
         if len(values) < 2:
             return cls(values[0], values[0], values[0], 1)
         low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -80,66 +80,66 @@ class Spread:
 
     @property
     def doubt(self) -> str:
-        """Why this says nothing; empty if it says something."""
+        """The reason why the value is inconclusive; empty if it is not."""
         if self.of < FEWEST:
-            return f"NOTHING TOLD: {self.of} rounds have no spread; give more --rounds"
+            return f"inconclusive: {self.of} rounds have no spread; use more --rounds"
         apart = self.high - self.low
         if apart <= WIDEST * abs(self.median):
             return ""
         return (
-            f"NOTHING TOLD: the quartiles are {apart:.2g} apart; give longer runs (--seconds), "
-            "or the machine to this alone"
+            f"inconclusive: quartiles {apart:.2g} apart; use longer runs (--seconds) "
+            "or a machine without other load"
         )
 
     def __str__(self) -> str:
-        told = f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g})"
-        return f"{told}  {self.doubt}".rstrip()
+        values = f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g})"
+        return f"{values}  {self.doubt}".rstrip()
 
 
 Run = Callable[[Length], Cost]
 
 
 class Pair(NamedTuple):
-    """A run, and the runs of the base before it and after it."""
+    """A run, with the baseline runs before and after it."""
 
     before: Cost
     run: Cost
     after: Cost
 
     def ratio(self, of: Callable[[Cost], float]) -> float:
-        """A measure of the run, as a share of the mean of its neighbours'."""
+        """Return a measure of the run divided by the mean of its neighbours."""
         return 2 * of(self.run) / (of(self.before) + of(self.after))
 
 
-def in_turns(base: Run, others: Sequence[Run], length: Length, rounds: int) -> list[list[Pair]]:
-    """Run base, other, base, next other, base and so on; for the base itself and each other, its pairs.
+def run_interleaved(base: Run, others: Sequence[Run], length: Length, rounds: int) -> list[list[Pair]]:
+    """Run baseline, other, baseline, next other and so on; return the pairs of the baseline and of each run.
 
-    The base's own pairs say how far apart two runs of the same thing are on this machine.
+    The pairs of the baseline show how much two equal runs differ on this machine.
     """
     short = Length(length.records // WARM_UP, length.seconds / WARM_UP)
     for run in (base, *others):
         run(short)
-    bases, found = [base(length)], []
+    bases, runs = [base(length)], []
     for number in range(rounds):
-        # Each round begins with another of them, so that none always comes first.
+        # Each round starts with a different run, so that none is always the first.
         for i in range(len(others)):
             other = (number + i) % len(others)
-            found.append((other, others[other](length)))
+            runs.append((other, others[other](length)))
             bases.append(base(length))
     own = [Pair(*three) for three in zip(bases, bases[1:], bases[2:], strict=False)]
-    pairs = [(i, Pair(bases[at], run, bases[at + 1])) for at, (i, run) in enumerate(found)]
+    pairs = [(i, Pair(bases[at], run, bases[at + 1])) for at, (i, run) in enumerate(runs)]
     return [own, *([pair for i, pair in pairs if i == other] for other in range(len(others)))]
 
 
 def rates(names: Sequence[str], pairs: Sequence[Sequence[Pair]], of: str) -> Iterator[str]:
-    """A line for each: records a second, and what share that is of the base; the base comes first.
+    """Yield a line for each run: records a second, and the ratio to the baseline; the baseline comes first.
 
-    Where the base has no spread to speak of beside its own neighbours, no ratio to it says anything.
+    If the baseline is inconclusive compared with itself, every ratio to it is inconclusive.
     """
-    spreads = [Spread.over([pair.ratio(lambda cost: cost.rate) for pair in mine]) for mine in pairs]
-    for number, (name, mine, spread) in enumerate(zip(names, pairs, spreads, strict=True)):
-        rate = statistics.median(pair.run.rate for pair in mine)
+    spreads = [Spread.over([pair.ratio(lambda cost: cost.rate) for pair in each]) for each in pairs]
+    for number, (name, own_pairs, spread) in enumerate(zip(names, pairs, spreads, strict=True)):
+        rate = statistics.median(pair.run.rate for pair in own_pairs)
         beside = f"of {of}" if number else "of its own neighbours"
-        told = f"{spread.median:.3g} {beside} ({spread.low:.3g} to {spread.high:.3g})"
-        doubt = spread.doubt or (spreads[0].doubt and "NOTHING TOLD: the base swings too much")
-        yield f"  {name:26}{rate:11,.0f} records/s   {told}  {doubt}".rstrip()
+        ratio = f"{spread.median:.3g} {beside} ({spread.low:.3g} to {spread.high:.3g})"
+        doubt = spread.doubt or (spreads[0].doubt and "inconclusive: the baseline varies too much")
+        yield f"  {name:26}{rate:11,.0f} records/s   {ratio}  {doubt}".rstrip()

@@ -1,9 +1,9 @@
-"""How much later a read_committed reader is given a record, while a transaction is open before it.
+"""Measure the delay of a read_committed reader while a transaction is open before a record.
 
-An idempotent producer writes a numbered record every few milliseconds, in no transaction. Another keeps one
-transaction after the other open on the same partition, each for a set time. Two readers are given the
-records, and only one of them waits for transactions: told is how much later that one has the records that
-were written while a transaction was open.
+An idempotent producer writes a numbered record every few milliseconds, outside any transaction. Another
+producer keeps one transaction after the other open on the same partition, each for a given time. Two readers
+receive the records, and only one of them is read_committed. The result is how much later that reader receives
+the records that were written while a transaction was open.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from harness.cluster.layout import BrokerListener
 from tools.bench.interleaved_runs import Length, Spread
 
 OPEN_MS: Final = (0, 10, 100, 1000)
-"""How long each transaction is open; 0 for none."""
+"""Durations of the transactions; 0 for none."""
 EVERY_S: Final = 0.005
 LIMIT_S: Final = 30.0
 SEVERAL: Final = 3
-"""At least so many transactions a run."""
+"""Minimum number of transactions per run."""
 
 
 class Later(NamedTuple):
-    """One run: how much later each record came, in milliseconds; and the longest transaction."""
+    """One run: the delay of each record in milliseconds, and the longest transaction."""
 
     added: list[float]
     plain: list[float]
@@ -40,10 +40,10 @@ class Later(NamedTuple):
 
 
 def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
-    """Measure each length in turns; a line for each."""
+    """Measure every duration in interleaved rounds; yield a line for each."""
     topic = f"bench-{time.time_ns():x}"
     cluster.create_topic(topic, 1)
-    found: dict[int, list[Later]] = {ms: [] for ms in OPEN_MS}
+    runs_by_ms: dict[int, list[Later]] = {ms: [] for ms in OPEN_MS}
     with ExitStack() as stack:
         stack.callback(lambda: cluster.delete_topics([topic]))
         bench = stack.enter_context(_Bench(cluster.bootstrap(BrokerListener.DIRECT), topic))
@@ -51,9 +51,9 @@ def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
         for number in range(rounds):
             for i in range(len(OPEN_MS)):
                 ms = OPEN_MS[(number + i) % len(OPEN_MS)]
-                found[ms].append(bench.run(ms, max(length.seconds, SEVERAL * ms / 1000)))
-    yield "a record written while a transaction is open on its partition is read later with read_committed by"
-    yield from (_line(ms, runs) for ms, runs in found.items())
+                runs_by_ms[ms].append(bench.run(ms, max(length.seconds, SEVERAL * ms / 1000)))
+    yield "delay of read_committed for a record that is written while a transaction is open on its partition:"
+    yield from (_line(ms, runs) for ms, runs in runs_by_ms.items())
 
 
 def _line(ms: int, runs: list[Later]) -> str:
@@ -61,14 +61,14 @@ def _line(ms: int, runs: list[Later]) -> str:
     plain = statistics.median(statistics.median(run.plain) for run in runs)
     longest = max(run.longest for run in runs)
     name = f"{ms} ms each, at most {longest:.0f} ms" if ms else "none open"
-    told = f"{spread.median:.1f} ms ({spread.low:.1f} to {spread.high:.1f})"
+    delay = f"{spread.median:.1f} ms ({spread.low:.1f} to {spread.high:.1f})"
     most = max(max(run.added) for run in runs)
     doubt = f"  {spread.doubt}".rstrip() if ms else ""
-    return f"  {name:30}{told:28}at most {most:.0f} ms; else it takes {plain:.1f} ms{doubt}"
+    return f"  {name:30}{delay:28}at most {most:.0f} ms; read_uncommitted takes {plain:.1f} ms{doubt}"
 
 
 class _Bench:
-    """A producer and two readers that stay, so that no run measures how they start."""
+    """A producer and two readers that serve all runs, so that no run measures their start."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap = bootstrap
@@ -95,7 +95,7 @@ class _Bench:
         self._holder.close()
 
     def run(self, open_ms: int, seconds: float) -> Later:
-        """Send for so long, while transactions are open for so many milliseconds each."""
+        """Send for `seconds` while transactions are open for `open_ms` milliseconds each."""
         first, over = len(self._sent), threading.Event()
         spans: list[tuple[float, float]] = []
         holder = threading.Thread(target=self._hold, args=(open_ms / 1000, over, spans), daemon=True)
@@ -122,25 +122,27 @@ class _Bench:
         )
 
     def _hold(self, seconds: float, over: threading.Event, spans: list[tuple[float, float]]) -> None:
-        """Keep one transaction after the other open; note from when to when each was."""
+        """Keep one transaction after the other open, and record the time span of each."""
         while not over.is_set():
             self._holder.begin_transaction()
             self._holder.produce(self._topic, b"", partition=0)
             self._holder.flush(LIMIT_S)
-            opened = time.perf_counter()  # not before: it may have waited for the end of the one before
+            opened = (
+                time.perf_counter()
+            )  # not earlier: the flush may have waited for the end of the previous transaction
             over.wait(seconds)
             self._holder.commit_transaction(LIMIT_S)
             spans.append((opened, time.perf_counter()))
 
 
 class _Reader(threading.Thread):
-    """A reader that notes when it was given each record."""
+    """A reader that records the arrival time of each record."""
 
     def __init__(self, bootstrap: str, topic: str, isolation: str) -> None:
         super().__init__(daemon=True, name=isolation)
         self.over = threading.Event()
-        self._given: dict[int, float] = {}
-        # Otherwise the library's own defaults: what is measured is what an application meets.
+        self._arrived: dict[int, float] = {}
+        # All other settings are the library's defaults, as in an application.
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -152,14 +154,18 @@ class _Reader(threading.Thread):
         self._consumer.assign([TopicPartition(topic, 0, 0)])
 
     def run(self) -> None:
-        """Read until it is over."""
+        """Read until `over` is set."""
         while not self.over.is_set():
             message = self._consumer.poll(0.1)
             if message is not None and message.error() is None and (value := message.value()):
-                self._given[int(value)] = time.perf_counter()
+                self._arrived[int(value)] = time.perf_counter()
         self._consumer.close()
 
     def wait(self, records: int) -> dict[int, float]:
-        """Wait until all records so far have been given; when each was."""
-        wait_until(lambda: len(self._given) >= records, LIMIT_S, f"{self.name} to be given {records} records")
-        return self._given
+        """Wait until this many records have arrived; return the arrival times."""
+        wait_until(
+            lambda: len(self._arrived) >= records,
+            LIMIT_S,
+            f"the {self.name} reader to receive {records} records",
+        )
+        return self._arrived

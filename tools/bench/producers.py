@@ -1,8 +1,10 @@
-"""What a producer's settings cost, and what the harness's own bookkeeping costs: `eos bench producers`.
+"""Measure the cost of a producer's settings and of the harness's own bookkeeping.
 
-Everything is sent over DIRECT, in turns with what it is compared with: acks=1, acks=all and idempotence;
-transactions of several sizes with the idempotent producer; a read_committed reader with one that waits for no
-transaction; the harness's client with a bare loop.
+    python -m tools.bench.producers --part transactions
+
+All records are sent over DIRECT, and each run is interleaved with its baseline: acks=1 and idempotence with
+acks=all; transactions of several sizes with the idempotent producer; a read_committed reader with a
+read_uncommitted one; the harness's client with a bare loop.
 """
 
 from __future__ import annotations
@@ -24,31 +26,31 @@ from harness.cluster.layout import BROKER_IDS, BrokerListener, node_name
 from harness.cluster.state_directory import BackendChoice
 from tools.bench import bookkeeping, latency
 from tools.bench.bookkeeping import LIMIT_S, PARTITIONS, nothing
-from tools.bench.interleaved_runs import Cost, Length, in_turns, rates, timed
-from tools.bench.scratch_topic import each_on_its_own, fresh_topic
+from tools.bench.interleaved_runs import Cost, Length, rates, run_interleaved, timed
+from tools.bench.scratch_topic import fresh_topic, with_fresh_topic
 
 SIZES: Final = (100, 1024)
 TRANSACTIONS: Final = (10, 100, 1000, 10_000)
-"""Records a transaction."""
+"""Records per transaction."""
 BURST: Final = 500
 MOST_WAITING: Final = 20_000
-"""Records that wait in the client: enough for full batches, too few for a request to be given up."""
+"""Records that wait in the client: enough for full batches, too few for a request to time out."""
 BATCH: Final = 100
 HEADER_SHARE: Final = 8 + 2 + 4
-"""Bytes of a batch's header that hold producer id, epoch and base sequence, used or not."""
+"""Bytes of producer id, epoch and base sequence in the header of every batch, used or not."""
 IN_FLIGHT: Final[dict[str, Value]] = {"max.in.flight.requests.per.connection": 5}
-"""The same for all: without idempotence a million may be in flight, and that would be compared too."""
+"""The same for all kinds: without idempotence the default is a million, which would change the result."""
 
 
 class Kind(NamedTuple):
-    """A producer of the comparison."""
+    """A kind of producer to compare."""
 
     name: str
     settings: dict[str, Value]
 
 
 BASE: Final = Kind("acks=all", {"acks": "all", "enable.idempotence": False})
-"""What idempotence adds is seen against acks=all."""
+"""The baseline for idempotence."""
 IDEMPOTENT: Final = Kind("acks=all, idempotent", {"acks": "all", "enable.idempotence": True})
 KINDS: Final = (BASE, Kind("acks=1", {"acks": "1", "enable.idempotence": False}), IDEMPOTENT)
 
@@ -57,7 +59,7 @@ def _settings(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
     for size in SIZES:
         with_topic = partial(_rate, cluster, size=size)
         runs = [partial(with_topic, kind=kind) for kind in KINDS]
-        yield f"{size} bytes a record:"
+        yield f"{size} bytes per record:"
         yield from _compare(cluster, [kind.name for kind in KINDS], runs, length, rounds)
     yield from _batch_bytes(cluster)
 
@@ -66,7 +68,7 @@ def _transactions(cluster: Cluster, length: Length, rounds: int) -> Iterator[str
     runs = [partial(_rate, cluster, size=SIZES[0], kind=IDEMPOTENT)]
     runs += [partial(_transactional, cluster, size=SIZES[0], records=records) for records in TRANSACTIONS]
     names = ["idempotent, no transaction", *(f"{records:,} a transaction" for records in TRANSACTIONS)]
-    yield f"transactions, {SIZES[0]} bytes a record:"
+    yield f"transactions, {SIZES[0]} bytes per record:"
     yield from _compare(cluster, names, runs, length, rounds)
 
 
@@ -76,16 +78,16 @@ PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[str]]]] = {
     "latency": latency.measure,
     "bookkeeping": bookkeeping.measure,
 }
-"""What is measured, by the names of --part."""
+"""The measurements, by the names of --part."""
 
 
 def measure(
     cluster: Cluster, length: Length, rounds: int, parts: Sequence[str] = tuple(PARTS)
 ) -> Iterator[str]:
-    """Measure these parts, a line for each result."""
+    """Measure these parts; yield a line for each result."""
     yield (
-        f"over DIRECT, {rounds} rounds in turns, each run {length.seconds:g} s and {length.records:,} "
-        "records at least; medians, and the quartiles of the ratios of neighbours"
+        f"over DIRECT, {rounds} interleaved rounds, each run at least {length.seconds:g} s and "
+        f"{length.records:,} records; medians, and the quartiles of the ratios of neighbours"
     )
     for part in parts:
         yield from PARTS[part](cluster, length, rounds)
@@ -94,9 +96,9 @@ def measure(
 def _compare(
     cluster: Cluster, names: Sequence[str], runs: Sequence[Callable[..., Cost]], length: Length, rounds: int
 ) -> Iterator[str]:
-    """Each run on a topic of its own, the first against the others."""
-    base, *others = (each_on_its_own(cluster, PARTITIONS, run) for run in runs)
-    yield from rates(names, in_turns(base, others, length, rounds), names[0])
+    """Compare the first run with the others, each on a separate topic."""
+    base, *others = (with_fresh_topic(cluster, PARTITIONS, run) for run in runs)
+    yield from rates(names, run_interleaved(base, others, length, rounds), names[0])
 
 
 def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
@@ -110,10 +112,10 @@ def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
 
 
 def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind) -> Cost:
-    """From the first call to the last acknowledgement; a record that is left over is an error."""
+    """Measure from the first call to the last acknowledgement; an unacknowledged record is an error."""
     producer = _producer(cluster, kind)
     producer.produce(topic, b"warm", partition=0, on_delivery=nothing)
-    producer.flush(LIMIT_S)  # connected, and an idempotent one has its id
+    producer.flush(LIMIT_S)  # now it is connected, and an idempotent producer has its id
     value, produce = b"x" * size, producer.produce
 
     def work() -> int:
@@ -136,7 +138,7 @@ def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind
 
 
 def _replicated(cluster: Cluster, topic: str) -> None:
-    """Wait until followers have everything: what acks=1 leaves to be done would burden the next run."""
+    """Wait until the followers have all records: replication left over by acks=1 would slow the next run."""
     producer = _producer(cluster, BASE)
     for partition in range(PARTITIONS):
         producer.produce(topic, b"last", partition=partition, on_delivery=nothing)
@@ -145,7 +147,7 @@ def _replicated(cluster: Cluster, topic: str) -> None:
 
 
 def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, records: int) -> Cost:
-    """One transaction after the other, each over all partitions, until the last one is committed."""
+    """Measure one transaction after the other, each over all partitions, until the last commit."""
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}),
         **IN_FLIGHT,
@@ -174,11 +176,11 @@ def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, r
 
 
 def _batch_bytes(cluster: Cluster) -> Iterator[str]:
-    """The same batch in the log's files, from a producer without and from one with idempotence."""
-    found = [_stored(cluster, kind) for kind in (BASE, IDEMPOTENT)]
+    """Compare the size of the same batch in the log's files without and with idempotence."""
+    sizes = [_stored(cluster, kind) for kind in (BASE, IDEMPOTENT)]
     yield (
-        f"a batch of {BATCH} records of {SIZES[0]} bytes takes {found[0]} bytes in the log, {found[1]} with "
-        f"idempotence: {found[1] - found[0]:+d} "
+        f"a batch of {BATCH} records of {SIZES[0]} bytes takes {sizes[0]} bytes in the log, {sizes[1]} with "
+        f"idempotence: {sizes[1] - sizes[0]:+d} "
         f"({HEADER_SHARE} bytes of every header hold the fields, used or not)"
     )
 

@@ -1,10 +1,10 @@
-"""Measure what travels when much is verified: rows and bytes to the driver, and bytes of shuffle.
+"""Measure the data volume of a large verification: rows and bytes to the driver, and bytes of shuffle.
 
     python -m tools.bench.scale [--rows 10000000 100000000] [--partitions 4] [--heap 2g]
 
-Records are made inside the tasks and scanned where they are made, so that neither Kafka nor the network
-bounds the size; what a task hands on is what it would hand on of a topic. Every transaction has 20,000
-records, one in ten is aborted. The ledger's intervals join the words as in every verification.
+The tasks generate the records and scan them in place, so neither Kafka nor the network limits the size. A
+task returns the same rows as for a topic. Every transaction has 20,000 records, and one in ten is aborted.
+The ledger's intervals are joined with the words as in every verification.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ BATCH: Final = 50_000
 
 
 def intervals(records: int, partitions: int) -> dict[str, Any]:
-    """Lay out the committed and aborted stretches of every lane: one producer a partition."""
+    """Return the committed and aborted intervals of every lane, with one producer per partition."""
     share = TXN // partitions
     count = records // partitions // share
     first = np.tile(np.arange(count) * share, partitions)
@@ -48,7 +48,7 @@ def intervals(records: int, partitions: int) -> dict[str, Any]:
 
 
 def scan_generated(records: int, partitions: int) -> Any:
-    """Return the function for mapInArrow that makes the log of the partitions it is given, and scans it."""
+    """Return a function for mapInArrow that generates the log of its partitions and scans it."""
     wanted, share = Wanted(RUN), TXN // partitions
     count = records // partitions // share
 
@@ -84,14 +84,14 @@ def scan_generated(records: int, partitions: int) -> Any:
 
 
 def shuffled(spark: SparkSession) -> int:
-    """Return how many bytes all tasks of this session have written for shuffles."""
+    """Return the bytes that all tasks of this session have written for shuffles."""
     java: Any = spark.sparkContext._jsc
     executors = java.sc().statusStore().executorList(True)
     return int(sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size())))
 
 
 def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, float]:
-    """Scan and judge so many records; return seconds, rows and bytes."""
+    """Scan and check this many records; return seconds, rows and bytes."""
     from spark_jobs.crosscheck import Frames, findings
     from spark_jobs.expected_words import frame_of
 
@@ -123,13 +123,13 @@ def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, flo
             ],
         ),
     )
-    found = findings(frames).collect()
-    assert not found, found  # the log holds exactly what was committed
-    seen = int(np.asarray(rows["n"]).sum())
+    unexpected = findings(frames).collect()
+    assert not unexpected, unexpected  # the log holds exactly the committed records
+    scanned_records = int(np.asarray(rows["n"]).sum())
     committed = int((planned["last"] - planned["first"] + 1)[planned["fate"] == COMMITTED].sum())
-    assert seen == committed, (seen, committed)
+    assert scanned_records == committed, (scanned_records, committed)
     return {
-        "records": seen,
+        "records": scanned_records,
         "rows": rows.num_rows,
         "to the driver": rows.nbytes,
         "shuffled": shuffled(spark) - before,
@@ -139,30 +139,30 @@ def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, flo
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Measure every size, and print a line for each and one of JSON."""
-    parser = argparse.ArgumentParser(prog="bench scale", description="What travels when much is verified.")
+    """Measure every size; print a line for each, and one of JSON."""
+    parser = argparse.ArgumentParser(prog="bench scale", description="Data volume of a large verification.")
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000_000, 100_000_000])
     parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--heap", default="2g", help="the driver's heap")
+    parser.add_argument("--heap", default="2g", help="heap of the driver")
     parser.add_argument("--master", default=DEFAULT_MASTER)
     given = parser.parse_args(arguments)
     spark = start_session("bench scale", given.master, print, {"spark.driver.memory": given.heap})
-    told = []
+    results = []
     for records in given.rows:
-        one = measure(spark, records, given.partitions)
-        told.append(one)
-        mega = {name: one[name] / 1e6 for name in ("to the driver", "shuffled")}
-        giga = {name: one[name] / one["records"] for name in mega}
+        result = measure(spark, records, given.partitions)
+        results.append(result)
+        mega = {name: result[name] / 1e6 for name in ("to the driver", "shuffled")}
+        giga = {name: result[name] / result["records"] for name in mega}
         print(
-            f"{one['records']:>12,.0f} records: {one['rows']:,.0f} rows, "
+            f"{result['records']:>12,.0f} records: {result['rows']:,.0f} rows, "
             f"{mega['to the driver']:.1f} MB to the driver, {mega['shuffled']:.1f} MB shuffled, "
-            f"scanned in {one['scan s']:.1f} s, all in {one['all s']:.1f} s",
+            f"scanned in {result['scan s']:.1f} s, all in {result['all s']:.1f} s",
             f"{'':>12} for a thousand million: {giga['to the driver']:.2f} GB to the driver, "
             f"{giga['shuffled']:.2f} GB shuffled",
             sep="\n",
             flush=True,
         )
-    print(json.dumps(told))
+    print(json.dumps(results))
     spark.stop()
     return 0
 

@@ -1,4 +1,4 @@
-"""A topic for one run: what a run has written is gone before the next, and burdens it with no disk."""
+"""A topic for one run, deleted before the next, so that no run writes the data of another to disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.bench.interleaved_runs import Cost, Length, Run
 
 @contextmanager
 def fresh_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
-    """A topic that is deleted with its files at the end: what the disk has not been given yet it never is."""
+    """Yield a topic that is deleted with its files at the end; pages not yet on disk are never written."""
     name = f"bench-{time.time_ns():x}"
     cluster.create_topic(name, partitions, {"file.delete.delay.ms": "0"})
     try:
@@ -21,8 +21,8 @@ def fresh_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
         cluster.delete_topics([name])
 
 
-def each_on_its_own(cluster: Cluster, partitions: int, run: Callable[[str, Length], Cost]) -> Run:
-    """A run that is given a topic of its own each time."""
+def with_fresh_topic(cluster: Cluster, partitions: int, run: Callable[[str, Length], Cost]) -> Run:
+    """Wrap a run so that it gets a separate topic each time."""
 
     def on_a_fresh_topic(length: Length) -> Cost:
         with fresh_topic(cluster, partitions) as topic:

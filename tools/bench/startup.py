@@ -1,10 +1,10 @@
-"""How fast a cluster starts and takes over, and what it takes of memory, against the targets.
+"""Measure start, fail-over and memory of a cluster, and compare them with the targets.
 
     python -m tools.bench.startup --backend process --repeats 5
 
-Starts and removes clusters of its own, in a state directory of its own, by the command line as a user would:
-a first one that is not counted, so that jars and images are there, then one for each repeat. Writes nothing
-else and leaves nothing. Times are those of the whole command, its interpreter included.
+Starts and removes separate clusters in a separate state directory, through the command line as a user would.
+The first one is not counted, so that jars and images are present; then one follows for each repeat. It writes
+and leaves nothing else. Times are those of the whole command, including its interpreter.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ TAKEOVER_TARGET_S = 1.5 * SESSION_TIMEOUT_MS / 1000
 
 @dataclass
 class Row:
-    """One figure: what it is, its measured values, and what they may be at most."""
+    """One figure: its name, its measured values and the target that they may not exceed."""
 
     what: str
     unit: str
@@ -55,13 +55,13 @@ class Row:
         return statistics.median(self.values) <= self.target
 
     def cells(self) -> list[str]:
-        """What, measured, target, held: as the table shows them."""
+        """Return the cells of the table: name, measured values, target, met."""
         low, middle, high = min(self.values), statistics.median(self.values), max(self.values)
         measured = f"{middle:.2f} {self.unit} ({low:.2f}-{high:.2f} of {len(self.values)})"
         return [self.what, measured, f"{self.target:g} {self.unit}", "yes" if self.held else "no"]
 
     def plain(self) -> dict[str, Any]:
-        """The same for a machine."""
+        """Return the row for JSON."""
         return {
             "what": self.what,
             "unit": self.unit,
@@ -77,17 +77,15 @@ class Rows:
 
     def __init__(self, backend: BackendName) -> None:
         what = "containers" if backend == "compose" else "processes"
-        self.up = Row(
-            f"eos up ({backend}), all present, until transactions work", "s", START_TARGET_S[backend]
-        )
-        self.again = Row("eos up when it is up", "s", 0.5)
+        self.up = Row(f"eos up ({backend}) until transactions work", "s", START_TARGET_S[backend])
+        self.again = Row("eos up when the cluster is up", "s", 0.5)
         self.help = Row("eos --help", "s", 0.25)
         self.memory = Row(f"memory of the six idle nodes ({what})", "GB", MEMORY_TARGET_GB[backend])
-        self.takeover = Row("leader killed until another serves", "s", TAKEOVER_TARGET_S)
+        self.takeover = Row("from the kill of a leader until another serves", "s", TAKEOVER_TARGET_S)
 
     @property
     def all(self) -> list[Row]:
-        """In the order of the table."""
+        """All rows, in the order of the table."""
         return [self.up, self.again, self.help, self.memory, self.takeover]
 
 
@@ -97,24 +95,24 @@ def eos(*arguments: str) -> float:
     done = subprocess.run([EOS, *arguments], capture_output=True, text=True, timeout=1800, check=False)
     took = time.perf_counter() - start
     if done.returncode != 0:
-        said = f"ended with exit code {done.returncode}: {done.stderr.strip()[-800:]}"
-        raise HarnessError(f"`eos {' '.join(arguments)}` {said}", "run `eos doctor`")
+        problem = f"ended with exit code {done.returncode}: {done.stderr.strip()[-800:]}"
+        raise HarnessError(f"`eos {' '.join(arguments)}` {problem}", "run `eos doctor`")
     return took
 
 
 @contextmanager
 def directory() -> Iterator[Path]:
-    """A state directory that is gone afterwards, with the cluster that may still be in it."""
+    """Yield a state directory; remove it afterwards, together with a cluster that is still in it."""
     path = Path(tempfile.mkdtemp(prefix="eos-bench-"))
     try:
         yield path
     finally:
         lifecycle.down(State(path))
-        shutil.rmtree(path)  # not before: the record in it is what finds the nodes
+        shutil.rmtree(path)  # not earlier: `down` finds the nodes by the record in it
 
 
 def measure(backend: BackendName, repeats: int, report: Callable[[str], None]) -> tuple[Rows, str]:
-    """Measure everything `repeats` times; also return what kind of memory was counted."""
+    """Measure everything `repeats` times; also return the kind of memory that was counted."""
     rows = Rows(backend)
     rows.help.values = [eos("--help") for _ in range(HELP_REPEATS)]
     kind = ""
@@ -135,7 +133,7 @@ def measure(backend: BackendName, repeats: int, report: Callable[[str], None]) -
 
 
 def memory_gb(cluster: Cluster) -> tuple[float, str]:
-    """What the brokers and controllers take together, and how it was counted."""
+    """Return the memory of all brokers and controllers, and how it was counted."""
     nodes = [*cluster.brokers, *cluster.controllers]
     if cluster.record.backend == "compose":
         taken = sum(container_memory(cast(Any, node).container) for node in nodes)
@@ -145,7 +143,7 @@ def memory_gb(cluster: Cluster) -> tuple[float, str]:
 
 
 def takeover_s(cluster: Cluster) -> float:
-    """From the SIGKILL of a partition's leader until another broker leads it and answers for it."""
+    """Return the seconds from the SIGKILL of a leader until another broker leads and answers."""
     cluster.create_topic(TOPIC, [[1, 2, 3]])
     leader = cluster.leader_of(TOPIC, 0)
 
@@ -154,13 +152,13 @@ def takeover_s(cluster: Cluster) -> float:
 
     start = time.perf_counter()
     cluster.node(leader).kill()
-    wait_until(served, 60, f"another leader than broker {leader} to serve", every=0.02)
+    wait_until(served, 60, f"a leader other than broker {leader} to serve", every=0.02)
     return time.perf_counter() - start
 
 
 def table(rows: list[Row]) -> str:
     """Aligned columns."""
-    lines = [["what", "measured (median, min-max)", "target", "held"], *(row.cells() for row in rows)]
+    lines = [["measurement", "result (median, min-max)", "target", "met"], *(row.cells() for row in rows)]
     wide = [max(len(line[column]) for line in lines) for column in range(4)]
     lines.insert(1, ["-" * width for width in wide])
     return "\n".join(
@@ -174,8 +172,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--backend", choices=["auto", "compose", "process"], default="auto")
-    parser.add_argument("--repeats", type=int, default=3, help="clusters that are counted (default: 3)")
-    parser.add_argument("--json", action="store_true", help="one JSON object instead of the table")
+    parser.add_argument("--repeats", type=int, default=3, help="number of counted clusters (default: 3)")
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     options = parser.parse_args()
     if options.repeats < 1:
         parser.error("--repeats must be 1 or more")

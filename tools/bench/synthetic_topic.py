@@ -1,4 +1,4 @@
-"""What measurements of the verification write: transactions by a plan, and the ledger they would have."""
+"""Test data for measurements of the verification: planned transactions, and the ledger that fits them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import Ledger, fold
 from harness.evidence.record import LaneEncoder
@@ -22,9 +23,9 @@ RUN: Final = "bench001"
 
 @dataclass(frozen=True)
 class Plan:
-    """Transactions over all partitions, every tenth of them aborted, until so many records are committed.
+    """Transactions over all partitions, every tenth one aborted, until `records` records are committed.
 
-    Where a partition has several lanes their records take turns, one by one.
+    If a partition has several lanes (`turns`), their records alternate one by one.
     """
 
     topic: str
@@ -33,29 +34,29 @@ class Plan:
 
     @cached_property
     def aborted(self) -> list[bool]:
-        """Which transactions are aborted."""
+        """For each transaction, whether it is aborted."""
         ends: list[bool] = []
         while ends.count(False) * TXN < self.records:
             ends.append(len(ends) % 10 == 9)
         return ends
 
     @property
-    def lanes(self) -> list[tuple[str, int]]:
-        """Where every lane lives."""
+    def lanes(self) -> list[PartitionId]:
+        """Topic and partition of every lane."""
         return [(self.topic, lane % PARTITIONS) for lane in range(PARTITIONS * self.turns)]
 
     def sent(self, txn: int) -> list[tuple[int, int, int]]:
-        """Return lane, first and last sequence of what a transaction sends."""
+        """Return lane, first and last sequence of the records of a transaction."""
         size = SHARE // self.turns
         return [(lane, txn * size, txn * size + size - 1) for lane in range(len(self.lanes))]
 
     def ledger(self) -> Ledger:
-        """Return the ledger of the history that a writer of this plan would have written."""
+        """Return the ledger of the history that fits this plan."""
         lines = self._opening()
         for txn, aborted in enumerate(self.aborted):
-            told = {"f": "abort" if aborted else "commit", "op": txn, "mono": txn + 1, "wall": txn + 1}
-            lines.append({"type": "invoke", "producer": 1, "txn": txn + 1, "sent": self.sent(txn), **told})
-            lines.append({"type": "ok", **told})
+            line = {"f": "abort" if aborted else "commit", "op": txn, "mono": txn + 1, "wall": txn + 1}
+            lines.append({"type": "invoke", "producer": 1, "txn": txn + 1, "sent": self.sent(txn), **line})
+            lines.append({"type": "ok", **line})
         return fold([HistoryFile(Path("p1.jsonl"), msgspec.json.Encoder().encode_lines(lines))])
 
     def _opening(self) -> list[dict[str, Any]]:
@@ -66,7 +67,7 @@ class Plan:
 
 
 class Writer:
-    """Writes a plan's transactions, one after the other, into a topic that it makes."""
+    """Creates a topic and writes a plan's transactions into it, one after the other."""
 
     def __init__(self, bootstrap: str, plan: Plan, replicas: int = 3) -> None:
         from confluent_kafka import Producer
@@ -89,7 +90,7 @@ class Writer:
         self._producer.init_transactions(60)
 
     def transaction(self, txn: int) -> None:
-        """Write one transaction and end it as it is planned."""
+        """Write one transaction and end it as planned."""
         producer, aborted = self._producer, self.plan.aborted[txn]
         producer.begin_transaction()
         sent = self.plan.sent(txn)
@@ -102,5 +103,7 @@ class Writer:
             taken = producer.produce_batch(self.plan.topic, values, partition=partition)
             assert taken == len(values), "the client's queue is too small for a transaction"
             producer.poll(0)
-        producer.flush(120)  # what was only queued would be dropped by an abort, and never aborted
+        producer.flush(
+            120
+        )  # an abort would drop queued records, so they would not be aborted ones in the log
         (producer.abort_transaction if aborted else producer.commit_transaction)(120)

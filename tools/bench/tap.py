@@ -1,10 +1,11 @@
-"""What the wire tap costs, against no proxy and against Toxiproxy alone, on the cluster that is up.
+"""Measure the cost of the wire tap, compared with no proxy and with Toxiproxy alone.
 
     python -m tools.bench.tap --state DIR
 
-Three ways to the same brokers and topic: DIRECT, PROXIED (Toxiproxy), TAPPED (tap and Toxiproxy), the last
-without and with a frame log. Throughput is that of one idempotent producer, latency that of one record at
-a time, both to the acknowledgement. The ways take turns, and the median of the rounds is compared.
+Uses the cluster that is up. Three ways to the same brokers and topic: DIRECT, PROXIED (Toxiproxy), TAPPED
+(tap and Toxiproxy), the last without and with a frame log. Throughput is that of one idempotent producer,
+latency that of one record at a time, both to the acknowledgement. The ways are interleaved, and the medians
+of the rounds are compared.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Measure the verification against plain ways to read the same topic, in one run and on one machine.
+"""Measure the verification, and compare it with plain ways to read the same topic.
 
     python -m tools.bench.verify [--bootstrap HOST:PORT] [--records 3600000] [--rounds 3]
 
-Without brokers to ask, on the cluster that is up, or one that is started for it. Writes a topic of
-transactions (one in ten aborted) unless `--topic` names one that a former run wrote, then times, turn by
-turn: two processes with confluent-kafka, Spark's bare count, Spark's words without and with everything
-else, and Kafka's ConsumerPerformance once. Told are the median and the quartiles of the rounds' ratios:
-seconds of a shared machine mean little. With `--lanes 2` records of two lanes take turns, so that nothing
+Without --bootstrap it uses the cluster that is up, or starts one. It writes a topic of transactions (one in
+ten aborted) unless `--topic` names the topic of an earlier run. Then it measures, in interleaved rounds: two
+processes with confluent-kafka, Spark's bare count, Spark's words with and without everything else; and once
+Kafka's ConsumerPerformance. It prints the median and the quartiles of the ratios of each round, because
+seconds of a shared machine mean little. With `--lanes 2` records of two lanes alternate, so that nothing
 folds.
 """
 
@@ -46,13 +46,13 @@ JAVA: Final = "Kafka's ConsumerPerformance, one thread of Java"
 Rates = dict[str, list[float]]
 
 TARGETS: Final = ((COUNTS, BARE, 0.9), (FINDINGS, BARE, 0.7), (COUNTS, PYTHON, 2.0), (FINDINGS, PYTHON, 2.0))
-"""What is measured, against what, and the least ratio of their rates in one run."""
+"""A measurement, its baseline, and the target for the ratio of their rates."""
 
 
 def ways(
     spark: SparkSession, bootstrap: str, windows: list[Window], ledger: Ledger
 ) -> dict[str, Callable[[], int]]:
-    """Return what is measured by name: each reads the topic once and returns how many records it saw."""
+    """Return the measured functions by name; each reads the topic once and returns the number of records."""
     from harness.witness.spark.topic_verification import WITH_LEDGER, frames_of, own_findings
     from spark_jobs import batch_job
     from spark_jobs.batch_job import collect
@@ -81,20 +81,22 @@ def ways(
 
     with_ledger = {
         FINDINGS: lambda: all_findings(twice=False),
-        "Spark, all findings, and once more by its own join": lambda: all_findings(twice=True),
+        "Spark, all findings, and again by its own join": lambda: all_findings(twice=True),
     }
     return {
         PYTHON: lambda: two_processes(bootstrap, windows),
         BARE: bare,
         COUNTS: lambda: words(with_runs=False),
         "Spark, words and runs": lambda: words(with_runs=True),
-        "Spark, the whole account": lambda: batch_job.main(spark, source, windows, Wanted(RUN)).meta.records,
+        "Spark, the whole observation": lambda: (
+            batch_job.main(spark, source, windows, Wanted(RUN)).meta.records
+        ),
         **with_ledger,
     }
 
 
 def pass_alone(records: int) -> float:
-    """Return the rate of the pass itself, on one core and from memory: no Spark, no Kafka."""
+    """Return the rate of the pass alone, on one core and from memory, without Spark and Kafka."""
     import numpy as np
     import pyarrow as pa
 
@@ -112,16 +114,16 @@ def pass_alone(records: int) -> float:
 
 
 def rate_of(way: Callable[[], int]) -> tuple[int, float]:
-    """Return how many records one reading saw, and how many in a second."""
+    """Return the number of records of one reading, and its rate."""
     start = time.perf_counter()
     count = way()
     return count, count / (time.perf_counter() - start)
 
 
-def take_turns(ways: dict[str, Callable[[], int]], rounds: int) -> tuple[Rates, Rates]:
-    """Return rates by the clock and rates by the processor's time of our own processes, round by round.
+def measure_ways(ways: dict[str, Callable[[], int]], rounds: int) -> tuple[Rates, Rates]:
+    """Return the rates by elapsed time and by processor time of our own processes, round by round.
 
-    The ways take turns, so that a machine's other load meets them all alike.
+    The ways are interleaved, so that other load affects them all alike.
     """
     rates: Rates = {name: [] for name in ways}
     by_processor: Rates = {name: [] for name in ways}
@@ -133,26 +135,26 @@ def take_turns(ways: dict[str, Callable[[], int]], rounds: int) -> tuple[Rates, 
             if turn:  # the first round warms up
                 rates[name].append(rate)
                 by_processor[name].append(count / used)
-                told = f"{rate / 1e6:6.2f} M rows/s  {used / count * 1e6:5.2f} µs of processor a row"
-                print(f"{told}  {count:>11,}  {name}", flush=True)
+                cost = f"{rate / 1e6:6.2f} M rows/s  {used / count * 1e6:5.2f} µs of processor per row"
+                print(f"{cost}  {count:>11,}  {name}", flush=True)
     return rates, by_processor
 
 
 def ratio_of(rates: Rates, name: str, other: str) -> Spread:
-    """Return the rounds' ratios: their median and their quartiles."""
+    """Return the median and the quartiles of the ratios of all rounds."""
     return Spread.over([a / b for a, b in zip(rates[name], rates[other], strict=True)])
 
 
-def tell(rates: Rates, by_processor: Rates) -> None:
+def print_summary(rates: Rates, by_processor: Rates) -> None:
     """Print medians, ratios, and the targets."""
-    for name, one in rates.items():
+    for name, values in rates.items():
         ratios = (ratio_of(rates, name, BARE).median, ratio_of(rates, name, PYTHON).median)
-        told = "{:5.2f} x bare count {:5.2f} x two processes".format(*ratios)
-        print(f"{statistics.median(one) / 1e6:6.2f} M rows/s  {told}  {name}")
+        ratio_text = "{:5.2f} x bare count {:5.2f} x two processes".format(*ratios)
+        print(f"{statistics.median(values) / 1e6:6.2f} M rows/s  {ratio_text}  {name}")
     for name, other, least in TARGETS:
         if name in rates:
             ratio, used = ratio_of(rates, name, other), ratio_of(by_processor, name, other)
-            word = "held  " if ratio.median >= least else "MISSED"
+            word = "met   " if ratio.median >= least else "MISSED"
             print(f"{word} {least} x {other}: {ratio}, by processor time {used}: {name}")
 
 
@@ -161,15 +163,17 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(
         prog="bench verify", description=__doc__.splitlines()[0] if __doc__ else ""
     )
-    parser.add_argument("--bootstrap", help="brokers; else a cluster is started, unless one is up")
+    parser.add_argument("--bootstrap", help="brokers; by default the cluster that is up, or a new one")
     parser.add_argument("--backend", default="auto", choices=("auto", "compose", "process"))
     parser.add_argument("--records", type=int, default=3_600_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--lanes", type=int, default=1, help="lanes that take turns in every partition")
-    parser.add_argument("--topic", help="a topic that a former run wrote, with as many records and lanes")
-    parser.add_argument("--only", action="append", default=[], help="a way to measure beside the plain ones")
+    parser.add_argument("--lanes", type=int, default=1, help="lanes that alternate in every partition")
+    parser.add_argument("--topic", help="topic of an earlier run with the same --records and --lanes")
+    parser.add_argument(
+        "--only", action="append", default=[], help="measure only this way and the plain ones; repeatable"
+    )
     parser.add_argument("--master", default=DEFAULT_MASTER)
-    parser.add_argument("--heap", default="2g", help="the driver's heap")
+    parser.add_argument("--heap", default="2g", help="heap of the driver")
     given = parser.parse_args(arguments)
     print(f"{pass_alone(2_000_000) / 1e6:6.2f} M rows/s  the pass alone, one core, from memory", flush=True)
     if given.bootstrap is not None:
@@ -186,7 +190,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def measure(given: argparse.Namespace, bootstrap: str) -> None:
-    """Write the topic unless it is there, let the ways take turns, and tell."""
+    """Write the topic unless it exists, measure all ways in turn, and print the result."""
     topic = given.topic or f"bench-{uuid.uuid4().hex[:8]}"
     plan = Plan(topic, given.records, given.lanes)
     if given.topic is None:
@@ -203,11 +207,11 @@ def measure(given: argparse.Namespace, bootstrap: str) -> None:
     chosen = {
         name: way for name, way in chosen.items() if not given.only or name in {*given.only, BARE, PYTHON}
     }
-    rates, by_processor = take_turns(chosen, given.rounds)
+    rates, by_processor = measure_ways(chosen, given.rounds)
     spark.stop()
     count, java = consumer_performance(bootstrap, topic, given.records, print)
     print(f"{java / 1e6:6.2f} M rows/s  {count:>11,}  {JAVA}")
-    tell(rates, by_processor)
+    print_summary(rates, by_processor)
     print(json.dumps({"topic": topic, "rates": rates, JAVA: java}))
 
 

@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from harness.base.addresses import Address, parse_address
 from harness.base.errors import RefusedError
-from harness.cluster.external.cluster_file import ClusterFile, address
+from harness.cluster.external.cluster_file import ClusterFile
 from harness.cluster.external.external_cluster import REQUEST_S, ExternalCluster
 from harness.cluster.state_directory import State
-from harness.kafka.admin import Address, Admin, Metadata
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.admin import Admin, Metadata
+from harness.kafka.errors import KafkaAnswerError
 from harness.kafka.security import Security
 from harness.provision.paths import state_dir
 
 
 def external_state(file: ClusterFile) -> State:
     """Return the state directory of an external cluster; it records the open injections of earlier runs."""
-    return State(state_dir("eos-live") / re.sub(r"[^\w-]", "_", file.cluster.id))
+    return State(state_dir("eos-external") / re.sub(r"[^\w-]", "_", file.cluster.id))
 
 
 def attach(file: ClusterFile, state: State) -> ExternalCluster:
@@ -35,7 +36,7 @@ def attach(file: ClusterFile, state: State) -> ExternalCluster:
 def _first_view(servers: Sequence[str], security: Security) -> Metadata:
     failures = []
     for server in servers:
-        where: Address = address(server)
+        where: Address = parse_address(server)
         try:
             return Admin({-1: where}, REQUEST_S, security).metadata((), broker=-1)
         except KafkaAnswerError as error:

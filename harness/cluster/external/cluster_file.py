@@ -116,11 +116,3 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "nodes": NodesPart,
     "evidence": EvidencePart,
 }
-
-
-def address(text: str) -> tuple[str, int]:
-    """Parse `host:port`; raise ValueError with the expected form."""
-    host, _, port = text.rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ValueError(f'{text!r} is not "host:port"')
-    return host, int(port)

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from harness.base.addresses import parse_address
 from harness.base.errors import UsageError
 from harness.base.secrets import ALLOWED as SECRETS
 from harness.base.secrets import is_reference, placed
@@ -27,7 +28,6 @@ from harness.cluster.external.cluster_file import (
     VERBS,
     ClusterFile,
     NodesPart,
-    address,
 )
 from harness.kafka.security import Security
 
@@ -76,7 +76,7 @@ class _Loader:
             if isinstance(table, dict) and name in table and not is_reference(str(table[name])):
                 raise self._fail(
                     f"security.{name}",
-                    "the file contains a secret (not shown here)",
+                    "a secret is in the file (not shown here)",
                     f"give its source instead: {SECRETS}",
                 )
 
@@ -236,7 +236,7 @@ class _Loader:
 
     def _address(self, key: str, text: str, more: str = "") -> None:
         try:
-            address(text)
+            parse_address(text)
         except ValueError as error:
             raise self._fail(key, f"{error}{more}", 'such as "broker-1.example:9092"') from None
 

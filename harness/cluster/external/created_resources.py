@@ -9,8 +9,8 @@ from typing import Final
 from harness.base.errors import HarnessError
 from harness.base.waits import wait_until
 from harness.cluster.topics import Topics
-from harness.kafka.connection import KafkaAnswerError
 from harness.kafka.coordinators import delete_group
+from harness.kafka.errors import ErrorCode, KafkaAnswerError
 
 TOPIC_S: Final = 30.0
 GROUP_S: Final = 60.0
@@ -19,7 +19,12 @@ TOPICS: Final = "created"
 GROUPS: Final = "groups"
 NOTES: Final = (TOPICS, GROUPS)
 """Files in the state directory; each exists while the run's topics or groups are on the external cluster."""
-_NOT_YET: Final = (14, 15, 16, 68)
+_NOT_YET: Final = (
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+    ErrorCode.NON_EMPTY_GROUP,
+)
 
 
 class Made:

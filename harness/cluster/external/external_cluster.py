@@ -12,12 +12,13 @@ from typing import Any, Final
 import msgspec
 
 from harness.base import processes
+from harness.base.addresses import parse_address
 from harness.base.errors import CapabilityError
 from harness.base.waits import wait_until
 from harness.cluster.backend import Backend, Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.external.audit_log import Audit
-from harness.cluster.external.cluster_file import NODE_LOGS, START, ClusterFile, address
+from harness.cluster.external.cluster_file import NODE_LOGS, START, ClusterFile
 from harness.cluster.external.cluster_file_loader import reaches
 from harness.cluster.external.created_resources import Made
 from harness.cluster.external.external_nodes import AuditedNode, CommandNode, labelled_node
@@ -33,8 +34,9 @@ from harness.cluster.layout import BrokerListener
 from harness.cluster.nodes import Node
 from harness.cluster.proxy_names import ClientLink
 from harness.cluster.state_directory import BackendName, ClusterRecord, State
+from harness.kafka import features
 from harness.kafka.admin import Admin, Metadata, PartitionInfo
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import KafkaAnswerError
 
 REQUEST_S: Final = 5.0
 _MOST_TOLD: Final = 3
@@ -91,7 +93,7 @@ class ExternalCluster(Cluster):
         if listener is BrokerListener.TAPPED:
             raise _no_tap()
         if listener is BrokerListener.PROXIED and broker in self.file.proxies:
-            return address(self.file.proxies[broker].listen)
+            return parse_address(self.file.proxies[broker].listen)
         return self.addresses[broker]
 
     @contextmanager
@@ -121,7 +123,7 @@ class ExternalCluster(Cluster):
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
         """The proxies of these brokers."""
         return [
-            ClientLink(proxy_name(p), p.broker, *address(p.listen))
+            ClientLink(proxy_name(p), p.broker, *parse_address(p.listen))
             for p in self.file.proxy
             if self.name_of(p.broker) in names
         ]
@@ -159,12 +161,12 @@ class ExternalCluster(Cluster):
         """Return the proxies whose upstream listener would redirect clients past the proxy."""
         found = []
         for proxy in self.file.proxy:
-            through = Admin({-1: address(proxy.listen)}, REQUEST_S, self.security)
+            through = Admin({-1: parse_address(proxy.listen)}, REQUEST_S, self.security)
             try:
                 seen = through.metadata((), broker=-1).addresses
             except (OSError, EOFError) as error:
                 raise ConnectionError(f"through {proxy.listen}: {error}") from error
-            if (where := seen.get(proxy.broker)) != address(proxy.listen):
+            if (where := seen.get(proxy.broker)) != parse_address(proxy.listen):
                 at = ":".join(map(str, where)) if where else "nowhere"
                 found.append(f"at {proxy.listen} broker {proxy.broker} is advertised at {at}")
         return found
@@ -172,7 +174,7 @@ class ExternalCluster(Cluster):
     @property
     def unfaulted(self) -> bool:
         """Whether the observer has a path to the brokers that avoids the proxies."""
-        return not {address(proxy.listen) for proxy in self.file.proxy} & set(self.addresses.values())
+        return not {parse_address(proxy.listen) for proxy in self.file.proxy} & set(self.addresses.values())
 
     def caveats(self, capabilities: frozenset[Capability]) -> list[str]:
         """Caveats of a run: without an unfaulted path, faults hit the observer as well."""
@@ -222,7 +224,7 @@ class ExternalCluster(Cluster):
         """Return why this user may not create topics with the prefix (by a dry run); empty if permitted."""
         replicas = list(self.broker_ids)[: self.file.topics.replication]
         try:
-            self.admin.create_topic(f"{self.prefix}asked", [replicas], self._own_settings, only_ask=True)
+            self.admin.create_topic(f"{self.prefix}asked", [replicas], self._own_settings, validate_only=True)
         except KafkaAnswerError as error:
             return str(error)
         return ""
@@ -260,9 +262,9 @@ class ExternalCluster(Cluster):
 
     def facts(self) -> dict[str, Any]:
         """Facts that a second run would need to reproduce."""
-        features = self.admin.features()
+        levels = features.levels(self.admin)
         return {
-            "kafka": f"metadata.version {features.get('metadata.version', 'unknown')}",
+            "kafka": f"metadata.version {levels.get('metadata.version', 'unknown')}",
             "backend": "live",
             "cluster_id": self.record.cluster_id,
             "brokers": len(self.addresses),

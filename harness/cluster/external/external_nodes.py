@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+from harness.base.addresses import Address
 from harness.base.errors import CapabilityError, HarnessError, describe_error
 from harness.base.secrets import redact
 from harness.base.waits import wait_until
@@ -15,7 +16,6 @@ from harness.cluster.compose_backend import ContainerNode
 from harness.cluster.external.audit_log import Audit
 from harness.cluster.external.cluster_file import NODE_LOGS, NodesPart
 from harness.cluster.nodes import Condition, Node, NodeStatus, Role
-from harness.kafka.admin import Address
 from harness.provision.docker_engine import Engine
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import Any
 
 from requests import Response
 
+from harness.base.addresses import parse_address
 from harness.base.ports import free_ports
 from harness.cluster.external.audit_log import Audit
-from harness.cluster.external.cluster_file import START, LinksPart, ProxyPart, address
+from harness.cluster.external.cluster_file import START, LinksPart, ProxyPart
 from harness.cluster.process_backend import ProcessNode
 from harness.cluster.toxiproxy_client import Toxiproxy
 from harness.provision.toxiproxy_binary import ensure_toxiproxy
@@ -64,4 +65,4 @@ def toxiproxy_address(links: LinksPart, folder: Path) -> tuple[str, int]:
     """Return the address of its HTTP interface."""
     if links.toxiproxy == START:
         return "127.0.0.1", int((folder / "port").read_text())
-    return address(links.toxiproxy)
+    return parse_address(links.toxiproxy)

@@ -6,9 +6,10 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from harness.base.addresses import Address
 from harness.base.errors import RefusedError
 from harness.cluster.external.audit_log import Audit
-from harness.kafka.admin import Address, Admin
+from harness.kafka.admin import Admin
 from harness.kafka.connection import RawConnection
 from harness.kafka.security import Security
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Meta, Observation, Rows, Window
 from harness.evidence.observation_builder import observe_columns
@@ -31,7 +32,7 @@ class Reads:
 
     client: str
     clock: str
-    places: list[tuple[str, int]]
+    places: list[PartitionId]
     rows: Rows
 
 
@@ -39,7 +40,7 @@ def reads_of(ledger: Ledger) -> list[Reads]:
     """Collect the polls of every client that read."""
     found = []
     for client in ledger.clients:
-        places: dict[tuple[str, int], int] = {}
+        places: dict[PartitionId, int] = {}
         rows = []
         for number, done in client.completions("poll"):
             for topic, partition, offset, producer, lane, seq, count in done.read:

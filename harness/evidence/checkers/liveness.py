@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
 from harness.evidence.checkers.visibility_index import group_lines, group_name
@@ -95,8 +96,8 @@ def _hanging(evidence: Evidence, healed: int, out: Collector) -> None:
         out.add("hanging_transaction", "partitions", 1, [example])
 
 
-def _looks(ledger: Ledger) -> dict[tuple[str, int], list[_Look]]:
-    looks: dict[tuple[str, int], list[_Look]] = {}
+def _looks(ledger: Ledger) -> dict[PartitionId, list[_Look]]:
+    looks: dict[PartitionId, list[_Look]] = {}
     for client in ledger.clients:
         for number, sample in client.samples():
             for topic, partition, _, lso, hw in sample.bounds:

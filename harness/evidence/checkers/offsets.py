@@ -14,6 +14,7 @@ from typing import Final
 
 import numpy as np
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Ints, split_lane_key
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.evidence.checkers.positions import check_positions
@@ -98,7 +99,7 @@ def _contradictions(claims: Ints) -> tuple[list[tuple[int, int]], int]:
     return list(zip(before[found].tolist(), after[found].tolist(), strict=True)), int(overlap.sum())
 
 
-def _acks(ledger: Ledger, places: dict[tuple[str, int], int]) -> Ints:
+def _acks(ledger: Ledger, places: dict[PartitionId, int]) -> Ints:
     acks = ledger.acks
     if not len(acks):
         return np.zeros((0, 9), np.int64)
@@ -119,7 +120,7 @@ def _acks(ledger: Ledger, places: dict[tuple[str, int], int]) -> Ints:
     )
 
 
-def _runs(observation: Observation, places: dict[tuple[str, int], int], source: int) -> Ints:
+def _runs(observation: Observation, places: dict[PartitionId, int], source: int) -> Ints:
     runs = observation.runs
     assert runs is not None
     windows = [(w.topic, w.partition) for w in observation.meta.windows]
@@ -143,7 +144,7 @@ def _runs(observation: Observation, places: dict[tuple[str, int], int], source: 
 
 
 def _claim_example(
-    ledger: Ledger, before: Ints, after: Ints, names: dict[int, tuple[str, int]], sources: list[str]
+    ledger: Ledger, before: Ints, after: Ints, names: dict[int, PartitionId], sources: list[str]
 ) -> Example:
     topic, partition = names[int(after[0])]
     offset = int(after[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Pipeline
@@ -80,8 +81,8 @@ def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> 
     """Compare the position that the brokers hold with the ones that committed transactions wrote."""
     last = _last_positions(evidence.ledger, pipeline.group)
     fates = _fates(evidence.ledger)
-    least: dict[tuple[str, int], tuple[int, HistoryRef]] = {}
-    most: dict[tuple[str, int], int] = {}
+    least: dict[PartitionId, tuple[int, HistoryRef]] = {}
+    most: dict[PartitionId, int] = {}
     for client in evidence.ledger.clients:
         for number, line in client.invokes("send_offsets"):
             if line.group != pipeline.group or line.producer is None or line.txn is None:
@@ -111,7 +112,7 @@ def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> 
         out.add("offset_drift", "positions", 1, [example])
 
 
-def _last_positions(ledger: Ledger, group: str) -> dict[tuple[str, int], tuple[int, HistoryRef]]:
+def _last_positions(ledger: Ledger, group: str) -> dict[PartitionId, tuple[int, HistoryRef]]:
     samples = sorted(
         (sample.mono, client.name, number, sample)
         for client in ledger.clients

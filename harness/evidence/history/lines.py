@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from harness.base.partition_id import PartitionId
 from harness.evidence import log_line
 from harness.evidence.log_line import LogLine
 
@@ -52,7 +53,7 @@ class Producer(LogLine, tag="producer"):
     """A producer that this client runs, its lanes (index = lane number) and what makes its contract."""
 
     producer: int
-    lanes: list[tuple[str, int]]
+    lanes: list[PartitionId]
     transactional_id: str | None = None
     idempotent: bool = True
     acks: str = "all"

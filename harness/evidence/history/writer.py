@@ -20,6 +20,7 @@ from typing import Any
 import msgspec
 
 from harness.base.errors import UsageError
+from harness.base.partition_id import PartitionId
 from harness.base.secrets import redact_bytes
 from harness.evidence.history.lines import (
     FORMAT,
@@ -92,7 +93,7 @@ class HistoryWriter:
     def producer(
         self,
         number: int,
-        lanes: Iterable[tuple[str, int]],
+        lanes: Iterable[PartitionId],
         *,
         transactional_id: str | None = None,
         idempotent: bool = True,

@@ -16,16 +16,16 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.base.errors import HarnessError, describe_error
+from harness.base.partition_id import PartitionId
 from harness.cluster.external.cluster_file import NODE_LOGS, OFFSETS_LOG, TRANSACTION_LOG
 from harness.cluster.external.external_cluster import ExternalCluster
 from harness.cluster.external.external_nodes import AuditedNode
 from harness.evidence.run_directory import write_atomic
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.coordinators import java_hash
+from harness.kafka.errors import ErrorCode, KafkaAnswerError
+from harness.kafka.log.coordinator_log import AddedEntries, decode_positions, decode_states
 from harness.run.run_names import transactional_id
 from harness.scenario import Scenario
-from harness.tap.coordinator_entries import java_hash
-from harness.witness.coordinator_log import Added, positions, states
-from harness.witness.plain_consumer import Place
 
 NAME: Final = "logs.json"
 WHAT: Final = {
@@ -35,7 +35,6 @@ WHAT: Final = {
 }
 READ_S: Final = 30.0
 """Limit per topic: on a busy cluster, other users write to the same partitions."""
-_NO_TOPIC: Final = 3
 
 
 class LogEvidence:
@@ -53,7 +52,7 @@ class LogEvidence:
             OFFSETS_LOG: sorted({w.group for w in scenario.workload if w.group}),
         }
         # End offsets before the run, or the reason they are unknown; nothing for a topic that did not exist.
-        self._starts: dict[str, dict[Place, int] | str] = {}
+        self._starts: dict[str, dict[PartitionId, int] | str] = {}
 
     def begin(self) -> None:
         """Record the end offsets of the logs that may be read."""
@@ -87,12 +86,12 @@ class LogEvidence:
             log for log, names in self._names.items() if names and log in self._cluster.file.evidence.logs
         ]
 
-    def _ends(self, log: str) -> dict[Place, int]:
+    def _ends(self, log: str) -> dict[PartitionId, int]:
         """End offsets of the partitions that hold the run's names; empty if the topic does not exist yet."""
         try:
             ends = self._cluster.admin.end_offsets(log)
         except KafkaAnswerError as error:
-            if error.code == _NO_TOPIC:
+            if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 return {}
             raise
         mine = {java_hash(name) % len(ends) for name in self._names[log]}
@@ -111,8 +110,10 @@ class LogEvidence:
         read = [f"{p} from {start} to {end}" for (_, p), (start, end) in spans.items()]
         self._cluster.audit.note("read", log=log, partitions=read)
         deadline = time.monotonic() + READ_S
-        found = [Added(self._cluster.admin, place, *span, deadline) for place, span in spans.items()]
-        lines = [{"partition": added.place[1]} | line for added in found for line in self._told(log, added)]
+        found = [AddedEntries(self._cluster.admin, place, *span, deadline) for place, span in spans.items()]
+        lines = [
+            {"partition": added.partition_id[1]} | line for added in found for line in self._told(log, added)
+        ]
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
         kinds = Counter(line.get("state") or f"position ({line['transaction']})" for line in lines)
@@ -120,9 +121,9 @@ class LogEvidence:
         cut = "".join(f"; {added.cut}" for added in found if added.cut)
         return f"{counted}, in {len(spans)} partitions (logs/{path.name}){cut}"
 
-    def _told(self, log: str, added: Added) -> list[dict[str, Any]]:
+    def _told(self, log: str, added: AddedEntries) -> list[dict[str, Any]]:
         if log == OFFSETS_LOG:
-            return [asdict(position) for position in positions(added, self._names[log])]
+            return [asdict(position) for position in decode_positions(added, self._names[log])]
         return [
             {
                 "offset": entry.offset,
@@ -131,7 +132,7 @@ class LogEvidence:
                 "state": noted.state,
                 "producer_id": noted.producer_id,
                 "epoch": noted.epoch,
-                "places": noted.places,
+                "places": noted.partitions,
             }
-            for entry, ident, noted in states(added, self._names[log])
+            for entry, ident, noted in decode_states(added, self._names[log])
         ]

@@ -17,7 +17,7 @@ from harness.cluster.external.external_cluster import ExternalCluster
 from harness.cluster.state_directory import State
 from harness.faults.catalogue import external_faults
 from harness.faults.heal import heal
-from harness.kafka.connection import KafkaAnswerError
+from harness.kafka.errors import KafkaAnswerError
 from harness.run import Outcome, make_run
 from harness.run.external.broker_log_capture import LogEvidence
 from harness.run.external.dry_run_report import format_dry_run

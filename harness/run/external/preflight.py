@@ -14,8 +14,8 @@ from harness.cluster.external.cluster_file import NODE_CAPABILITIES, ClusterFile
 from harness.cluster.external.external_cluster import ExternalCluster
 from harness.faults.intents import unhealed
 from harness.kafka.admin import PartitionInfo
-from harness.kafka.connection import KafkaAnswerError
 from harness.kafka.coordinators import coordinated_groups, coordinated_transactions
+from harness.kafka.errors import KafkaAnswerError
 from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan, PlannedFault

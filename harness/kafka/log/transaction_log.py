@@ -1,10 +1,13 @@
-"""What a record of __transaction_state says: the state that a coordinator noted of a transactional id."""
+"""Records of __transaction_state: the state that a coordinator stored for a transactional id."""
 
 from __future__ import annotations
 
 import struct
 from typing import Final, NamedTuple
 
+from harness.base.partition_id import PartitionId
+
+TRANSACTION_TOPIC: Final = "__transaction_state"
 STATES: Final = (
     "Empty",
     "Ongoing",
@@ -15,46 +18,47 @@ STATES: Final = (
     "Dead",
     "PrepareEpochFence",
 )
-# What it begins with, in every version: version, producer id, epoch, time limit, state.
+# The beginning of the value in every version: version, producer id, epoch, time-out, state.
 _HEAD = struct.Struct(">hqhib")
 _FLEXIBLE = 1
-"""The first version whose lengths are varints, one more than they are; zero is none."""
+"""The first version with lengths as varints; these are one higher than the length, and 0 means null."""
 
 
-class Noted(NamedTuple):
-    """A state of a transactional id, and the partitions that its transaction has by then."""
+class TransactionState(NamedTuple):
+    """A state of a transactional id, with the partitions of its transaction."""
 
     producer_id: int
     epoch: int
     timeout_ms: int
     state: str
-    places: tuple[tuple[str, int], ...]
+    partitions: tuple[PartitionId, ...]
 
 
-def decode_state(value: bytes) -> Noted:
-    """Read the value of one record."""
+def decode_state(value: bytes) -> TransactionState:
+    """Decode the value of one record."""
     version, producer_id, epoch, timeout_ms, state = _HEAD.unpack_from(value)
-    return Noted(producer_id, epoch, timeout_ms, STATES[state], _Places(value, version).read())
+    partitions = _PartitionDecoder(value, version).read()
+    return TransactionState(producer_id, epoch, timeout_ms, STATES[state], partitions)
 
 
-class _Places:
-    """Reads the partitions of a transaction: topics, each with its partition numbers."""
+class _PartitionDecoder:
+    """Decodes the partitions of a transaction: topics, each with its partition numbers."""
 
     def __init__(self, value: bytes, version: int) -> None:
         self._value = value
         self._at = _HEAD.size
         self._flexible = version >= _FLEXIBLE
 
-    def read(self) -> tuple[tuple[str, int], ...]:
-        places: list[tuple[str, int]] = []
+    def read(self) -> tuple[PartitionId, ...]:
+        partitions: list[PartitionId] = []
         for _ in range(self._count(4)):
             length = self._count(2)
             topic = self._value[self._at : self._at + length].decode()
             self._at += length
-            places += [(topic, self._int(4)) for _ in range(self._count(4))]
+            partitions += [(topic, self._int(4)) for _ in range(self._count(4))]
             if self._flexible:
-                self._tags()
-        return tuple(sorted(places))
+                self._skip_tags()
+        return tuple(sorted(partitions))
 
     def _int(self, width: int) -> int:
         self._at += width
@@ -73,7 +77,7 @@ class _Places:
             if byte < 0x80:
                 return value
 
-    def _tags(self) -> None:
+    def _skip_tags(self) -> None:
         for _ in range(self._varint()):
             self._varint()
             size = self._varint()

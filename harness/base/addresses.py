@@ -1,0 +1,21 @@
+"""Network addresses as text: `host:port`, and the comma-separated list that Kafka calls bootstrap servers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+Address = tuple[str, int]
+_LAST_PORT: Final = 65_535
+
+
+def parse_address(text: str) -> Address:
+    """Return the host and port of `host:port`; raise ValueError for anything else."""
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdecimal() or not 0 < int(port) <= _LAST_PORT:
+        raise ValueError(f'{text!r} is not "host:port"')
+    return host, int(port)
+
+
+def parse_bootstrap(servers: str) -> list[Address]:
+    """Return the addresses of a comma-separated list of bootstrap servers."""
+    return [parse_address(server) for server in servers.split(",")]

@@ -1,0 +1,154 @@
+"""Records that coordinators added to their two topics, which all clients of a cluster share.
+
+Records are selected by their key bytes: the values of other groups and transactional ids are not decoded.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from harness.base.partition_id import PartitionId
+from harness.kafka.admin import Admin
+from harness.kafka.log.batches import COMMIT, marker_type
+from harness.kafka.log.fetch import fetch_stored
+from harness.kafka.log.transaction_log import TransactionState, decode_state
+
+OFFSETS_TOPIC: Final = "__consumer_offsets"
+# The key versions of __consumer_offsets that hold a position; other versions hold the group's members.
+_POSITION_KEYS: Final = (0, 1)
+# The beginning of a position's value in every version: version, offset.
+_POSITION: Final = struct.Struct(">hq")
+
+
+class LogEntry(NamedTuple):
+    """A record of a coordinator's topic; one with a marker type ends the transaction of its producer."""
+
+    offset: int
+    at_ms: int
+    producer_id: int
+    epoch: int
+    transactional: bool
+    marker: int | None
+    key: bytes
+    value: bytes | None
+
+
+@dataclass
+class Position:
+    """A position that a group committed, and the fate of the transaction that it is part of."""
+
+    offset: int
+    at_ms: int
+    group: str
+    topic: str
+    of: int
+    position: int
+    producer_id: int
+    epoch: int
+    transaction: str
+    """`none`, `committed`, `aborted`, or `open` if no marker was read."""
+
+
+class AddedEntries:
+    """Iterates over the entries of a partition from `start` up to, not including, `end`.
+
+    After the iteration `cut` describes the entries that could not be read; it is empty if all were read.
+    """
+
+    def __init__(
+        self, admin: Admin, partition_id: PartitionId, start: int, end: int, deadline: float
+    ) -> None:
+        self.cut = ""
+        self.partition_id = partition_id
+        self._admin = admin
+        self._start = start
+        self._end = end
+        self._deadline = deadline
+
+    def __iter__(self) -> Iterator[LogEntry]:
+        next_offset = self._start
+        leader = self._admin.partition(*self.partition_id).leader
+        batches = fetch_stored(
+            self._admin, leader, self.partition_id, self._start, self._end, deadline=self._deadline
+        )
+        for stored in batches:
+            yield from (e for e in _entries(stored) if self._start <= e.offset < self._end)
+            next_offset = stored.last_offset + 1
+        if next_offset < self._end:
+            late = time.monotonic() >= self._deadline
+            reason = "the time limit passed" if late else "the broker returned no further records"
+            partition = self.partition_id[1]
+            self.cut = f"partition {partition} not read from {next_offset} to {self._end}: {reason}"
+
+
+def _entries(stored: Any) -> Iterator[LogEntry]:
+    for record in stored:
+        yield LogEntry(
+            record.offset,
+            record.timestamp,
+            stored.producer_id,
+            stored.producer_epoch,
+            stored.is_transactional,
+            marker_type(record) if stored.is_control_batch else None,
+            bytes(record.key or b""),
+            None if record.value is None else bytes(record.value),
+        )
+
+
+def decode_states(
+    entries: Iterable[LogEntry], transactional_ids: Iterable[str]
+) -> list[tuple[LogEntry, str, TransactionState]]:
+    """Return the states of these transactional ids."""
+    keys = {_encode_string(name): name for name in transactional_ids}
+    return [
+        (entry, keys[entry.key[2:]], decode_state(entry.value))
+        for entry in entries
+        if entry.marker is None and entry.value is not None and entry.key[2:] in keys
+    ]
+
+
+def decode_positions(entries: Iterable[LogEntry], groups: Iterable[str]) -> list[Position]:
+    """Return the positions of these groups, each with the end of its transaction if it is part of one."""
+    keys = {_encode_string(group): group for group in groups}
+    positions: list[Position] = []
+    undecided: dict[int, list[Position]] = {}
+    for entry in entries:
+        if entry.marker is not None:
+            for position in undecided.pop(entry.producer_id, []):
+                position.transaction = "committed" if entry.marker == COMMIT else "aborted"
+        elif (decoded := _position(entry, keys)) is not None:
+            positions.append(decoded)
+            if entry.transactional:
+                undecided.setdefault(entry.producer_id, []).append(decoded)
+    return positions
+
+
+def _position(entry: LogEntry, keys: Mapping[bytes, str]) -> Position | None:
+    if int.from_bytes(entry.key[:2], "big") not in _POSITION_KEYS or entry.value is None:
+        return None
+    size = 4 + int.from_bytes(entry.key[2:4], "big")
+    group = keys.get(entry.key[2:size])
+    if group is None:
+        return None
+    topic_ends = size + 2 + int.from_bytes(entry.key[size : size + 2], "big")
+    return Position(
+        entry.offset,
+        entry.at_ms,
+        group,
+        entry.key[size + 2 : topic_ends].decode(),
+        int.from_bytes(entry.key[topic_ends : topic_ends + 4], "big"),
+        _POSITION.unpack_from(entry.value)[1],
+        entry.producer_id,
+        entry.epoch,
+        "open" if entry.transactional else "none",
+    )
+
+
+def _encode_string(text: str) -> bytes:
+    """Encode a string as in a key: its length, then its bytes."""
+    data = text.encode()
+    return struct.pack(">h", len(data)) + data

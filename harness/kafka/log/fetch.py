@@ -1,0 +1,93 @@
+"""The fetch loop: reads the log of a partition from one replica by raw requests."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from harness.base.partition_id import PartitionId, partition_name
+from harness.kafka.admin import Admin, Isolation
+from harness.kafka.errors import check
+from harness.kafka.log.batches import Batch, decode_batch, stored_batches
+
+FETCH_BYTES: Final = 8 << 20
+_MAX_WAIT_MS: Final = 100
+
+
+def fetch_request(partition_id: PartitionId, offset: int, isolation: Isolation = "read_uncommitted") -> Any:
+    """Build a request for a partition's batches from an offset on."""
+    from kafka.protocol.consumer import FetchRequest
+
+    topic = FetchRequest.FetchTopic
+    partition = topic.FetchPartition(
+        partition=partition_id[1],
+        current_leader_epoch=-1,
+        fetch_offset=offset,
+        log_start_offset=-1,
+        partition_max_bytes=FETCH_BYTES,
+    )
+    return FetchRequest(
+        replica_id=-1,
+        max_wait_ms=_MAX_WAIT_MS,
+        min_bytes=1,
+        max_bytes=FETCH_BYTES,
+        isolation_level=int(isolation == "read_committed"),
+        session_id=0,
+        session_epoch=-1,
+        topics=[topic(topic=partition_id[0], partitions=[partition])],
+        forgotten_topics_data=[],
+        rack_id="",
+        version=11,
+    )
+
+
+def fetch_once(
+    admin: Admin,
+    broker: int,
+    partition_id: PartitionId,
+    offset: int,
+    isolation: Isolation = "read_uncommitted",
+) -> Any:
+    """Send one fetch request to any replica; return the partition's part of the response."""
+    answer = admin.call(broker, fetch_request(partition_id, offset, isolation))
+    check(f"fetch of {partition_name(partition_id)}", answer.error_code)
+    partition = answer.responses[0].partitions[0]
+    check(f"fetch of {partition_name(partition_id)} at {offset}", partition.error_code)
+    return partition
+
+
+def fetch_stored(
+    admin: Admin,
+    broker: int,
+    partition_id: PartitionId,
+    start: int,
+    end: int | None = None,
+    *,
+    deadline: float = math.inf,
+) -> Iterator[Any]:
+    """Yield the stored batches of a partition from `start` up to, not including, `end`.
+
+    The iteration also ends when the broker returns no further batch (with no `end`, the normal case), and
+    after `deadline` on the monotonic clock.
+    """
+    offset = start
+    while (end is None or offset < end) and time.monotonic() < deadline:
+        response = fetch_once(admin, broker, partition_id, offset)
+        # A fetch begins with the whole batch that contains the offset, or after a gap that compaction left.
+        batches = [b for b in stored_batches(bytes(response.records or b"")) if b.last_offset >= offset]
+        if not batches:
+            return
+        for stored in batches:
+            if end is not None and stored.base_offset >= end:
+                return
+            offset = stored.last_offset + 1
+            yield stored
+
+
+def fetch_batches(
+    admin: Admin, broker: int, partition_id: PartitionId, start: int, end: int
+) -> Iterator[Batch]:
+    """Yield the batches of a partition from `start` up to, not including, `end`."""
+    return map(decode_batch, fetch_stored(admin, broker, partition_id, start, end))

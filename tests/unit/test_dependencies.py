@@ -1,0 +1,79 @@
+"""Every declared dependency is imported, and every imported package is declared."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from functools import cache
+from importlib.metadata import distribution, packages_distributions
+from importlib.util import find_spec
+from pathlib import Path
+
+from tests.unit.test_repo import FILES, ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+# Declared because another dependency imports it if it is installed.
+IMPORTED_BY = {"crc32c": "kafka", "pandas": "pyspark"}
+# Commands that the Makefile runs, the build back end, and stubs that mypy reads.
+TOOLS = {"import-linter", "mypy", "ruff", "setuptools", "pytest-timeout"}
+# Packages that a dependency exposes in its own interface. pytest is there when it loads harness/testing.
+PROVIDED_BY = {"markupsafe": "jinja2", "py4j": "pyspark", "pytest": "pytest"}
+
+
+def names(requirements: list[str]) -> set[str]:
+    """Return the normalised names of the distributions in a list of requirements."""
+    matches = (re.match(r"[\w.-]+", requirement) for requirement in requirements)
+    return {match[0].lower().replace("_", "-") for match in matches if match}
+
+
+@cache
+def imported(*folders: str) -> set[str]:
+    """Return the normalised names of the distributions that modules of these folders import."""
+    modules: set[str] = set()
+    for path in FILES:
+        if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders:
+            for node in ast.walk(ast.parse(path.read_text())):
+                if isinstance(node, ast.Import):
+                    modules |= {alias.name.split(".")[0] for alias in node.names}
+                elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                    modules.add(node.module.split(".")[0])
+    packages = packages_distributions()
+    foreign = modules - sys.stdlib_module_names - {"harness", "spark_jobs", "tests", "tools"}
+    return {name.lower().replace("_", "-") for module in foreign for name in packages.get(module, [module])}
+
+
+def test_every_declared_dependency_is_imported() -> None:
+    assert names(PROJECT["project"]["dependencies"]) - imported("harness", "spark_jobs") == set(IMPORTED_BY)
+
+
+def test_a_dependency_that_is_not_imported_here_is_imported_by_another() -> None:
+    for module, importer in IMPORTED_BY.items():
+        spec = find_spec(importer)
+        assert spec is not None
+        assert spec.origin is not None
+        sources = Path(spec.origin).parent.rglob("*.py")
+        assert any(re.search(rf"^\s*(import|from) {module}\b", p.read_text(), re.MULTILINE) for p in sources)
+
+
+def test_every_imported_package_is_declared() -> None:
+    declared = names(PROJECT["project"]["dependencies"])
+    undeclared = imported("harness", "spark_jobs") - declared
+    assert {PROVIDED_BY.get(name) for name in undeclared} - declared <= {"pytest"}
+
+
+def test_every_development_dependency_is_used() -> None:
+    declared = names(PROJECT["dependency-groups"]["dev"])
+    stubs = {name for name in declared if name.startswith("types-")}
+    assert declared - stubs - TOOLS <= imported("tests", "tools")
+    assert {name.removeprefix("types-") for name in stubs} <= imported("harness", "tools", "tests")
+
+
+def test_the_lock_holds_every_dependency_with_its_requirements() -> None:
+    locked = names(re.findall(r"^[\w.-]+(?===)", (ROOT / "requirements.lock").read_text(), re.MULTILINE))
+    declared = names(PROJECT["project"]["dependencies"]) | names(PROJECT["dependency-groups"]["dev"])
+    assert declared <= locked
+    for name in declared:
+        needed = names([r for r in distribution(name).requires or [] if ";" not in r])
+        assert needed <= locked, name
