@@ -1,4 +1,4 @@
-"""Brokers that come back one by one, and what they find."""
+"""Restarts a broker and reads its view of a topic."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from harness.cluster.cluster import Cluster
 Led = list[tuple[int, tuple[int, ...]]]
 
 
-def brought_back(cluster: Cluster, broker: int, topic: str) -> Led:
-    """Start a broker: leader and ISR of each of the topic's partitions, as it sees them when it is back."""
+def restart_broker(cluster: Cluster, broker: int, topic: str) -> Led:
+    """Start a broker; return leader and ISR of each partition of a topic from its metadata."""
     cluster.node(broker).start()
 
-    def seen() -> Led:
+    def leaders_and_isrs() -> Led:
         view = cluster.admin.metadata([topic], broker=broker)
         return [(p.leader, p.isr) for p in view.partitions] if broker in view.brokers else []
 
-    return wait_until(seen, 60, f"broker {broker} to be back")
+    return wait_until(leaders_and_isrs, 60, f"broker {broker} to be back")

@@ -1,4 +1,4 @@
-"""A small broker of its own, for what the cluster must not be: one that checks rights, or forgets soon."""
+"""A single broker for tests that the cluster is unfit for: with ACLs, or with short expiration times."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ log.dirs={data}
 
 
 class OneBroker:
-    """A broker where everybody on one door may do all, and alice on the other what she was given."""
+    """A broker with a listener for everything, and one where the user alice has only granted rights."""
 
     def __init__(self, open_port: int, checked_port: int) -> None:
         self.address = (HOST, open_port)
@@ -60,7 +60,7 @@ class OneBroker:
         return name
 
     def allow(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        """Give alice a right."""
+        """Grant alice a right."""
         rule = AclBinding(
             kind, name, ResourcePatternType.LITERAL, "User:alice", "*", operation, AclPermissionType.ALLOW
         )
@@ -69,20 +69,20 @@ class OneBroker:
         wait_until(lambda: self._rules(kind, name, operation), 10, f"{rule} to be in force")
 
     def forbid(self, kind: ResourceType, name: str, operation: AclOperation) -> None:
-        """Take a right away again; harmless if it was never given."""
+        """Revoke a right; harmless if it was never granted."""
         rule = _filter(kind, name, operation)
         for future in self._client.delete_acls([rule], request_timeout=10).values():
             future.result(10)
-        wait_until(lambda: not self._rules(kind, name, operation), 10, f"{rule} to be in force no more")
+        wait_until(lambda: not self._rules(kind, name, operation), 10, f"{rule} to be revoked")
 
     def _rules(self, kind: ResourceType, name: str, operation: AclOperation) -> list[AclBinding]:
-        """What the broker goes by: the controller's answer comes before the broker has it."""
+        """Return the rules that the broker applies: the controller answers before the broker has them."""
         asked = self._client.describe_acls(_filter(kind, name, operation), request_timeout=10)
         return list(asked.result(10))
 
     @property
     def as_alice(self) -> dict[str, Any]:
-        """What a client needs to come in as alice."""
+        """The settings of a client that connects as alice."""
         return {
             "bootstrap.servers": self.checked,
             "security.protocol": "SASL_PLAINTEXT",
@@ -94,7 +94,7 @@ class OneBroker:
         }
 
     def written(self, topic: str) -> int:
-        """Where a topic ends."""
+        """Return the high watermark of a topic's first partition."""
         return self.admin.end_offsets(topic)[0].high_watermark
 
 
@@ -106,12 +106,12 @@ def _filter(kind: ResourceType, name: str, operation: AclOperation) -> AclBindin
 
 @contextmanager
 def one_broker(folder: Path, **settings: str) -> Iterator[OneBroker]:
-    """Start one with these settings, and kill it in the end."""
+    """Start a broker with these settings, and kill it at the end."""
     runtime = ensure_kafka(lambda _: None)
     runtime.format(folder / "data", random_cluster_id(), 1)
-    doors = dict(zip(("open", "checked", "controller"), free_ports(3), strict=True))
-    given = "".join(f"{name.replace('_', '.')}={value}\n" for name, value in settings.items())
-    (folder / "server.properties").write_text(PROPERTIES.format(data=folder / "data", **doors) + given)
+    ports = dict(zip(("open", "checked", "controller"), free_ports(3), strict=True))
+    extra = "".join(f"{name.replace('_', '.')}={value}\n" for name, value in settings.items())
+    (folder / "server.properties").write_text(PROPERTIES.format(data=folder / "data", **ports) + extra)
     options = ["-Xms64m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     with (folder / "log").open("wb") as log:
         node = subprocess.Popen(
@@ -121,9 +121,9 @@ def one_broker(folder: Path, **settings: str) -> Iterator[OneBroker]:
         )
     try:
         wait_until(
-            lambda: answers(HOST, doors["open"]), 60, "the broker of its own", hint=f"see {folder / 'log'}"
+            lambda: answers(HOST, ports["open"]), 60, "the single broker", hint=f"see {folder / 'log'}"
         )
-        yield OneBroker(doors["open"], doors["checked"])
+        yield OneBroker(ports["open"], ports["checked"])
     finally:
         node.send_signal(signal.SIGKILL)
         node.wait(20)

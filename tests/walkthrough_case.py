@@ -1,4 +1,4 @@
-"""A flow from end to end: every step with its evidence, and no verdict where a step is missing."""
+"""A walkthrough from end to end: every step with its evidence, and no verdict if a step is missing."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from tests.tapped import Evidence
 
 
 def carry_out(cluster: Cluster, name: str, count: int, folder: Path, evidence: Evidence) -> Path:
-    """Run a flow of so many steps; everything that holds for each of them is asserted here."""
-    told: list[Event] = []
+    """Run a walkthrough of `count` steps and assert what every walkthrough must show."""
+    events: list[Event] = []
     scenario = load(find(name))
-    outcome = make_run(cluster, scenario, draw(scenario, 1), folder, [told.append]).execute()
+    outcome = make_run(cluster, scenario, draw(scenario, 1), folder, [events.append]).execute()
 
     run = RunDirectory.open(outcome.directory)
     steps = run.read(FILE, list[WalkthroughStep])
@@ -29,13 +29,13 @@ def carry_out(cluster: Cluster, name: str, count: int, folder: Path, evidence: E
     assert outcome.exit_code is ExitCode.VALID, outcome.judgement
     assert [step.number for step in steps] == list(range(1, count + 1))
     assert [step.missing for step in steps] == [[]] * count
-    narrated = [event.name for event in told if isinstance(event, PhaseEvent)]
-    assert [n for n in narrated if n.startswith("step")] == [f"step {n}" for n in range(1, count + 1)]
+    phases = [event.name for event in events if isinstance(event, PhaseEvent)]
+    assert [name for name in phases if name.startswith("step")] == [f"step {n}" for n in range(1, count + 1)]
     page = (outcome.directory / NAME).read_text()
     assert page == document(outcome.directory)
     assert "sequenceDiagram" in page
 
-    # Judged again it is the same; without a step that it promised, nothing is proved.
+    # A second check gives the same verdict; without a promised step the verdict is unknown.
     before = (outcome.directory / "verdict.json").read_bytes()
     assert check_run(outcome.directory)[0] is ExitCode.VALID
     assert (outcome.directory / "verdict.json").read_bytes() == before

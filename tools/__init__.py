@@ -1,1 +1,1 @@
-"""Developer tools: benchmarks and mutants; not part of the shipped package."""
+"""Commands for developers of the harness: benchmarks and mutants. They are not part of the wheel."""

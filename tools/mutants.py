@@ -1,11 +1,4 @@
-"""Weaken every check, one at a time, and require that a test fails.
-
-    python -m tools.mutants            run every mutant; exit 1 if one without an excuse survives
-    python -m tools.mutants lost       run the mutants whose name contains a word
-
-A mutant replaces one text in one file of a copy of the project. The planted and unit tests of the evidence
-then run on that copy. A mutant that passes all tests shows a gap in the tests, unless it has an excuse.
-"""
+"""Mutation tests of the checkers: weaken each check in turn, and verify that a test fails."""
 
 from __future__ import annotations
 
@@ -17,6 +10,8 @@ import tempfile
 import tomllib
 from pathlib import Path
 from typing import NamedTuple
+
+import click
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = (
@@ -30,7 +25,7 @@ LIMIT_S = 300
 
 
 class Mutant(NamedTuple):
-    """One weakened check: `old` becomes `new` in `file`; `excuse` is the reason if it may survive."""
+    """One weakened check: a text in a file and its replacement, and an excuse if it may survive."""
 
     name: str
     file: str
@@ -46,7 +41,7 @@ def load() -> list[Mutant]:
 
 
 def copy_project(into: Path) -> None:
-    """Copy the files that the tests need."""
+    """Copy the code and the tests."""
     ignore = shutil.ignore_patterns("__pycache__")
     for name in ("harness", "tests"):
         shutil.copytree(ROOT / name, into / name, ignore=ignore)
@@ -54,11 +49,13 @@ def copy_project(into: Path) -> None:
 
 
 def survives(mutant: Mutant, project: Path) -> bool:
-    """Plant a mutant in the copy, run the tests and restore the file; return whether all tests passed."""
+    """Run the tests with a mutant in the copy, then remove it; return whether all tests passed."""
     path = project / mutant.file
     text = path.read_text()
     if text.count(mutant.old) < 1:
-        raise SystemExit(f"{mutant.name}: {mutant.file} has no {mutant.old!r} any more: renew the mutant")
+        raise click.ClickException(
+            f"{mutant.name}: {mutant.file} has no {mutant.old!r}: update tests/mutants.toml"
+        )
     path.write_text(text.replace(mutant.old, mutant.new, 1))
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *TESTS]
     try:
@@ -73,26 +70,33 @@ def survives(mutant: Mutant, project: Path) -> bool:
     finally:
         path.write_text(text)
     if done.returncode not in (0, 1):
-        raise SystemExit(f"{mutant.name}: the tests did not run:\n{done.stdout.decode()[-2000:]}")
+        raise click.ClickException(f"{mutant.name}: the tests did not run:\n{done.stdout.decode()[-2000:]}")
     return done.returncode == 0
 
 
-def main() -> None:
-    """Run the mutants and print for each whether it was killed, survives, or survives with an excuse."""
-    wanted = [m for m in load() if not sys.argv[1:] or any(word in m.name for word in sys.argv[1:])]
+@click.command(epilog="Example:  python -m tools.mutants lost")
+@click.argument("words", nargs=-1, metavar="[WORD]...")
+def main(words: tuple[str, ...]) -> None:
+    """Run the tests against each mutant whose name contains a WORD; without words, against all.
+
+    A mutant replaces one text in one file of a copy of the project, and so weakens one check. The planted
+    and unit tests of the evidence run on the copy and must fail. Exit code 1 if a mutant survives without an
+    excuse in tests/mutants.toml.
+    """
+    chosen = [mutant for mutant in load() if not words or any(word in mutant.name for word in words)]
     survivors = []
     with tempfile.TemporaryDirectory() as name:
         project = Path(name)
         copy_project(project)
-        if not survives(Mutant("nothing changed", TESTS[1], "import", "import"), project):
-            raise SystemExit("the tests fail without any mutant: fix them first")
-        for mutant in wanted:
+        if not survives(Mutant("no change", TESTS[1], "import", "import"), project):
+            raise click.ClickException("the tests fail without a mutant: repair them first")
+        for mutant in chosen:
             alive = survives(mutant, project)
-            result = "killed" if not alive else f"lives: {mutant.excuse}" if mutant.excuse else "LIVES"
-            print(f"{result:8} {mutant.name}", flush=True)
+            outcome = "killed" if not alive else f"lives: {mutant.excuse}" if mutant.excuse else "LIVES"
+            click.echo(f"{outcome:8} {mutant.name}")
             survivors += [mutant.name] if alive and not mutant.excuse else []
-    print(f"{len(wanted)} mutants, {len(survivors)} live without an excuse")
-    raise SystemExit(1 if survivors else 0)
+    click.echo(f"{len(chosen)} mutants, {len(survivors)} live without an excuse")
+    sys.exit(1 if survivors else 0)
 
 
 if __name__ == "__main__":

@@ -125,8 +125,8 @@ def find(mark: str) -> list[FoundProcess]:
 
 def end_all(mark: str) -> None:
     """Send SIGKILL to every process that `find` returns, and wait until all have ended."""
-    for found in find(mark):
-        send(found.pid, mark, signal.SIGKILL)
+    for process in find(mark):
+        send(process.pid, mark, signal.SIGKILL)
     wait_until(lambda: not find(mark), 10, f"the processes of {mark} to end")
 
 

@@ -77,7 +77,7 @@ def _docker(backend: str) -> Finding:
     problem = engine_problem()
     if problem is None:
         return Finding("green", f"Docker engine {engine_version()}, compose plugin {compose_version()}")
-    hint = "start the engine; on a Debian-like machine, as root: scripts/install-docker.sh"
+    hint = "start the engine; scripts/install-docker.sh of the repository installs one on Debian, as root"
     if backend == "compose":
         return Finding("red", problem, hint)
     return Finding(

@@ -121,10 +121,10 @@ def diagram(
         click.echo(path)
 
 
-@click.command(epilog="Example:  eos flow runs/idempotent-flow/latest > docs/idempotent-flow.md")
+@click.command(epilog="Example:  eos walkthrough runs/idempotent-walkthrough/latest > page.md")
 @_directory
-def flow(directory: Path) -> None:
-    """Print the document of a flow's run: the table beside the textbook, the evidence, the diagram."""
+def walkthrough(directory: Path) -> None:
+    """Print a walkthrough as a page: textbook claims and observations, evidence, sequence diagram."""
     from harness.walkthroughs.walkthrough_page import document
 
     click.echo(document(directory), nl=False)
@@ -202,4 +202,4 @@ def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     sys.exit(ExitCode.ANOMALY if transactions else ExitCode.VALID)
 
 
-COMMANDS = (check, report, diagram, verify, facts, hanging, late, compare, index, results, flow)
+COMMANDS = (check, report, diagram, verify, facts, hanging, late, compare, index, results, walkthrough)

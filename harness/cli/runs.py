@@ -209,10 +209,10 @@ def plan(scenario: str, drawn: PlanOptions) -> None:
     header = loaded.scenario
     click.echo(f"{loaded.name}, seed {timetable.seed}: {' '.join(header.shows.split())}")
     click.echo(f"expected: {header.expect} {' '.join(header.anomalies)}".rstrip())
-    if loaded.flow is not None:
-        from harness.walkthroughs.stage import walkthrough_of
+    if loaded.walkthrough is not None:
+        from harness.walkthroughs.catalogue import WALKTHROUGHS
 
-        for number, title in enumerate(walkthrough_of(loaded.flow.steps).TITLES, 1):
+        for number, title in enumerate(WALKTHROUGHS[loaded.walkthrough.steps].titles, 1):
             click.echo(f"  step {number}  {title}")
         return
     click.echo(f"{loaded.plan.steady:g} s without faults, then {timetable.duration:g} s with faults")
@@ -242,7 +242,7 @@ def run(
     where.check()
     external.check()
     if tries is not None:
-        drawn = replace(drawn, changes=(*drawn.changes, f"flow.tries={tries}"))
+        drawn = replace(drawn, changes=(*drawn.changes, f"walkthrough.tries={tries}"))
     if external.cluster_file is not None:
         sys.exit(_run_external(external.cluster_file, external, scenario, drawn, where))
     sys.exit(execute(scenario, drawn, where).exit_code)

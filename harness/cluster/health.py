@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def ailments(cluster: Cluster) -> list[str]:
     """Return the problems that the first failing check finds; later checks depend on earlier ones."""
     checks = (_ailing_nodes, _silent_brokers, _ailing_proxies, _ailing_metadata)
-    return next((found for check in checks if (found := check(cluster))), [])
+    return next((problems for check in checks if (problems := check(cluster))), [])
 
 
 def ailing(partition: PartitionInfo) -> bool:
@@ -48,14 +48,14 @@ def _ailing_proxies(cluster: Cluster) -> list[str]:
 
 
 def _ailing_metadata(cluster: Cluster) -> list[str]:
-    found = []
+    problems = []
     for broker in cluster.broker_ids:
         view = cluster.admin.metadata(None, broker=broker)
         if missing := set(cluster.broker_ids) - view.brokers:
-            found.append(f"broker {broker} does not see {sorted(missing)}")
-        found += [describe_partition(p) for p in view.partitions if ailing(p)][:3]
+            problems.append(f"broker {broker} does not see {sorted(missing)}")
+        problems += [describe_partition(p) for p in view.partitions if ailing(p)][:3]
     quorum = cluster.admin.quorum()
     # Every record leaves a voter behind for a moment. A voter that stays behind does not follow.
     if lagging := [voter for voter, ms in quorum.behind_ms.items() if ms > SESSION_TIMEOUT_MS]:
-        found.append(f"controllers {lagging} lag behind the quorum")
-    return found
+        problems.append(f"controllers {lagging} lag behind the quorum")
+    return problems

@@ -56,14 +56,14 @@ class NetLinks:
     def open_to(self, node: str, others: list[str]) -> dict[str, bool]:
         """Return for each other node whether a new connection from `node` reaches it."""
         ids = {address(self._subnet, self._nodes[o].node_id): o for o in others}
-        found: dict[str, bool] = {}
+        reached: dict[str, bool] = {}
         for port, peers in self._by_port(node, others, "out").items():
             for line in self._run(node, "probe", str(_PROBE_S), str(port), *peers).splitlines():
                 peer, result = line.split()
-                found[ids[peer]] = result == "open"
-        if missing := set(others) - set(found):
+                reached[ids[peer]] = result == "open"
+        if missing := set(others) - set(reached):
             raise HarnessError(f"the probe from {node} did not report {sorted(missing)}", "run `eos doctor`")
-        return found
+        return reached
 
     def _by_port(self, node: str, others: list[str], direction: Direction) -> dict[int, list[str]]:
         """Group the addresses of the others by the port that serves the connection."""

@@ -57,8 +57,8 @@ class Topics(ABC):
         wanted = [(each[0], set(each)) for each in placement]
 
         def placed() -> bool:
-            found = self.admin.metadata([name]).partitions
-            return [(p.leader, set(p.isr)) for p in found] == wanted
+            partitions = self.admin.metadata([name]).partitions
+            return [(p.leader, set(p.isr)) for p in partitions] == wanted
 
         wait_until(placed, LIMIT_S, f"topic {name} to have its leaders and replicas")
         # Brokers receive the metadata one by one, and a client may ask any of them first.
@@ -94,9 +94,9 @@ class Topics(ABC):
         )
 
         def moved() -> bool:
-            found = {p.partition: p for p in self.admin.metadata([topic]).partitions}
+            partitions = {p.partition: p for p in self.admin.metadata([topic]).partitions}
             return all(
-                found[p].replicas == tuple(replicas) and set(found[p].isr) == set(replicas)
+                partitions[p].replicas == tuple(replicas) and set(partitions[p].isr) == set(replicas)
                 for p, replicas in placement.items()
             )
 

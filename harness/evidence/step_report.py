@@ -1,6 +1,6 @@
-"""What a flow tells of each of its steps: what the textbook says, what was observed, and the evidence.
+"""The steps of a walkthrough: textbook claims, observations and evidence.
 
-It is written while the flow runs and judged from the run's directory, like every other account.
+The steps are stored while the walkthrough runs, and checked from the run's directory.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-FILE: Final = "flow.json"
+FILE: Final = "walkthrough.json"
 
 Comparison = Literal["same", "different", "missing"]
 
 
 class Claim(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A sentence of the textbook beside what was seen; `missing` is what the step cannot do without."""
+    """A sentence of the textbook beside the observation; `missing` if a step lacks evidence that it needs."""
 
     textbook: str
     observed: str
@@ -24,7 +24,7 @@ class Claim(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class WalkthroughStep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One step of a flow, as it went."""
+    """One step of a walkthrough that was carried out."""
 
     number: int
     title: str
@@ -32,32 +32,32 @@ class WalkthroughStep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     evidence: dict[str, Any] = {}
 
     def prove(self, textbook: str, observed: str, holds: object) -> None:
-        """Add a sentence that the step must have seen to be true; nothing seen is evidence missing."""
+        """Add a sentence that must hold; if it does not, the step lacks evidence."""
         self._add(textbook, observed, "same" if holds else "missing")
 
     def compare(self, textbook: str, observed: str, holds: object) -> None:
-        """Add a sentence of the textbook that the real thing may contradict without being broken."""
+        """Add a sentence of the textbook that a correct cluster may contradict."""
         self._add(textbook, observed, "same" if holds else "different")
 
     def show(self, **evidence: object) -> None:
-        """Add evidence in full, as plain data."""
+        """Add evidence as plain data."""
         self.evidence |= msgspec.to_builtins(evidence)
 
     @property
     def missing(self) -> list[str]:
-        """What had to be seen and was not."""
+        """The sentences that had to hold and did not."""
         return [f"{c.textbook}: {c.observed}" for c in self.claims if c.comparison == "missing"]
 
     @property
     def text(self) -> str:
-        """The step in lines for a person."""
+        """The step in human-readable lines."""
         return "\n".join(
             [self.title, *(f"{c.observed}  [{c.comparison}: {c.textbook}]" for c in self.claims)]
         )
 
     @classmethod
     def numbered(cls, titles: Sequence[str]) -> list[WalkthroughStep]:
-        """The steps of a flow, from 1 on, with nothing seen yet."""
+        """Return empty steps with these titles, numbered from 1."""
         return [cls(number=n, title=title) for n, title in enumerate(titles, 1)]
 
     def _add(self, textbook: str, observed: str, comparison: Comparison) -> None:

@@ -71,12 +71,12 @@ def ensure_images(report: Report, env_file: Path | None = None) -> Images:
     `docker compose` reads.
     """
     client = _engine()
-    found = {name: _present(client, recipe) for name, recipe in recipes().items()}
-    if any(found[name] is None for name in ("kafka", "toxiproxy", "nettools")):
+    present = {name: _present(client, recipe) for name, recipe in recipes().items()}
+    if any(present[name] is None for name in ("kafka", "toxiproxy", "nettools")):
         # A lock of its own: a build takes the lock of the cache.
         with cache_lock("images.lock"):
-            found = _provide(client, report)
-    kafka, toxiproxy, nettools = (found[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
+            present = _provide(client, report)
+    kafka, toxiproxy, nettools = (present[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
     built = tuple(image for image in (kafka, toxiproxy) if image.startswith(_OURS))
     images = Images(kafka, toxiproxy, nettools, built)
     env_file = env_file or _env_file()
@@ -88,22 +88,22 @@ def ensure_images(report: Report, env_file: Path | None = None) -> Images:
 def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
     """Pull or build every image that is missing."""
     wanted = recipes()
-    found = {name: _present(client, recipe) for name, recipe in wanted.items()}
+    present = {name: _present(client, recipe) for name, recipe in wanted.items()}
     for name in _VARIABLES:
-        if found[name] is None:
-            found[name] = _pull_chosen(client, name, report)
-        if found[name] is None:
+        if present[name] is None:
+            present[name] = _pull_chosen(client, name, report)
+        if present[name] is None:
             break  # no registry answers: do not wait a second time
-    missing = [name for name in _VARIABLES if found[name] is None]
+    missing = [name for name in _VARIABLES if present[name] is None]
     if missing:
         report(f"no image registry answers: building {' and '.join(missing)} from packages (once, a minute)")
-    if found["nettools"] is None and found["base"] is None and "kafka" not in missing:
-        found["base"] = _SLIM_BASE if _pull(client, _SLIM_BASE, report) else None
-    needs_base = found["kafka"] is None or found["nettools"] is None
+    if present["nettools"] is None and present["base"] is None and "kafka" not in missing:
+        present["base"] = _SLIM_BASE if _pull(client, _SLIM_BASE, report) else None
+    needs_base = present["kafka"] is None or present["nettools"] is None
     for name in ("base", "kafka", "toxiproxy", "nettools"):
-        if found[name] is None and (name != "base" or needs_base):
-            found[name] = build(client, wanted[name], found["base"] or "", report)
-    return found
+        if present[name] is None and (name != "base" or needs_base):
+            present[name] = build(client, wanted[name], present["base"] or "", report)
+    return present
 
 
 def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
@@ -131,7 +131,7 @@ def _engine() -> DockerClient:
     except DockerException as error:
         raise HarnessError(
             f"no Docker engine answers: {error}",
-            "start Docker; on a Debian-like machine, as root: scripts/install-docker.sh",
+            "start it; scripts/install-docker.sh of the repository installs one on Debian, as root",
         ) from error
 
 

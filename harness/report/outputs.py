@@ -49,7 +49,7 @@ class FinalFiles(EventHandler):
         self._directory = directory
 
     def handle(self, event: Event) -> None:
-        """Note that there is a verdict."""
+        """Remember whether the run has a verdict."""
         self._judged = self._judged or isinstance(event, VerdictEvent)
 
     def shutdown(self) -> None:

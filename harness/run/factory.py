@@ -28,7 +28,7 @@ def make_run(
     """Make the run of a scenario, in a new directory below `root`, without starting anything."""
     for injection in plan.injections:
         injection.entry.target.check(cluster)
-    program = FaultProgram if scenario.flow is None else WalkthroughProgram
+    program = FaultProgram if scenario.walkthrough is None else WalkthroughProgram
     command = replay_command or format_replay_command(scenario.name, plan.seed)
     return Run(cluster, scenario, plan, root, program=program, listeners=listeners, replay_command=command)
 

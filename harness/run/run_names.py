@@ -36,7 +36,7 @@ def rename_scenario(scenario: Scenario, rename: Rename) -> Scenario:
         scenario,
         workload=[_workload(workload, rename) for workload in scenario.workload],
         fault=[_entry(entry, rename) for entry in scenario.fault],
-        flow=scenario.flow and _flow(scenario.flow, rename),
+        walkthrough=scenario.walkthrough and _walkthrough(scenario.walkthrough, rename),
     )
 
 
@@ -49,9 +49,9 @@ def rename_plan(plan: Plan, rename: Rename) -> Plan:
     return msgspec.structs.replace(plan, throughout=renamed(plan.throughout), steps=renamed(plan.steps))
 
 
-def _flow(flow: WalkthroughPart, rename: Rename) -> WalkthroughPart:
+def _walkthrough(part: WalkthroughPart, rename: Rename) -> WalkthroughPart:
     return msgspec.structs.replace(
-        flow, topic=rename(flow.topic), source=rename(flow.source), group=rename(flow.group)
+        part, topic=rename(part.topic), source=rename(part.source), group=rename(part.group)
     )
 
 

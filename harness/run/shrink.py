@@ -73,8 +73,8 @@ def failed_run(directory: Path) -> Failed:
         raise UsageError(f"the run of {directory} was {summary.verdict}", "name a run that was invalid")
     names = run.read("names.json", Names, Names("", info.run))
     scenario = rename_scenario(_stored(run, "scenario.json", Scenario), names.unscoped)
-    if scenario.flow is not None:
-        raise UsageError(f"{info.scenario} is a flow", "its steps belong together: name another run")
+    if scenario.walkthrough is not None:
+        raise UsageError(f"{info.scenario} is a walkthrough", "its steps belong together: name another run")
     plan = rename_plan(_stored(run, "plan.json", Plan), names.unscoped)
     anomalies = frozenset(summary.anomalies)
     return Failed(directory.resolve(), _with_plan(scenario, plan, sorted(anomalies)), info.seed, anomalies)

@@ -41,10 +41,10 @@ def expectation(scenario: Scenario) -> Expect:
         for w in scenario.workload
         if w.kind == "pipeline"
     ]
-    if scenario.flow and scenario.flow.group:
-        pipelines = [Pipeline(group=scenario.flow.group, inputs=[scenario.flow.source])]
+    if scenario.walkthrough and scenario.walkthrough.group:
+        pipelines = [Pipeline(group=scenario.walkthrough.group, inputs=[scenario.walkthrough.source])]
     timeouts = [w.transaction_timeout for w in scenario.workload if w.kind in ("transactional", "pipeline")]
-    timeouts += [scenario.flow.transaction_timeout] if scenario.flow else []
+    timeouts += [scenario.walkthrough.transaction_timeout] if scenario.walkthrough else []
     return Expect(
         hold_to="exactly_once",
         witnesses=list(scenario.verify.witnesses),

@@ -26,7 +26,8 @@ from harness.run.verification import expectation
 from harness.tap import coordinator_entries
 from harness.tap.tap_client import ensure_tap
 from harness.walkthroughs import walkthrough_page
-from harness.walkthroughs.stage import Stage, Walkthrough, walkthrough_of
+from harness.walkthroughs.catalogue import WALKTHROUGHS
+from harness.walkthroughs.stage import Stage
 from harness.witness.plain_consumer import group_positions
 
 MOST_DRAWN: Final = 200
@@ -39,18 +40,18 @@ class WalkthroughProgram:
     """Carries out the steps of a walkthrough, and writes its page with the diagram."""
 
     def __init__(self, run: RunContext) -> None:
-        assert run.scenario.flow is not None
+        assert run.scenario.walkthrough is not None
         self._run = run
-        self._part = run.scenario.flow
-        self._walkthrough: Walkthrough = walkthrough_of(self._part.steps)
+        self._part = run.scenario.walkthrough
+        self._walkthrough = WALKTHROUGHS[self._part.steps]
         self._steps: list[WalkthroughStep] = []
         self._since = time.time_ns()
         self._transactional_ids: list[str] = []
 
     def expectation(self) -> Expect:
         """Return what the scenario promises, and the number of steps: one that ends early is not valid."""
-        steps = len(self._walkthrough.TITLES)
-        return msgspec.structs.replace(expectation(self._run.scenario), flow_steps=steps)
+        steps = len(self._walkthrough.titles)
+        return msgspec.structs.replace(expectation(self._run.scenario), walkthrough_steps=steps)
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
         """Take every step; on every way out, close the clients and heal."""
@@ -58,7 +59,7 @@ class WalkthroughProgram:
         stage = Stage(
             run.cluster,
             part.topic,
-            len(self._walkthrough.PLACEMENT),
+            len(self._walkthrough.placement),
             run.run_id,
             run.directory.path,
             journal,
@@ -77,7 +78,7 @@ class WalkthroughProgram:
 
     def is_complete(self) -> bool:
         """Return whether every step was taken and made all of its observations."""
-        return len(self._steps) == len(self._walkthrough.TITLES) and not any(s.missing for s in self._steps)
+        return len(self._steps) == len(self._walkthrough.titles) and not any(s.missing for s in self._steps)
 
     def write_documents(self) -> None:
         """Draw the diagram, and write the page, which contains the verdict."""
@@ -93,7 +94,7 @@ class WalkthroughProgram:
                 since=self._since,
                 marked=[part.topic, OFFSETS_TOPIC] if part.group else [],
             )
-            drawn_clients = frozenset(self._walkthrough.DRAWN)
+            drawn_clients = frozenset(self._walkthrough.drawn)
             diagram_file.write(path, SequenceFilter(clients=drawn_clients, most=MOST_DRAWN))
         except FAILURES as error:  # for example, interrupted before the first frame
             run.events.phase("diagram", describe_error(error))
@@ -103,7 +104,7 @@ class WalkthroughProgram:
         run, part = self._run, self._part
         try:
             run.events.phase("settle", f"topic {part.topic}, the wire tap")
-            run.cluster.create_topic(part.topic, self._walkthrough.PLACEMENT)
+            run.cluster.create_topic(part.topic, self._walkthrough.placement)
             if part.source:
                 run.cluster.create_topic(part.source, 1)
             ensure_tap(run.cluster).log_to(run.directory.path)

@@ -28,7 +28,7 @@ from harness.scenario.model import (
     Workload,
 )
 from harness.scenario.parameters import in_units_of, make_fault, missing_parameter, parameters_of
-from harness.walkthroughs.stage import FLOWS
+from harness.walkthroughs.catalogue import WALKTHROUGHS
 
 
 def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
@@ -74,7 +74,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "plan": PlanRules,
     "limits": Limits,
     "verify": Verify,
-    "flow": WalkthroughPart,
+    "walkthrough": WalkthroughPart,
 }
 
 
@@ -88,6 +88,10 @@ class _Loader:
         self._fail = self._file.fail
 
     def scenario(self, data: dict[str, Any]) -> Scenario:
+        if "flow" in data:
+            raise self._fail(
+                "flow", "this table has a new name", "write [walkthrough], and --set walkthrough.KEY=VALUE"
+            )
         faults = data.get("fault")
         for index, entry in enumerate(faults if isinstance(faults, list) else []):
             if isinstance(entry, dict):
@@ -140,20 +144,22 @@ class _Loader:
                 f'expect = "{header.expect}" with anomalies {header.anomalies}',
                 "name anomalies if and only if the expected verdict is invalid",
             )
-        if scenario.flow is not None:
-            self._check_flow(scenario, scenario.flow)
+        if scenario.walkthrough is not None:
+            self._check_walkthrough(scenario, scenario.walkthrough)
         elif not scenario.workload:
             raise self._fail("workload", "is missing", "add a [[workload]]: without one nothing is compared")
 
-    def _check_flow(self, scenario: Scenario, flow: WalkthroughPart) -> None:
-        if flow.steps not in FLOWS:
-            hint = nearest(flow.steps, list(FLOWS), "flows are")
-            raise self._fail("flow.steps", f"{flow.steps!r} is not a flow", hint)
-        if bool(flow.source) != bool(flow.group):
-            raise self._fail("flow.source", "source and group belong together", "name both or neither")
+    def _check_walkthrough(self, scenario: Scenario, part: WalkthroughPart) -> None:
+        if part.steps not in WALKTHROUGHS:
+            hint = nearest(part.steps, list(WALKTHROUGHS), "walkthroughs are")
+            raise self._fail("walkthrough.steps", f"there is no walkthrough {part.steps!r}", hint)
+        if bool(part.source) != bool(part.group):
+            raise self._fail("walkthrough.source", "source and group belong together", "name both or neither")
         for key, given in (("workload", scenario.workload), ("fault", scenario.fault)):
             if given:
-                raise self._fail(key, f"a flow brings its own {key}", f"remove [[{key}]] or [flow]")
+                raise self._fail(
+                    key, f"a walkthrough has its own {key}", f"remove [[{key}]] or [walkthrough]"
+                )
 
     def _check_workload(self, workload: Workload, written: dict[str, Any], index: int) -> None:
         place = f"workload[{index}]"

@@ -116,16 +116,16 @@ class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WalkthroughPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A flow instead of a workload and a plan: it has its own producers and injects its own faults."""
+    """A walkthrough replaces workloads and plan: it has its own clients and injects its own faults."""
 
     steps: str
     topic: str = "orders"
-    # Input topic and consumer group of a flow with an application.
+    # Input topic and consumer group of the walkthrough's application, if it has one.
     source: str = ""
     group: str = ""
-    tries: int = 1  # attempts per case, in flows that make attempts
-    libraries: list[str] = []  # client libraries, in flows that compare them
-    transaction_timeout: Duration = Duration(60)  # the longest one of its producers
+    tries: int = 1  # number of attempts per case, for walkthroughs that repeat cases
+    libraries: list[str] = []  # client libraries to compare, for walkthroughs that compare them
+    transaction_timeout: Duration = Duration(60)  # the longest of its producers
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -149,7 +149,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     scenario: Header
     cluster: ClusterNeeds = ClusterNeeds()
     workload: list[Workload] = []
-    flow: WalkthroughPart | None = None
+    walkthrough: WalkthroughPart | None = None
     plan: PlanRules = PlanRules()
     fault: list[FaultEntry] = []
     limits: Limits = Limits()
@@ -168,5 +168,5 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def written_topics(self) -> list[str]:
         """Every topic that the clients write."""
         written = {w.topic for w in self.workload if w.kind != "reader"} | set(self.changelogs)
-        shown = {self.flow.topic, self.flow.source} - {""} if self.flow else set()
+        shown = {self.walkthrough.topic, self.walkthrough.source} - {""} if self.walkthrough else set()
         return sorted(written | shown)

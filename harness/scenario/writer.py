@@ -11,7 +11,7 @@ from harness.base.units import Duration, Rate, Size, Span
 from harness.scenario.model import FaultEntry, Scenario
 from harness.scenario.parameters import key_and_value
 
-_TABLES: Final = ("scenario", "cluster", "flow", "plan", "limits", "verify")
+_TABLES: Final = ("scenario", "cluster", "walkthrough", "plan", "limits", "verify")
 
 
 def text_of(scenario: Scenario) -> str:

@@ -125,8 +125,7 @@ class Server:
             return Answer(error=error.message, hint=error.hint)
         except (msgspec.DecodeError, OSError) as error:
             return Answer(
-                error=str(error),
-                hint="restart the cluster if its tap was started by another version of the harness",
+                error=str(error), hint="restart the cluster if another version of the harness started its tap"
             )
 
     def _do(self, ask: Ask) -> Answer:

@@ -1,4 +1,4 @@
-"""Run scenarios as tests on a shared, healthy cluster. `pytest -p harness.testing.plugin`.
+"""Run scenarios as tests on a shared, healthy cluster. pytest loads this plugin by its entry point.
 
     def test_orders_survive_a_leader_kill(run_scenario):
         ran = run_scenario("orders.toml", seed=7, plan__duration="30s")

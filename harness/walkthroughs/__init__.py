@@ -1,1 +1,1 @@
-"""Kafka's protocol shown step by step on a real cluster, and the hazards it has."""
+"""Protocols shown step by step on a real cluster: each step makes claims and collects evidence for them."""

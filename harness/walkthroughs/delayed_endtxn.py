@@ -1,13 +1,12 @@
-"""A late EndTxn decides the next transaction: every variant, two clients, two ways to be late, and two cures.
+"""A late EndTxn decides the next transaction: every variant, two clients, two ways to delay it, two cures.
 
-A client that speaks no transaction version 2 gives all its transactions one producer id and epoch. So nothing
-tells the coordinator an EndTxn that comes late from one of the transaction that is open meanwhile.
+A client without transaction version 2 uses one producer id and epoch for all its transactions. Therefore the
+coordinator cannot distinguish a late EndTxn of one transaction from an EndTxn of the open one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from statistics import median
 from typing import Final
 
@@ -16,28 +15,27 @@ from harness.evidence.checkers.model import Example
 from harness.evidence.history import HistoryFile
 from harness.evidence.step_report import WalkthroughStep
 from harness.tap.frame_lines import Frame
-from harness.walkthroughs.endtxn_race import ENDS, LANES, Case, Cure, Tries, Try, Variant, rounds
-from harness.walkthroughs.partial_verdict import judge_part
-from harness.walkthroughs.stage import Stage
+from harness.walkthroughs.endtxn_race import ENDS, LANES, Attempt, Case, Cure, Race, Variant, judge_part
+from harness.walkthroughs.stage import Stage, Walkthrough
 from harness.witness.plain_consumer import observe_topics
 
 CLIENTS: Final = ("confluent-kafka", "kafka-python")
 SLOTS: Final = 8
-"""Tries side by side."""
-MOST_AGAIN: Final = 3
+"""Number of parallel attempts."""
+MOST_REPEATS: Final = 3
 TITLES: Final = (
     "confluent-kafka, aC: A aborts, its EndTxn is held; B commits",
     "confluent-kafka, cA: A commits, its EndTxn is held; B aborts",
-    "confluent-kafka, cC and aA: both end alike",
-    "kafka-python: all four",
+    "confluent-kafka, cC and aA: both end the same way",
+    "kafka-python: all four variants",
     "Without the wire tap: two Toxiproxy proxies in series",
     "The cure: a new producer with the same transactional id after the unclear end",
-    "The cheaper cure: a second producer stands by, with a transactional id of its own",
+    "The cheaper cure: a standby producer with its own transactional id",
 )
 _RING: Final = (*BROKER_IDS, *BROKER_IDS)
 PLACEMENT: Final[Sequence[Sequence[int]]] = [_RING[i % 3 : i % 3 + 3] for i in range(SLOTS * LANES)]
 DRAWN: Final = ("confluent-kafka-aC-1",)
-TOLD: Final[dict[Variant, str]] = {
+CLIENT_VIEW: Final[dict[Variant, str]] = {
     "aC": "B committed: all of it can be read",
     "cA": "B aborted: nothing of it can be read",
     "cC": "B can be read when it is committed, and not before",
@@ -45,118 +43,125 @@ TOLD: Final[dict[Variant, str]] = {
 }
 
 
-def steps(stage: Stage) -> Iterator[WalkthroughStep]:
-    """Carry out the seven steps."""
-    ends = DelayedEnds(stage, DRAWN)
-    made = WalkthroughStep.numbered(TITLES)
+def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
+    race = DelayedEnds(stage, DRAWN)
+    steps = WalkthroughStep.numbered(TITLES)
     first, second = CLIENTS
-    yield ends.hazard(made[0], ends.tapped([Case(first, "aC")]))
-    yield ends.hazard(made[1], ends.tapped([Case(first, "cA")]))
-    yield ends.hazard(made[2], ends.tapped([Case(first, "cC"), Case(first, "aA")]))
-    yield ends.hazard(made[3], ends.tapped([Case(second, variant) for variant in ENDS]))
+    yield race.show_hazard(steps[0], race.by_tap([Case(first, "aC")]))
+    yield race.show_hazard(steps[1], race.by_tap([Case(first, "cA")]))
+    yield race.show_hazard(steps[2], race.by_tap([Case(first, "cC"), Case(first, "aA")]))
+    yield race.show_hazard(steps[3], race.by_tap([Case(second, variant) for variant in ENDS]))
     every = [Case(client, variant) for client in CLIENTS for variant in ENDS]
-    yield ends.hazard(made[4], ends.proxied(every))
-    yield ends.cured(made[5], "re-init")
-    yield ends.cured(made[6], "standby")
+    yield race.show_hazard(steps[4], race.by_proxies(every))
+    yield race.show_cure(steps[5], "re-init")
+    yield race.show_cure(steps[6], "standby")
 
 
 class DelayedEnds:
-    """Tries on a stage, judged one by one and told as steps."""
+    """Makes attempts on a stage, checks each by itself, and shows them as steps."""
 
     def __init__(self, stage: Stage, drawn: Sequence[str]) -> None:
         self.stage = stage
-        self.tries = Tries(stage)
+        self.race = Race(stage)
         self._drawn = drawn
         self._hung: list[str] = []
 
-    def tapped(self, cases: Sequence[Case]) -> list[Try]:
-        """Every case as often as the scenario wants it, each frame held by the wire tap."""
-        return self._made(self.tries.by_tap, cases)
+    def by_tap(self, cases: Sequence[Case]) -> list[Attempt]:
+        """Attempt every case as often as the scenario wants; the wire tap holds each EndTxn."""
+        return self._attempt(self.race.by_tap, cases)
 
-    def proxied(self, cases: Sequence[Case]) -> list[Try]:
-        """The same without the wire tap, by two proxies in series."""
-        return self._made(self.tries.by_proxies, cases)
+    def by_proxies(self, cases: Sequence[Case]) -> list[Attempt]:
+        """Attempt every case without the wire tap, with two proxies in series."""
+        return self._attempt(self.race.by_proxies, cases)
 
-    def _made(self, way: Callable[[Sequence[Case]], list[Try]], cases: Sequence[Case]) -> list[Try]:
-        """Every case as often as is wanted; what a client never came back from was no try, and is told."""
-        planned, made = list(cases) * self.stage.tries, list[Try]()
-        for again in reversed(range(MOST_AGAIN + 1)):
-            found = list(chain.from_iterable(way(some) for some in rounds(planned, SLOTS)))
-            hung = [one for one in found if one.hung and again]
-            self._hung += [one.name for one in hung]
-            made += [one for one in found if one not in hung]
-            planned = [one.case for one in hung]
-        return self._judged(made)
+    def _attempt(
+        self, make: Callable[[Sequence[Case]], list[Attempt]], cases: Sequence[Case]
+    ) -> list[Attempt]:
+        """Repeat attempts whose client never returned from a call, and list their names."""
+        planned, attempts = list(cases) * self.stage.tries, list[Attempt]()
+        for repeats_left in reversed(range(MOST_REPEATS + 1)):
+            made = [
+                attempt
+                for first in range(0, len(planned), SLOTS)
+                for attempt in make(planned[first : first + SLOTS])
+            ]
+            hung = [attempt for attempt in made if attempt.hung and repeats_left]
+            self._hung += [attempt.name for attempt in hung]
+            attempts += [attempt for attempt in made if attempt not in hung]
+            planned = [attempt.case for attempt in hung]
+        return self._judge(attempts)
 
-    def _judged(self, tries: list[Try]) -> list[Try]:
-        """Every try for itself: its clients' histories, and what a reader sees of their records."""
+    def _judge(self, attempts: list[Attempt]) -> list[Attempt]:
+        """Check each attempt by itself: its clients' histories, and its records as a reader sees them."""
         stage = self.stage
-        seen = observe_topics(stage.cluster.bootstrap("DIRECT"), [stage.topic], stage.run)
-        for one in tries:
-            histories = [actor.history for actor in one.actors]
-            histories += [HistoryFile(one.reader.path)] if one.reader else []
-            one.judged = judge_part(histories, [seen], [actor.number for actor in one.actors])
-            if one.name in self._drawn:
-                stage.transactional_ids.append(one.actors[0].transactional_id)
-        return tries
+        observation = observe_topics(stage.cluster.bootstrap("DIRECT"), [stage.topic], stage.run)
+        for attempt in attempts:
+            histories = [producer.history for producer in attempt.producers]
+            histories += [HistoryFile(attempt.reader.path)] if attempt.reader else []
+            numbers = [producer.number for producer in attempt.producers]
+            attempt.judgement = judge_part(histories, [observation], numbers)
+            if attempt.name in self._drawn:
+                stage.transactional_ids.append(attempt.producers[0].transactional_id)
+        return attempts
 
-    def hazard(self, step: WalkthroughStep, tries: list[Try]) -> WalkthroughStep:
-        """The hazard is found in every try; what an application may rely on does not hold."""
-        for library, variant in dict.fromkeys((t.case.library, t.case.variant) for t in tries):
-            mine = [t for t in tries if (t.case.library, t.case.variant) == (library, variant)]
-            found, told = sum(t.found for t in mine), sum(not t.error for t in mine)
+    def show_hazard(self, step: WalkthroughStep, attempts: list[Attempt]) -> WalkthroughStep:
+        """Claim that every attempt shows the hazard, and that the client's report is wrong."""
+        for library, variant in dict.fromkeys((a.case.library, a.case.variant) for a in attempts):
+            of_case = [a for a in attempts if (a.case.library, a.case.variant) == (library, variant)]
+            found, succeeded = sum(a.found for a in of_case), sum(not a.error for a in of_case)
             step.compare(
-                f"{variant}, {library} is told that {TOLD[variant]}",
-                f"told in {told} of {len(mine)} tries; found in {found}: {_names(mine)}",
-                variant == "aA" and not any(t.anomalies for t in mine),
+                f"{variant}: {library} reports that {CLIENT_VIEW[variant]}",
+                f"no error in {succeeded} of {len(of_case)}; hazard found in {found}: {_anomalies(of_case)}",
+                variant == "aA" and not any(a.anomalies for a in of_case),
             )
             step.prove(
-                "a late EndTxn is taken for the end of the transaction that is open",
-                f"{library} {variant}: {found} of {len(mine)}; {_decided(mine[0])}{_answers(mine)}",
-                found == len(mine),
+                "a late EndTxn ends the transaction that is open",
+                f"{library} {variant}: {found} of {len(of_case)}; the transaction log: "
+                f"{' '.join(of_case[0].decided)}{_answers(of_case)}",
+                found == len(of_case),
             )
-        self.show(step, tries)
+        self.show(step, attempts)
         return step
 
-    def cured(self, step: WalkthroughStep, cure: Cure) -> WalkthroughStep:
-        """With the cure no try shows the hazard; what the cure costs is measured."""
+    def show_cure(self, step: WalkthroughStep, cure: Cure) -> WalkthroughStep:
+        """Claim that no attempt shows the hazard with the cure, and measure what the cure costs."""
         variants: tuple[Variant, ...] = ("aC", "cA")
-        tries = self.tapped([Case(client, variant, cure) for client in CLIENTS for variant in variants])
+        attempts = self.by_tap([Case(client, variant, cure) for client in CLIENTS for variant in variants])
         for library in CLIENTS:
-            mine = [t for t in tries if t.case.library == library]
-            held = sum(t.consistent for t in mine)
-            costs = [t.cure_ms for t in mine]
+            of_library = [a for a in attempts if a.case.library == library]
+            consistent = sum(a.consistent for a in of_library)
+            costs = [a.cure_ms for a in of_library]
             step.prove(
-                "both transactions end as their client is told",
-                f"{library}: {held} of {len(mine)}{_answers(mine)}; B begins {median(costs):.0f} ms "
-                f"later for it ({min(costs):.0f} to {max(costs):.0f})",
-                held == len(mine),
+                "both transactions end as their client reports",
+                f"{library}: {consistent} of {len(of_library)}{_answers(of_library)}; it delays B by "
+                f"{median(costs):.0f} ms ({min(costs):.0f} to {max(costs):.0f})",
+                consistent == len(of_library),
             )
-        self.show(step, tries)
+        self.show(step, attempts)
         return step
 
-    def show(self, step: WalkthroughStep, tries: list[Try]) -> None:
-        """The tries in full, the findings with their history lines and offsets, the frames."""
+    def show(self, step: WalkthroughStep, attempts: list[Attempt]) -> None:
+        """Add the attempts, their anomalies with history lines and offsets, and the frames of a few."""
         step.show(
             tries=[
                 {
-                    "name": t.name,
-                    "decided": t.decided,
-                    "late_answer": t.late_answer,
-                    "error": t.error,
-                    "found": sorted(t.anomalies),
-                    "seconds": round(t.seconds, 2),
-                    "cure_ms": t.cure_ms,
+                    "name": a.name,
+                    "decided": a.decided,
+                    "late_answer": a.late_answer,
+                    "error": a.error,
+                    "found": sorted(a.anomalies),
+                    "seconds": round(a.seconds, 2),
+                    "cure_ms": a.cure_ms,
                 }
-                for t in tries
+                for a in attempts
             ],
             hung=self._hung,
-            proof=_proof(tries),
-            frames=self._frames({t.name for t in tries[:4]}),
+            proof=_proof(attempts),
+            frames=self._frames({a.name for a in attempts[:4]}),
         )
 
     def _frames(self, names: set[str]) -> list[list[object]]:
-        """Client, connection, api, version, what the tap did, the broker's error: of every EndTxn."""
+        """Return client, connection, API, version, the tap's action and error of every EndTxn and init."""
         return [
             [x.client_id, x.conn, f"{x.api} {x.side}", x.version, x.fate, x.facts.error if x.facts else None]
             for x in self.stage.frames()
@@ -164,29 +169,24 @@ class DelayedEnds:
         ]
 
 
-def _names(tries: list[Try]) -> str:
-    names = sorted({name for t in tries for name in t.anomalies})
-    return ", ".join(names) if names else "nothing wrong to read"
+def _anomalies(attempts: list[Attempt]) -> str:
+    return ", ".join(sorted({name for a in attempts for name in a.anomalies})) or "no anomaly"
 
 
-def _decided(one: Try) -> str:
-    return f"the transaction log: {' '.join(one.decided)}"
+def _answers(attempts: list[Attempt]) -> str:
+    answers = sorted({a.late_answer for a in attempts if a.late_answer})
+    errors = sorted({a.error for a in attempts if a.error})
+    text = f"; answer to the late EndTxn: {', '.join(answers)}" if answers else ""
+    return text + (f"; refused: {', '.join(errors)}" if errors else "")
 
 
-def _answers(tries: list[Try]) -> str:
-    answers = sorted({t.late_answer for t in tries if t.late_answer})
-    errors = sorted({t.error for t in tries if t.error})
-    said = f"; answer to the late EndTxn: {', '.join(answers)}" if answers else ""
-    return said + (f"; refused: {', '.join(errors)}" if errors else "")
-
-
-def _proof(tries: list[Try]) -> list[str]:
-    """Of the first try of each variant: what was found, with history lines and offsets."""
-    first = {t.case: t for t in reversed(tries)}
+def _proof(attempts: list[Attempt]) -> list[str]:
+    """Describe the anomalies of the first attempt of each case, with history lines and offsets."""
+    first_of_case = {a.case: a for a in reversed(attempts)}
     found: list[tuple[str, str, Example]] = [
-        (t.name, anomaly.name, anomaly.examples[0])
-        for t in first.values()
-        for result in (t.judged.results if t.judged else [])
+        (a.name, anomaly.name, anomaly.examples[0])
+        for a in first_of_case.values()
+        for result in (a.judgement.results if a.judgement else [])
         for anomaly in result.anomalies
         if anomaly.examples
     ]
@@ -198,3 +198,6 @@ def _proof(tries: list[Try]) -> list[str]:
         )
         for name, anomaly, example in found
     ]
+
+
+WALKTHROUGH: Final = Walkthrough(titles=TITLES, placement=PLACEMENT, drawn=DRAWN, steps=_steps)

@@ -1,7 +1,7 @@
-"""The control: Kafka's own Java client tells its transactions apart, as long as the cluster lets it.
+"""The control of the delayed EndTxn: Kafka's own Java client, with and without transaction version 2.
 
-With transaction version 2 every transaction has an epoch of its own, and the late EndTxn is refused. The same
-client on the same brokers is as exposed as the others once the feature is taken down.
+With transaction version 2 every transaction has its own epoch, and the late EndTxn is refused. The same
+client on the same brokers is as exposed as the others when the cluster's feature level is lowered.
 """
 
 from __future__ import annotations
@@ -14,10 +14,9 @@ from harness.cluster.layout import BROKER_IDS
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults.feature_level import FeatureLevel
 from harness.kafka import features
-from harness.walkthroughs.delayed_endtxn import PLACEMENT as _PLACEMENT
-from harness.walkthroughs.delayed_endtxn import DelayedEnds
+from harness.walkthroughs.delayed_endtxn import PLACEMENT, DelayedEnds
 from harness.walkthroughs.endtxn_race import Case, Variant
-from harness.walkthroughs.stage import Stage
+from harness.walkthroughs.stage import Stage, Walkthrough
 
 TITLES: Final = (
     "Transaction version 2: the late EndTxn is refused",
@@ -25,35 +24,37 @@ TITLES: Final = (
     "Transaction version 0: the same client is exposed",
     "Transaction version 2 again",
 )
-PLACEMENT: Final[Sequence[Sequence[int]]] = _PLACEMENT
 DRAWN: Final = ("java-aC-1",)
 VARIANTS: Final[tuple[Variant, ...]] = ("aC", "cA", "cC")
 REFUSED: Final = "PRODUCER_FENCED"
 
 
-def steps(stage: Stage) -> Iterator[WalkthroughStep]:
-    """Carry out the four steps."""
-    made = WalkthroughStep.numbered(TITLES)
-    ends = DelayedEnds(stage, DRAWN)
+def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
+    steps = WalkthroughStep.numbered(TITLES)
+    race = DelayedEnds(stage, DRAWN)
     cases = [Case(NAME, variant) for variant in VARIANTS]
     with running():
-        yield _held(made[0], stage, ends, cases)
-        for step, level in ((made[1], 1), (made[2], 0)):
+        yield _show_refusal(steps[0], race, cases)
+        for step, level in ((steps[1], 1), (steps[2], 0)):
             with stage.inject(FeatureLevel(level=level), "all") as lowered:
                 step.show(level=lowered.bite)
-                yield ends.hazard(step, ends.tapped(cases))
-        yield _held(made[3], stage, ends, cases[:1])
+                yield race.show_hazard(step, race.by_tap(cases))
+        yield _show_refusal(steps[3], race, cases[:1])
 
 
-def _held(step: WalkthroughStep, stage: Stage, ends: DelayedEnds, cases: Sequence[Case]) -> WalkthroughStep:
-    levels = {b: features.levels(stage.cluster.admin, b)[features.TRANSACTION_VERSION] for b in BROKER_IDS}
-    tries = ends.tapped(cases)
-    held = sum(t.consistent and t.late_answer == REFUSED for t in tries)
-    answers = ", ".join(sorted({t.late_answer for t in tries}))
+def _show_refusal(step: WalkthroughStep, race: DelayedEnds, cases: Sequence[Case]) -> WalkthroughStep:
+    admin = race.stage.cluster.admin
+    levels = {b: features.levels(admin, b)[features.TRANSACTION_VERSION] for b in BROKER_IDS}
+    attempts = race.by_tap(cases)
+    refused = sum(a.consistent and a.late_answer == REFUSED for a in attempts)
+    answers = ", ".join(sorted({a.late_answer for a in attempts}))
     step.prove(
-        "an epoch for each transaction: the late EndTxn is refused, and nothing else happens",
-        f"{held} of {len(tries)}; answer to the late EndTxn: {answers}; transaction version {levels}",
-        held == len(tries),
+        "each transaction has its own epoch: the late EndTxn is refused and has no effect",
+        f"{refused} of {len(attempts)}; answer to the late EndTxn: {answers}; transaction version {levels}",
+        refused == len(attempts),
     )
-    ends.show(step, tries)
+    race.show(step, attempts)
     return step
+
+
+WALKTHROUGH: Final = Walkthrough(titles=TITLES, placement=PLACEMENT, drawn=DRAWN, steps=_steps)

@@ -1,7 +1,7 @@
-"""The numbers that are quoted about exactly-once, beside what this cluster and this client say.
+"""The numbers that texts claim about exactly-once, beside those of this cluster and this client.
 
-Each observed value is read from the configuration that is in force, from the client library, or shown by a
-probe on a topic of its own. What is said is what texts say, right or wrong.
+Each observed value is read from the effective configuration, from the client library, or from a probe on a
+topic of its own. A claimed value may be right or wrong.
 """
 
 from __future__ import annotations
@@ -27,45 +27,49 @@ _TRIED_BATCHES: Final = 8
 
 
 class Fact(NamedTuple):
-    """A number that is quoted, and what was found."""
+    """A claimed number and the observed one."""
 
     what: str
-    said: str
+    claimed: str
     observed: str
     source: Source
 
     @property
     def comparison(self) -> str:
-        """Whether the texts are right about this cluster and this client."""
-        return "same" if self.said == self.observed else "different"
+        """Whether the claimed number is right for this cluster and this client."""
+        return "same" if self.claimed == self.observed else "different"
 
 
 def read_facts(cluster: Cluster) -> list[Fact]:
-    """Read every number; the probes need the cluster to be healthy."""
+    """Return every fact; the probes need a healthy cluster."""
     return [*_of_cluster(cluster), *_of_client(), *_of_probes(cluster)]
 
 
 def table(facts: list[Fact]) -> str:
-    """The facts as a Markdown table, which a terminal shows as well."""
-    rows = [(f.what, f.said, f.observed, f.source, f.comparison) for f in facts]
-    return "\n".join(format_table(rows, ("what", "said", "found", "by", ""), markdown=True)) + "\n"
+    """Return the facts as a Markdown table, which is readable in a terminal too."""
+    rows = [(f.what, f.claimed, f.observed, f.source, f.comparison) for f in facts]
+    return "\n".join(format_table(rows, ("number", "claimed", "found", "by", ""), markdown=True)) + "\n"
 
 
-# (what, what is said, setting): the texts name times; Kafka has milliseconds
+# (number, claimed value, setting)
 _SETTINGS: Final = (
-    ("least in-sync replicas of __transaction_state", "2", "transaction.state.log.min.isr"),
+    ("minimum in-sync replicas of __transaction_state", "2", "transaction.state.log.min.isr"),
     ("longest transaction time-out", "15 min", "transaction.max.timeout.ms"),
-    ("time-outs are looked for every", "10 s", "transaction.abort.timed.out.transaction.cleanup.interval.ms"),
+    (
+        "expired transactions are aborted every",
+        "10 s",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms",
+    ),
     ("an idle transactional id expires after", "7 d", "transactional.id.expiration.ms"),
     ("an idle producer id expires after", "1 d", "producer.id.expiration.ms"),
-    ("expired producer ids are looked for every", "10 min", "producer.id.expiration.check.interval.ms"),
+    ("expired producer ids are removed every", "10 min", "producer.id.expiration.check.interval.ms"),
 )
 _CLIENT: Final = (
     ("idempotence by default", "true", "enable.idempotence"),
     ("acks by default", "all", "acks"),
     ("retries by default", str(2**31 - 1), "retries"),
     ("requests in flight by default", "5", MAX_IN_FLIGHT),
-    ("a record is given up after", "2 min", "message.timeout.ms"),
+    ("delivery time-out of a record", "2 min", "message.timeout.ms"),
     ("transaction time-out by default", "15 s", "transaction.timeout.ms"),
     ("isolation by default", "read_uncommitted", "isolation.level"),
 )
@@ -73,27 +77,29 @@ _CLIENT: Final = (
 
 def _of_cluster(cluster: Cluster) -> Iterator[Fact]:
     for topic in ("__transaction_state", "__consumer_offsets"):
-        found = cluster.admin.metadata([topic]).partitions
-        yield Fact(f"partitions of {topic}", "50", str(len(found)), "cluster")
-        replicas = sorted({len(partition.replicas) for partition in found})
+        partitions = cluster.admin.metadata([topic]).partitions
+        yield Fact(f"partitions of {topic}", "50", str(len(partitions)), "cluster")
+        replicas = sorted({len(partition.replicas) for partition in partitions})
         yield Fact(f"replicas of {topic}", "3", " or ".join(map(str, replicas)), "cluster")
     version = features.levels(cluster.admin).get(features.TRANSACTION_VERSION, "none")
     yield Fact("transaction version", "2", str(version), "cluster")
-    for what, said, name in _SETTINGS:
+    for what, claimed, name in _SETTINGS:
         values = {setting(cluster.admin, broker, name) for broker in BROKER_IDS}
-        yield Fact(what, said, " or ".join(sorted(_told(name, value) for value in values)), "cluster")
+        yield Fact(
+            what, claimed, " or ".join(sorted(_format_value(name, value) for value in values)), "cluster"
+        )
 
 
 def _of_client() -> Iterator[Fact]:
     defaults = client_defaults(name for _, _, name in _CLIENT)
-    for what, said, name in _CLIENT:
-        yield Fact(what, said, _told(name, defaults[name]), "client")
+    for what, claimed, name in _CLIENT:
+        yield Fact(what, claimed, _format_value(name, defaults[name]), "client")
     most = max_in_flight_with_idempotence()
     yield Fact("most requests in flight with idempotence", "5", str(most), "probe")
 
 
-def _told(name: str, value: str) -> str:
-    """A value in the words of the texts."""
+def _format_value(name: str, value: str) -> str:
+    """Format a value as texts write it: times in days, minutes or seconds."""
     if name == "acks":
         return "all" if value == "-1" else value
     if not name.endswith(".ms"):
@@ -107,17 +113,17 @@ def _told(name: str, value: str) -> str:
 
 def _of_probes(cluster: Cluster) -> Iterator[Fact]:
     for broker in BROKER_IDS:
-        _fresh(cluster, broker)  # each broker has a block once it has given an id
-    found = sorted(block.first for block in blocks(cluster))
-    steps = sorted({after - before for before, after in pairwise(found)})
-    yield Fact("producer ids of one block", "1000", " or ".join(map(str, steps)), "probe")
+        _new_producer_id(cluster, broker)  # a broker has a block after it has assigned an id
+    starts = sorted(block.first for block in blocks(cluster))
+    sizes = sorted({after - before for before, after in pairwise(starts)})
+    yield Fact("producer ids of one block", "1000", " or ".join(map(str, sizes)), "probe")
     yield Fact("bits that idempotence adds to a batch", "96", str(_added_bits()), "probe")
     with _probe_topic(cluster) as send:
         yield Fact("highest epoch", str(2**31 - 1), str(_highest_epoch(send)), "probe")
-        yield Fact("after the last sequence comes", "0", _after_the_last(cluster, send), "probe")
+        yield Fact("sequence after the last one", "0", _sequence_after_the_last(cluster, send), "probe")
         remembered, refusal = _remembered(cluster, send)
-        yield Fact("batches of a producer that are remembered", "5", str(remembered), "probe")
-        yield Fact("an older one is refused with", "DUPLICATE_SEQUENCE_NUMBER", refusal, "probe")
+        yield Fact("remembered batches per producer", "5", str(remembered), "probe")
+        yield Fact("an older repeat is refused with", "DUPLICATE_SEQUENCE_NUMBER", refusal, "probe")
 
 
 Send = Callable[[int, int, int], ProduceResult]
@@ -125,7 +131,7 @@ Send = Callable[[int, int, int], ProduceResult]
 
 @contextmanager
 def _probe_topic(cluster: Cluster) -> Iterator[Send]:
-    """Sends batches of one record with any producer id, epoch and sequence to a topic of its own."""
+    """Yield a function that sends a batch of one record with any producer id, epoch and sequence."""
     topic = f"eos-facts-{uuid.uuid4().hex[:8]}"
     cluster.create_topic(topic, 1)
     address = HOST, cluster.ports.direct(cluster.leader_of(topic, 0))
@@ -135,7 +141,7 @@ def _probe_topic(cluster: Cluster) -> Iterator[Send]:
         cluster.delete_topics([topic])
 
 
-def _fresh(cluster: Cluster, broker: int = BROKER_IDS[0]) -> int:
+def _new_producer_id(cluster: Cluster, broker: int = BROKER_IDS[0]) -> int:
     return new_producer_ids((HOST, cluster.ports.direct(broker)), 1)[0]
 
 
@@ -145,13 +151,13 @@ def _added_bits() -> int:
 
 
 def _highest_epoch(send: Send) -> int:
-    """The highest epoch of a power of two less one that can be written."""
+    """Return the highest epoch that a broker accepts, among powers of two minus one."""
     import struct
 
     highest = 0
     for bits in (7, 15, 31):
         try:
-            # An id that no broker has given is taken with any epoch, so each try has one of its own.
+            # A broker accepts an unknown producer id with any epoch, so each attempt uses its own id.
             accepted = send(10**12 + bits, 2**bits - 1, 0).code == 0
         except (struct.error, ValueError):
             break
@@ -159,21 +165,21 @@ def _highest_epoch(send: Send) -> int:
     return highest
 
 
-def _after_the_last(cluster: Cluster, send: Send) -> str:
-    pid = _fresh(cluster)
+def _sequence_after_the_last(cluster: Cluster, send: Send) -> str:
+    pid = _new_producer_id(cluster)
     last, first = send(pid, 0, MAX_SEQUENCE), send(pid, 0, 0)
     return "0" if (last.code, first.code) == (0, 0) else f"{error_name(last.code)}, {error_name(first.code)}"
 
 
 def _remembered(cluster: Cluster, send: Send) -> tuple[int, str]:
-    """How many of the last batches are recognised when they come again, and how the next older is refused."""
-    pid = _fresh(cluster)
+    """Return how many of the last batches a broker recognises as repeats, and the error for an older one."""
+    pid = _new_producer_id(cluster)
     offsets = [send(pid, 0, sequence).offset for sequence in range(_TRIED_BATCHES)]
-    known = 0
+    recognised = 0
     for sequence in reversed(range(_TRIED_BATCHES)):
         again = send(pid, 0, sequence)
         if again.code:
-            return known, error_name(again.code)
+            return recognised, error_name(again.code)
         assert again.offset == offsets[sequence], "a repeat was written again"
-        known += 1
-    return known, f"none of {_TRIED_BATCHES}"
+        recognised += 1
+    return recognised, f"none of {_TRIED_BATCHES}"

@@ -1,18 +1,15 @@
-"""What every flow has: a stage to act on, and the document that is made of it afterwards."""
+"""What a walkthrough runs on: a cluster with a topic, scripted clients, and faults that are always healed."""
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
-from harness.base.closing import Closing
 from harness.clients.client_settings import Value
-from harness.clients.scripted.idempotent_actor import Actor
-from harness.clients.scripted.source_actor import SourceActor
-from harness.clients.scripted.transactional_actor import TransactionalActor
+from harness.clients.scripted.factory import ScriptedClients
+from harness.clients.scripted.idempotent_producer import IdempotentProducer
 from harness.cluster.cluster import Cluster
 from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import WalkthroughStep
@@ -21,45 +18,26 @@ from harness.report.diagram.sequence import read_log
 from harness.tap.frame_lines import Line
 from harness.tap.tap_client import LOG_NAME, ensure_tap
 
-FLOWS: Final = {
-    "idempotent": "harness.walkthroughs.idempotent_steps",
-    "transactional": "harness.walkthroughs.transactional_steps",
-    "delayed_endtxn": "harness.walkthroughs.delayed_endtxn",
-    "endtxn_control": "harness.walkthroughs.endtxn_control",
-    "skipped_marker": "harness.walkthroughs.skipped_marker",
-    "skipped_clients": "harness.walkthroughs.skipped_clients",
-}
-
-
 OPEN_LIMIT_S: Final = 60.0
-"""How long a transaction may be open: several steps look at it, on a busy machine too."""
-C = TypeVar("C", bound=Closing)
+"""Transaction time-out of a step's producer: several steps look at one open transaction."""
 
 
-class Walkthrough(Protocol):
-    """The module of a flow."""
+@dataclass(frozen=True)
+class Walkthrough:
+    """A protocol in steps: what it needs and how to carry it out."""
 
-    TITLES: Sequence[str]
-    """The steps, in words."""
-    PLACEMENT: Sequence[Sequence[int]]
+    titles: Sequence[str]
+    placement: Sequence[Sequence[int]]
     """The replicas of each partition of its topic, leader first."""
-    DRAWN: Sequence[str]
-    """The clients that its diagram shows."""
-
-    def steps(self, stage: Stage) -> Iterator[WalkthroughStep]:
-        """Carry out one step after the other."""
-        ...
-
-
-def walkthrough_of(name: str) -> Walkthrough:
-    """The module of a flow, by the name that a scenario gives it."""
-    module: Walkthrough = importlib.import_module(FLOWS[name])
-    return module
+    drawn: Sequence[str]
+    """The clients in its sequence diagram."""
+    steps: Callable[[Stage], Iterator[WalkthroughStep]]
+    """Carries out one step after the other."""
 
 
 @dataclass
 class Stage:
-    """A cluster and a topic, producers that act when told, faults that are healed at the end at latest."""
+    """The surroundings of one walkthrough."""
 
     cluster: Cluster
     topic: str
@@ -70,104 +48,51 @@ class Stage:
     source: str = ""
     group: str = ""
     tries: int = 1
-    """How often a flow makes each of its tries, where it makes tries."""
+    """Number of attempts per case, for walkthroughs that repeat cases."""
     libraries: list[str] = field(default_factory=list)
-    """The client libraries that a flow compares, where it compares some."""
+    """The client libraries that a walkthrough compares."""
     transactional_ids: list[str] = field(default_factory=list)
-    """Whose decisions its diagram shows."""
-    _actors: list[Closing] = field(default_factory=list)
+    """The diagram shows the coordinator's decisions about these."""
     _injections: list[Injection] = field(default_factory=list)
 
-    @property
-    def bootstrap(self) -> str:
-        """The door through which every client's frames pass the wire tap."""
-        return self.cluster.bootstrap("TAPPED")
+    def __post_init__(self) -> None:
+        # The TAPPED listener leads through the wire tap, which logs every frame.
+        self.clients = ScriptedClients(self.run, self.cluster.bootstrap("TAPPED"), self.histories)
 
     @property
     def histories(self) -> Path:
-        """Where clients write their histories."""
+        """The directory of the clients' histories."""
         return self.directory / "history"
 
-    def actor(self, name: str, topic: str | None = None, partitions: int = 1, **settings: Value) -> Actor:
-        """A new producer of the flow's topic, or of another."""
-        made = Actor(
-            run=self.run,
-            name=name,
-            number=self.number(),
-            bootstrap=self.bootstrap,
-            topic=topic or self.topic,
-            partitions=partitions if topic else self.partitions,
-            histories=self.histories,
-            settings={key.replace("_", "."): value for key, value in settings.items()},
-        )
-        return self.keep(made)
-
-    def transactional(self, name: str, transactional_id: str, **settings: Value) -> TransactionalActor:
-        """A new transactional producer of the flow's topic, that trusts the client library with its ends."""
-        made = TransactionalActor(
-            run=self.run,
-            name=name,
-            number=self.number(),
-            bootstrap=self.bootstrap,
-            topic=self.topic,
-            partitions=self.partitions,
-            transactional_id=transactional_id,
-            histories=self.histories,
-            discipline="naive",
-            timeout_s=OPEN_LIMIT_S,
-            settings={key.replace("_", "."): value for key, value in settings.items()},
-        )
-        return self.keep(made)
-
-    def reading(self, name: str) -> SourceActor:
-        """A new member of the flow's group, that reads its source."""
-        made = SourceActor(
-            run=self.run,
-            name=name,
-            number=self.number(),
-            bootstrap=self.bootstrap,
-            source=self.source,
-            group=self.group,
-            histories=self.histories,
-        )
-        return self.keep(made)
-
-    def number(self) -> int:
-        """The number of the next client."""
-        return len(self._actors) + 1
-
-    def keep(self, client: C) -> C:
-        """Close this client when the flow ends."""
-        self._actors.append(client)
-        return client
+    def idempotent(self, name: str, **settings: Value) -> IdempotentProducer:
+        """Return a new idempotent producer of the walkthrough's topic."""
+        return self.clients.idempotent(name, self.topic, self.partitions, settings=settings)
 
     def inject(self, fault: Fault[Any], target: str) -> Injection:
-        """A fault of this run; for `with`, or to be started and healed by hand."""
-        return self._noted(Injection(self.cluster, fault, target, journal=self.journal))
+        """Return an injection for `with`, or for `start` and `heal`."""
+        return self._keep(Injection(self.cluster, fault, target, journal=self.journal))
 
-    def expect(self, fault: Fault[Any], target: str = "all") -> ArmedFrameFault:
-        """A fault of a single frame that has still to come."""
-        made = ArmedFrameFault(self.cluster, fault, target, journal=self.journal)
-        self._noted(made)
-        return made
+    def arm(self, fault: Fault[Any], target: str = "all") -> ArmedFrameFault:
+        """Return a fault that waits for a single frame."""
+        armed = ArmedFrameFault(self.cluster, fault, target, journal=self.journal)
+        self._keep(armed)
+        return armed
 
     def frames(self) -> list[Line]:
-        """Everything that has passed the tap so far."""
+        """Return every frame that has passed the wire tap."""
         ensure_tap(self.cluster).flush()
         return read_log(self.directory / LOG_NAME)
 
     def heal(self) -> None:
-        """Heal what is still injected, the newest first; twice is harmless."""
+        """Heal every fault, the newest first; healing twice is harmless."""
         for injection in reversed(self._injections):
             injection.heal()
         self._injections.clear()
 
     def close(self) -> None:
-        """End the clients' histories."""
-        for actor in self._actors:
-            actor.close()
-        self._actors.clear()
+        """Close every client and its history."""
+        self.clients.close()
 
-    def _noted(self, injection: Injection) -> Injection:
+    def _keep(self, injection: Injection) -> Injection:
         self._injections.append(injection)
         return injection

@@ -1,25 +1,26 @@
-"""The document of a flow's run: a table beside the textbook, the steps with their evidence, the diagram."""
+"""The page of a walkthrough's run: claims beside observations, the evidence of each step, the diagram."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Final
 
 from harness.base.errors import UsageError
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
 from harness.evidence.step_report import FILE, WalkthroughStep
 
-NAME = "flow.md"
+NAME: Final = "walkthrough.md"
 
 
 def document(directory: Path) -> str:
-    """The document of a run, from its directory alone."""
+    """Return the page of a run, made from the run's directory alone."""
     run = RunDirectory.open(directory)
     info = run.read("run.json", RunInfo)
     if not (directory / FILE).exists():
         raise UsageError(
-            f"{directory} is no run of a flow",
-            "scenarios with a [flow] make one, such as idempotent-flow and delayed-endtxn",
+            f"{directory} is not the run of a walkthrough",
+            "scenarios with [walkthrough] make one, such as idempotent-walkthrough and delayed-endtxn",
         )
     steps = run.read(FILE, list[WalkthroughStep])
     lines = [
@@ -27,7 +28,7 @@ def document(directory: Path) -> str:
         "",
         f"Run `{info.run}` on Kafka {info.environment.get('kafka', '?')} with librdkafka "
         f"{info.environment.get('librdkafka', '?')}, {info.environment.get('backend', '?')} back end. "
-        f"Again: `eos run {info.scenario}`; `eos flow runs/{info.scenario}/latest` prints this page.",
+        f"Again: `eos run {info.scenario}`; `eos walkthrough runs/{info.scenario}/latest` prints this page.",
         "",
         *_verdict(run),
         "| step | textbook | observed | |",
@@ -44,24 +45,18 @@ def document(directory: Path) -> str:
         lines += ["```"]
     diagram = directory / "diagram.mmd"
     if diagram.exists():
-        lines += [
-            "",
-            "## What passed between clients and brokers",
-            "",
-            "```mermaid",
-            diagram.read_text().rstrip(),
-            "```",
-        ]
+        lines += ["", "## Requests between clients and brokers", "", "```mermaid"]
+        lines += [diagram.read_text().rstrip(), "```"]
     return "\n".join(lines) + "\n"
 
 
 def _verdict(run: RunDirectory) -> list[str]:
-    """The verdict and the counts, where the run has been judged."""
+    """Return verdict and counts, if the run has a verdict."""
     if not (run.path / "summary.json").exists():
         return []
     summary = run.read("summary.json", Summary)
-    counted = f"{summary.records} records read back by {', '.join(summary.witnesses)}"
-    return [f"Verdict: **{summary.verdict}**; {counted}.", ""]
+    witnesses = ", ".join(summary.witnesses)
+    return [f"Verdict: **{summary.verdict}**; {summary.records} records read back by {witnesses}.", ""]
 
 
 def _cell(text: str) -> str:

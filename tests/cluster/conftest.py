@@ -11,7 +11,7 @@ import pytest
 from harness.clients.client_process import ClientProcess
 from harness.clients.client_spec import IdempotentSpec
 from harness.cluster.cluster import Cluster
-from tests.rig import Rig
+from tests.client_case import ClientCase
 
 _numbers = itertools.count(1)
 
@@ -54,8 +54,8 @@ def start_client(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Calla
 
 
 @pytest.fixture
-def rig(cluster: Cluster, tmp_path: Path) -> Iterator[Rig]:
-    """Clients of all kinds on topics of their own, ended afterwards."""
-    rig = Rig(cluster, tmp_path)
-    yield rig
-    rig.end()
+def case(cluster: Cluster, tmp_path: Path) -> Iterator[ClientCase]:
+    """Client processes and topics of one test."""
+    case = ClientCase(cluster, tmp_path)
+    yield case
+    case.end()

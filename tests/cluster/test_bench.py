@@ -1,4 +1,4 @@
-"""`tools.bench.producers` with small runs: every kind has a line, and open transactions delay readers."""
+"""A short run of `tools.bench.producers`: a line per comparison, and readers that wait for transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 SHORT = Length(records=1, seconds=0.2)
 
 
-def test_every_kind_has_a_line(cluster: Cluster, evidence: Callable[..., None]) -> None:
+def test_every_part_prints_a_line_for_each_comparison(
+    cluster: Cluster, evidence: Callable[..., None]
+) -> None:
     lines = list(producers.measure(cluster, SHORT, rounds=1))
     evidence(lines=lines)
     for name in (
@@ -44,6 +46,6 @@ def test_a_reader_waits_for_the_open_transaction_before_a_record(
         cluster.delete_topics([topic])
     evidence(free=max(free.added), held=max(held.added), longest=held.longest)
     assert held.longest >= 500
-    # At least one of the transactions has a record right after its start.
+    # At least one of the transactions has a record right after its beginning.
     assert max(held.added) > 250
     assert 0 < len(held.added) <= len(held.plain)

@@ -213,7 +213,7 @@ def test_an_intent_that_cannot_be_undone_does_not_block_others(cluster: Cluster)
 def test_a_failed_start_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
     state = State(tmp_path / "second")
     command = [str(Path(sys.executable).with_name("eos")), "up", "--backend", "compose"]
-    nowhere = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/nobody.sock"}
+    nowhere = {**os.environ, "DOCKER_HOST": f"unix://{tmp_path}/missing.sock"}
 
     failed = subprocess.run(
         [*command, "--state", str(state.path)],

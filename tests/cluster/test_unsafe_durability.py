@@ -12,7 +12,7 @@ from harness.clients.client_spec import IdempotentSpec
 from harness.cluster.cluster import Cluster
 from harness.faults import Kill, Stop, inject
 from harness.testing.plugin import Ran
-from tests.rig import Rig, text
+from tests.client_case import ClientCase, text
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
@@ -29,11 +29,11 @@ def test_one_acknowledgement_of_a_leader_that_is_cut_off(
 
 
 def test_all_acknowledgements_of_a_leader_that_is_alone(
-    rig: Rig, cluster: Cluster, evidence: Evidence
+    case: ClientCase, cluster: Cluster, evidence: Evidence
 ) -> None:
     """One replica is enough to acknowledge, and one that has less is allowed to lead."""
-    topic = rig.topic("t", [[1, 2, 3]], min_insync_replicas="1", unclean_leader_election_enable="true")
-    client = rig.start(IdempotentSpec, topic=topic, partitions=1, rate=1000)
+    topic = case.topic("t", [[1, 2, 3]], min_insync_replicas="1", unclean_leader_election_enable="true")
+    client = case.start(IdempotentSpec, topic=topic, partitions=1, rate=1000)
     wait_until(lambda: client.progress().acknowledged > 100, 30, "the first records")
     with ExitStack() as faults:
         for broker in (2, 3):
@@ -51,7 +51,7 @@ def test_all_acknowledgements_of_a_leader_that_is_alone(
         )
         left = cluster.end_offsets(topic)[0].high_watermark
 
-    judged = rig.judge()
+    judged = case.judge()
     evidence(acknowledged=told, together=together, left=left, verdict=judged.verdict)
     assert left < told
     assert judged.names() == ["lost"], text(judged)

@@ -14,7 +14,7 @@ from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.history import HistoryClosed, HistoryFile, Info, Ok
 from harness.faults import Fault, Jitter, Kill, LoseResponse, Sever, Zombie, inject
-from tests.rig import Rig, operations, text
+from tests.client_case import ClientCase, operations, text
 
 pytestmark = pytest.mark.cluster
 
@@ -26,26 +26,28 @@ FAULTS: dict[str, tuple[Fault, str]] = {
 
 
 @pytest.mark.parametrize("protocol", ["consumer", pytest.param("classic", marks=pytest.mark.soak)])
-def test_all_clients_together_are_valid_through_faults(rig: Rig, cluster: Cluster, protocol: str) -> None:
-    plain, source, sink = rig.topic("plain"), rig.topic("source"), rig.topic("sink")
-    group = f"{rig.name}-g"
-    idempotent = rig.start(IdempotentSpec, topic=plain, partitions=3, rate=500)
-    writer = rig.transactional(source)
-    workers = [rig.pipeline(source, sink, protocol=protocol) for _ in range(2)]
-    reader = rig.start(ReaderSpec, topics=[plain, source, sink])
-    rig.committed(writer)
+def test_all_clients_together_are_valid_through_faults(
+    case: ClientCase, cluster: Cluster, protocol: str
+) -> None:
+    plain, source, sink = case.topic("plain"), case.topic("source"), case.topic("sink")
+    group = f"{case.name}-g"
+    idempotent = case.start(IdempotentSpec, topic=plain, partitions=3, rate=500)
+    writer = case.transactional(source)
+    workers = [case.pipeline(source, sink, protocol=protocol) for _ in range(2)]
+    reader = case.start(ReaderSpec, topics=[plain, source, sink])
+    case.wait_committed(writer)
     with inject(cluster, Jitter(latency_ms=100, jitter_ms=80), "all"):
-        rig.committed(writer, more_than=writer.progress().committed + 3)
+        case.wait_committed(writer, more_than=writer.progress().committed + 3)
     fault, target = FAULTS[protocol]
     with inject(cluster, fault, target.format(group=group)):
-        rig.committed(writer, more_than=writer.progress().committed + 3)
-    rig.committed(writer, more_than=writer.progress().committed + 3)
+        case.wait_committed(writer, more_than=writer.progress().committed + 3)
+    case.wait_committed(writer, more_than=writer.progress().committed + 3)
 
     assert [idempotent.stop(), writer.stop()] == [0, 0]
-    rig.caught_up(source, group)
+    case.wait_caught_up(source, group)
     assert [client.stop() for client in (*workers, reader)] == [0, 0, 0]
 
-    judged = rig.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
+    judged = case.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
     compared = {result.property: result.compared for result in judged.results}
     assert min(compared["pipeline"], compared["atomicity"], compared["offsets"]) > 0
@@ -54,9 +56,9 @@ def test_all_clients_together_are_valid_through_faults(rig: Rig, cluster: Cluste
     assert sum(worker.progress().committed for worker in workers) > 0
 
 
-def test_what_an_idle_worker_is_told_does_not_pile_up(rig: Rig) -> None:
+def test_what_an_idle_worker_is_told_does_not_pile_up(case: ClientCase) -> None:
     # Some 10 KB of statistics every 2 ms: 5 MB a second, if nobody takes them.
-    worker = rig.pipeline(rig.topic("source"), rig.topic("sink"), settings={"statistics.interval.ms": 2})
+    worker = case.pipeline(case.topic("source"), case.topic("sink"), settings={"statistics.interval.ms": 2})
     wait_until(lambda: "assigned" in worker.log(), 30, "the worker to get its partitions", every=0.1)
     before = memory_of(worker.pid, children=True)
 
@@ -69,23 +71,23 @@ def test_what_an_idle_worker_is_told_does_not_pile_up(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("discipline", ["reinit", "naive"])
-def test_an_end_that_was_sent_twice_is_noticed(rig: Rig, cluster: Cluster, discipline: str) -> None:
-    topic = rig.topic("t")
+def test_an_end_that_was_sent_twice_is_noticed(case: ClientCase, cluster: Cluster, discipline: str) -> None:
+    topic = case.topic("t")
     # Small transactions: at any moment an end is on its way, or about to be.
-    client = rig.transactional(topic, records=(1, 1), rate=2000, end_discipline=discipline)
-    coordinator = f"txn_coordinator({rig.name}-x)"
+    client = case.transactional(topic, records=(1, 1), rate=2000, end_discipline=discipline)
+    coordinator = f"txn_coordinator({case.name}-x)"
 
     def resent() -> bool:
         committed = client.progress().committed
         with inject(cluster, LoseResponse(), coordinator):
             pass
-        rig.committed(client, more_than=committed)
+        case.wait_committed(client, more_than=committed)
         return client.progress().resent_ends > 0
 
-    rig.committed(client)
+    case.wait_committed(client)
     wait_until(resent, 90, "an end to be sent twice")
     committed = client.progress().committed
-    rig.committed(client, more_than=committed + 3)
+    case.wait_committed(client, more_than=committed + 3)
     assert client.stop() == 0
 
     said = [
@@ -98,15 +100,15 @@ def test_an_end_that_was_sent_twice_is_noticed(rig: Rig, cluster: Cluster, disci
         assert said == []
 
 
-def test_a_client_that_was_fenced_by_a_successor_stops(rig: Rig, cluster: Cluster) -> None:
-    topic = rig.topic("t")
-    old = rig.transactional(topic, abort_share=0.0)
-    rig.committed(old)
+def test_a_client_that_was_fenced_by_a_successor_stops(case: ClientCase, cluster: Cluster) -> None:
+    topic = case.topic("t")
+    old = case.transactional(topic, abort_share=0.0)
+    case.wait_committed(old)
     with inject(cluster, Zombie(), "client(old)", process=old):
-        new = rig.transactional(topic, abort_share=0.0)
-        rig.committed(new)
+        new = case.transactional(topic, abort_share=0.0)
+        case.wait_committed(new)
     wait_until(lambda: old.exit_code() is not None, 60, "the fenced client to stop")
-    rig.committed(new, more_than=new.progress().committed)
+    case.wait_committed(new, more_than=new.progress().committed)
 
     assert old.exit_code() == 1
     assert "a successor has the transactional id" in old.log()
@@ -115,18 +117,18 @@ def test_a_client_that_was_fenced_by_a_successor_stops(rig: Rig, cluster: Cluste
     ]
     assert "gave up" in closing[0].reason
     assert new.stop() == 0
-    judged = rig.judge()
+    judged = case.judge()
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
     assert next(r.compared for r in judged.results if r.property == "fencing") > 0
 
 
-def test_a_client_whose_transaction_timed_out_goes_on(rig: Rig, cluster: Cluster) -> None:
-    topic = rig.topic("t")
+def test_a_client_whose_transaction_timed_out_goes_on(case: ClientCase, cluster: Cluster) -> None:
+    topic = case.topic("t")
     # One transaction takes 2 s to fill, and may last no longer than 4 s.
-    client = rig.transactional(
+    client = case.transactional(
         topic, abort_share=0.0, rate=50, records=(100, 100), transaction_timeout_ms=4000
     )
-    rig.committed(client)
+    case.wait_committed(client)
     ends = cluster.end_offsets(topic)
 
     def moved() -> bool:
@@ -138,7 +140,7 @@ def test_a_client_whose_transaction_timed_out_goes_on(rig: Rig, cluster: Cluster
             # The coordinator aborts it: nothing is open any more, though nobody ended it.
             wait_until(lambda: not moved(), 30, "the open transaction to be aborted")
         committed = client.progress().committed
-        rig.committed(client, more_than=committed + 1)
+        case.wait_committed(client, more_than=committed + 1)
         # One that was ending when it was frozen is no such transaction: then the next one.
         done = operations(client, "reinit")
         said = [line.error.message for line in done if isinstance(line, Info) and line.error]
@@ -148,5 +150,5 @@ def test_a_client_whose_transaction_timed_out_goes_on(rig: Rig, cluster: Cluster
     assert client.stop() == 0
     assert ends != cluster.end_offsets(topic)
 
-    judged = rig.judge()
+    judged = case.judge()
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)

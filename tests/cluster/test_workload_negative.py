@@ -10,7 +10,7 @@ from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement
 from harness.faults import LoseResponse, inject
-from tests.rig import Rig, operations, text
+from tests.client_case import ClientCase, operations, text
 
 pytestmark = pytest.mark.cluster
 
@@ -23,9 +23,9 @@ def high_watermarks(cluster: Cluster, topic: str) -> int:
     return sum(ends.high_watermark for ends in cluster.end_offsets(topic).values())
 
 
-def test_without_idempotence_a_lost_answer_makes_duplicates(rig: Rig, cluster: Cluster) -> None:
-    topic = rig.topic("t")
-    client = rig.start(IdempotentSpec, topic=topic, partitions=3, rate=5000, idempotence=False)
+def test_without_idempotence_a_lost_answer_makes_duplicates(case: ClientCase, cluster: Cluster) -> None:
+    topic = case.topic("t")
+    client = case.start(IdempotentSpec, topic=topic, partitions=3, rate=5000, idempotence=False)
 
     wait_until(lambda: client.progress().acknowledged > 0, 30, "the first records")
     for _ in range(3):
@@ -39,46 +39,46 @@ def test_without_idempotence_a_lost_answer_makes_duplicates(rig: Rig, cluster: C
         )
     assert client.stop() == 0
 
-    judged = rig.judge()
+    judged = case.judge()
     # The settings allow it, so it is told and is no breach.
     assert "duplicate" in permitted(judged), text(judged)
     assert "duplicate" not in judged.names()
 
 
-def test_a_read_uncommitted_reader_sees_what_was_aborted(rig: Rig) -> None:
-    topic = rig.topic("t")
-    writer = rig.transactional(topic, abort_share=0.5)
-    reader = rig.start(ReaderSpec, topics=[topic], isolation="read_uncommitted")
+def test_a_read_uncommitted_reader_sees_what_was_aborted(case: ClientCase) -> None:
+    topic = case.topic("t")
+    writer = case.transactional(topic, abort_share=0.5)
+    reader = case.start(ReaderSpec, topics=[topic], isolation="read_uncommitted")
     wait_until(lambda: writer.progress().aborted > 3, 60, "aborted transactions")
     assert writer.stop() == 0
     total = writer.progress().sent
     wait_until(lambda: reader.progress().read >= total, 30, f"the reader to read {total} records")
     assert reader.stop() == 0
 
-    assert "aborted_read" in rig.judge().names()
+    assert "aborted_read" in case.judge().names()
 
 
-def filled(rig: Rig) -> str:
+def filled(case: ClientCase) -> str:
     """A source with a few transactions in it."""
-    source = rig.topic("source")
-    writer = rig.transactional(source, abort_share=0.0)
-    rig.committed(writer, more_than=10)
+    source = case.topic("source")
+    writer = case.transactional(source, abort_share=0.0)
+    case.wait_committed(writer, more_than=10)
     assert writer.stop() == 0
     return source
 
 
-def test_without_transactions_a_kill_makes_outputs_twice(rig: Rig, cluster: Cluster) -> None:
-    source, sink = filled(rig), rig.topic("sink")
+def test_without_transactions_a_kill_makes_outputs_twice(case: ClientCase, cluster: Cluster) -> None:
+    source, sink = filled(case), case.topic("sink")
     # The positions would be committed long after the outputs: the kill comes in between.
-    first = rig.pipeline(source, sink, transactional_id=None, records=(10**6, 10**6), linger=60.0)
+    first = case.pipeline(source, sink, transactional_id=None, records=(10**6, 10**6), linger=60.0)
     wait_until(lambda: high_watermarks(cluster, sink) > 0, 60, "outputs in the log")
     assert operations(first, "commit_offsets") == []
     first.kill()
 
-    group = f"{rig.name}-g"
-    second = rig.pipeline(source, sink, transactional_id=None, abort_share=0.0)
-    rig.caught_up(source, group)
+    group = f"{case.name}-g"
+    second = case.pipeline(source, sink, transactional_id=None, abort_share=0.0)
+    case.wait_caught_up(source, group)
     assert second.stop() == 0
 
-    judged = rig.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
+    judged = case.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
     assert "processed_twice" in judged.names(), text(judged)

@@ -1,4 +1,4 @@
-"""What these cases share: a run of a flow, whose steps each test looks at, and the evidence."""
+"""The run of a walkthrough whose steps the tests of hazards inspect."""
 
 from __future__ import annotations
 
@@ -24,36 +24,37 @@ CHANGED = (
 
 @dataclass
 class WalkedThrough:
-    """A flow that has run: its outcome, its steps, what was narrated."""
+    """A walkthrough that has run: its outcome and its events."""
 
     outcome: Outcome
-    told: list[Event]
+    events: list[Event]
 
     @cached_property
     def steps(self) -> list[WalkthroughStep]:
-        """What each step has seen."""
+        """The steps with their claims and evidence."""
         return RunDirectory.open(self.outcome.directory).read(FILE, list[WalkthroughStep])
 
     @property
     def topic(self) -> str:
-        """The topic that it ran on."""
+        """The topic of the run."""
         run = RunDirectory.open(self.outcome.directory)
         names, scenario = run.read("names.json", Names), run.read("scenario.json", dict[str, Any])
-        return names.scoped(scenario["flow"]["topic"])
+        return names.scoped(scenario["walkthrough"]["topic"])
 
     def tries(self, step: int) -> list[dict[str, Any]]:
-        """The tries of a step."""
-        found: list[dict[str, Any]] = self.steps[step - 1].evidence["tries"]
-        return found
+        """Return the attempts of a step."""
+        attempts: list[dict[str, Any]] = self.steps[step - 1].evidence["tries"]
+        return attempts
 
     def missing(self, step: int) -> str:
-        """What a step had to see and did not, for a message; empty if nothing."""
+        """Return the missing evidence of a step as a message, empty if there is none."""
         missing = self.steps[step - 1].missing
         return f"{'; '.join(missing)}. {CHANGED}" if missing else ""
 
 
-def run_flow(cluster: Cluster, folder: Path, scenario: str, **changes: str) -> WalkedThrough:
-    """Run a scenario whose steps are a flow; `flow__tries="20"` is `--set flow.tries=20`."""
-    told: list[Event] = []
+def run_walkthrough(cluster: Cluster, folder: Path, scenario: str, **changes: str) -> WalkedThrough:
+    """Run a walkthrough's scenario; `walkthrough__tries="20"` means `--set walkthrough.tries=20`."""
+    events: list[Event] = []
     loaded = load(find(scenario), {key.replace("__", "."): value for key, value in changes.items()})
-    return WalkedThrough(make_run(cluster, loaded, draw(loaded, 1), folder, [told.append]).execute(), told)
+    run = make_run(cluster, loaded, draw(loaded, 1), folder, [events.append])
+    return WalkedThrough(run.execute(), events)

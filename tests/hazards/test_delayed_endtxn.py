@@ -1,4 +1,4 @@
-"""The delayed EndTxn: found in every variant, by each client and each way, and gone with each cure."""
+"""The delayed EndTxn: every variant, client and way shows it, and each cure prevents it."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from harness.base.errors import ExitCode
 from harness.base.events import PhaseEvent
 from harness.cluster.cluster import Cluster
 from harness.walkthroughs.delayed_endtxn import CLIENTS, TITLES
-from harness.walkthroughs.endtxn_race import ENDS, NAMED
+from harness.walkthroughs.endtxn_race import ANOMALIES, ENDS
 from harness.walkthroughs.walkthrough_page import NAME, document
-from tests.hazards.conftest import CHANGED, WalkedThrough, run_flow
+from tests.hazards.conftest import CHANGED, WalkedThrough, run_walkthrough
 
 pytestmark = pytest.mark.cluster
 
@@ -22,50 +22,58 @@ Note = Callable[..., None]
 
 
 @pytest.fixture(scope="module")
-def flow(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
-    """One run of the flow, one try of each kind."""
-    return run_flow(cluster, tmp_path_factory.mktemp("runs"), "delayed-endtxn", flow__tries="1")
+def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
+    """One run with one attempt per case."""
+    return run_walkthrough(cluster, tmp_path_factory.mktemp("runs"), "delayed-endtxn", walkthrough__tries="1")
 
 
 @pytest.mark.parametrize("variant", ENDS)
 @pytest.mark.parametrize("client", CLIENTS)
 @pytest.mark.parametrize("way", ["tap", "proxies"])
-def test_the_late_end_decides_the_next_transaction(
-    flow: WalkedThrough, evidence: Note, client: str, variant: str, way: str
+def test_a_late_endtxn_ends_the_next_transaction(
+    walked: WalkedThrough, evidence: Note, client: str, variant: str, way: str
 ) -> None:
     steps = (BY_PROXIES,) if way == "proxies" else FOUND_IN
-    tries = [t for s in steps for t in flow.tries(s) if t["name"].startswith(f"{client}-{variant}-")]
+    tries = [t for s in steps for t in walked.tries(s) if t["name"].startswith(f"{client}-{variant}-")]
     evidence(way=way, tries=tries)
     assert len(tries) == 1
-    for one in tries:
-        assert set(one["found"]) == NAMED[variant], f"{one['name']} has shown {one['found']}: {CHANGED}"  # type: ignore[index]
+    for attempt in tries:
+        assert set(attempt["found"]) == ANOMALIES[variant], (
+            f"{attempt['name']} has shown {attempt['found']}: {CHANGED}"
+        )  # type: ignore[index]
         first, second = (_decided(end) for end in ENDS[variant])  # type: ignore[index]
-        assert one["decided"] == first + first + second, f"{one['name']}: {one['decided']}: {CHANGED}"
-        assert one["error"] == "", f"{one['name']} was refused, and its application told: {CHANGED}"
-        assert one["late_answer"] == ("NONE" if way == "tap" else "")
+        assert attempt["decided"] == first + first + second, (
+            f"{attempt['name']}: {attempt['decided']}: {CHANGED}"
+        )
+        assert attempt["error"] == "", (
+            f"{attempt['name']} was refused, and its application got the error: {CHANGED}"
+        )
+        assert attempt["late_answer"] == ("NONE" if way == "tap" else "")
 
 
 @pytest.mark.parametrize("step", [REINIT, STANDBY], ids=["re-init", "standby"])
-def test_the_cure_holds(flow: WalkedThrough, evidence: Note, step: int) -> None:
-    tries = flow.tries(step)
+def test_no_attempt_shows_the_hazard_with_a_cure(walked: WalkedThrough, evidence: Note, step: int) -> None:
+    tries = walked.tries(step)
     evidence(tries=[{k: t[k] for k in ("name", "late_answer", "cure_ms", "found")} for t in tries])
-    assert not flow.steps[step - 1].missing
+    assert not walked.steps[step - 1].missing
     assert len(tries) == 2 * len(CLIENTS)
     assert [t["found"] for t in tries] == [[]] * len(tries)
 
 
-def test_the_run_tells_the_story_and_ends_as_it_was_announced(flow: WalkedThrough, evidence: Note) -> None:
-    outcome = flow.outcome
+def test_the_run_shows_every_step_and_ends_as_the_scenario_expects(
+    walked: WalkedThrough, evidence: Note
+) -> None:
+    outcome = walked.outcome
     names = set(outcome.judgement.names())
     evidence(verdict=outcome.judgement.verdict, anomalies=sorted(names))
-    assert [flow.missing(step.number) for step in flow.steps] == [""] * len(TITLES)
-    assert names == set().union(*NAMED.values())
+    assert [walked.missing(step.number) for step in walked.steps] == [""] * len(TITLES)
+    assert names == set().union(*ANOMALIES.values())
     assert outcome.expected
     assert outcome.exit_code is ExitCode.ANOMALY
-    narrated = [
-        event for event in flow.told if isinstance(event, PhaseEvent) and event.name.startswith("step")
+    step_events = [
+        event for event in walked.events if isinstance(event, PhaseEvent) and event.name.startswith("step")
     ]
-    assert [event.detail.splitlines()[0] for event in narrated] == list(TITLES)
+    assert [event.detail.splitlines()[0] for event in step_events] == list(TITLES)
     page = (outcome.directory / NAME).read_text()
     assert page == document(outcome.directory)
     for proof in (
@@ -79,8 +87,10 @@ def test_the_run_tells_the_story_and_ends_as_it_was_announced(flow: WalkedThroug
 
 
 @pytest.mark.soak
-def test_twenty_of_twenty(cluster: Cluster, tmp_path: object, evidence: Note) -> None:
-    ran = run_flow(cluster, tmp_path, "delayed-endtxn", flow__tries="20")  # type: ignore[arg-type]
+def test_twenty_of_twenty_attempts_give_the_same_result(
+    cluster: Cluster, tmp_path: object, evidence: Note
+) -> None:
+    ran = run_walkthrough(cluster, tmp_path, "delayed-endtxn", walkthrough__tries="20")  # type: ignore[arg-type]
     evidence(claims=[c.observed for s in ran.steps for c in s.claims])
     assert [ran.missing(step.number) for step in ran.steps] == [""] * len(TITLES)
     assert len(ran.tries(1)) == len(ran.tries(2)) == 20

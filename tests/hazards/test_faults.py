@@ -1,4 +1,4 @@
-"""The faults of the hazards: absent before, measured while they last, gone after, healed by `eos heal`."""
+"""The faults of these hazards: each takes effect, is undone afterwards, and can be healed by `eos heal`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 
 def placement(cluster: Cluster) -> Placement:
-    """The first partition of the transaction log, on its leader alone."""
+    """Return a fault that leaves the first partition of the transaction log on its leader alone."""
     now = cluster.partition(TRANSACTION_TOPIC, 0)
     return Placement(topic=TRANSACTION_TOPIC, partition=0, on=(now.leader,), back=now.replicas)
 
@@ -36,7 +36,7 @@ def make_fault(cluster: Cluster, name: str) -> Fault:
 
 
 def affected_state(cluster: Cluster) -> tuple[object, ...]:
-    """Return the state that these faults change."""
+    """Return everything that these faults change."""
     proxies = {p.name: (p.upstream, len(p.toxics)) for p in cluster.toxiproxy.proxies()}
     levels = [features.levels(cluster.admin, b).get(features.TRANSACTION_VERSION) for b in BROKER_IDS]
     return proxies, levels, set(cluster.partition(TRANSACTION_TOPIC, 0).isr)
@@ -46,7 +46,7 @@ NAMES = ["two_proxies", "feature_level", "placement", "slow_some"]
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_fault_bites_and_is_gone_after(cluster: Cluster, name: str) -> None:
+def test_a_fault_takes_effect_and_is_undone_afterwards(cluster: Cluster, name: str) -> None:
     before = affected_state(cluster)
     with inject(cluster, make_fault(cluster, name), "all") as injection:
         assert affected_state(cluster) != before
@@ -56,9 +56,9 @@ def test_a_fault_bites_and_is_gone_after(cluster: Cluster, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_eos_heal_ends_a_fault_of_a_killed_harness(cluster: Cluster, name: str) -> None:
+def test_heal_undoes_a_fault_of_a_killed_harness(cluster: Cluster, name: str) -> None:
     before = affected_state(cluster)
-    inject(cluster, make_fault(cluster, name), "all").start()  # as if the harness were killed now
+    inject(cluster, make_fault(cluster, name), "all").start()  # not healed: as after a SIGKILL of the harness
     assert [intent.fault for intent in unhealed(cluster.state)] == [name]
     assert heal(cluster, print) >= 1
     assert affected_state(cluster) == before
@@ -66,7 +66,7 @@ def test_eos_heal_ends_a_fault_of_a_killed_harness(cluster: Cluster, name: str) 
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_fault_that_does_nothing_is_an_error(
+def test_a_fault_without_effect_is_an_error(
     cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fault = make_fault(cluster, name)
@@ -77,7 +77,7 @@ def test_a_fault_that_does_nothing_is_an_error(
     assert affected_state(cluster) == before
 
 
-def test_the_second_proxies_stay_after_the_shortcut(cluster: Cluster) -> None:
+def test_the_inner_proxies_stay_when_the_outer_proxies_bypass_them(cluster: Cluster) -> None:
     with ProxyChain(cluster) as series:
         with RawConnection("127.0.0.1", cluster.ports.proxied(1), 5) as connection:
             connection.send_api_versions()
@@ -93,6 +93,6 @@ def test_the_second_proxies_stay_after_the_shortcut(cluster: Cluster) -> None:
             assert connection.read_frame()
 
 
-def test_a_feature_that_is_already_at_the_level_is_refused(cluster: Cluster) -> None:
+def test_lowering_a_feature_to_its_current_level_is_refused(cluster: Cluster) -> None:
     with pytest.raises(NoBiteError, match=r"transaction\.version is at 2"):
         inject(cluster, FeatureLevel(level=2), "all").start()

@@ -1,6 +1,6 @@
-"""Replicas that were taken away stay eligible to lead: their partition stays without a leader for ever.
+"""Removed replicas stay eligible leaders, so their partition never gets a leader again.
 
-Found on the way to the skipped marker, whose partitions have few replicas.
+This was found while the skipped marker was examined, whose partitions have few replicas.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harness.cluster.layout import HOST
 from harness.kafka.connection import answers
 from harness.kafka.errors import KafkaAnswerError
 from harness.walkthroughs.broker_evidence import leader_log
-from harness.walkthroughs.leaderless_partition import wait_leaderless
+from harness.walkthroughs.skipped_marker import wait_leaderless
 from tests.hazards.conftest import CHANGED
 
 pytestmark = [pytest.mark.cluster, pytest.mark.soak]
@@ -29,7 +29,7 @@ UNKNOWN_SERVER_ERROR = -1
 
 
 def eligible(cluster: Cluster, topic: str) -> tuple[list[int], list[int], list[int]]:
-    """Replicas, those that the controller takes for eligible outside the ISR, the last known leader."""
+    """Return replicas, eligible leaders outside the ISR, and the last known leader."""
     from kafka.protocol.admin import DescribeTopicPartitionsRequest
 
     asked = DescribeTopicPartitionsRequest.TopicRequest
@@ -45,18 +45,20 @@ def eligible(cluster: Cluster, topic: str) -> tuple[list[int], list[int], list[i
 
 
 def sent(cluster: Cluster, topic: str) -> list[int]:
-    """The offsets of records that are acknowledged by all replicas, which is one."""
-    told: list[int] = []
+    """Send records with acks=all to a partition with one replica; return their offsets."""
+    offsets: list[int] = []
     producer = Producer({"bootstrap.servers": cluster.bootstrap("DIRECT"), "acks": "all", "log_level": 2})
     for number in range(RECORDS):
-        producer.produce(topic, b"%d" % number, partition=0, on_delivery=lambda _, m: told.append(m.offset()))
+        producer.produce(
+            topic, b"%d" % number, partition=0, on_delivery=lambda _, m: offsets.append(m.offset())
+        )
     assert producer.flush(20) == 0
     producer.close()
-    return told
+    return offsets
 
 
 def elect_uncleanly(cluster: Cluster, topic: str) -> None:
-    """The election that asks for no replica to be in sync."""
+    """Start an unclean leader election."""
     from kafka.protocol.admin import ElectLeadersRequest
 
     asked = ElectLeadersRequest.TopicPartitions
@@ -67,13 +69,13 @@ def elect_uncleanly(cluster: Cluster, topic: str) -> None:
     assert answer.error_code == 0, answer.error_message
 
 
-def test_a_partition_whose_only_replica_is_up_has_no_leader(
+def test_a_partition_gets_no_leader_although_its_only_replica_is_up(
     cluster: Cluster, make_topic: Callable[..., str], evidence: Callable[..., None]
 ) -> None:
-    """The two replicas that were removed are eligible, so the one that has everything is not waited for."""
+    """The two removed replicas are still eligible, and the controller does not elect the remaining one."""
     topic = make_topic([[3, 1, 2]])
     cluster.reassign(topic, {0: (3,)})
-    told = sent(cluster, topic)
+    offsets = sent(cluster, topic)
     cluster.node("kafka-3").kill()
     wait_leaderless(cluster, (topic, 0), (1, 2))
     cluster.node("kafka-3").start()
@@ -91,7 +93,7 @@ def test_a_partition_whose_only_replica_is_up_has_no_leader(
 
     wait_until(watched, WATCHED_S + 10, "the watch to be over", every=0.2)
     waiting = eligible(cluster, topic)
-    with pytest.raises(KafkaAnswerError) as refused:  # what one does about a partition with too few replicas
+    with pytest.raises(KafkaAnswerError) as refused:  # the usual remedy for too few replicas
         cluster.admin.reassign(topic, {0: (3, 1, 2)})
     elect_uncleanly(cluster, topic)
     leader = cluster.leader_of(topic, 0)
@@ -101,4 +103,4 @@ def test_a_partition_whose_only_replica_is_up_has_no_leader(
     assert leaders == {-1}, f"its only replica is up and leads: {CHANGED}"
     assert refused.value.code == UNKNOWN_SERVER_ERROR, CHANGED
     assert leader == 3
-    assert len(left) == len(told) == RECORDS, "nothing was lost: the log was there all the time"
+    assert len(left) == len(offsets) == RECORDS, "nothing was lost: the log was there all the time"

@@ -1,4 +1,4 @@
-"""What these cases share: producers that act when told, and the judge of what they did."""
+"""Fixtures of the idempotent producer's tests."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from harness.cluster.cluster import Cluster
-from tests.idempotent.bench import Bench
+from tests.idempotent.idempotent_case import IdempotentCase
 
 
 @pytest.fixture
-def bench(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Bench]:
-    """Producers on the TAPPED door with their histories, and the judge of what they did."""
-    made = Bench(cluster, topic, tmp_path)
-    yield made
-    made.end()
+def case(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[IdempotentCase]:
+    """Producers behind the wire tap with their histories, and the check of what they did."""
+    case = IdempotentCase(cluster, topic, tmp_path)
+    yield case
+    case.end()

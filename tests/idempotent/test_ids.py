@@ -1,4 +1,4 @@
-"""Producer ids: blocks that never overlap, one that is used up, a broker that is back, an id that expires."""
+"""Producer ids: blocks that never overlap, a used-up block, a restarted broker, an expired id."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from harness.evidence.record import LaneEncoder
 from harness.faults import Restart, inject
 from harness.kafka.brokers import setting
 from harness.kafka.raw_produce import encode_batch, new_producer_ids, produce
-from harness.walkthroughs.broker_evidence import PRODUCER_ID_BLOCK, blocks, overlapping
+from harness.tap.coordinator_entries import PRODUCER_ID_BLOCK
+from harness.walkthroughs.broker_evidence import blocks, overlapping
 from tests.broker_requests import active_producers, change_settings
-from tests.idempotent.bench import RUN, Bench, Raw
-from tests.rig import said_of
+from tests.client_case import examples_of
+from tests.idempotent.idempotent_case import RUN, IdempotentCase, RawProducer
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
 
 
-def test_a_block_that_is_used_up_is_followed_by_another(cluster: Cluster, evidence: Evidence) -> None:
+def test_a_used_up_block_is_followed_by_another(cluster: Cluster, evidence: Evidence) -> None:
     given = new_producer_ids((HOST, cluster.ports.direct(2)), PRODUCER_ID_BLOCK + 1)
     found = blocks(cluster)
     used = [block for block in found if any(pid in block for pid in given)]
@@ -30,14 +31,14 @@ def test_a_block_that_is_used_up_is_followed_by_another(cluster: Cluster, eviden
     assert len(set(given)) == PRODUCER_ID_BLOCK + 1
     assert {block.broker for block in used} == {2}
     assert len(used) == 2
-    # The first of them to its last id, then the next from its first.
+    # First the rest of one block, then the start of the next.
     ends = [pid for pid in given if pid in used[0]]
     assert ends == list(range(given[0], used[0].first + PRODUCER_ID_BLOCK))
     assert given[len(ends) :] == list(range(used[1].first, used[1].first + len(given) - len(ends)))
     assert overlapping(found) == []
 
 
-def test_a_broker_that_was_restarted_takes_another_block(cluster: Cluster, evidence: Evidence) -> None:
+def test_a_restarted_broker_takes_another_block(cluster: Cluster, evidence: Evidence) -> None:
     before = new_producer_ids((HOST, cluster.ports.direct(3)), 1)[0]
     with inject(cluster, Restart(), "kafka-3"):
         pass
@@ -54,7 +55,7 @@ def test_a_broker_that_was_restarted_takes_another_block(cluster: Cluster, evide
 
 @pytest.fixture
 def expiring(cluster: Cluster) -> Iterator[Callable[[], None]]:
-    """Lets producer ids expire after a second without a batch, until the case ends."""
+    """Return a function that makes producer ids expire after a second without a batch, for this test."""
     name = "producer.id.expiration.ms"
 
     def lower() -> None:
@@ -68,59 +69,59 @@ def expiring(cluster: Cluster) -> Iterator[Callable[[], None]]:
         wait_until(lambda b=broker: setting(cluster.admin, b, name) == "86400000", 10, f"{name} to be back")  # type: ignore[misc]
 
 
-def known_producers(cluster: Cluster, bench: Bench) -> list[int]:
-    """The ids that the leader remembers."""
-    place = (bench.topic, 0)
+def known_producers(cluster: Cluster, case: IdempotentCase) -> list[int]:
+    """Return the producer ids that the leader has state for."""
+    place = (case.topic, 0)
     return [p.producer_id for p in active_producers(cluster.admin, cluster.leader_of(*place), place)]
 
 
-def test_a_late_retry_after_its_producer_id_has_expired_is_written_again(
-    cluster: Cluster, bench: Bench, expiring: Callable[[], None], evidence: Evidence
+def test_a_late_retry_is_written_again_after_its_producer_id_has_expired(
+    cluster: Cluster, case: IdempotentCase, expiring: Callable[[], None], evidence: Evidence
 ) -> None:
-    actor = bench.actor()
-    actor.send(0, 2)
-    actor.send(0, 2)
-    batch = bench.log()[-1]
+    producer = case.producer()
+    producer.send(0, 2)
+    producer.send(0, 2)
+    batch = case.log()[-1]
     values = [value for _, value in batch.values if value is not None]
-    raw = Raw(cluster, bench.topic)
+    raw = RawProducer(cluster, case.topic)
     again = encode_batch(batch.producer_id, batch.epoch, batch.base_sequence, values)
 
     recognised = produce(raw.leader, raw.place, again)
-    known = known_producers(cluster, bench)
+    known = known_producers(cluster, case)
     expiring()
-    wait_until(lambda: not known_producers(cluster, bench), 30, "the producer id to expire")
+    wait_until(lambda: not known_producers(cluster, case), 30, "the producer id to expire")
     accepted = produce(raw.leader, raw.place, again)
 
-    judged = bench.judge()
-    said = said_of(judged, "duplicate")
-    evidence(known=known, recognised=recognised, accepted=accepted, said=said)
+    judged = case.judge()
+    examples = examples_of(judged, "duplicate")
+    evidence(known=known, recognised=recognised, accepted=accepted, examples=examples)
     assert batch.producer_id in known
     assert (recognised.code, recognised.offset) == (0, 2)
     assert (accepted.code, accepted.offset) == (0, 4)
     assert "duplicate" in judged.names()
-    assert "the broker had forgotten the first" in " ".join(said)
+    assert "the broker had forgotten the first" in " ".join(examples)
 
 
-def test_a_producer_whose_id_has_expired_goes_on(
-    cluster: Cluster, bench: Bench, expiring: Callable[[], None], evidence: Evidence
+def test_a_producer_continues_after_its_id_has_expired(
+    cluster: Cluster, case: IdempotentCase, expiring: Callable[[], None], evidence: Evidence
 ) -> None:
-    """An idle producer of which the leader knows nothing any more: its next sequence is taken as it comes."""
-    actor = bench.actor()
-    actor.send(0, 3)
+    """The leader has no state of an idle producer any more, and accepts its next sequence."""
+    producer = case.producer()
+    producer.send(0, 3)
     expiring()
-    wait_until(lambda: not known_producers(cluster, bench), 30, "the producer id to expire")
-    told = actor.send(0, 3)
-    log = bench.log()
-    evidence(told=told, log=[b[:5] for b in log])
-    assert (told.offset, told.error) == (3, None)
+    wait_until(lambda: not known_producers(cluster, case), 30, "the producer id to expire")
+    delivery = producer.send(0, 3)
+    log = case.log()
+    evidence(delivery=delivery, log=[b[:5] for b in log])
+    assert (delivery.offset, delivery.error) == (3, None)
     assert [(b.producer_id, b.base_sequence) for b in log] == [
         (log[0].producer_id, 0),
         (log[0].producer_id, 3),
     ]
-    assert bench.judge().names() == []
+    assert case.judge().names() == []
 
 
-def test_records_of_a_run_are_what_the_judge_reads(bench: Bench) -> None:
-    """The bytes that an actor writes are those of the record format: else no duplicate would be found."""
-    bench.actor().send(0, 2)
-    assert [v for b in bench.log() for _, v in b.values] == LaneEncoder(RUN, 1, 0).batch(0, 2)
+def test_the_producer_writes_the_record_format_that_the_check_reads(case: IdempotentCase) -> None:
+    """Otherwise no duplicate would be found."""
+    case.producer().send(0, 2)
+    assert [v for b in case.log() for _, v in b.values] == LaneEncoder(RUN, 1, 0).batch(0, 2)

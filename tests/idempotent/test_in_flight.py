@@ -1,4 +1,4 @@
-"""Several batches in flight: order and exactly-once through a cut behind each of them; a fatal error."""
+"""Several batches in flight: order and exactly-once after a cut, a fatal error, and a fail-over."""
 
 from __future__ import annotations
 
@@ -6,44 +6,44 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from harness.base.waits import wait_until
-from harness.clients.scripted.idempotent_actor import Actor, delivery_of
+from harness.clients.scripted.idempotent_producer import IdempotentProducer, delivery_of
 from harness.cluster.cluster import Cluster
 from harness.faults import CutAfterFrame, Jitter, Kill, LoseResponseFrame, arm, inject
 from harness.walkthroughs.broker_evidence import answers_to, leader_log, producer_ids, sent_batches
-from tests.idempotent.bench import Bench, Raw
+from tests.idempotent.idempotent_case import IdempotentCase, RawProducer
 from tests.tapped import Evidence, Frames
 
 pytestmark = pytest.mark.cluster
 
 IN_FLIGHT = 5
-# A batch for each record, all of them on their way before the first answer has come back.
+# One record a batch, and all batches are sent before the first response arrives.
 ONE_EACH = {"batch_num_messages": 1, "linger_ms": 0}
 
 
-def warm(bench: Bench, **settings: object) -> Actor:
-    """A producer that has its id, its connection, and sequence 0 of partition 0 behind it."""
-    actor = bench.actor(**ONE_EACH, **settings)
-    actor.send(0)
-    return actor
+def warm(case: IdempotentCase, **settings: object) -> IdempotentProducer:
+    """Return a producer that has its id and a connection, and has sent sequence 0 to partition 0."""
+    producer = case.producer(**ONE_EACH, **settings)
+    producer.send(0)
+    return producer
 
 
 @pytest.mark.timing
 @pytest.mark.parametrize("behind", [1, 3, 5, *(pytest.param(n, marks=pytest.mark.soak) for n in (2, 4))])
-def test_a_cut_behind_one_of_five_batches_in_flight(
-    cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence, behind: int
+def test_a_connection_cut_keeps_five_batches_in_flight_in_order(
+    cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence, behind: int
 ) -> None:
-    actor = warm(bench)
-    fault = CutAfterFrame(api="Produce", topic=bench.topic, partition=0, nth=behind)
+    producer = warm(case)
+    fault = CutAfterFrame(api="Produce", topic=case.topic, partition=0, nth=behind)
     with inject(cluster, Jitter(latency_ms=300), "all"), arm(cluster, fault):
-        delivery_of = actor.send(0, IN_FLIGHT)
+        delivery_of = producer.send(0, IN_FLIGHT)
 
-    place, log = (bench.topic, 0), frames()
-    asked, answers = sent_batches(log, actor.name, place), answers_to(log, actor.name, place)
+    place, log = (case.topic, 0), frames()
+    asked, answers = sent_batches(log, producer.name, place), answers_to(log, producer.name, place)
     conns = list(dict.fromkeys(s.conn for s in asked))
     before = [s.base_sequence for s in asked[1:] if s.conn == conns[0]]
     after = [s.base_sequence for s in asked if s.conn == conns[1]]
     raw = leader_log(cluster, place)
-    judged = bench.judge()
+    judged = case.judge()
     evidence(
         cut_behind=behind,
         before=before,
@@ -52,7 +52,7 @@ def test_a_cut_behind_one_of_five_batches_in_flight(
         log=[b[:5] for b in raw],
         verdict=judged.verdict,
     )
-    # What the broker had got before the cut, unanswered; behind the cut everything again, in order.
+    # Before the cut: the batches up to it, without responses. After it: every batch again, in order.
     assert before == list(range(1, behind + 1))
     answered = [a.mono for a in answers if a.conn == conns[0] and a.n > asked[0].n]
     assert all(mono > asked[behind].mono for mono in answered)
@@ -62,7 +62,7 @@ def test_a_cut_behind_one_of_five_batches_in_flight(
     assert (judged.verdict, judged.names()) == ("valid", [])
 
 
-def test_more_than_five_in_flight_are_refused_by_the_client(cluster: Cluster, evidence: Evidence) -> None:
+def test_the_client_refuses_more_than_five_requests_in_flight(cluster: Cluster, evidence: Evidence) -> None:
     with pytest.raises(KafkaException) as refused:
         Producer(
             {
@@ -72,38 +72,38 @@ def test_more_than_five_in_flight_are_refused_by_the_client(cluster: Cluster, ev
             }
         )
     error = refused.value.args[0]
-    evidence(error=error.name(), said=error.str())
+    evidence(error=error.name(), message=error.str())
     assert error.code() == KafkaError._INVALID_ARG
     assert "max.in.flight" in error.str()
 
 
 @pytest.mark.timing
-def test_a_fatal_error_of_one_batch_fails_all_that_are_in_flight(
-    cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence
+def test_a_fatal_error_of_one_batch_fails_every_batch_in_flight(
+    cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """A stranger takes the producer's next ten sequences in one batch: its own batches are parts of that.
+    """A foreign batch uses the producer's next ten sequences, so that all its own batches are refused.
 
-    Were it fewer than are in flight, those behind would be taken, and the client library would conclude from
-    their answers that the refused ones are written too: it trusts that nobody else uses its producer id.
+    With fewer sequences than batches in flight, later batches would be accepted, and the client library would
+    conclude that the refused ones were written too: it assumes that no other client uses its producer id.
     """
-    actor = warm(bench, message_timeout_ms=8000)
-    pid, epoch, _ = producer_ids(frames(), actor.name)[0]
-    raw = Raw(cluster, bench.topic)
+    producer = warm(case, message_timeout_ms=8000)
+    pid, epoch, _ = producer_ids(frames(), producer.name)[0]
+    raw = RawProducer(cluster, case.topic)
     assert raw.send(pid, epoch, 1, 2 * IN_FLIGHT, b"a stranger's").code == 0
     end = raw.end()
     with inject(cluster, Jitter(latency_ms=300), "all"):
-        bursts = [actor.hand_over(0) for _ in range(IN_FLIGHT)]
+        bursts = [producer.hand_over(0) for _ in range(IN_FLIGHT)]
         wait_until(
-            lambda: actor.serve(0.1) or not actor.in_flight, 30, "every batch to have its fate", every=0
+            lambda: producer.serve(0.1) or not producer.in_flight, 30, "every batch to have its fate", every=0
         )
 
     fates = [delivery_of(burst) for burst in bursts]
-    place = (bench.topic, 0)
-    sent = sent_batches(frames(), actor.name, place)[1:]
-    answers = answers_to(frames(), actor.name, place)[1:]
+    place = (case.topic, 0)
+    sent = sent_batches(frames(), producer.name, place)[1:]
+    answers = answers_to(frames(), producer.name, place)[1:]
     mine = [(b.base_sequence, b.base_offset) for b in raw.log() if b.base_offset >= end]
     with pytest.raises(KafkaException) as after:
-        actor.producer._producer.produce(bench.topic, b"after")
+        producer.producer._producer.produce(case.topic, b"after")
     evidence(
         fates=[(f.offset, f.error and f.error.name()) for f in fates],
         sent=[s.base_sequence for s in sent],
@@ -112,37 +112,37 @@ def test_a_fatal_error_of_one_batch_fails_all_that_are_in_flight(
         after=after.value.args[0].name(),
     )
     assert after.value.args[0].code() == KafkaError._FATAL
-    assert [s.base_sequence for s in sent] == [1, 2, 3, 4, 5]  # all were in flight, and none was sent again
+    assert [s.base_sequence for s in sent] == [1, 2, 3, 4, 5]  # all were in flight, and none was retried
     assert [a.error for a in answers] == ["OUT_OF_ORDER_SEQUENCE_NUMBER"] * IN_FLIGHT
     errors = [f.error.name() for f in fates if f.error]
     assert errors[0] == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-    # The client library purges the others at once, or leaves them until their own time is over: both happen.
+    # The client library purges the others at once or lets them time out; both happen.
     assert len(errors) == IN_FLIGHT
     assert set(errors[1:]) <= {"_PURGE_QUEUE", "_MSG_TIMED_OUT"}
-    # And none of them is in the log without being known.
+    # None of them is in the log.
     assert mine == []
     assert raw.end() == end
-    assert {"lost", "duplicate"}.isdisjoint(bench.judge().names())
+    assert {"lost", "duplicate"}.isdisjoint(case.judge().names())
 
 
 @pytest.mark.timing
 def test_a_resent_batch_is_recognised_by_the_follower_that_became_leader(
-    cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence
+    cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """The client itself resends: its connection stays silent until its leader is killed."""
-    actor = bench.actor(socket_timeout_ms=60_000, request_timeout_ms=60_000)
-    actor.send(0)
-    before = cluster.partition(bench.topic, 0)
-    fault = LoseResponseFrame(api="Produce", topic=bench.topic, partition=0, then="silence")
+    """The client itself retries: its connection gets no response until the leader is killed."""
+    producer = case.producer(socket_timeout_ms=60_000, request_timeout_ms=60_000)
+    producer.send(0)
+    before = cluster.partition(case.topic, 0)
+    fault = LoseResponseFrame(api="Produce", topic=case.topic, partition=0, then="silence")
     with arm(cluster, fault) as injection:
-        burst = actor.hand_over(0, 3)
-        wait_until(lambda: actor.serve(0.05) or injection.wait("lost"), 20, "the answer to be lost")
-        with inject(cluster, Kill(), f"leader_of({bench.topic}, 0)"):
-            actor.finish(30)
-            after = cluster.partition(bench.topic, 0)
-            asked = sent_batches(frames(), actor.name, (bench.topic, 0))[1:]
-            answers = answers_to(frames(), actor.name, (bench.topic, 0))[1:]
-            log = bench.log()
+        burst = producer.hand_over(0, 3)
+        wait_until(lambda: producer.serve(0.05) or injection.wait("lost"), 20, "the answer to be lost")
+        with inject(cluster, Kill(), f"leader_of({case.topic}, 0)"):
+            producer.finish(30)
+            after = cluster.partition(case.topic, 0)
+            asked = sent_batches(frames(), producer.name, (case.topic, 0))[1:]
+            answers = answers_to(frames(), producer.name, (case.topic, 0))[1:]
+            log = case.log()
     evidence(
         leader=(before.leader, after.leader),
         epochs=(before.leader_epoch, after.leader_epoch),
@@ -156,4 +156,4 @@ def test_a_resent_batch_is_recognised_by_the_follower_that_became_leader(
     assert {s.broker for s in asked} >= {before.leader, after.leader}
     assert delivery_of(burst) == (1, 3, None)
     assert [(b.base_offset, b.base_sequence) for b in log] == [(0, 0), (1, 1)]
-    assert bench.judge().names() == []
+    assert case.judge().names() == []

@@ -1,4 +1,4 @@
-"""Brokers that are away, come back, forget, or never knew: what stands, is recognised, is refused."""
+"""Brokers that stop, return, or have no producer state: what is in the log, recognised or refused."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from harness.kafka.raw_produce import ProduceResult, encode_batch, new_producer_
 from harness.walkthroughs.broker_evidence import replica_log
 from harness.witness.plain_consumer import freeze
 from tests.broker_requests import active_producers, delete_records
-from tests.idempotent.bench import Bench, Raw
-from tests.outages import brought_back
+from tests.idempotent.idempotent_case import IdempotentCase, RawProducer
+from tests.outages import restart_broker
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
 
 NOT_ENOUGH_REPLICAS = 19
-# Appended by the leader, and not acknowledged by enough followers in time: nobody knows yet.
+# The leader has appended it, but too few followers acknowledged it in time: the result is open.
 APPENDED_AND_UNSURE = (7, 20)
 MakeTopic = Callable[..., str]
 
 
 @pytest.mark.timing
-def test_below_the_minimum_of_replicas_nothing_is_acknowledged_and_nothing_acknowledged_is_lost(
-    cluster: Cluster, bench: Bench, make_topic: MakeTopic, evidence: Evidence
+def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged_record_is_lost(
+    cluster: Cluster, case: IdempotentCase, make_topic: MakeTopic, evidence: Evidence
 ) -> None:
-    hasty = bench.actor(1, listener="PROXIED", message_timeout_ms=3000)
-    patient = bench.actor(2, listener="PROXIED")
+    hasty = case.producer(1, listener="PROXIED", message_timeout_ms=3000)
+    patient = case.producer(2, listener="PROXIED")
     before = hasty.send(0, 2)
-    place, probe = (bench.topic, 0), (make_topic([[1, 2, 3]]), 0)
+    place, probe = (case.topic, 0), (make_topic([[1, 2, 3]]), 0)
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
     answers: list[ProduceResult] = []
 
@@ -45,20 +45,20 @@ def test_below_the_minimum_of_replicas_nothing_is_acknowledged_and_nothing_ackno
         return answers[-1].code == NOT_ENOUGH_REPLICAS
 
     with inject(cluster, Kill(), "kafka-2"), inject(cluster, Kill(), "kafka-3"):
-        # Until the leader knows that its followers are gone, it appends, waits for them, and says so.
+        # Until the followers are out of the ISR, the leader appends, waits for them, and returns an error.
         wait_until(refused, 30, "the leader to refuse")
         given_up = hasty.send(0, 1, limit=20)
         waiting = patient.hand_over(0)
         patient.serve(0.5)
         unanswered = waiting.waiting
-        stands = [b[:5] for b in replica_log(cluster, 1, place)]
+        stored = [b[:5] for b in replica_log(cluster, 1, place)]
     patient.finish()
-    judged = bench.judge()
+    judged = case.judge()
     evidence(
         before=before,
         broker=answers,
         client=given_up.error and given_up.error.name(),
-        stands=stands,
+        stored=stored,
         healed=waiting.first_offset,
         verdict=judged.verdict,
     )
@@ -67,8 +67,8 @@ def test_below_the_minimum_of_replicas_nothing_is_acknowledged_and_nothing_ackno
     assert given_up.error is not None
     assert given_up.error.name() == "_MSG_TIMED_OUT"
     assert unanswered == 1
-    assert [s[:2] for s in stands] == [(0, 1)]  # what had been acknowledged, and nothing of what was refused
-    # It healed by itself: the patient producer's record is there, and the verdict misses nothing.
+    assert [s[:2] for s in stored] == [(0, 1)]  # acknowledged records, and no refused one
+    # The patient producer's record was written without help, and no record is missing.
     assert waiting.count == 1
     assert (judged.verdict, judged.names()) == ("valid", [])
 
@@ -81,30 +81,30 @@ ORDERS = list(itertools.permutations(BROKER_IDS))
     [ORDERS[0], *(pytest.param(o, marks=pytest.mark.soak) for o in ORDERS[1:])],
     ids=lambda order: "".join(map(str, order)),
 )
-def test_all_brokers_are_killed_and_come_back_in_some_order(
-    cluster: Cluster, bench: Bench, evidence: Evidence, order: tuple[int, ...]
+def test_all_brokers_are_killed_and_restarted_in_any_order(
+    cluster: Cluster, case: IdempotentCase, evidence: Evidence, order: tuple[int, ...]
 ) -> None:
-    client = bench.client(rate=1000)
+    client = case.process(rate=1000)
     wait_until(lambda: client.progress().acknowledged > 500, 30, "records in flight")
     with inject(cluster, Kill(), "all"):
         acknowledged = client.progress().acknowledged
-        led = {broker: brought_back(cluster, broker, bench.topic) for broker in order}
+        led = {broker: restart_broker(cluster, broker, case.topic) for broker in order}
     wait_until(lambda: client.progress().acknowledged > acknowledged + 500, 60, "the producer to go on")
     assert client.stop() == 0
 
-    recognised = resend_last_batches(cluster, bench)
-    judged = bench.judge()
+    recognised = resend_last_batches(cluster, case)
+    judged = case.judge()
     evidence(order=order, leaders_after_each=led, resent=recognised, verdict=judged.verdict)
     assert all(answer.code == 0 and answer.offset == offset for answer, offset in recognised)
     assert judged.names() == []
     assert judged.verdict == "valid"
 
 
-def resend_last_batches(cluster: Cluster, bench: Bench) -> list[tuple[ProduceResult, int]]:
-    """Send each partition's last batch once more: the answer, and where the batch stands."""
+def resend_last_batches(cluster: Cluster, case: IdempotentCase) -> list[tuple[ProduceResult, int]]:
+    """Send each partition's last batch again; return the response and the offset of the batch."""
     found = []
-    for partition in range(bench.partitions):
-        raw = Raw(cluster, bench.topic, partition)
+    for partition in range(case.partitions):
+        raw = RawProducer(cluster, case.topic, partition)
         last = raw.log()[-1]
         values = [value for _, value in last.values if value is not None]
         end = raw.end()
@@ -117,21 +117,21 @@ def resend_last_batches(cluster: Cluster, bench: Bench) -> list[tuple[ProduceRes
 
 
 RECOVERY = {
-    "Recovering unflushed segment": "looked through its log",
+    "Recovering unflushed segment": "scanned its log",
     "Wrote producer snapshot": "wrote a snapshot",
     "Loading producer state from snapshot file": "read a snapshot",
 }
 
 
 def recovery(cluster: Cluster, place: tuple[str, int]) -> list[str]:
-    """What broker 1 said of its snapshots of a partition, and of looking through its log, in order."""
+    """Return the steps of broker 1's recovery of a partition, in order, from its log."""
     about = [
         line for line in cluster.node(1).log(5000).splitlines() if f"partition={place[0]}-{place[1]}" in line
     ]
-    return [said for line in about for phrase, said in RECOVERY.items() if phrase in line]
+    return [recovered for line in about for phrase, recovered in RECOVERY.items() if phrase in line]
 
 
-# One replica only: the broker that comes back leads again, and knows what its own disk tells it.
+# With one replica, the restarted broker is leader again and restores producer state from its own disk.
 
 
 @pytest.mark.parametrize(
@@ -143,11 +143,11 @@ def recovery(cluster: Cluster, place: tuple[str, int]) -> list[str]:
     ],
     ids=["kill", "clean stop, emptied by retention", "clean stop", "kill, emptied by retention"],
 )
-def test_a_leader_that_comes_back_knows_what_its_log_tells(
+def test_a_restarted_leader_restores_producer_state_from_its_log(
     cluster: Cluster, make_topic: MakeTopic, evidence: Evidence, hard: bool, emptied: bool
 ) -> None:
-    """From a snapshot after a clean stop, from the log after a kill: the same, while the log is there."""
-    raw = Raw(cluster, make_topic([[1]], min_insync_replicas="1"))
+    """From a snapshot after a clean stop, and from the log after a kill: the result is the same."""
+    raw = RawProducer(cluster, make_topic([[1]], min_insync_replicas="1"))
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
     assert [raw.send(pid, 0, s, 2).offset for s in (0, 2, 4)] == [0, 2, 4]
     if emptied:
@@ -157,7 +157,7 @@ def test_a_leader_that_comes_back_knows_what_its_log_tells(
     wait_until(lambda: cluster.partition(*raw.place).leader == 1, 30, "broker 1 to lead again")
     known = active_producers(cluster.admin, 1, raw.place)
     start = freeze(cluster.bootstrap("DIRECT"), [raw.place[0]])[0].start
-    said = recovery(cluster, raw.place)
+    recovered = recovery(cluster, raw.place)
     again, following = raw.send(pid, 0, 4, 2), raw.send(pid, 0, 6, 2)
     evidence(
         ended=restart.bite,
@@ -166,62 +166,62 @@ def test_a_leader_that_comes_back_knows_what_its_log_tells(
         known=known,
         again=again,
         next=following,
-        said=said,
+        recovered=recovered,
         log=[b[:5] for b in raw.log()],
     )
-    assert ("looked through its log" in said) is hard
+    assert ("scanned its log" in recovered) is hard
     if not hard:
-        assert "wrote a snapshot" in said
-        assert ("read a snapshot" in said) is not emptied
-    # A kill may bring deleted records back: where the log begins is written down once a minute only.
+        assert "wrote a snapshot" in recovered
+        assert ("read a snapshot" in recovered) is not emptied
+    # A kill may restore deleted records: the log start offset is written to disk once a minute.
     assert start in ((0, 6) if emptied and hard else (6,) if emptied else (0,))
     if start < 6:
         assert [(k.producer_id, k.last_sequence) for k in known] == [(pid, 5)]
         assert again == ProduceResult(0, "NONE", 4)
         assert following == ProduceResult(0, "NONE", 6)
     else:
-        # Nothing is left that could tell: the snapshot goes with the log, and the repeat is a new record.
+        # No producer state is left: the snapshot is deleted with the log, and the retry is a new record.
         assert known == []
         assert again == ProduceResult(0, "NONE", 6)
         assert following == ProduceResult(0, "NONE", 8)
 
 
 @pytest.mark.timing
-def test_a_replica_that_never_saw_the_producer_takes_over_under_load(
+def test_a_replica_without_the_producers_requests_takes_over_under_load(
     cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """First with the whole log, then with nothing left of it: neither breaks the producer."""
-    bench = Bench(cluster, make_topic([[1, 2]]), tmp_path)
+    """First with the whole log, then with an empty one: neither breaks the producer."""
+    case = IdempotentCase(cluster, make_topic([[1, 2]]), tmp_path)
     try:
-        client = bench.client(rate=500)
+        client = case.process(rate=500)
         moves = []
         for replicas in ([3, 2], [1, 2]):
             count = client.progress().acknowledged
             wait_until(lambda c=count: client.progress().acknowledged > c, 30, "records under way")  # type: ignore[misc]
-            before = cluster.partition(bench.topic, 0)
-            cluster.reassign(bench.topic, {0: replicas})
+            before = cluster.partition(case.topic, 0)
+            cluster.reassign(case.topic, {0: replicas})
             wait_until(
-                lambda r=replicas: cluster.leader_of(bench.topic, 0) == r[0], 30, "the new replica to lead"
+                lambda r=replicas: cluster.leader_of(case.topic, 0) == r[0], 30, "the new replica to lead"
             )  # type: ignore[misc]
-            after = cluster.partition(bench.topic, 0)
+            after = cluster.partition(case.topic, 0)
             moves.append((before.leader, after.leader, before.leader_epoch, after.leader_epoch))
             count = client.progress().acknowledged
             wait_until(lambda c=count: client.progress().acknowledged > c, 30, "records after the move")  # type: ignore[misc]
         assert client.stop() == 0
-        pids = {b.producer_id for b in bench.log()}
-        judged = bench.judge()
+        pids = {b.producer_id for b in case.log()}
+        judged = case.judge()
     finally:
-        bench.end()
+        case.end()
     evidence(moves=moves, pids=sorted(pids), verdict=judged.verdict)
     assert [(a, b) for a, b, _, _ in moves] == [(1, 3), (3, 1)]
     assert len(pids) == 1
     assert (judged.verdict, judged.names()) == ("valid", [])
 
 
-def test_a_replica_without_any_trace_of_the_producer_takes_its_next_sequence(
+def test_a_replica_without_producer_state_accepts_the_next_sequence(
     cluster: Cluster, make_topic: MakeTopic, evidence: Evidence
 ) -> None:
-    raw = Raw(cluster, make_topic([[1, 2]]))
+    raw = RawProducer(cluster, make_topic([[1, 2]]))
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
     assert [raw.send(pid, 0, s, 2).offset for s in (0, 2, 4)] == [0, 2, 4]
     delete_records(cluster.admin, 1, raw.place, 6)

@@ -1,4 +1,4 @@
-"""What a broker answers to each kind of batch, by raw requests: the answer, and what is then in the log."""
+"""A broker's response to each kind of batch, by raw requests, and the log afterwards."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
 from harness.kafka.raw_produce import MAX_SEQUENCE, ProduceResult, new_producer_ids
-from tests.idempotent.bench import Raw
+from tests.idempotent.idempotent_case import RawProducer
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
@@ -16,8 +16,8 @@ NONE, OUT_OF_ORDER, INVALID_EPOCH = 0, 45, 47
 
 
 @pytest.fixture
-def raw(cluster: Cluster, topic: str) -> Raw:
-    return Raw(cluster, topic)
+def raw(cluster: Cluster, topic: str) -> RawProducer:
+    return RawProducer(cluster, topic)
 
 
 @pytest.fixture
@@ -25,27 +25,27 @@ def pid(cluster: Cluster) -> int:
     return new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
 
 
-def written(raw: Raw) -> list[tuple[int, int, int, int]]:
-    """Offset, epoch, base sequence and count of each batch."""
+def written(raw: RawProducer) -> list[tuple[int, int, int, int]]:
+    """Return offset, epoch, base sequence and count of each batch."""
     return [(b.base_offset, b.epoch, b.base_sequence, len(b.values)) for b in raw.log()]
 
 
-def six_batches(raw: Raw, pid: int, epoch: int = 0) -> None:
-    """Batches of two records, at offsets and sequences 0, 2, 4, 6, 8, 10."""
+def six_batches(raw: RawProducer, pid: int, epoch: int = 0) -> None:
+    """Send batches of two records, at offsets and sequences 0, 2, 4, 6, 8, 10."""
     for sequence in range(0, 12, 2):
         assert raw.send(pid, epoch, sequence, 2) == ProduceResult(NONE, "NONE", sequence)
 
 
-def refused(raw: Raw, answer: ProduceResult, code: int) -> None:
-    """The answer is this error, and the log is still what six batches made of it."""
+def refused(raw: RawProducer, answer: ProduceResult, code: int) -> None:
+    """Assert that the response is this error, and that the log still has six batches."""
     assert answer.code == code, answer
     assert answer.offset == -1
     assert written(raw) == [(s, 0, s, 2) for s in range(0, 12, 2)]
 
 
 @pytest.mark.parametrize("back", [1, 2, 3, 4, 5])
-def test_a_repeat_of_one_of_the_last_five_has_its_old_offset_and_is_not_written(
-    raw: Raw, pid: int, evidence: Evidence, back: int
+def test_a_retry_of_one_of_the_last_five_batches_gets_its_old_offset_and_is_not_written(
+    raw: RawProducer, pid: int, evidence: Evidence, back: int
 ) -> None:
     six_batches(raw, pid)
     sequence = 12 - 2 * back
@@ -67,17 +67,17 @@ def test_a_repeat_of_one_of_the_last_five_has_its_old_offset_and_is_not_written(
     ],
 )
 def test_any_other_sequence_than_the_next_is_out_of_order_and_not_written(
-    raw: Raw, pid: int, evidence: Evidence, sequence: int, count: int
+    raw: RawProducer, pid: int, evidence: Evidence, sequence: int, count: int
 ) -> None:
     six_batches(raw, pid)
     answer = raw.send(pid, 0, sequence, count)
     evidence(pid=pid, sent=(sequence, count), answer=answer, end=raw.end())
     refused(raw, answer, OUT_OF_ORDER)
-    # And the one that is next is taken: nothing has been spoilt.
+    # The next sequence is accepted afterwards.
     assert raw.send(pid, 0, 12).offset == 12
 
 
-def test_a_stale_epoch_is_refused(raw: Raw, pid: int, evidence: Evidence) -> None:
+def test_a_stale_epoch_is_refused(raw: RawProducer, pid: int, evidence: Evidence) -> None:
     assert raw.send(pid, 1, 0).code == NONE
     answer = raw.send(pid, 0, 1)
     evidence(pid=pid, answer=answer, log=written(raw))
@@ -85,7 +85,7 @@ def test_a_stale_epoch_is_refused(raw: Raw, pid: int, evidence: Evidence) -> Non
     assert written(raw) == [(0, 1, 0, 1)]
 
 
-def test_a_higher_epoch_begins_at_sequence_zero_or_is_refused(raw: Raw, pid: int, evidence: Evidence) -> None:
+def test_a_higher_epoch_must_start_at_sequence_zero(raw: RawProducer, pid: int, evidence: Evidence) -> None:
     six_batches(raw, pid)
     answer = raw.send(pid, 1, 12)
     refused(raw, answer, OUT_OF_ORDER)
@@ -94,7 +94,9 @@ def test_a_higher_epoch_begins_at_sequence_zero_or_is_refused(raw: Raw, pid: int
     assert taken == ProduceResult(NONE, "NONE", 12)
 
 
-def test_sequences_wrap_to_zero_and_are_still_recognised(raw: Raw, pid: int, evidence: Evidence) -> None:
+def test_sequences_wrap_to_zero_and_are_still_recognised(
+    raw: RawProducer, pid: int, evidence: Evidence
+) -> None:
     assert raw.send(pid, 0, MAX_SEQUENCE - 1, 2) == ProduceResult(NONE, "NONE", 0)
     assert raw.send(pid, 0, 0, 3) == ProduceResult(NONE, "NONE", 2)
     again = [raw.send(pid, 0, MAX_SEQUENCE - 1, 2), raw.send(pid, 0, 0, 3)]
@@ -103,7 +105,7 @@ def test_sequences_wrap_to_zero_and_are_still_recognised(raw: Raw, pid: int, evi
     assert written(raw) == [(0, 0, MAX_SEQUENCE - 1, 2), (2, 0, 0, 3)]
 
 
-def test_a_batch_may_lie_across_the_wrap(raw: Raw, pid: int, evidence: Evidence) -> None:
+def test_a_batch_may_span_the_wrap(raw: RawProducer, pid: int, evidence: Evidence) -> None:
     first = [raw.send(pid, 0, MAX_SEQUENCE - 1, 4) for _ in range(2)]
     after = raw.send(pid, 0, 2)
     evidence(pid=pid, twice=first, next=after, log=written(raw))
@@ -111,7 +113,9 @@ def test_a_batch_may_lie_across_the_wrap(raw: Raw, pid: int, evidence: Evidence)
     assert after == ProduceResult(NONE, "NONE", 4)
 
 
-def test_an_unknown_producer_id_is_accepted_with_any_sequence(raw: Raw, pid: int, evidence: Evidence) -> None:
+def test_an_unknown_producer_id_is_accepted_with_any_sequence(
+    raw: RawProducer, pid: int, evidence: Evidence
+) -> None:
     never_given = pid + 5_000_000
     answers = [raw.send(never_given, 0, 5), raw.send(pid, 3, 7)]
     evidence(never_given=never_given, answers=answers, log=written(raw))
@@ -123,7 +127,7 @@ def test_sequences_are_counted_for_each_partition_and_producer_id(
     cluster: Cluster, topic: str, evidence: Evidence
 ) -> None:
     first, second = new_producer_ids((HOST, cluster.ports.direct(1)), 2)
-    a, b = Raw(cluster, topic, 0), Raw(cluster, topic, 1)
+    a, b = RawProducer(cluster, topic, 0), RawProducer(cluster, topic, 1)
     answers = [a.send(first, 0, 0, 3), b.send(second, 0, 0, 2), b.send(first, 0, 0), b.send(second, 0, 2)]
     evidence(pids=(first, second), answers=answers, b=[x[:6] for x in b.log()])
     assert [x.offset for x in answers] == [0, 0, 2, 3]

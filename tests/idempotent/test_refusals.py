@@ -1,4 +1,4 @@
-"""What an authoriser refuses: a small broker of its own that checks rights, and a producer that has few."""
+"""What an authoriser refuses: a single broker with ACLs, and a producer with few rights."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ def guarded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 def outcome(producer: Producer, topic: str) -> str:
-    """What becomes of one record: `delivered`, or the name of the error that the client library reports."""
-    told: list[KafkaError | None] = []
+    """Send one record; return `delivered` or the name of the client library's error."""
+    delivered: list[KafkaError | None] = []
     try:
-        producer.produce(topic, b"record", partition=0, on_delivery=lambda error, _: told.append(error))
+        producer.produce(topic, b"record", partition=0, on_delivery=lambda error, _: delivered.append(error))
         producer.flush(10)
     except KafkaException as error:
         return str(error.args[0].name())
-    except SystemError as error:  # confluent-kafka calls back although a fatal error's exception is set
+    except SystemError as error:  # callbacks run with an exception set after a fatal error
         return str(error.__cause__.args[0].name())  # type: ignore[union-attr]
     finally:
         producer.close()
-    return "delivered" if told[0] is None else str(told[0].name())
+    return "delivered" if delivered[0] is None else str(delivered[0].name())
 
 
-def test_rights_step_by_step(guarded: OneBroker, evidence: Evidence) -> None:
-    """The right to write a topic brings the producer id with it; to be idempotent alone writes nothing."""
+def test_the_right_to_write_a_topic_is_needed_to_send(guarded: OneBroker, evidence: Evidence) -> None:
+    """It includes the right to a producer id; the right to idempotent writes alone is not enough."""
 
     def attempt(topic: str) -> tuple[set[str], int]:
         errors: list[str] = []
-        told = outcome(
+        delivered = outcome(
             Producer(guarded.as_alice | IDEMPOTENT | {"error_cb": lambda e: errors.append(e.name())}), topic
         )
-        return {told, *errors}, guarded.written(topic)
+        return {delivered, *errors}, guarded.written(topic)
 
     nothing = attempt("none")
     guarded.allow(ResourceType.TOPIC, "seen", AclOperation.DESCRIBE)
@@ -63,15 +63,15 @@ def test_rights_step_by_step(guarded: OneBroker, evidence: Evidence) -> None:
     assert "TOPIC_AUTHORIZATION_FAILED" in with_id[0]
     assert [nothing[1], seen[1], with_id[1]] == [0, 0, 0]
     assert "delivered" in with_write[0]
-    assert not [said for said in with_write[0] if "AUTHORIZATION" in said]
+    assert not [text for text in with_write[0] if "AUTHORIZATION" in text]
     assert with_write[1] == 1
 
 
-def test_write_alone_is_enough(guarded: OneBroker, evidence: Evidence) -> None:
-    """Without the right to be idempotent, which no producer needs since 2.8."""
+def test_the_right_to_write_a_topic_is_enough(guarded: OneBroker, evidence: Evidence) -> None:
+    """Since Kafka 2.8 no producer needs the right to idempotent writes."""
     guarded.allow(ResourceType.TOPIC, "enough", AclOperation.WRITE)
     guarded.forbid(ResourceType.BROKER, "kafka-cluster", AclOperation.IDEMPOTENT_WRITE)
-    told = outcome(Producer(guarded.as_alice | IDEMPOTENT), "enough")
-    evidence(told=told, written=guarded.written("enough"))
-    assert told == "delivered"
+    delivered = outcome(Producer(guarded.as_alice | IDEMPOTENT), "enough")
+    evidence(delivered=delivered, written=guarded.written("enough"))
+    assert delivered == "delivered"
     assert guarded.written("enough") == 1

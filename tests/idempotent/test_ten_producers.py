@@ -1,4 +1,4 @@
-"""Ten producers, jitter, leaders killed in turn: the scenario from end to end, counted by Spark."""
+"""Ten producers under jitter and leader kills: the scenario from end to end, counted by Spark."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ def execute(cluster: Cluster, root: Path, seed: int, duration: str) -> Outcome:
 
 
 def resent(directory: Path) -> dict[str, int]:
-    """How many records each producer says that it sent more than once."""
+    """Return the number of records that each producer reports as retried."""
     found = {}
     for path in sorted((directory / "history").glob("idempotent-*.jsonl")):
-        told = [x for _, x in HistoryFile(path).read() if isinstance(x, Info) and x.f == "resent" and x.error]
-        assert len(told) == 1, path.name
-        match = re.match(r"(\d+) records", told[0].error.message)  # type: ignore[union-attr]
+        resent = [
+            x for _, x in HistoryFile(path).read() if isinstance(x, Info) and x.f == "resent" and x.error
+        ]
+        assert len(resent) == 1, path.name
+        match = re.match(r"(\d+) records", resent[0].error.message)  # type: ignore[union-attr]
         assert match
         found[path.stem] = int(match[1])
     return found

@@ -1,4 +1,4 @@
-"""The flow from end to end: seven steps with their evidence, and a verdict."""
+"""The walkthrough from end to end: seven steps with their evidence, and a verdict."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 
 @pytest.mark.timing
-def test_the_flow_is_valid_and_each_step_has_its_evidence(
+def test_the_walkthrough_is_valid_and_each_step_has_its_evidence(
     cluster: Cluster, tmp_path: Path, evidence: Evidence
 ) -> None:
-    page = (carry_out(cluster, "idempotent-flow", 7, tmp_path, evidence) / NAME).read_text()
+    page = (carry_out(cluster, "idempotent-walkthrough", 7, tmp_path, evidence) / NAME).read_text()
     assert "(retry of" in page

@@ -27,7 +27,7 @@ from spark_jobs import streaming_job
 from spark_jobs.kafka_source import KafkaSource
 from spark_jobs.scan_pass import Wanted
 from spark_jobs.stream_segments import Segments
-from tests.rig import said_of
+from tests.client_case import examples_of
 from tests.spark.planting import SEQS, WANTED, counts, make, write
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
@@ -103,14 +103,14 @@ def test_batch_finds_all_and_agrees_with_itself(spark: SparkSession, flawed: Pla
     assert found.spark_findings == WANTED
     assert found.disagreements == []
     read = {
-        name: [READ.search(said) for said in said_of(found.judgement, name)]
+        name: [READ.search(said) for said in examples_of(found.judgement, name)]
         for name in ("lost", "aborted_read")
     }
     assert {name: {one.groups() for one in ones if one} for name, ones in read.items()} == {
         "lost": {("3", "0", "0"), ("4", "1", "599"), ("5", "0", "250-260")},
         "aborted_read": {("8", "0", "142")},
     }
-    torn = [TORN.match(said) for said in said_of(found.judgement, "torn_transaction")]
+    torn = [TORN.match(said) for said in examples_of(found.judgement, "torn_transaction")]
     assert {one.groups() for one in torn if one} == {
         ("0", "3", "199"),
         ("5", "4", "199"),
@@ -118,7 +118,7 @@ def test_batch_finds_all_and_agrees_with_itself(spark: SparkSession, flawed: Pla
         ("1", "8", "1"),
         ("2", "9", "100"),
     }
-    assert "producer 910 lane 0, which no client declared" in "".join(said_of(found.judgement, "phantom"))
+    assert "producer 910 lane 0, which no client declared" in "".join(examples_of(found.judgement, "phantom"))
     shares = {(one.producer, one.partition, one.fate): (one.owed, one.read) for one in found.shares}
     assert shares[5, 0, "committed"] == (400, 389)
     assert shares[8, 0, "aborted"] == (100, 1)

@@ -1,4 +1,4 @@
-"""What these cases share: producers that act when told, and the judge of what they did."""
+"""Fixtures of the transactional producer's tests."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ import pytest
 
 from harness.cluster.cluster import Cluster
 from harness.tap.tap_client import ensure_tap
-from tests.transactional.bench import Bench
+from tests.transactional.transactional_case import TransactionalCase
 
 
 @pytest.fixture
-def make_bench(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], Bench]]:
-    """Benches by name, each with its own histories, for what is to be judged apart."""
+def make_case(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], TransactionalCase]]:
+    """Make cases by name; each has its own histories and its own check."""
     ensure_tap(cluster)
-    made: list[Bench] = []
+    cases: list[TransactionalCase] = []
 
-    def make(name: str) -> Bench:
+    def make(name: str) -> TransactionalCase:
         folder = tmp_path / name
         folder.mkdir()
-        made.append(Bench(cluster, folder))
-        return made[-1]
+        cases.append(TransactionalCase(cluster, folder))
+        return cases[-1]
 
     yield make
-    for bench in made:
-        bench.end()
+    for case in cases:
+        case.end()
 
 
 @pytest.fixture
-def bench(make_bench: Callable[[str], Bench]) -> Bench:
-    """Transactional producers with their histories, topics of their own, and the judge of what they did."""
-    return make_bench("bench")
+def case(make_case: Callable[[str], TransactionalCase]) -> TransactionalCase:
+    """Transactional producers with their histories and topics, and the check of what they did."""
+    return make_case("case")

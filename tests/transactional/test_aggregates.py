@@ -1,4 +1,4 @@
-"""A stateful pipeline: counts and sums by key, in a changelog that is part of its transactions."""
+"""A stateful pipeline: counts and sums by key, in a changelog topic within its transactions."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.history import Ok
 from harness.faults import CrashClient, inject
 from harness.testing.plugin import Ran
+from tests.client_case import examples_of, operations, text
 from tests.histories import bites, lines
-from tests.rig import operations, said_of, text
 from tests.tapped import Evidence
-from tests.transactional.bench import Bench
+from tests.transactional.transactional_case import TransactionalCase
 
 pytestmark = pytest.mark.cluster
 
@@ -34,7 +34,7 @@ SHORT = {
 @pytest.mark.parametrize(
     "changes", [SHORT, pytest.param({}, marks=pytest.mark.soak)], ids=["one kill", "a minute"]
 )
-def test_totals_are_those_of_the_inputs_when_the_changelogs_leader_is_killed(
+def test_totals_match_the_inputs_after_the_changelogs_leader_is_killed(
     run_scenario: Callable[..., Ran], evidence: Evidence, changes: dict[str, str]
 ) -> None:
     ran = run_scenario("running-totals", **changes)
@@ -45,32 +45,32 @@ def test_totals_are_those_of_the_inputs_when_the_changelogs_leader_is_killed(
     evidence(bites=bitten, rebuilt=rebuilt, compared=compared, verdict=ran.verdict)
     assert ran.verdict == "valid", text(ran.judgement)
     assert bitten["kill"] > 0
-    # Each of the three partitions once at the beginning; the others are after an abort or a takeover.
+    # Each of the three partitions once at the start; the others follow an abort or a takeover.
     assert rebuilt > 3
     assert compared["aggregates"] > 0
 
 
-def test_positions_apart_from_the_transaction_count_inputs_twice(
-    cluster: Cluster, bench: Bench, evidence: Evidence
+def test_positions_outside_the_transaction_count_inputs_twice(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """Killed when the totals are committed and the positions are not: the successor has both."""
-    source, sink, group = bench.topic("source"), bench.topic("sink"), f"{bench.name}-g"
-    log = bench.topic("totals", cleanup_policy="compact")
-    writer = bench.transactional(source, abort_share=0.0)
-    bench.committed(writer, more_than=10)
+    """The worker is killed after it has committed the totals and before it has committed the positions."""
+    source, sink, group = case.topic("source"), case.topic("sink"), f"{case.name}-g"
+    log = case.topic("totals", cleanup_policy="compact")
+    writer = case.transactional(source, abort_share=0.0)
+    case.wait_committed(writer, more_than=10)
     assert writer.stop() == 0
     stateful = {"changelog": log, "changelog_partitions": 3, "positions": "apart", "abort_share": 0.0}
-    first = bench.pipeline(source, sink, records=(10**6, 10**6), work=60.0, **stateful)
+    first = case.pipeline(source, sink, records=(10**6, 10**6), work=60.0, **stateful)
     wait_until(lambda: any(isinstance(o, Ok) for o in operations(first, "commit")), 60, "a commit")
     with inject(cluster, CrashClient(), "client(first)", process=first) as crash:
         between = operations(first, "commit_offsets")
-    second = bench.pipeline(source, sink, **stateful)
-    bench.caught_up(source, group)
+    second = case.pipeline(source, sink, **stateful)
+    case.wait_caught_up(source, group)
     assert second.stop() == 0
 
-    judged = bench.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source], changelog=log)))
-    drift = said_of(judged, "aggregate_drift")
-    evidence(crash=crash.bite, between=between, names=judged.names(), said=drift[:1])
+    judged = case.judge(expect=Expect(pipeline=Pipeline(group=group, inputs=[source], changelog=log)))
+    drift = examples_of(judged, "aggregate_drift")
+    evidence(crash=crash.bite, between=between, names=judged.names(), drift=drift[:1])
     assert between == []
     assert {"aggregate_drift", "processed_twice"} <= set(judged.names()), text(judged)
     assert all("counted too many" in what for what in drift)

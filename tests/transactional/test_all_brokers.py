@@ -1,4 +1,4 @@
-"""All brokers are killed in the middle of transactions: what was decided is finished, what was not aborts."""
+"""All brokers are killed in open transactions: decided ones are completed, the others are aborted."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from harness.base.waits import wait_until
+from harness.clients.scripted.transactional_producer import OK
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS
 from harness.evidence.checkers.model import Evidence as Judged
@@ -20,11 +21,10 @@ from harness.evidence.ledger import fold
 from harness.faults import Kill, inject
 from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from harness.walkthroughs.transaction_evidence import markers
-from tests.outages import brought_back
-from tests.rig import RUN, text
+from tests.client_case import RUN, text
+from tests.outages import restart_broker
 from tests.tapped import Evidence
-from tests.transactional.bench import Bench
-from tests.transactional.scripted_producer import OK
+from tests.transactional.transactional_case import TransactionalCase
 from tests.transactional.under_faults import (
     DONE,
     Laps,
@@ -51,13 +51,13 @@ STALL_MS = 5_000
     [ORDERS[-1], *(pytest.param(o, marks=pytest.mark.soak) for o in ORDERS[:-1])],
     ids=lambda order: "".join(map(str, order)),
 )
-def test_all_brokers_are_killed_in_transactions(
-    cluster: Cluster, bench: Bench, evidence: Evidence, order: Sequence[int]
+def test_transactions_survive_a_kill_of_all_brokers(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence, order: Sequence[int]
 ) -> None:
-    """One is decided and lacks a marker, one is left alone, one has a client that waits for its commit."""
-    topic, since = bench.topic("t", [[1, 2, 3], [2, 3, 1]]), time.time_ns()
-    names = {kind: f"{bench.name}-{kind}" for kind in ("decided", "left", "waiting")}
-    faults = bench.folder / "history" / "faults.jsonl"
+    """One is decided and lacks a marker, one has no active client, one has a client in its commit."""
+    topic, since = case.topic("t", [[1, 2, 3], [2, 3, 1]]), time.time_ns()
+    names = {kind: f"{case.name}-{kind}" for kind in ("decided", "left", "waiting")}
+    faults = case.folder / "history" / "faults.jsonl"
     with (
         HistoryWriter(faults, run=RUN, client="faults", role="faults") as journal,
         decided_by(cluster, names["decided"], [3, 2]),
@@ -65,17 +65,13 @@ def test_all_brokers_are_killed_in_transactions(
     ):
         for kind in ("left", "waiting"):
             lead(cluster, TRANSACTION_TOPIC, names[kind], 2)
-        decided = opened(bench, topic, {0: 3, 1: 2}, transactional_id=names["decided"])
-        opened(bench, topic, {0: 4}, transactional_id=names["left"], transaction_timeout_ms=TIMEOUT_MS)
+        decided = opened(case, topic, {0: 3, 1: 2}, transactional_id=names["decided"])
+        opened(case, topic, {0: 4}, transactional_id=names["left"], transaction_timeout_ms=TIMEOUT_MS)
         waits = opened(
-            bench,
-            topic,
-            {1: 5},
-            transactional_id=names["waiting"],
-            transaction_timeout_ms=int(LIMIT_S * 1000),
+            case, topic, {1: 5}, transactional_id=names["waiting"], transaction_timeout_ms=int(LIMIT_S * 1000)
         )
-        pid = bench.known(names["decided"]).producer_id
-        # Its leader is gone and not yet missed: the marker for partition 0 has nobody to go to.
+        pid = case.describe(names["decided"]).producer_id
+        # The leader is dead and still in the metadata: the marker for partition 0 cannot be delivered.
         kills = [inject(cluster, Kill(), "kafka-1", journal=journal).start()]
         try:
             ended, killed_at = decided.commit(), time.time_ns()
@@ -84,7 +80,7 @@ def test_all_brokers_are_killed_in_transactions(
             waiting = pool.submit(waits.commit, LIMIT_S)
             led = {}
             for broker in order:
-                led[broker] = brought_back(cluster, broker, topic)
+                led[broker] = restart_broker(cluster, broker, topic)
                 lap(f"broker {broker}")
         finally:
             for kill in kills:
@@ -92,7 +88,7 @@ def test_all_brokers_are_killed_in_transactions(
         lap("all serve")
         waited = waiting.result(LIMIT_S)
         lap("the commit that waited")
-        wake(cluster, bench, topic, names["decided"])
+        wake(cluster, case, topic, names["decided"])
         finished = wait_decisions(cluster, names["decided"], since, DONE)
         at_kill = decisions(cluster, names["decided"], since, killed_at)
         aborted = wait_decisions(cluster, names["left"], since, ["PrepareAbort", "CompleteAbort"])
@@ -100,7 +96,7 @@ def test_all_brokers_are_killed_in_transactions(
         wait_until(lambda: stable(cluster, topic), 20, "the last stable offsets to reach the ends")
         marks = markers(cluster, [(topic, 0), (topic, 1)], since, pid)
         lap("markers")
-    judged, seen = bench.judge(topic), visible(bench, topic)
+    judged, seen = case.judge(topic), visible(case, topic)
     evidence(
         order=order,
         at_kill=at_kill,
@@ -113,19 +109,19 @@ def test_all_brokers_are_killed_in_transactions(
         seen=seen,
         verdict=judged.verdict,
     )
-    assert (ended.said, at_kill) == (OK, ["PrepareCommit"])
+    assert (ended.name, at_kill) == (OK, ["PrepareCommit"])
     assert (finished, aborted) == (DONE, ["PrepareAbort", "CompleteAbort"])
     assert [m.what for m in marks if m.partition == 0][:1] == ["commit"]
-    assert (waited.said, following.said) == (OK, OK)
-    assert seen == {0: 5, 1: 8}  # one of them is the one that woke the coordinator
+    assert (waited.name, following.name) == (OK, OK)
+    assert seen == {0: 5, 1: 8}  # one record is from the transaction that woke the coordinator
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
-    # The commit waited, and is not stalled, because brokers were down: only to who knows nothing of the
-    # faults it is, by a bound that is shorter than the wait.
-    files = list(history_files(bench.folder / "history"))
+    # The commit waited because brokers were down, so it is not stalled. Without the history of the faults it
+    # is, by a bound that is shorter than the wait.
+    files = list(history_files(case.folder / "history"))
     assert liveness(files, STALL_MS) == []
     blind = [file for file in files if file.path != faults]
-    assert "stalled" in liveness(blind, int(waited.took * 500))
+    assert "stalled" in liveness(blind, int(waited.seconds * 500))
 
 
 def liveness(files: list[HistoryFile], stall_ms: int) -> list[str]:

@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from harness.base.waits import wait_until
+from harness.clients.scripted.transactional_producer import OK
 from harness.cluster.cluster import Cluster
 from harness.faults import Kill, Partition, Pause, inject
 from harness.kafka.group_offsets import CommittedOffset, committed_offset
@@ -16,10 +17,9 @@ from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from harness.tap.coordinator_entries import CoordinatorEntry
 from harness.walkthroughs.broker_evidence import replica_log
 from harness.walkthroughs.transaction_evidence import coordinator_home, markers
-from tests.rig import text
+from tests.client_case import text
 from tests.tapped import Evidence
-from tests.transactional.bench import Bench
-from tests.transactional.scripted_producer import OK
+from tests.transactional.transactional_case import TransactionalCase
 from tests.transactional.under_faults import (
     DONE,
     Laps,
@@ -37,21 +37,23 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
 
 @pytest.mark.parametrize("when", ["before the end", pytest.param("after the end", marks=pytest.mark.soak)])
-def test_the_coordinator_is_killed(cluster: Cluster, bench: Bench, evidence: Evidence, when: str) -> None:
-    ident, topic, since = bench.transactional_id, bench.topic("t", [[1, 2, 3], [2, 1, 3]]), time.time_ns()
+def test_a_transaction_commits_after_its_coordinator_is_killed(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence, when: str
+) -> None:
+    ident, topic, since = case.transactional_id, case.topic("t", [[1, 2, 3], [2, 1, 3]]), time.time_ns()
     home = lead(cluster, TRANSACTION_TOPIC, ident, 3)
-    told = opened(bench, topic, {0: 3, 1: 2})
+    producer = opened(case, topic, {0: 3, 1: 2})
     if when == "after the end":
-        ended = told.commit()
+        ended = producer.commit()
         wait_decisions(cluster, ident, since, DONE)
     with inject(cluster, Kill(), f"txn_coordinator({ident})") as kill:
         if when == "before the end":
-            ended = told.commit()
-        following = told.whole({0: 2, 1: 2})
+            ended = producer.commit()
+        following = producer.whole({0: 2, 1: 2})
         noted = wait_decisions(cluster, ident, since, DONE * 2)
         moved = coordinator_home(cluster, TRANSACTION_TOPIC, ident)
-    marks = markers(cluster, [(topic, 0), (topic, 1)], since, bench.known().producer_id)
-    judged, seen = bench.judge(), visible(bench, topic)
+    marks = markers(cluster, [(topic, 0), (topic, 1)], since, case.describe().producer_id)
+    judged, seen = case.judge(), visible(case, topic)
     evidence(
         killed=kill.bite,
         ended=ended,
@@ -62,9 +64,9 @@ def test_the_coordinator_is_killed(cluster: Cluster, bench: Bench, evidence: Evi
     )
     assert kill.names == ["kafka-3"]
     assert moved.leader != 3
-    assert (ended.said, following.said) == (OK, OK)
+    assert (ended.name, following.name) == (OK, OK)
     assert noted == DONE * 2
-    # One marker for each transaction in each partition, written by whoever coordinator_home it.
+    # One marker for each transaction in each partition, from its own coordinator.
     assert Counter((m.partition, m.what) for m in marks) == {(0, "commit"): 2, (1, "commit"): 2}
     before = [home.leader_epoch] if when == "after the end" else []
     assert epochs(marks) == [*before, moved.leader_epoch]
@@ -75,24 +77,24 @@ def test_the_coordinator_is_killed(cluster: Cluster, bench: Bench, evidence: Evi
 @pytest.mark.parametrize(
     "woken", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["woken", "left alone"]
 )
-def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
-    cluster: Cluster, bench: Bench, evidence: Evidence, woken: bool
+def test_a_new_coordinator_writes_the_markers_of_a_decision(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence, woken: bool
 ) -> None:
-    """One partition's leader is frozen: its marker waits, and the client is told of the commit without it."""
-    ident, topic = bench.transactional_id, bench.topic("t", [[3, 1, 2], [1, 3, 2]])
+    """One partition's leader is frozen: its marker waits, and the client gets its answer without it."""
+    ident, topic = case.transactional_id, case.topic("t", [[3, 1, 2], [1, 3, 2]])
     places = [(topic, 0), (topic, 1)]
     lap = Laps()
-    # The frozen broker must not be one that the decision waits for.
+    # The frozen broker must not be a replica of the decision's partition.
     with decided_by(cluster, ident, [2, 1]) as home:
         lap("placed")
         since = time.time_ns()
-        told = opened(bench, topic, {0: 3, 1: 2})
-        pid = bench.known().producer_id
+        producer = opened(case, topic, {0: 3, 1: 2})
+        pid = case.describe().producer_id
         lap("opened")
         frozen = inject(cluster, Pause(), "kafka-3").start()
         killed = inject(cluster, Kill(), "kafka-2")
         try:
-            ended, killed_at = told.commit(), time.time_ns()
+            ended, killed_at = producer.commit(), time.time_ns()
             killed.start()
             unmarked = [batch.control for batch in replica_log(cluster, 3, (topic, 0))]
             frozen.heal()
@@ -105,20 +107,20 @@ def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
 
             marks = wait_until(taken_over, 40, "the successor's markers in both partitions")
             lap("marked by the successor")
-            moved, seen = coordinator_home(cluster, TRANSACTION_TOPIC, ident), visible(bench, topic)
+            moved, seen = coordinator_home(cluster, TRANSACTION_TOPIC, ident), visible(case, topic)
         finally:
             frozen.heal()
             killed.heal()
         lap("all serve")
         at_kill, unfinished = decisions(cluster, ident, since, killed_at), decisions(cluster, ident, since)
         if woken:
-            wake(cluster, bench, topic, ident)
+            wake(cluster, case, topic, ident)
         finished = wait_decisions(cluster, ident, since, DONE)
         lap("finished")
-        following = told.whole({0: 1, 1: 1})
+        following = producer.whole({0: 1, 1: 1})
         lap("next")
     lap("placed back")
-    judged = bench.judge()
+    judged = case.judge()
     lap("judged")
     evidence(
         ended=ended,
@@ -131,41 +133,41 @@ def test_the_coordinator_is_killed_between_its_decision_and_the_markers(
         finished=finished,
         verdict=judged.verdict,
     )
-    assert ended.said == following.said == OK
+    assert [ended.name, following.name] == [OK] * 2
     assert (at_kill, unmarked) == (["PrepareCommit"], [None])
     assert {m.what for m in marks} == {"commit"}
-    # It writes a marker everywhere, also where there is one: a second one ends nothing, and harms nothing.
+    # It writes a marker to every partition; a second marker has no effect.
     assert epochs(marks)[-1] == moved.leader_epoch > home.leader_epoch
     assert (moved.leader, seen) == (1, {0: 3, 1: 2})
     assert finished == DONE
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-@pytest.mark.soak  # the same gap, opened another way
+@pytest.mark.soak  # the same gap by another fault
 @pytest.mark.needs("partition")
-def test_the_coordinator_is_killed_when_it_cannot_send_its_markers(
-    cluster: Cluster, bench: Bench, evidence: Evidence
+def test_a_new_coordinator_writes_markers_that_could_not_be_sent(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """It is cut from opening connections to the others, who still replicate what it decides."""
-    ident, topic = bench.transactional_id, bench.topic("t", [[1, 2, 3], [2, 1, 3]])
+    """The coordinator cannot open connections, but the others still replicate its decisions."""
+    ident, topic = case.transactional_id, case.topic("t", [[1, 2, 3], [2, 1, 3]])
     places, since = [(topic, 0), (topic, 1)], time.time_ns()
     home = lead(cluster, TRANSACTION_TOPIC, ident, 3)
-    told = opened(bench, topic, {0: 3, 1: 2})
-    pid = bench.known().producer_id
+    producer = opened(case, topic, {0: 3, 1: 2})
+    pid = case.describe().producer_id
     cut = inject(cluster, Partition(direction="out"), "kafka-3").start()
     killed = inject(cluster, Kill(), "kafka-3")
     try:
-        ended = told.commit()
+        ended = producer.commit()
         at_kill, before = decisions(cluster, ident, since), markers(cluster, places, since, pid)
         killed.start()
         finished = wait_decisions(cluster, ident, since, DONE)
-        marks, seen = markers(cluster, places, since, pid), visible(bench, topic)
+        marks, seen = markers(cluster, places, since, pid), visible(case, topic)
         moved = coordinator_home(cluster, TRANSACTION_TOPIC, ident)
     finally:
         killed.heal()
         cut.heal()
-    following = told.whole({0: 1, 1: 1})
-    judged = bench.judge()
+    following = producer.whole({0: 1, 1: 1})
+    judged = case.judge()
     evidence(
         ended=ended,
         at_kill=at_kill,
@@ -174,7 +176,7 @@ def test_the_coordinator_is_killed_when_it_cannot_send_its_markers(
         seen=seen,
         verdict=judged.verdict,
     )
-    assert ended.said == following.said == OK
+    assert [ended.name, following.name] == [OK] * 2
     assert (at_kill, before) == (["PrepareCommit"], [])
     assert finished == DONE
     assert epochs(marks) == [moved.leader_epoch]
@@ -186,11 +188,11 @@ def test_the_coordinator_is_killed_when_it_cannot_send_its_markers(
 @pytest.mark.parametrize(
     "commits", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["commit", "abort"]
 )
-def test_the_group_coordinator_is_killed_between_offsets_and_the_end(
-    cluster: Cluster, bench: Bench, evidence: Evidence, commits: bool
+def test_pending_offsets_survive_a_kill_of_the_group_coordinator(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence, commits: bool
 ) -> None:
-    source, topic, group = bench.topic("s", 1), bench.topic("t"), f"{bench.name}-g"
-    lead(cluster, TRANSACTION_TOPIC, bench.transactional_id, 3)
+    source, topic, group = case.topic("s", 1), case.topic("t"), f"{case.name}-g"
+    lead(cluster, TRANSACTION_TOPIC, case.transactional_id, 3)
     lead(cluster, OFFSETS_TOPIC, group, 1)
 
     def position(*, stable: bool = True) -> CommittedOffset:
@@ -198,22 +200,22 @@ def test_the_group_coordinator_is_killed_between_offsets_and_the_end(
             cluster.admin, cluster.group_coordinator(group), group, (source, 0), stable=stable
         )
 
-    told = opened(bench, topic, {1: 3})
-    assert told.offsets(group, source, 0, 3).said == OK
+    producer = opened(case, topic, {1: 3})
+    assert producer.offsets(group, source, 0, 3).ok
     before = position(), position(stable=False)
     with inject(cluster, Kill(), f"group_coordinator({group})") as kill:
-        # What is pending is known to the next coordinator too: it stands in its log.
+        # The next coordinator reads the pending offsets from its log.
         during = wait_until(position, 20, "the next group coordinator to answer")
-        ended = told.commit() if commits else told.abort()
+        ended = producer.commit() if commits else producer.abort()
         wait_until(lambda: position().error == "NONE", 20, "the position to be stable")
         after = position()
-    following = told.whole({1: 2})
-    judged = bench.judge()
+    following = producer.whole({1: 2})
+    judged = case.judge()
     evidence(killed=kill.bite, before=before, during=during, ended=ended, after=after, verdict=judged.verdict)
     assert kill.names == ["kafka-1"]
     assert before == ((-1, "UNSTABLE_OFFSET_COMMIT"), (-1, "NONE"))
     assert during == (-1, "UNSTABLE_OFFSET_COMMIT")
-    assert ended.said == following.said == OK
+    assert [ended.name, following.name] == [OK] * 2
     assert after == (3 if commits else -1, "NONE")
-    assert visible(bench, topic) == {0: 0, 1: 5 if commits else 2, 2: 0}
+    assert visible(case, topic) == {0: 0, 1: 5 if commits else 2, 2: 0}
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)

@@ -1,4 +1,4 @@
-"""`eos facts` on a real cluster: what is read moves with the cluster, what is probed is what is known."""
+"""`eos facts` on a real cluster: settings follow the cluster, and probes give the known values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EXPIRATION = "producer.id.expiration.ms"
 
 @pytest.fixture
 def lowered(cluster: Cluster) -> Iterator[None]:
-    """One broker of three with another setting."""
+    """One broker of three has another setting."""
     change_settings(cluster.admin, 2, {EXPIRATION: "7200000"})
     wait_until(lambda: setting(cluster.admin, 2, EXPIRATION) == "7200000", 10, "the lower setting")
     yield
@@ -32,7 +32,7 @@ def lowered(cluster: Cluster) -> Iterator[None]:
     wait_until(lambda: setting(cluster.admin, 2, EXPIRATION) == "86400000", 10, "the setting to be back")
 
 
-def test_the_facts_are_those_of_this_cluster(cluster: Cluster, evidence: Evidence) -> None:
+def test_the_facts_match_this_cluster(cluster: Cluster, evidence: Evidence) -> None:
     facts = read_facts(cluster)
     found = {fact.what: (fact.observed, fact.comparison) for fact in facts}
     evidence(table=table(facts).splitlines())
@@ -42,25 +42,26 @@ def test_the_facts_are_those_of_this_cluster(cluster: Cluster, evidence: Evidenc
         "different",
     )
     assert found["replicas of __transaction_state"] == (str(len(BROKER_IDS)), "same")
-    assert found["time-outs are looked for every"] == ("1 s", "different")
+    assert found["expired transactions are aborted every"] == ("1 s", "different")
     assert found["producer ids of one block"] == ("1000", "same")
     assert found["highest epoch"] == ("32767", "different")
-    assert found["after the last sequence comes"] == ("0", "same")
-    assert found["batches of a producer that are remembered"] == ("5", "same")
-    assert found["an older one is refused with"] == ("OUT_OF_ORDER_SEQUENCE_NUMBER", "different")
+    assert found["sequence after the last one"] == ("0", "same")
+    assert found["remembered batches per producer"] == ("5", "same")
+    assert found["an older repeat is refused with"] == ("OUT_OF_ORDER_SEQUENCE_NUMBER", "different")
     assert found["transaction version"] == ("2", "same")
     assert found["most requests in flight with idempotence"] == ("5", "same")
-    # What is deleted a broker hears of a moment later.
-    wait_until(lambda: not probed(cluster), 10, "nothing to be left of what was probed")
+    # Brokers apply a deletion a moment later.
+    wait_until(lambda: not probed(cluster), 10, "the probe topics to be deleted")
 
 
 def probed(cluster: Cluster) -> list[str]:
     return [p.topic for p in cluster.admin.metadata(None).partitions if p.topic.startswith("eos-facts")]
 
 
-def test_brokers_that_disagree_are_told(cluster: Cluster, lowered: None, evidence: Evidence) -> None:  # noqa: ARG001
-    said = CliRunner().invoke(cli, ["facts", "--state", str(cluster.state.path)])
-    line = next(each for each in said.output.splitlines() if "an idle producer id expires" in each)
+@pytest.mark.usefixtures("lowered")
+def test_facts_show_both_values_of_brokers_that_differ(cluster: Cluster, evidence: Evidence) -> None:
+    result = CliRunner().invoke(cli, ["facts", "--state", str(cluster.state.path)])
+    line = next(each for each in result.output.splitlines() if "an idle producer id expires" in each)
     evidence(line=line)
     assert "1 d or 120 min" in line
     assert "different" in line

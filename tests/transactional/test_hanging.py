@@ -1,4 +1,4 @@
-"""Transactions that nobody ends: found by what brokers and coordinators know, and freed in the right way."""
+"""Open and hanging transactions: how brokers and coordinators reveal them, and how to end them."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from harness.kafka.brokers import setting
 from harness.kafka.errors import error_name
 from harness.kafka.hanging_transactions import BlockingTransaction, OpenTransaction, write_marker
 from tests.broker_requests import change_settings
-from tests.rig import said_of, text
+from tests.client_case import examples_of, text
 from tests.tapped import Evidence
-from tests.transactional.bench import Bench
+from tests.transactional.transactional_case import TransactionalCase
 
 pytestmark = pytest.mark.cluster
 
 VERIFICATION = "transaction.partition.verification.enable"
 TIMEOUT_MS = 2_000
-"""The longest that a transaction of the run itself may last: with 15 s more, what is stuck is hanging."""
+"""Longest transaction of the run; one that is open for 15 s longer counts as hanging."""
 BOUNDED = Expect(transaction_timeout_ms=TIMEOUT_MS)
 WATCHED_S = 15 + TIMEOUT_MS / 1000 + 0.5
 
 
 @pytest.fixture
 def unverified(cluster: Cluster) -> Iterator[int]:
-    """Broker 2 does not ask whether a transaction is open: how versions before 3.6 came to hang."""
+    """Broker 2 does not verify transactions, as in versions before 3.6."""
     change_settings(cluster.admin, 2, {VERIFICATION: "false"})
     wait_until(lambda: setting(cluster.admin, 2, VERIFICATION) == "false", 10, "no verification")
     yield 2
@@ -38,31 +38,31 @@ def unverified(cluster: Cluster) -> Iterator[int]:
     wait_until(lambda: setting(cluster.admin, 2, VERIFICATION) == "true", 10, "verification to be back")
 
 
-def test_what_is_left_open_and_what_hangs(
-    cluster: Cluster, bench: Bench, unverified: int, evidence: Evidence
+def test_an_open_transaction_is_distinguished_from_a_hanging_one(
+    cluster: Cluster, case: TransactionalCase, unverified: int, evidence: Evidence
 ) -> None:
-    """Both hold readers back; only one has somebody who can still end it."""
-    topic = bench.topic("t")
+    """Both hold readers back; only the open one still has a coordinator that can end it."""
+    topic = case.topic("t")
     left, hung = (topic, 0), (topic, unverified - 1)
-    own = bench.told(topic, transaction_timeout_ms=TIMEOUT_MS)
-    assert own.init().said == "ok"
-    stranger = bench.take(f"{bench.name}-left", timeout_ms=600_000)
+    own = case.producer(topic, transaction_timeout_ms=TIMEOUT_MS)
+    assert own.init().ok
+    stranger = case.init_by_hand(f"{case.name}-left", timeout_ms=600_000)
     assert by_hand.add_partitions(cluster.admin, stranger, [left]) == 0
-    assert bench.produce(stranger, left).code == 0
-    late = bench.take(f"{bench.name}-hung", timeout_ms=600_000)
+    assert case.produce_by_hand(stranger, left).code == 0
+    late = case.init_by_hand(f"{case.name}-hung", timeout_ms=600_000)
     assert by_hand.add_partitions(cluster.admin, late, [hung]) == 0
-    assert bench.produce(late, hung).code == 0
+    assert case.produce_by_hand(late, hung).code == 0
     assert by_hand.end(cluster.admin, late, commit=False) == 0
-    wait_until(lambda: not held(bench, hung), 10, "the marker")
-    assert bench.produce(late, hung, 1).code == 0  # after the end of its transaction: this one hangs
-    assert own.whole({0: 5, 1: 5, 2: 5}).said == "ok"
+    wait_until(lambda: not held(case, hung), 10, "the marker")
+    assert case.produce_by_hand(late, hung, 1).code == 0  # after the end of its transaction: it hangs
+    assert own.whole({0: 5, 1: 5, 2: 5}).ok
 
-    bench.ended()
-    visible = {p: len(values) for p, values in bench.read(topic).items()}
-    everything = {p: len(values) for p, values in bench.read(topic, "read_uncommitted").items()}
-    bench.watch(WATCHED_S)
-    found = {each.open.partition_id: each for each in bench.open(topic)}
-    judged = bench.judge(expect=BOUNDED)
+    case.wait_ended()
+    visible = {p: len(values) for p, values in case.read(topic).items()}
+    everything = {p: len(values) for p, values in case.read(topic, "read_uncommitted").items()}
+    case.observe_ends(WATCHED_S)
+    found = {each.open.partition_id: each for each in case.open_transactions(topic)}
+    judged = case.judge(expect=BOUNDED)
     assert sorted(found) == [left, hung]
     assert [found[place].hangs for place in (left, hung)] == [False, True]
     owner = found[left].last
@@ -73,71 +73,71 @@ def test_what_is_left_open_and_what_hangs(
     assert all(each.open.age_s > WATCHED_S for each in found.values())
     assert (visible, everything) == ({0: 0, 1: 0, 2: 5}, {0: 6, 1: 7, 2: 5})
     assert judged.names() == ["hanging_transaction"], text(judged)
-    said = said_of(judged, "hanging_transaction")
-    assert [any(f"{topic}-{p}:" in line for line in said) for p in (0, 1, 2)] == [True, True, False]
+    examples = examples_of(judged, "hanging_transaction")
+    assert [any(f"{topic}-{p}:" in line for line in examples) for p in (0, 1, 2)] == [True, True, False]
 
-    bench.take(stranger.transactional_id)
-    wait_until(lambda: not held(bench, left), 10, "what was left open to be aborted by the next init")
-    bench.take(late.transactional_id)
-    assert held(bench, hung), "an init frees what hangs"
+    case.init_by_hand(stranger.transactional_id)
+    wait_until(lambda: not held(case, left), 10, "what was left open to be aborted by the next init")
+    case.init_by_hand(late.transactional_id)
+    assert held(case, hung), "an init frees what hangs"
     at = found[hung].open
     refused = abort_marker(cluster, at, -1)
     freed = abort_marker(cluster, at, at.coordinator_epoch)
-    wait_until(lambda: not held(bench, hung), 10, "the abort marker to free what hung")
-    bench.watch()
-    after = bench.judge(expect=BOUNDED)
+    wait_until(lambda: not held(case, hung), 10, "the abort marker to free what hung")
+    case.observe_ends()
+    after = case.judge(expect=BOUNDED)
     answers = {"coordinator epoch -1": refused, "the right one": freed}
-    evidence(open=list(found.values()), said=said, admin_abort=answers, after=after.verdict)
+    evidence(open=list(found.values()), examples=examples, admin_abort=answers, after=after.verdict)
     assert refused == "TRANSACTION_COORDINATOR_FENCED"
     assert freed == "NONE"
     assert (after.verdict, after.names()) == ("valid", []), text(after)
 
 
-def held(bench: Bench, place: PartitionId) -> list[BlockingTransaction]:
-    return [each for each in bench.open(place[0]) if each.open.partition_id == place]
+def held(case: TransactionalCase, place: PartitionId) -> list[BlockingTransaction]:
+    return [each for each in case.open_transactions(place[0]) if each.open.partition_id == place]
 
 
 def abort_marker(cluster: Cluster, at: OpenTransaction, coordinator_epoch: int) -> str:
-    """What an operator sends to a partition, past the coordinator."""
+    """Send an abort marker to a partition without the coordinator, as an operator can."""
     leader = cluster.leader_of(*at.partition_id)
     return write_marker(cluster.admin, leader, at, commit=False, coordinator_epoch=coordinator_epoch)
 
 
-def test_with_verification_a_late_batch_opens_nothing(
-    cluster: Cluster, bench: Bench, evidence: Evidence
+def test_with_verification_a_late_batch_is_refused(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The control: the same late batch on a broker that asks the coordinator first."""
-    topic = bench.topic("t")
-    who = bench.take()
+    """The control: the same late batch on a broker that verifies it with the coordinator."""
+    topic = case.topic("t")
+    who = case.init_by_hand()
     assert by_hand.add_partitions(cluster.admin, who, [(topic, 0)]) == 0
-    assert bench.produce(who, (topic, 0)).code == 0
+    assert case.produce_by_hand(who, (topic, 0)).code == 0
     assert by_hand.end(cluster.admin, who, commit=False) == 0
-    wait_until(lambda: not held(bench, (topic, 0)), 10, "the marker")
-    # Until its coordinator has finished, the leader says NOT_ENOUGH_REPLICAS, which a producer tries again.
-    bench.ended(who.transactional_id)
-    late = bench.produce(who, (topic, 0), 1)
+    wait_until(lambda: not held(case, (topic, 0)), 10, "the marker")
+    # Until its coordinator has finished, the leader returns NOT_ENOUGH_REPLICAS, which a producer retries.
+    case.wait_ended(who.transactional_id)
+    late = case.produce_by_hand(who, (topic, 0), 1)
     evidence(late=late)
     assert error_name(late.code) == "INVALID_TXN_STATE"
-    assert bench.open(topic) == []
+    assert case.open_transactions(topic) == []
 
 
-def test_an_admin_abort_of_a_live_transaction_loses_what_is_then_committed(
-    cluster: Cluster, bench: Bench, evidence: Evidence
+def test_an_operators_abort_of_a_live_transaction_loses_committed_records(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """Its coordinator is not told: it says ok to the commit of records that were aborted behind its back."""
-    topic = bench.topic("t")
-    live = bench.told(topic)
-    assert live.init().said == "ok"
+    """Its coordinator does not take part, and acknowledges the commit of aborted records."""
+    topic = case.topic("t")
+    live = case.producer(topic)
+    assert live.init().ok
     live.begin()
-    assert live.send(0, 3).said == "ok"
-    (live_there,) = bench.open(topic)
+    assert live.send(0, 3).ok
+    (live_there,) = case.open_transactions(topic)
     marked = abort_marker(cluster, live_there.open, live_there.open.coordinator_epoch)
-    known = bench.known()
+    known = case.describe()
     second = live.send(0, 2)
     committed = live.commit()
-    bench.ended()
-    judged = bench.judge()
-    visible = len(bench.read(topic)[0])
+    case.wait_ended()
+    judged = case.judge()
+    visible = len(case.read(topic)[0])
     evidence(
         marker=marked,
         coordinator=known.state,
@@ -145,28 +145,28 @@ def test_an_admin_abort_of_a_live_transaction_loses_what_is_then_committed(
         committed=committed,
         visible_of_5=visible,
         found=judged.names(),
-        said=said_of(judged, "lost"),
+        examples=examples_of(judged, "lost"),
     )
     assert (marked, known.state) == ("NONE", "Ongoing")
-    assert (second.said, committed.said) == ("ok", "ok")
+    assert (second.name, committed.name) == ("ok", "ok")
     assert visible == 2
     assert {"lost", "torn_transaction"} <= set(judged.names()), text(judged)
 
 
-def test_the_next_init_ends_a_live_transaction_well(bench: Bench, evidence: Evidence) -> None:
-    """What to do instead: nothing is torn, and the producer that was live is told."""
-    topic = bench.topic("t")
-    live = bench.told(topic)
-    assert live.init().said == "ok"
+def test_the_next_init_ends_a_live_transaction_safely(case: TransactionalCase, evidence: Evidence) -> None:
+    """The remedy: the transaction is not torn, and its producer gets an error."""
+    topic = case.topic("t")
+    live = case.producer(topic)
+    assert live.init().ok
     live.begin()
-    assert live.send(0, 3).said == "ok"
-    successor = bench.told(topic)
-    assert successor.init().said == "ok"
+    assert live.send(0, 3).ok
+    successor = case.producer(topic)
+    assert successor.init().ok
     refused = live.commit()
-    assert successor.whole({0: 2}).said == "ok"
-    bench.ended()
-    judged = bench.judge()
+    assert successor.whole({0: 2}).ok
+    case.wait_ended()
+    judged = case.judge()
     evidence(refused=refused, verdict=judged.verdict)
-    assert refused.said != "ok"
-    assert len(bench.read(topic)[0]) == 2
+    assert not refused.ok
+    assert len(case.read(topic)[0]) == 2
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)

@@ -1,4 +1,4 @@
-"""The life of a transactional id: forgotten when idle, a new producer id when its epochs run out."""
+"""The life of a transactional id: it expires when idle, and gets a new producer id after its last epoch."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from harness.kafka.errors import KafkaAnswerError, error_name
 from tests.broker_requests import change_settings, initialise_repeatedly
 from tests.single_broker import OneBroker, one_broker
 from tests.tapped import Evidence
-from tests.transactional.bench import UNKNOWN_ID, Bench
+from tests.transactional.transactional_case import UNKNOWN_ID, TransactionalCase
 
 pytestmark = pytest.mark.cluster
 
 EXPIRATION_MS = 3_000
-"""Longer than a busy machine needs from one call of a producer to the next: meanwhile its id must not go."""
+"""Longer than the time between two calls on a busy machine: the id must not expire between them."""
 LAST_EPOCH = 2**15 - 1
 
 
 @pytest.fixture(scope="module")
-def forgetful(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneBroker]:  # noqa: ARG001
-    """A broker that forgets an idle transactional id soon: in the cluster that is a setting of its start."""
-    folder = tmp_path_factory.mktemp("forgetful")
+def expiring(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneBroker]:  # noqa: ARG001
+    """A broker with a short expiration of transactional ids, which can only be set at start."""
+    folder = tmp_path_factory.mktemp("expiring")
     with one_broker(
         folder,
         transaction_state_log_replication_factor="1",
@@ -49,78 +49,82 @@ def known(broker: OneBroker, transactional_id: str) -> fencing_check.Known | Non
         raise
 
 
-def test_an_idle_id_is_forgotten_and_works_again_as_new(
-    bench: Bench, forgetful: OneBroker, evidence: Evidence
+def test_an_idle_id_expires_and_works_again_as_new(
+    case: TransactionalCase, expiring: OneBroker, evidence: Evidence
 ) -> None:
-    first = bench.told("t", bootstrap=forgetful.open, partitions=1)
-    assert first.init().said == "ok"
-    assert first.whole({0: 2}).said == "ok"
-    before = known(forgetful, bench.transactional_id)
+    first = case.producer("t", bootstrap=expiring.open, partitions=1)
+    assert first.init().ok
+    assert first.whole({0: 2}).ok
+    before = known(expiring, case.transactional_id)
     started = time.monotonic()
-    wait_until(lambda: known(forgetful, bench.transactional_id) is None, 20, "the id to be forgotten")
+    wait_until(lambda: known(expiring, case.transactional_id) is None, 20, "the id to expire")
     took = time.monotonic() - started
 
-    # A producer that is still there is told, aborts, and is somebody new by itself.
-    assert first.begin().said == "ok"
+    # An existing producer gets an error, aborts, and gets a new producer id without a new init.
+    assert first.begin().ok
     refused = [first.send(0), first.commit()]
-    gone_on = [first.abort(), first.whole({0: 1})]
-    renewed = known(forgetful, bench.transactional_id)
-    again = bench.told("t", bootstrap=forgetful.open, partitions=1)
-    assert again.init().said == "ok"
-    after = known(forgetful, bench.transactional_id)
+    continued = [first.abort(), first.whole({0: 1})]
+    renewed = known(expiring, case.transactional_id)
+    again = case.producer("t", bootstrap=expiring.open, partitions=1)
+    assert again.init().ok
+    after = known(expiring, case.transactional_id)
     evidence(
         before=before,
-        forgotten_after_s=round(took, 2),
+        expired_after_s=round(took, 2),
         refused=refused,
-        gone_on=gone_on,
+        continued=continued,
         renewed=renewed,
         after=after,
     )
     assert before is not None
     assert renewed is not None
     assert after is not None
-    assert refused[1].said == "INVALID_PRODUCER_ID_MAPPING"
-    assert [answer.said for answer in gone_on] == ["ok", "ok"]
+    assert refused[1].name == "INVALID_PRODUCER_ID_MAPPING"
+    assert [answer.name for answer in continued] == ["ok", "ok"]
     assert renewed.producer_id != before.producer_id
     assert (after.producer_id, after.epoch) == (renewed.producer_id, renewed.epoch + 1)
     assert took >= EXPIRATION_MS / 1000 - 0.5
 
 
-def test_how_long_an_id_is_kept_is_said_at_a_brokers_start(forgetful: OneBroker, evidence: Evidence) -> None:
-    """Which is why these cases have a broker of their own."""
+def test_the_expiration_of_ids_cannot_be_changed_on_a_running_broker(
+    expiring: OneBroker, evidence: Evidence
+) -> None:
+    """This is why these tests start their own broker."""
     with pytest.raises(KafkaAnswerError) as refused:
-        change_settings(forgetful.admin, 1, {"transactional.id.expiration.ms": str(2 * EXPIRATION_MS)})
+        change_settings(expiring.admin, 1, {"transactional.id.expiration.ms": str(2 * EXPIRATION_MS)})
     evidence(refused=str(refused.value))
-    assert setting(forgetful.admin, 1, "transactional.id.expiration.ms") == str(EXPIRATION_MS)
+    assert setting(expiring.admin, 1, "transactional.id.expiration.ms") == str(EXPIRATION_MS)
 
 
-def test_an_open_transaction_keeps_its_id(bench: Bench, forgetful: OneBroker, evidence: Evidence) -> None:
-    """Expiration is for ids at rest."""
-    idle, busy = f"{bench.name}-idle", f"{bench.name}-busy"
+def test_an_open_transaction_keeps_its_id(
+    case: TransactionalCase, expiring: OneBroker, evidence: Evidence
+) -> None:
+    """Only idle ids expire."""
+    idle, busy = f"{case.name}-idle", f"{case.name}-busy"
     for name in (idle, busy):
-        told = bench.told("t", name, bootstrap=forgetful.open, partitions=1)
-        assert told.init().said == "ok"
+        producer = case.producer("t", name, bootstrap=expiring.open, partitions=1)
+        assert producer.init().ok
         if name == busy:
-            told.begin()
-            assert told.send(0).said == "ok"
+            producer.begin()
+            assert producer.send(0).ok
         else:
-            assert told.whole({0: 1}).said == "ok"
-    wait_until(lambda: known(forgetful, idle) is None, 20, "the idle id to be forgotten")
-    state = known(forgetful, busy)
-    ended = told.commit()
+            assert producer.whole({0: 1}).ok
+    wait_until(lambda: known(expiring, idle) is None, 20, "the idle id to expire")
+    state = known(expiring, busy)
+    ended = producer.commit()
     evidence(busy=state, ended=ended)
     assert state is not None
     assert state.state == "Ongoing"
-    assert ended.said == "ok"
+    assert ended.ok
 
 
 @pytest.mark.soak
 def test_a_used_up_epoch_is_followed_by_a_new_producer_id(
-    cluster: Cluster, bench: Bench, evidence: Evidence
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     """32,767 inits of one transactional id, by hand."""
-    topic = bench.topic("t")
-    first = bench.take()
+    topic = case.topic("t")
+    first = case.init_by_hand()
     started = time.monotonic()
     given = initialise_repeatedly(cluster.admin, first.transactional_id, LAST_EPOCH)
     took = time.monotonic() - started
@@ -135,6 +139,6 @@ def test_a_used_up_epoch_is_followed_by_a_new_producer_id(
     assert last_old.epoch == LAST_EPOCH - 1
     assert first_new.epoch == 0
     assert late != 0
-    again = bench.told(topic)
-    assert again.init().said == "ok"
-    assert again.whole({0: 3}).said == "ok"
+    again = case.producer(topic)
+    assert again.init().ok
+    assert again.whole({0: 3}).ok

@@ -1,7 +1,7 @@
-"""A partition with three replicas that nobody leads when its transaction ends, while the coordinator lives.
+"""A partition with three replicas and no leader at the end of its transaction, whose coordinator lives.
 
-Two of its replicas are in sync and are killed; the third was frozen meanwhile, and is back without the right
-to lead. It coordinates the transaction, because the decision's own partition has been put on it alone.
+Two of its replicas are in sync and are killed. The third was frozen, is back, and is not eligible as leader.
+It coordinates the transaction, because the coordinator's partition has been placed on it alone.
 """
 
 from __future__ import annotations
@@ -14,55 +14,58 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.faults import Kill, Pause, inject
 from harness.kafka.hanging_transactions import write_marker
-from harness.walkthroughs.leaderless_partition import wait_leaderless
+from harness.walkthroughs.skipped_marker import wait_leaderless
 from harness.walkthroughs.transaction_evidence import markers
-from tests.rig import text
+from tests.client_case import text
 from tests.tapped import Evidence
-from tests.transactional.bench import Bench
-from tests.transactional.scripted_producer import OK
+from tests.transactional.transactional_case import TransactionalCase
 from tests.transactional.under_faults import DONE, decided_by, opened, visible, wait_decisions
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
 FINDS_ITS_WAY_BACK = {"metadata.recovery.strategy": "rebootstrap"}
-"""A broker that is frozen is in nobody's metadata, so the client forgets it; the two that it still knows are
-killed. Clients of the harness do not go back to where they began, because that resets what they count."""
+"""The client drops the frozen broker with the next metadata, and the other two are killed: it must bootstrap
+again. Clients of a run do not use this setting, because it resets their counters."""
 
 
-@pytest.mark.soak  # with one replica it is among the hazards
-def test_three_replicas_and_no_leader_at_the_end_of_a_transaction(
-    cluster: Cluster, bench: Bench, evidence: Evidence
+@pytest.mark.soak  # the hazards show it with one replica
+def test_a_marker_is_skipped_on_a_partition_with_three_replicas_and_no_leader(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    topic, since = bench.topic("t", [[1, 2, 3]]), time.time_ns()
-    place, ident = (topic, 0), bench.transactional_id
+    topic, since = case.topic("t", [[1, 2, 3]]), time.time_ns()
+    place, ident = (topic, 0), case.transactional_id
     with decided_by(cluster, ident, [3]):
-        told = opened(bench, topic, {0: 3}, settings=FINDS_ITS_WAY_BACK)
-        pid = bench.known().producer_id
+        producer = opened(case, topic, {0: 3}, settings=FINDS_ITS_WAY_BACK)
+        pid = case.describe().producer_id
         faults = [inject(cluster, Pause(), "kafka-3").start()]
         try:
             wait_until(lambda: set(cluster.partition(*place).isr) == {1, 2}, 30, "broker 3 to be missed")
             faults += [inject(cluster, Kill(), f"kafka-{broker}").start() for broker in (1, 2)]
-            # Its health is another matter: it has nobody to follow.
+            # Resume it without a health check: it has no leader to follow.
             cluster.node(3).resume()
             wait_leaderless(cluster, place, [3])
             replicas = cluster.partition(*place)
-            ended = told.commit()
+            ended = producer.commit()
             noted = wait_decisions(cluster, ident, since, DONE)
-            # Neither serves before the other does: what both have waits for the one that led it last.
+            # Each waits for the other: their partition's last leader must be back before anything is served.
             for broker in (1, 2):
                 cluster.node(broker).start()
         finally:
             for fault in faults[::-1]:
                 fault.heal()
     leader, end = cluster.leader_of(*place), cluster.end_offsets(topic)[0]
-    marks, seen, hanging = markers(cluster, [place], since, pid), visible(bench, topic), bench.open()
+    marks, seen, hanging = (
+        markers(cluster, [place], since, pid),
+        visible(case, topic),
+        case.open_transactions(),
+    )
     freed = [
         write_marker(
             cluster.admin, leader, one.open, commit=True, coordinator_epoch=one.open.coordinator_epoch
         )
         for one in hanging
     ]
-    judged, after = bench.judge(), visible(bench, topic)
+    judged, after = case.judge(), visible(case, topic)
     evidence(
         replicas=replicas,
         ended=ended,
@@ -76,7 +79,7 @@ def test_three_replicas_and_no_leader_at_the_end_of_a_transaction(
         verdict=judged.verdict,
     )
     assert replicas.leader < 0
-    assert ended.said == OK
+    assert ended.ok
     assert noted == DONE
     assert marks == []
     assert seen == {0: 0}

@@ -15,16 +15,16 @@ from harness.faults import Kill, inject
 from harness.kafka.admin import EndOffsets
 from harness.kafka.log.batches import Batch, decode_batches
 from harness.kafka.log.fetch import fetch_once
-from tests.rig import text
+from tests.client_case import text
 from tests.tapped import Evidence
-from tests.transactional.bench import Bench
+from tests.transactional.transactional_case import TransactionalCase
 
 pytestmark = pytest.mark.cluster
 
 SEGMENT_BYTES = 1 << 20
 PAYLOAD = 20_000
 RECORDS = 150
-"""Of one transaction: three megabytes, so at least three segments."""
+"""Records of one transaction: three megabytes, so at least three segments."""
 
 
 class Fetched(NamedTuple):
@@ -67,31 +67,31 @@ def segments(cluster: Cluster, broker: int, place: PartitionId, scratch: object)
     return len(cluster.node(node_name(broker)).segments(f"{place[0]}-{place[1]}", scratch))  # type: ignore[arg-type]
 
 
-def test_a_transaction_across_segments_and_its_index_after_a_kill(
-    cluster: Cluster, bench: Bench, evidence: Evidence
+def test_a_transaction_across_segments_is_the_same_on_every_replica_and_after_a_kill(
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     """All replicas separate aborted, committed and open, also the one that recovered its log."""
-    topic = bench.topic("t", [[1, 2, 3]], segment_bytes=str(SEGMENT_BYTES))
+    topic = case.topic("t", [[1, 2, 3]], segment_bytes=str(SEGMENT_BYTES))
     place = (topic, 0)
-    told = bench.told(topic, payload=PAYLOAD, transaction_timeout_ms=60_000)
-    assert told.init().said == "ok"
-    assert told.whole({0: RECORDS}, commits=False).said == "ok"
-    assert told.whole({0: RECORDS}).said == "ok"
-    bench.ended()
-    told.begin()
-    assert told.send(0, 5).said == "ok"
+    producer = case.producer(topic, payload=PAYLOAD, transaction_timeout_ms=60_000)
+    assert producer.init().ok
+    assert producer.whole({0: RECORDS}, commits=False).ok
+    assert producer.whole({0: RECORDS}).ok
+    case.wait_ended()
+    producer.begin()
+    assert producer.send(0, 5).ok
     ends = cluster.end_offsets(topic)[0]
     before = {broker: wait_fetched(cluster, broker, place, ends) for broker in BROKER_IDS}
-    count = segments(cluster, 1, place, bench.folder)
+    count = segments(cluster, 1, place, case.folder)
 
     with inject(cluster, Kill(), "kafka-1") as killed:
         pass
     log = cluster.node("kafka-1").log(4000)
     recovered = [line for line in log.splitlines() if topic in line and "ecover" in line]
     after = wait_fetched(cluster, 1, place, ends)
-    assert told.commit().said == "ok"
-    bench.ended()
-    judged = bench.judge()
+    assert producer.commit().ok
+    case.wait_ended()
+    judged = case.judge()
     evidence(
         segments=count,
         aborted=before[1].aborted,
@@ -107,31 +107,31 @@ def test_a_transaction_across_segments_and_its_index_after_a_kill(
         assert len(answer.aborted) == 1
         assert answer.last_stable == answer.batches[-1].last_offset + 1 == ends.last_stable
     assert recovered
-    assert len(bench.read(topic)[0]) == RECORDS + 5
+    assert len(case.read(topic)[0]) == RECORDS + 5
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
 def test_a_topic_that_is_recreated_in_a_transaction(
-    cluster: Cluster, bench: Bench, evidence: Evidence
+    cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     """Records before the deletion are lost although they are committed later; records after it remain."""
-    topic = bench.topic("t")
-    told = bench.told(topic)
-    assert told.init().said == "ok"
-    told.begin()
-    assert told.send(0, 3).said == "ok"
+    topic = case.topic("t")
+    producer = case.producer(topic)
+    assert producer.init().ok
+    producer.begin()
+    assert producer.send(0, 3).ok
     cluster.delete_topics([topic])
     wait_until(partial(gone, cluster, topic), 20, f"{topic} to be gone")
     cluster.create_topic(topic, 3)
-    second = told.send(0, 2)
-    committed = told.commit()
-    bench.ended()
-    visible = {p: len(values) for p, values in bench.read(topic).items()}
+    second = producer.send(0, 2)
+    committed = producer.commit()
+    case.wait_ended()
+    visible = {p: len(values) for p, values in case.read(topic).items()}
     ends = cluster.end_offsets(topic)
-    judged = bench.judge()
+    judged = case.judge()
     evidence(second=second, committed=committed, visible=visible, found=judged.names())
     # A transaction registers partitions by name, so the new topic's partition is part of it.
-    assert (second.said, committed.said) == ("ok", "ok")
+    assert (second.name, committed.name) == ("ok", "ok")
     assert visible == {0: 2, 1: 0, 2: 0}
     assert all(end.last_stable == end.high_watermark for end in ends.values())
     # The offsets of the first sends now belong to other records.

@@ -1,4 +1,4 @@
-"""A row in a database for every input, written inside the loop: no transaction of Kafka's takes it back."""
+"""A database row for every input, written inside the loop: Kafka's abort does not undo it."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from confluent_kafka import Consumer
 from harness.base.waits import wait_until
 from harness.clients.client_settings import CLASSIC, settings
 from harness.clients.poll_decoding import Given, given
+from harness.clients.scripted.transactional_producer import TransactionalProducer
 from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.model import Expect, Pipeline
-from harness.evidence.record import ABORT, COMMIT, Origin
+from harness.evidence.record import ABORT, COMMIT
 from harness.witness.plain_consumer import group_positions
-from tests.rig import RUN, text
+from tests.client_case import RUN, text
 from tests.tapped import Evidence
-from tests.transactional.bench import Bench
-from tests.transactional.scripted_producer import ScriptedProducer
+from tests.transactional.transactional_case import TransactionalCase
 
 pytestmark = pytest.mark.cluster
 
 BATCH, INPUTS = 10, 60
 
 
-def test_an_effect_outside_kafka_happens_again_after_an_abort(
-    cluster: Cluster, bench: Bench, tmp_path: Path, evidence: Evidence
+def test_an_effect_outside_kafka_is_repeated_after_an_abort(
+    cluster: Cluster, case: TransactionalCase, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """Every third transaction aborts and is done again: its outputs stand once, its rows twice."""
-    source, sink, group = bench.topic("source", 1), bench.topic("sink"), f"{bench.name}-g"
-    writer = bench.told(source)
-    assert writer.init().said == "ok"
-    assert writer.whole({0: INPUTS}).said == "ok"
+    """Every third transaction aborts and is repeated: its outputs are read once, its rows exist twice."""
+    source, sink, group = case.topic("source", 1), case.topic("sink"), f"{case.name}-g"
+    writer = case.producer(source)
+    assert writer.init().ok
+    assert writer.whole({0: INPUTS}).ok
     database = sqlite3.connect(tmp_path / "effects.db")
     database.execute("CREATE TABLE effects (input INTEGER)")
     consumer = Consumer(
@@ -44,26 +44,26 @@ def test_an_effect_outside_kafka_happens_again_after_an_abort(
         }
     )
     consumer.subscribe([source])
-    told = bench.told(sink)
-    assert told.init().said == "ok"
+    producer = case.producer(sink)
+    assert producer.init().ok
 
     done, tries, aborted = 0, 0, set()
     while done < INPUTS:
         batch = taken(consumer)
         tries += 1
         commits = tries % 3 != 0
-        told.begin()
-        process(told, database, batch, commits=commits)
+        producer.begin()
+        process(producer, database, batch, commits=commits)
         last = batch[-1]
         metadata = consumer.consumer_group_metadata()
-        assert told.offsets(group, source, 0, last.offset + 1, metadata).said == "ok"
+        assert producer.offsets(group, source, 0, last.offset + 1, metadata).ok
         if commits:
-            assert told.commit().said == "ok"
+            assert producer.commit().ok
             done += len(batch)
         else:
-            assert told.abort().said == "ok"
+            assert producer.abort().ok
             aborted |= {record.offset for record in batch}
-            # A consumer does not go back by itself: without this the inputs of the abort would be lost.
+            # A consumer does not rewind by itself: otherwise the inputs of the abort would be lost.
             rewind(consumer)
     positions = group_positions(cluster.bootstrap("DIRECT"), group)
     consumer.close()
@@ -72,8 +72,8 @@ def test_an_effect_outside_kafka_happens_again_after_an_abort(
     }
     rows = database.execute("SELECT count(*), count(DISTINCT input) FROM effects").fetchone()
     database.close()
-    bench.ended()
-    judged = bench.judge(source, sink, expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
+    case.wait_ended()
+    judged = case.judge(source, sink, expect=Expect(pipeline=Pipeline(group=group, inputs=[source])))
     evidence(
         tries=tries,
         rows=rows,
@@ -89,7 +89,7 @@ def test_an_effect_outside_kafka_happens_again_after_an_abort(
 
 
 def taken(consumer: Consumer) -> list[Given]:
-    """The next inputs, as many as one transaction has."""
+    """Return the inputs of the next transaction."""
     batch: list[Given] = []
 
     def full() -> bool:
@@ -101,20 +101,18 @@ def taken(consumer: Consumer) -> list[Given]:
 
 
 def process(
-    told: ScriptedProducer, database: sqlite3.Connection, batch: list[Given], *, commits: bool
+    producer: TransactionalProducer, database: sqlite3.Connection, batch: list[Given], *, commits: bool
 ) -> None:
-    """The work of one transaction: a row and an output for each input."""
+    """Write a row and an output for each input of a transaction."""
     for record in batch:
-        assert record.identity is not None
         database.execute("INSERT INTO effects VALUES (?)", (record.offset,))
-        _, producer, lane, seq, *_ = record.identity
-        told.hand_over_output(0, Origin(producer, lane, seq), COMMIT if commits else ABORT)
+    assert producer.hand_over_outputs(0, batch, COMMIT if commits else ABORT).ok
     database.commit()
-    assert told.flush().said == "ok"
+    assert producer.flush().ok
 
 
 def rewind(consumer: Consumer) -> None:
-    """Go back to what the group has committed."""
+    """Seek to the group's committed offsets."""
     for place in consumer.committed(consumer.assignment(), timeout=10):
         place.offset = max(place.offset, 0)
         consumer.seek(place)

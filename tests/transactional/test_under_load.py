@@ -1,4 +1,4 @@
-"""The pipeline under load while something is done to its links, its workers or its nodes: always valid."""
+"""The pipeline under load and faults of links, workers and nodes: always valid."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import pytest
 
 from harness.evidence.history import Invoke
 from harness.testing.plugin import Ran
+from tests.client_case import text
 from tests.histories import bites, lines
-from tests.rig import text
 from tests.tapped import Evidence
 
 pytestmark = pytest.mark.cluster
 
 
 class Load(NamedTuple):
-    """A scenario, what of it is changed, and what must be seen of its faults, by their names."""
+    """A scenario with changes, and the faults that must take effect."""
 
     scenario: str
     bites: set[str]
@@ -27,14 +27,14 @@ class Load(NamedTuple):
 
 
 def load(scenario: str, *bites: str, **changes: str) -> Load:
-    # Spark has tests of its own; here it would only take the processor from what is under load.
+    # Spark has its own tests; here it would only compete for the processor.
     return Load(scenario, set(bites), {"plan__steady": "1s", "verify__witnesses": '["reader"]'} | changes)
 
 
 LONG = {"plan__duration": "60s", "plan__steady": "5s"}
 NEWER = {"workload__1__protocol": "consumer"}
 MOVED = 'topic = "invoices", partition = 0, on = [2, 3], back = [1, 2, 3], lasts = "1s"'
-# All six nodes take a minute in containers: that is for a soak.
+# All six nodes take a minute in containers, so this is a soak test.
 TWO_NODES = f"""[
     {{ fault = "restart", target = "kafka-1", at = "0s", lasts = "0s" }},
     {{ fault = "restart", target = "controller-11", at = "1s", lasts = "0s" }},
@@ -58,7 +58,7 @@ SOAK = {
 
 
 def assigned_after(ran: Ran, wall: int) -> int:
-    """How often partitions were given to a worker after that."""
+    """Return how often partitions were assigned to a worker after that."""
     then = time.strftime("%H:%M:%S", time.localtime(wall / 1e9))
     logs = [path.read_text() for path in (ran.directory / "logs").glob("pipeline-*.log")]
     return sum(line.split()[0] > then for log in logs for line in log.splitlines() if " assigned [" in line)

@@ -1,4 +1,4 @@
-"""Calls out of turn, rights that are missing, a coordinator that cannot be: what a producer is told."""
+"""Calls in the wrong order, missing rights, an impossible coordinator: the errors of a producer."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
 
 from harness.base.waits import wait_until
+from harness.clients.scripted.transactional_producer import Answer, TransactionalProducer
 from harness.cluster.cluster import Cluster
 from harness.faults import Jitter, inject
 from harness.kafka.errors import KafkaAnswerError
 from harness.kafka.raw_produce import new_producer_ids
-from tests.rig import text
+from tests.client_case import text
 from tests.single_broker import OneBroker, one_broker
 from tests.tapped import Evidence, Frames
-from tests.transactional.bench import Bench, refusals
-from tests.transactional.scripted_producer import Answer, ScriptedProducer
+from tests.transactional.transactional_case import TransactionalCase, refusals
 
 pytestmark = pytest.mark.cluster
 
 WRITE, READ, DESCRIBE = AclOperation.WRITE, AclOperation.READ, AclOperation.DESCRIBE
 
 
-def begun(told: ScriptedProducer) -> ScriptedProducer:
-    assert [told.init().said, told.begin().said] == ["ok", "ok"]
-    return told
+def begun(producer: TransactionalProducer) -> TransactionalProducer:
+    assert [producer.init().name, producer.begin().name] == ["ok", "ok"]
+    return producer
 
 
-def started(told: ScriptedProducer) -> ScriptedProducer:
-    assert told.init().said == "ok"
-    return told
+def started(producer: TransactionalProducer) -> TransactionalProducer:
+    assert producer.init().ok
+    return producer
 
 
-MISUSES: dict[str, Callable[[ScriptedProducer], Answer]] = {
+MISUSES: dict[str, Callable[[TransactionalProducer], Answer]] = {
     "begin before init": lambda t: t.begin(),
     "produce before init": lambda t: t.send(0),
     "commit before init": lambda t: t.commit(),
@@ -50,23 +50,25 @@ MISUSES: dict[str, Callable[[ScriptedProducer], Answer]] = {
 }
 
 
-def test_a_call_out_of_turn_is_refused_and_breaks_nothing(bench: Bench, evidence: Evidence) -> None:
-    """It is an error of the caller alone: what should have been called still works."""
-    topic = bench.topic("t")
-    said = {}
+def test_a_call_in_the_wrong_order_is_refused_without_harm(
+    case: TransactionalCase, evidence: Evidence
+) -> None:
+    """The error is the caller's: the right call still works afterwards."""
+    topic = case.topic("t")
+    answers = {}
     for number, (misuse, call) in enumerate(MISUSES.items()):
-        told = bench.told(topic, f"{bench.name}-{number}")
-        said[misuse] = call(told)
+        producer = case.producer(topic, f"{case.name}-{number}")
+        answers[misuse] = call(producer)
         if misuse.endswith("before init"):
-            assert told.init().said == "ok", misuse
+            assert producer.init().ok, misuse
         if misuse != "two begins":
-            assert told.begin().said == "ok", misuse
-        assert told.send(0, 2).said == "ok", misuse
-        assert told.commit().said == "ok", misuse
-    bench.ended()
-    judged = bench.judge()
-    evidence(said=said, verdict=judged.verdict)
-    assert {(answer.said, *answer.flags) for answer in said.values()} == {("_STATE",)}
+            assert producer.begin().ok, misuse
+        assert producer.send(0, 2).ok, misuse
+        assert producer.commit().ok, misuse
+    case.wait_ended()
+    judged = case.judge()
+    evidence(answers=answers, verdict=judged.verdict)
+    assert {(answer.name, *answer.flags) for answer in answers.values()} == {("_STATE",)}
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
@@ -76,42 +78,44 @@ SLOW_MS = 150
 
 @pytest.mark.timing
 @pytest.mark.parametrize("how", ["at once", "while on the way", "flushed"])
-def test_an_abort_with_sends_in_flight(
-    cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence, how: str
+def test_no_record_is_read_after_an_abort_with_sends_in_flight(
+    cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence, how: str
 ) -> None:
-    """Whatever the producer is told, nothing of it is ever read."""
-    topic = bench.topic("t")
-    told = started(bench.told(topic, settings={"linger.ms": 0}))
-    lane = next(p for p in range(3) if p + 1 != cluster.txn_coordinator(bench.transactional_id))
-    producers, waiting, took, said = [told.name], [], [], Counter[str]()
+    """This holds whatever the producer's call returns."""
+    topic = case.topic("t")
+    producer = started(case.producer(topic, settings={"linger.ms": 0}))
+    lane = next(p for p in range(3) if p + 1 != cluster.txn_coordinator(case.transactional_id))
+    producers, waiting, took, answers = [producer.name], [], [], Counter[str]()
     with ExitStack() as slow:
         if how == "while on the way":
-            # The batch is late and the end is not: they go to different brokers.
+            # The batch is late and the EndTxn is not: they go to different brokers.
             fault = Jitter(latency_ms=SLOW_MS, stream="upstream")
             slow.enter_context(inject(cluster, fault, f"leader_of({topic}, {lane})"))
         for _ in range(ROUNDS):
-            assert told.begin().said == "ok"
+            assert producer.begin().ok
             for _ in range(3):
-                assert told.hand_over(lane, 20, "a").said == "ok"
-                told.producer.poll(SLOW_MS / 4000 if how == "while on the way" else 0)
+                assert producer.hand_over(lane, 20, "a").ok
+                producer.producer.poll(SLOW_MS / 4000 if how == "while on the way" else 0)
             if how == "flushed":
-                assert told.flush().said == "ok"
-            waiting.append(len(told.producer))
-            answer = told.abort()
-            took.append(answer.took)
-            said[" ".join([answer.said, *answer.flags])] += 1
-            if answer.said != "ok":
-                told = started(bench.told(topic, settings={"linger.ms": 0}))
-                producers.append(told.name)
-    assert told.whole({0: 2, 1: 2, 2: 2}).said == "ok"
+                assert producer.flush().ok
+            waiting.append(len(producer.producer))
+            answer = producer.abort()
+            took.append(answer.seconds)
+            answers[" ".join([answer.name, *answer.flags])] += 1
+            if not answer.ok:
+                producer = started(case.producer(topic, settings={"linger.ms": 0}))
+                producers.append(producer.name)
+    assert producer.whole({0: 2, 1: 2, 2: 2}).ok
     refused = Counter(" ".join(each) for name in producers for each in refusals(frames(), name))
-    bench.ended()
-    judged = bench.judge()
-    evidence(how=how, waiting=waiting, took=took, said=said, broker_said=refused, verdict=judged.verdict)
+    case.wait_ended()
+    judged = case.judge()
+    evidence(
+        how=how, waiting=waiting, took=took, answers=answers, broker_errors=refused, verdict=judged.verdict
+    )
     assert all((left > 0) == (how != "flushed") for left in waiting), waiting
     if how == "flushed":
-        assert said == {"ok": ROUNDS}
-    assert [len(values) for values in bench.read(topic).values()] == [2, 2, 2]
+        assert answers == {"ok": ROUNDS}
+    assert [len(values) for values in case.read(topic).values()] == [2, 2, 2]
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
@@ -128,43 +132,43 @@ def guarded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture
-def alice(guarded: OneBroker, bench: Bench) -> Callable[..., ScriptedProducer]:
-    """Producers that come in as alice."""
+def alice(guarded: OneBroker, case: TransactionalCase) -> Callable[..., TransactionalProducer]:
+    """Producers that connect as alice."""
 
-    def make(transactional_id: str, topic: str = "mine") -> ScriptedProducer:
+    def make(transactional_id: str, topic: str = "mine") -> TransactionalProducer:
         settings: dict[str, Any] = guarded.as_alice | {"message.timeout.ms": 5000}
         bootstrap = settings.pop("bootstrap.servers")
-        return bench.told(topic, transactional_id, bootstrap=bootstrap, settings=settings, partitions=1)
+        return case.producer(topic, transactional_id, bootstrap=bootstrap, settings=settings, partitions=1)
 
     return make
 
 
-def test_rights_of_transactional_ids_step_by_step(
-    guarded: OneBroker, alice: Callable[..., ScriptedProducer], evidence: Evidence
+def test_a_transaction_needs_rights_for_id_topic_and_group(
+    guarded: OneBroker, alice: Callable[..., TransactionalProducer], evidence: Evidence
 ) -> None:
-    """The id must be written to start, the topic to send, and the group read for its offsets."""
-    said: dict[str, Answer] = {}
-    said["no right"] = alice("theirs").init(5)
+    """Init needs WRITE of the id, a send WRITE of the topic, and offsets READ of the group."""
+    answers: dict[str, Answer] = {}
+    answers["no right"] = alice("theirs").init(5)
     guarded.allow(ResourceType.TRANSACTIONAL_ID, "looked-at", DESCRIBE)
-    said["describe the id"] = alice("looked-at").init(5)
+    answers["describe the id"] = alice("looked-at").init(5)
     guarded.allow(ResourceType.TRANSACTIONAL_ID, "hers", WRITE)
-    said["write the id"] = alice("hers").init()
+    answers["write the id"] = alice("hers").init()
     outside = begun(alice("hers", "seen"))
-    said["a topic without a right"] = outside.send(0)
-    said["its commit"] = outside.commit()
-    said["its abort"] = outside.abort()
-    told = begun(alice("hers"))
-    said["a topic with write"] = told.send(0)
-    said["a group without a right"] = told.offsets("theirs", "mine", 0, 1)
-    assert told.abort().said == "ok"
+    answers["a topic without a right"] = outside.send(0)
+    answers["its commit"] = outside.commit()
+    answers["its abort"] = outside.abort()
+    producer = begun(alice("hers"))
+    answers["a topic with write"] = producer.send(0)
+    answers["a group without a right"] = producer.offsets("theirs", "mine", 0, 1)
+    assert producer.abort().ok
     guarded.allow(ResourceType.GROUP, "billing", READ)
     guarded.allow(ResourceType.TOPIC, "mine", READ)
-    told.begin()
-    said["a group with read"] = told.offsets("billing", "mine", 0, 1)
-    assert told.send(0).said == "ok"
-    said["all rights"] = told.commit()
-    evidence(said=said)
-    assert {what: answer.said for what, answer in said.items()} == {
+    producer.begin()
+    answers["a group with read"] = producer.offsets("billing", "mine", 0, 1)
+    assert producer.send(0).ok
+    answers["all rights"] = producer.commit()
+    evidence(answers=answers)
+    assert {what: answer.name for what, answer in answers.items()} == {
         "no right": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
         "describe the id": "TRANSACTIONAL_ID_AUTHORIZATION_FAILED",
         "write the id": "ok",
@@ -176,33 +180,33 @@ def test_rights_of_transactional_ids_step_by_step(
         "a group with read": "ok",
         "all rights": "ok",
     }
-    assert "fatal" in said["no right"].flags
+    assert "fatal" in answers["no right"].flags
     assert guarded.written("seen") == 0
 
 
 def refused_replicas(log: Path) -> list[str]:
-    """What a broker's log says of a state topic with too many replicas."""
+    """Return the lines of a broker's log about a state topic with too many replicas."""
     lines = log.read_text().splitlines()
     return [x for x in lines if "__transaction_state" in x and "replication factor" in x.lower()]
 
 
-def test_a_state_topic_that_cannot_be_replicated(
-    cluster: Cluster, bench: Bench, tmp_path: Path, evidence: Evidence
+def test_without_enough_brokers_for_the_state_topic_there_is_no_coordinator(
+    cluster: Cluster, case: TransactionalCase, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """One broker with the default of three replicas: there is never a coordinator, and the log says why."""
+    """One broker with the default of three replicas: the broker's log has the reason."""
     assert cluster
     folder = tmp_path / "alone"
     folder.mkdir()
     with one_broker(folder) as alone:
         alone.topic("t")
-        told = bench.told("t", "x", bootstrap=alone.open, partitions=1)
-        answer = told.init(2)
+        producer = case.producer("t", "x", bootstrap=alone.open, partitions=1)
+        answer = producer.init(2)
         with pytest.raises(KafkaAnswerError) as raw:
             alone.admin.coordinator("transaction", "x")
         (plain,) = new_producer_ids(alone.address, 1)
-        said = wait_until(lambda: refused_replicas(folder / "log"), 20, "the broker to say why")
-    evidence(told=answer, broker=str(raw.value), log=said[:2], idempotent_id=plain)
-    assert answer.said == "_TIMED_OUT"
+        answers = wait_until(lambda: refused_replicas(folder / "log"), 20, "the reason in the broker's log")
+    evidence(init=answer, broker=str(raw.value), log=answers[:2], idempotent_id=plain)
+    assert answer.name == "_TIMED_OUT"
     assert "retriable" in answer.flags
     assert raw.value.code == 15
     assert plain >= 0

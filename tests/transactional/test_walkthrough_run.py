@@ -1,4 +1,4 @@
-"""The flow from end to end: eight steps with their evidence, and a verdict."""
+"""The walkthrough from end to end: eight steps with their evidence, and a verdict."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 
 
 @pytest.mark.timing
-def test_the_flow_is_valid_and_each_step_has_its_evidence(
+def test_the_walkthrough_is_valid_and_each_step_has_its_evidence(
     cluster: Cluster, tmp_path: Path, evidence: Evidence
 ) -> None:
-    directory = carry_out(cluster, "transactional-flow", 8, tmp_path, evidence)
+    directory = carry_out(cluster, "transactional-walkthrough", 8, tmp_path, evidence)
     page = (directory / NAME).read_text()
     assert "is PrepareCommit" in page
     assert "marker ABORT into __consumer_offsets" in page
-    # What the textbook gets wrong is told as such, every time.
+    # Every run must show where the textbook is wrong.
     steps = RunDirectory.open(directory).read(FILE, list[WalkthroughStep])
     differ = [c.textbook for step in steps for c in step.claims if c.comparison == "different"]
-    for said in ("TxnOffsetCommit goes to", "gets a COMMIT marker", "behind the last stable offset"):
-        assert any(said in textbook for textbook in differ), said
+    for text in ("TxnOffsetCommit goes to", "gets a COMMIT marker", "behind the last stable offset"):
+        assert any(text in textbook for textbook in differ), text

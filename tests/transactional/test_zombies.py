@@ -1,4 +1,4 @@
-"""Producers that freeze in a transaction and come back when somebody else has finished their work."""
+"""Producers that freeze in a transaction and thaw after a successor has done their work."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from confluent_kafka import Consumer
 from harness.base.waits import wait_until
 from harness.clients.client_process import ClientProcess
 from harness.clients.client_settings import GROUP, settings
+from harness.clients.scripted.producer_process import ProducerProcess
 from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement
@@ -23,10 +24,9 @@ from harness.faults import Zombie, inject
 from harness.kafka import transactions as by_hand
 from harness.kafka.errors import error_name
 from tests.broker_requests import commit_offsets
-from tests.rig import operations, text
+from tests.client_case import operations, text
 from tests.tapped import Evidence, Frames
-from tests.transactional.bench import Bench, refusals
-from tests.transactional.scripted_producer import ScriptedProcess
+from tests.transactional.transactional_case import TransactionalCase, refusals
 
 pytestmark = pytest.mark.cluster
 
@@ -34,53 +34,57 @@ TIMEOUT_MS = 2_000
 FENCED = {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
 
 
-def test_a_zombie_is_refused_whatever_it_does_next(
-    cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence
+def test_a_zombie_is_refused_on_every_request(
+    cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """Three producers freeze in a transaction; each does another thing first when it wakes up."""
-    topic, group = bench.topic("t"), f"{bench.name}-g"
+    """Three producers freeze in a transaction; each makes another call first when it thaws."""
+    topic, group = case.topic("t"), f"{case.name}-g"
     calls: dict[str, list[Any]] = {
         "Produce": ["send", 0, 2],
         "TxnOffsetCommit": ["offsets", group, topic, 0, 3],
         "EndTxn": ["commit"],
     }
-    zombies: dict[str, ScriptedProcess] = {
-        what: bench.apart(topic, f"{bench.name}-{what}", transaction_timeout_ms=TIMEOUT_MS) for what in calls
+    zombies: dict[str, ProducerProcess] = {
+        what: case.process(topic, f"{case.name}-{what}", transaction_timeout_ms=TIMEOUT_MS) for what in calls
     }
     before: dict[str, by_hand.ProducerIdentity] = {}
     with ExitStack() as frozen:
         for what, zombie in zombies.items():
-            assert [zombie(call)[0] for call in ("init", "begin")] == ["ok", "ok"]
-            assert zombie("send", 0, 3)[0] == "ok"
-            name = f"{bench.name}-{what}"
-            before[what] = by_hand.ProducerIdentity(name, *bench.known(name)[1:3])
+            assert all(zombie.call(call).ok for call in ("init", "begin"))
+            assert zombie.call("send", 0, 3).ok
+            name = f"{case.name}-{what}"
+            before[what] = by_hand.ProducerIdentity(name, *case.describe(name)[1:3])
             frozen.enter_context(inject(cluster, Zombie(), "client(zombie)", process=zombie))
         timed_out = {}
         for what, who in before.items():
             timed_out[what] = wait_until(
-                partial(aborted, bench, who.transactional_id), 20, f"the time-out of {who.transactional_id}"
+                partial(aborted, case, who.transactional_id), 20, f"the time-out of {who.transactional_id}"
             )
         for who in before.values():
-            successor = bench.told(topic, who.transactional_id)
-            assert successor.init().said == "ok"
-            assert successor.whole({0: 3, 1: 2}).said == "ok"
-            bench.ended(who.transactional_id)
+            successor = case.producer(topic, who.transactional_id)
+            assert successor.init().ok
+            assert successor.whole({0: 3, 1: 2}).ok
+            case.wait_ended(who.transactional_id)
     ends = cluster.end_offsets(topic)
 
-    in_its_name = {what: said_to(bench, who, (topic, 0), group) for what, who in before.items()}
-    woken = {what: zombies[what](*call) for what, call in calls.items()}
+    by_hand_errors = {what: refused_by_hand(case, who, (topic, 0), group) for what, who in before.items()}
+    woken = {what: zombies[what].call(*call) for what, call in calls.items()}
     seen = {what: refusals(frames(), zombie.name) for what, zombie in zombies.items()}
-    after = {what: bench.known(who.transactional_id) for what, who in before.items()}
+    after = {what: case.describe(who.transactional_id) for what, who in before.items()}
     unmoved = cluster.end_offsets(topic)
-    judged = bench.judge()
+    judged = case.judge()
     epochs = {what: (before[what].epoch, timed_out[what], after[what].epoch) for what in calls}
     evidence(
-        epochs=epochs, told=woken, broker_said=seen, by_hand=in_its_name["EndTxn"], verdict=judged.verdict
+        epochs=epochs,
+        answers=woken,
+        broker_errors=seen,
+        by_hand=by_hand_errors["EndTxn"],
+        verdict=judged.verdict,
     )
 
     assert unmoved == ends
     for what in calls:
-        assert woken[what].said != "ok"
+        assert not woken[what].ok
         assert "fatal" in woken[what].flags, woken
         assert {api for api, _ in seen[what]} <= {what, "AddOffsetsToTxn"}
         assert {error for _, error in seen[what]} <= FENCED
@@ -88,24 +92,24 @@ def test_a_zombie_is_refused_whatever_it_does_next(
         assert timed_out[what] == before[what].epoch + 1
         assert after[what].epoch == before[what].epoch + 2
         assert after[what].producer_id == before[what].producer_id
-    assert all("NONE" not in said.values() for said in in_its_name.values())
+    assert all("NONE" not in answers.values() for answers in by_hand_errors.values())
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def aborted(bench: Bench, transactional_id: str) -> int:
-    """The epoch of a transactional id once its transaction has been aborted."""
-    known = bench.known(transactional_id)
+def aborted(case: TransactionalCase, transactional_id: str) -> int:
+    """Return the epoch of a transactional id if its transaction has been aborted, else 0."""
+    known = case.describe(transactional_id)
     return known.epoch if known.state == "CompleteAbort" else 0
 
 
-def said_to(
-    bench: Bench, who: by_hand.ProducerIdentity, place: tuple[str, int], group: str
+def refused_by_hand(
+    case: TransactionalCase, who: by_hand.ProducerIdentity, place: tuple[str, int], group: str
 ) -> dict[str, str]:
-    """What the brokers say to each request that somebody sends in this name."""
-    admin = bench.cluster.admin
+    """Send each kind of request with a producer's identity by hand; return the brokers' errors."""
+    admin = case.cluster.admin
     codes = {
         "AddPartitionsToTxn": by_hand.add_partitions(admin, who, [(place[0], 2)]),
-        "Produce": bench.produce(who, place, 3).code,
+        "Produce": case.produce_by_hand(who, place, 3).code,
         "AddOffsetsToTxn": by_hand.add_offsets(admin, who, group),
         "TxnOffsetCommit": commit_offsets(admin, who, group, {place: 1}),
         "EndTxn": by_hand.end(admin, who, commit=True),
@@ -117,27 +121,27 @@ def said_to(
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_whose_offsets_a_group_takes(
-    cluster: Cluster, bench: Bench, frames: Frames, evidence: Evidence, protocol: str
+def test_a_group_accepts_offsets_only_with_current_metadata(
+    cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence, protocol: str
 ) -> None:
     """One member's metadata: current, outdated by a rebalance, and after the member has left."""
-    source, sink, group = bench.topic("source", 2), bench.topic("sink"), f"{bench.name}-g"
+    source, sink, group = case.topic("source", 2), case.topic("sink"), f"{case.name}-g"
     config = {
         **settings(GROUP[protocol]),
         "bootstrap.servers": cluster.bootstrap("DIRECT"),
         "group.id": group,
     }
     first, second = Consumer(config), Consumer(config)
-    told = bench.told(sink)
-    assert told.init().said == "ok"
-    said: dict[str, str] = {}
+    producer = case.producer(sink)
+    assert producer.init().ok
+    answers: dict[str, str] = {}
 
     def take(what: str, partition: int, metadata: object) -> None:
-        assert told.begin().said == "ok"
-        told.send(0)
-        answer = told.offsets(group, source, partition, 1, metadata)
-        said[what] = answer.said
-        assert (told.commit() if answer.said == "ok" else told.abort()).said == "ok"
+        assert producer.begin().ok
+        producer.send(0)
+        answer = producer.offsets(group, source, partition, 1, metadata)
+        answers[what] = answer.name
+        assert (producer.commit() if answer.ok else producer.abort()).ok
 
     first.subscribe([source])
     wait_until(lambda: len(polled(first)) == 2, 30, "the first member to have both partitions")
@@ -157,12 +161,12 @@ def test_whose_offsets_a_group_takes(
     take("left", kept, shared)
     take("never a member", kept, None)
     second.close()
-    seen = refusals(frames(), told.name)
-    evidence(protocol=protocol, said=said, broker_said=seen)
-    bench.ended()
-    assert bench.judge(sink).names() == []
+    seen = refusals(frames(), producer.name)
+    evidence(protocol=protocol, answers=answers, broker_errors=seen)
+    case.wait_ended()
+    assert case.judge(sink).names() == []
     stale = {"classic": "ILLEGAL_GENERATION", "consumer": "ok"}[protocol]
-    assert said == {
+    assert answers == {
         "current": "ok",
         "outdated, partition kept": stale,
         "outdated, partition moved": "ILLEGAL_GENERATION",
@@ -173,29 +177,29 @@ def test_whose_offsets_a_group_takes(
 
 
 def polled(consumer: Consumer) -> list[int]:
-    """A member's partitions, after it has served its group."""
+    """Poll once; return the member's assigned partitions."""
     consumer.poll(0.05)
     return [place.partition for place in consumer.assignment()]
 
 
 @dataclass
 class Handover:
-    """A worker that is frozen in a transaction, and the one that does its work under another id."""
+    """A worker that is frozen in a transaction, and a successor with another transactional id."""
 
-    bench: Bench
+    case: TransactionalCase
     fields: dict[str, Any]
 
     def __post_init__(self) -> None:
-        self.source, self.sink = self.bench.topic("source"), self.bench.topic("sink")
-        self.group = f"{self.bench.name}-g"
-        writer = self.bench.told(self.source)
+        self.source, self.sink = self.case.topic("source"), self.case.topic("sink")
+        self.group = f"{self.case.name}-g"
+        writer = self.case.producer(self.source)
         writer.init()
         for _, lane in itertools.product(range(4), range(3)):
-            assert writer.whole({lane: 10}).said == "ok"
+            assert writer.whole({lane: 10}).ok
         self.frozen = self._worker(work=3.0, linger=0.1, transaction_timeout_ms=120_000)
 
     def _worker(self, **fields: object) -> ClientProcess:
-        return self.bench.pipeline(self.source, self.sink, abort_share=0.0, **(self.fields | fields))
+        return self.case.pipeline(self.source, self.sink, abort_share=0.0, **(self.fields | fields))
 
     def between_output_and_offsets(self) -> bool:
         return len(operations(self.frozen, "begin")) > 0 and operations(self.frozen, "send_offsets") == []
@@ -210,13 +214,13 @@ class Handover:
 
     def judge(self) -> Judgement:
         assert [self.successor.stop(), self.frozen.stop()] == [0, 0]
-        return self.bench.judge(expect=Expect(pipeline=Pipeline(group=self.group, inputs=[self.source])))
+        return self.case.judge(expect=Expect(pipeline=Pipeline(group=self.group, inputs=[self.source])))
 
 
-def test_a_frozen_worker_whose_successor_has_another_transactional_id(
-    cluster: Cluster, make_bench: Callable[[str], Bench], evidence: Evidence
+def test_a_group_fences_a_frozen_worker_whose_successor_has_another_transactional_id(
+    cluster: Cluster, make_case: Callable[[str], TransactionalCase], evidence: Evidence
 ) -> None:
-    """Only the group can refuse it: with its metadata it does, without them inputs are processed twice."""
+    """With group metadata the group refuses it; without metadata inputs are processed twice."""
     kinds: dict[str, dict[str, Any]] = {
         "classic": {"protocol": "classic"},
         "consumer": {"protocol": "consumer"},
@@ -225,16 +229,16 @@ def test_a_frozen_worker_whose_successor_has_another_transactional_id(
     over: dict[str, Handover] = {}
     with ExitStack() as frozen:
         for kind, fields in kinds.items():
-            each = over[kind] = Handover(make_bench(kind), fields)
+            each = over[kind] = Handover(make_case(kind), fields)
             wait_until(each.between_output_and_offsets, 60, "a transaction whose outputs are sent")
             frozen.enter_context(inject(cluster, Zombie(), "client(frozen)", process=each.frozen))
         for each in over.values():
             each.replace()
         for each in over.values():
-            each.bench.caught_up(each.source, each.group)
+            each.case.wait_caught_up(each.source, each.group)
     for kind in ("classic", "consumer"):
         wait_until(lambda k=kind: over[k].frozen.progress().aborted > 0, 60, f"the {kind} worker to abort")  # type: ignore[misc]
-    over["not given"].bench.committed(over["not given"].frozen)
+    over["not given"].case.wait_committed(over["not given"].frozen)
 
     for each in over.values():
         each.frozen.request_stop()

@@ -1,4 +1,4 @@
-"""What the cases under faults share: open transactions, coordinators in their places, what these noted."""
+"""Helpers of the tests under faults: open transactions, placed coordinators, their decisions."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from harness.base.waits import wait_until
+from harness.clients.scripted.transactional_producer import TransactionalProducer
 from harness.cluster.cluster import Cluster
 from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
 from harness.tap.coordinator_entries import CoordinatorEntry
 from harness.walkthroughs.transaction_evidence import CoordinatorHome, coordinator_home, states
-from tests.transactional.bench import Bench
-from tests.transactional.scripted_producer import OK, ScriptedProducer
+from tests.transactional.transactional_case import TransactionalCase
 
 DONE = ["PrepareCommit", "CompleteCommit"]
 
 
 class Laps:
-    """How long the parts of a case took, in seconds since it began."""
+    """Seconds from the start of a test to the end of each of its parts."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
         self.seen: dict[str, float] = {}
 
     def __call__(self, name: str) -> float:
-        """Note that something is over by now."""
+        """Record that a part has ended now."""
         self.seen[name] = round(time.monotonic() - self._started, 1)
         return self.seen[name]
 
 
 def lead(cluster: Cluster, topic: str, ident: str, broker: int) -> CoordinatorHome:
-    """Let a broker coordinate a group or a transactional id."""
+    """Make a broker the coordinator of a group or a transactional id."""
     cluster.move_leader(topic, coordinator_home(cluster, topic, ident).partition, broker)
     found = coordinator_home(cluster, topic, ident)
     kind = "transaction" if topic == TRANSACTION_TOPIC else "group"
@@ -41,7 +41,7 @@ def lead(cluster: Cluster, topic: str, ident: str, broker: int) -> CoordinatorHo
 
 @contextmanager
 def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[CoordinatorHome]:
-    """Let only these brokers, the first of them as coordinator, hold the decisions about an id."""
+    """Keep the decisions about an id on these brokers alone; the first is the coordinator."""
     partition = coordinator_home(cluster, TRANSACTION_TOPIC, ident).partition
     before = cluster.partition(TRANSACTION_TOPIC, partition).replicas
     cluster.reassign(TRANSACTION_TOPIC, {partition: brokers})
@@ -52,48 +52,50 @@ def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[Coo
 
 
 def decisions(cluster: Cluster, ident: str, since: int, until: int | None = None) -> list[str]:
-    """What a coordinator decided about an id, and what it finished, in order; `until` as its own clock says.
+    """Return a coordinator's decisions and completions about an id, in order, `until` a time of its clock.
 
-    A log can be read later: where a session is running out meanwhile, there is no time to.
+    Use `until` to read the log later, when there is no time to read it while a session expires.
     """
     noted = (s for s in states(cluster, ident, since) if until is None or s.wall < until)
     return [s.what for s in noted if s.what.startswith(("Prepare", "Complete"))]
 
 
 def wait_decisions(cluster: Cluster, ident: str, since: int, wanted: list[str]) -> list[str]:
-    """The decisions, once the last of them is the last that is wanted."""
+    """Wait until the last decision is the last of `wanted`; return all decisions."""
 
-    def there() -> list[str]:
+    def reached() -> list[str]:
         found = decisions(cluster, ident, since)
         return found if len(found) >= len(wanted) and found[-1] == wanted[-1] else []
 
-    return wait_until(there, 40, f"{ident} to be {wanted[-1]}")
+    return wait_until(reached, 40, f"{ident} to be {wanted[-1]}")
 
 
 def epochs(marks: list[CoordinatorEntry]) -> list[int]:
-    """The coordinator epochs of some markers, each once."""
+    """Return the distinct coordinator epochs of these markers."""
     return sorted({mark.coordinator_epoch for mark in marks})
 
 
-def opened(bench: Bench, topic: str, lanes: dict[int, int], **fields: object) -> ScriptedProducer:
-    """A producer with a transaction open, whose records are delivered."""
-    told = bench.told(topic, **fields)  # type: ignore[arg-type]
-    assert told.init().said == OK
-    assert told.begin().said == OK
+def opened(
+    case: TransactionalCase, topic: str, lanes: dict[int, int], **fields: object
+) -> TransactionalProducer:
+    """Return a producer with an open transaction whose records are delivered."""
+    producer = case.producer(topic, **fields)  # type: ignore[arg-type]
+    assert producer.init().ok
+    assert producer.begin().ok
     for lane, count in lanes.items():
-        assert told.send(lane, count).said == OK
-    return told
+        assert producer.send(lane, count).ok
+    return producer
 
 
-def wake(cluster: Cluster, bench: Bench, topic: str, ident: str) -> None:
-    """Let the coordinator of an id send markers for another one.
+def wake(cluster: Cluster, case: TransactionalCase, topic: str, ident: str) -> None:
+    """Make the coordinator of an id send markers for another id.
 
-    What it could not note for want of replicas it tries again when it has markers to send, or after 30 s.
+    A coordinator that could not log a completion retries it when it sends other markers, or after 30 s.
     """
     other = f"{ident}-wake"
     lead(cluster, TRANSACTION_TOPIC, other, cluster.txn_coordinator(ident))
-    assert opened(bench, topic, {0: 1}, transactional_id=other).commit().said == OK
+    assert opened(case, topic, {0: 1}, transactional_id=other).commit().ok
 
 
-def visible(bench: Bench, topic: str) -> dict[int, int]:
-    return {partition: len(values) for partition, values in bench.read(topic).items()}
+def visible(case: TransactionalCase, topic: str) -> dict[int, int]:
+    return {partition: len(values) for partition, values in case.read(topic).items()}

@@ -102,19 +102,21 @@ def test_the_compose_file_uses_every_variable_that_the_harness_sets() -> None:
         port_base=12_000,
         images={"kafka": "k", "toxiproxy": "t", "nettools": "n"},
     )
-    ours = set(backend._variables())
-    theirs = set(re.findall(r"\$\{(\w+):-", COMPOSE))
+    set_by_harness = set(backend._variables())
+    in_compose_file = set(re.findall(r"\$\{(\w+):-", COMPOSE))
 
-    assert ours <= theirs
+    assert set_by_harness <= in_compose_file
     # For users: memory limits, log levels, and the Spark profile.
-    spark = {
-        "EOS_SPARK_IMAGE",
-        "EOS_SPARK_MEMORY_LIMIT",
+    assert in_compose_file - set_by_harness == {
+        "EOS_BROKER_MEMORY",
+        "EOS_CONTROLLER_MEMORY",
+        "EOS_KAFKA_LOGGERS",
         "EOS_PORT_SPARK",
         "EOS_SPARK_CORES",
+        "EOS_SPARK_IMAGE",
         "EOS_SPARK_MEMORY",
+        "EOS_SPARK_MEMORY_LIMIT",
     }
-    assert theirs - ours == {"EOS_BROKER_MEMORY", "EOS_CONTROLLER_MEMORY", "EOS_KAFKA_LOGGERS", *spark}
 
 
 def test_partitions_use_the_addresses_and_ports_of_the_compose_network() -> None:
@@ -133,14 +135,14 @@ def test_partitions_use_the_addresses_and_ports_of_the_compose_network() -> None
 def test_the_proxy_map_has_the_harness_names_and_the_right_upstreams() -> None:
     proxies = json.loads((checkout_dir() / "toxiproxy" / "proxies.json").read_text())
     assert [p["name"] for p in proxies] == sorted(name for b in BROKER_IDS for name in proxies_of(b))
-    doors = dict(re.findall(r"(PROXIED|TAPPED)://:(\d+)", COMPOSE))
+    ports = dict(re.findall(r"(PROXIED|TAPPED)://:(\d+)", COMPOSE))
     for proxy in proxies:
-        door, broker = proxy["name"].split("-")
-        assert proxy["upstream"] == f"kafka-{broker}.fixed:{doors[door.upper()]}"
+        listener, broker = proxy["name"].split("-")
+        assert proxy["upstream"] == f"kafka-{broker}.fixed:{ports[listener.upper()]}"
         assert proxy["enabled"] is True
         port = proxy["listen"].removeprefix("0.0.0.0:")
         variable = {BrokerListener.PROXIED: "PROXIED", BrokerListener.TAPPED: "TAP_UPSTREAM"}[
-            BrokerListener(door.upper())
+            BrokerListener(listener.upper())
         ]
         assert (
             f'${{EOS_PORT_{variable}_{broker}:-{default(f"EOS_PORT_{variable}_{broker}")}}}:{port}"'

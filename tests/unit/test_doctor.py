@@ -54,10 +54,10 @@ def _a_healthy_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(doctor, "choose_ports", preferred_ports)
 
 
-def finding(found: list[Finding], says: str) -> Finding:
+def finding(findings: list[Finding], text: str) -> Finding:
     """Return the only finding that contains the text."""
-    (one,) = (f for f in found if says in f.what)
-    return one
+    (match,) = (finding for finding in findings if text in finding.what)
+    return match
 
 
 def never(*_: object) -> object:
@@ -97,7 +97,7 @@ TURNS: dict[str, tuple[str, Change, str, str, str]] = {
         "the process back end will be used",
         "scripts/install-docker.sh",
     ),
-    "no engine, and compose was asked for": (
+    "no engine for the compose back end": (
         "compose",
         lambda m: m.setattr(wire_docker, "engine_problem", lambda: "no Docker engine answers"),
         "red",
@@ -169,10 +169,10 @@ TURNS: dict[str, tuple[str, Change, str, str, str]] = {
 
 @pytest.mark.parametrize("case", TURNS)
 def test_each_finding_can_turn(case: str, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
-    backend, change, grade, says, hint = TURNS[case]
+    backend, change, grade, text, hint = TURNS[case]
     change(monkeypatch)
 
-    turned = finding(examine(state, backend), says)  # type: ignore[arg-type]
+    turned = finding(examine(state, backend), text)  # type: ignore[arg-type]
 
     assert turned.grade == grade
     assert hint in turned.hint

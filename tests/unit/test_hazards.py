@@ -1,4 +1,4 @@
-"""What a try of the delayed EndTxn counts as, and whose records a part is judged by."""
+"""When an attempt at the delayed EndTxn counts as found, and which records a partial check uses."""
 
 from __future__ import annotations
 
@@ -13,33 +13,32 @@ from harness.evidence.history import HistoryFile, HistoryWriter
 from harness.evidence.observation import Meta, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity
-from harness.walkthroughs.endtxn_race import NAMED, Case, Try, Variant
-from harness.walkthroughs.partial_verdict import judge_part
+from harness.walkthroughs.endtxn_race import ANOMALIES, Attempt, Case, Variant, judge_part
 
 ABORTED = ["Ongoing", "PrepareAbort", "CompleteAbort"]
 COMMITTED = ["Ongoing", "PrepareCommit", "CompleteCommit"]
 
 
-def made(variant: Variant, decided: list[str], names: set[str], **fields: Any) -> Try:
-    one = Try(Case("some", variant, fields.pop("cure", "")), "t", 1, [], decided=decided, **fields)
-    one.judged = SimpleNamespace(names=lambda: list(names))  # type: ignore[assignment]
-    return one
+def attempt(variant: Variant, decided: list[str], names: set[str], **fields: Any) -> Attempt:
+    case = Case("some", variant, fields.pop("cure", ""))
+    judgement: Any = SimpleNamespace(names=lambda: list(names))
+    return Attempt(case, "t", [], decided=decided, judgement=judgement, **fields)
 
 
-def test_the_hazard_is_found_by_the_log_and_by_name() -> None:
+def test_a_hazard_needs_both_the_transaction_log_and_its_anomalies() -> None:
     split = ABORTED + ABORTED + COMMITTED
-    assert made("aC", split, NAMED["aC"]).found
-    assert not made("aC", split, {"lost"}).found, "another anomaly than was to be shown"
-    assert not made("aC", ABORTED + COMMITTED, NAMED["aC"]).found, "nothing was split"
-    assert made("aA", ABORTED * 3, set()).found
+    assert attempt("aC", split, ANOMALIES["aC"]).found
+    assert not attempt("aC", split, {"lost"}).found, "another anomaly"
+    assert not attempt("aC", ABORTED + COMMITTED, ANOMALIES["aC"]).found, "nothing was split"
+    assert attempt("aA", ABORTED * 3, set()).found
 
 
-def test_consistent_is_what_was_told_and_nothing_else() -> None:
-    assert made("aC", ABORTED + COMMITTED, set()).consistent
-    assert not made("aC", ABORTED + COMMITTED, {"lost"}).consistent
-    assert not made("aC", ABORTED + COMMITTED, set(), error="refused").consistent
-    assert not made("aC", ABORTED + ABORTED + COMMITTED, set()).consistent
-    assert made("aC", ABORTED, set(), cure="standby").consistent
+def test_an_attempt_is_consistent_if_the_log_agrees_with_the_client_and_nothing_was_found() -> None:
+    assert attempt("aC", ABORTED + COMMITTED, set()).consistent
+    assert not attempt("aC", ABORTED + COMMITTED, {"lost"}).consistent
+    assert not attempt("aC", ABORTED + COMMITTED, set(), error="refused").consistent
+    assert not attempt("aC", ABORTED + ABORTED + COMMITTED, set()).consistent
+    assert attempt("aC", ABORTED, set(), cure="standby").consistent
 
 
 def history(folder: Path, number: int) -> HistoryFile:
@@ -54,7 +53,9 @@ def history(folder: Path, number: int) -> HistoryFile:
 
 
 @pytest.mark.parametrize(("producer", "found"), [(1, set()), (2, {"lost", "torn_transaction"})])
-def test_a_part_is_judged_by_its_own_records(tmp_path: Path, producer: int, found: set[str]) -> None:
+def test_a_partial_check_uses_only_its_producers_records(
+    tmp_path: Path, producer: int, found: set[str]
+) -> None:
     records = Records()
     for offset, (number, seq) in enumerate([(1, 0), (1, 1), (2, 0)]):
         records.add(0, offset, Identity("hazard01", number, 0, seq, 1))

@@ -56,14 +56,14 @@ def test_the_class_path_of_tools_begins_with_that_of_brokers() -> None:
 
 
 def test_a_jar_is_fetched_once_and_verified(one_jar: jars.Jar) -> None:
-    said: list[str] = []
-    assert ensure_jars(said.append, "tools") == [one_jar.path]
+    reports: list[str] = []
+    assert ensure_jars(reports.append, "tools") == [one_jar.path]
     assert one_jar.path.read_bytes() == b"thing"
-    assert len(said) == 1
-    assert "1 jars (tools)" in said[0]
+    assert len(reports) == 1
+    assert "1 jars (tools)" in reports[0]
 
-    assert ensure_jars(said.append, "tools") == [one_jar.path]
-    assert len(said) == 1
+    assert ensure_jars(reports.append, "tools") == [one_jar.path]
+    assert len(reports) == 1
 
 
 def test_every_fetch_sets_the_same_mtime_because_class_data_records_it(one_jar: jars.Jar) -> None:

@@ -23,10 +23,10 @@ def _looked_for_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def make_java(tmp_path: Path) -> MakeJava:
-    def make(home: str, says: str) -> Path:
+    def make(home: str, output: str) -> Path:
         java = tmp_path / home / "bin" / "java"
         java.parent.mkdir(parents=True)
-        java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{says}\nEND\n")
+        java.write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{output}\nEND\n")
         java.chmod(0o755)
         return java
 
@@ -34,7 +34,7 @@ def make_java(tmp_path: Path) -> MakeJava:
 
 
 @pytest.mark.parametrize(
-    ("says", "major"),
+    ("output", "major"),
     [
         ('openjdk version "17.0.15" 2025-04-15\nOpenJDK Runtime Environment', 17),
         ('openjdk version "25" 2025-09-16', 25),
@@ -43,15 +43,15 @@ def make_java(tmp_path: Path) -> MakeJava:
     ],
 )
 def test_a_java_on_the_path_is_found(
-    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, says: str, major: int
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, output: str, major: int
 ) -> None:
-    java = make_java("path", says)
+    java = make_java("path", output)
     monkeypatch.setenv("PATH", f"{java.parent}:/usr/bin:/bin")
 
     found = find_java()
 
     assert (found.executable, found.major) == (java, major)
-    assert found.version == says.splitlines()[0]
+    assert found.version == output.splitlines()[0]
 
 
 def test_java_home_takes_precedence_over_the_path(
@@ -63,11 +63,11 @@ def test_java_home_takes_precedence_over_the_path(
     assert find_java().executable == home
 
 
-@pytest.mark.parametrize("says", ['openjdk version "11.0.2"', 'java version "1.8.0_392"', 'x version "16"'])
+@pytest.mark.parametrize("output", ['openjdk version "11.0.2"', 'java version "1.8.0_392"', 'x version "16"'])
 def test_an_old_java_is_refused_by_its_version(
-    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, says: str
+    make_java: MakeJava, monkeypatch: pytest.MonkeyPatch, output: str
 ) -> None:
-    java = make_java("old", says)
+    java = make_java("old", output)
     monkeypatch.setenv("JAVA_HOME", str(java.parents[1]))
     with pytest.raises(HarnessError, match=rf"{java} is Java \d+, older than 17") as raised:
         find_java()

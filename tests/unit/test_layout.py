@@ -31,12 +31,12 @@ def used(ports: Ports) -> list[int]:
     return [
         ports.toxiproxy_api,
         *(
-            ports.toxiproxy(door, b)
-            for door in (BrokerListener.PROXIED, BrokerListener.TAPPED)
+            ports.toxiproxy(listener, b)
+            for listener in (BrokerListener.PROXIED, BrokerListener.TAPPED)
             for b in BROKER_IDS
         ),
         *(ports.tapped(b) for b in BROKER_IDS),
-        *(ports.inner(door, b) for door in BrokerListener for b in BROKER_IDS),
+        *(ports.inner(listener, b) for listener in BrokerListener for b in BROKER_IDS),
         *(ports.controller(c) for c in CONTROLLER_IDS),
     ]
 
@@ -48,12 +48,12 @@ def test_the_ports_of_a_block_are_distinct(ports: Ports) -> None:
 
 
 def test_blocks_do_not_overlap_and_stay_below_outgoing_connections() -> None:
-    seen: set[int] = set()
+    used: set[int] = set()
     for ports in EVERY_BLOCK:
-        assert seen.isdisjoint(ports.all)
-        seen.update(ports.all)
-    assert max(seen) < 32_768
-    assert min(seen) > 1_023
+        assert used.isdisjoint(ports.all)
+        used.update(ports.all)
+    assert max(used) < 32_768
+    assert min(used) > 1_023
 
 
 def test_each_block_and_plain_compose_have_their_own_subnet() -> None:

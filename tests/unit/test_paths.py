@@ -44,10 +44,10 @@ def test_scratch_folders_are_removed_even_those_of_killed_commands() -> None:
 
 def test_a_second_command_waits_for_the_lock() -> None:
     order: list[str] = []
-    asked, entered = threading.Event(), threading.Event()
+    waiting, entered = threading.Event(), threading.Event()
 
     def second() -> None:
-        asked.set()
+        waiting.set()
         with cache_lock():
             order.append("second")
         entered.set()
@@ -55,7 +55,7 @@ def test_a_second_command_waits_for_the_lock() -> None:
     with cache_lock():
         thread = threading.Thread(target=second)
         thread.start()
-        assert asked.wait(10)
+        assert waiting.wait(10)
         assert not entered.wait(0.1)
         order.append("first")
     thread.join(10)

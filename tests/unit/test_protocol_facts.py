@@ -1,4 +1,4 @@
-"""The numbers that are quoted: how they are compared, told, and asked of the client library."""
+"""Quoted numbers: how they are compared, formatted, and read from the client library."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import pytest
 from confluent_kafka import KafkaException, Producer
 
 from harness.kafka.librdkafka import client_defaults
-from harness.walkthroughs.protocol_facts import Fact, _told, table
+from harness.walkthroughs.protocol_facts import Fact, _format_value, table
 
 
-def test_a_fact_is_the_same_only_when_it_is_told_the_same() -> None:
+def test_a_fact_is_the_same_only_when_it_is_format_value_the_same() -> None:
     assert Fact("replicas", "3", "3", "cluster").comparison == "same"
     assert Fact("replicas", "3", "3 or 1", "cluster").comparison == "different"
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "text"),
     [
         ("transaction.max.timeout.ms", "900000", "15 min"),
         ("transactional.id.expiration.ms", "604800000", "7 d"),
@@ -26,14 +26,14 @@ def test_a_fact_is_the_same_only_when_it_is_told_the_same() -> None:
         ("retries", "2147483647", "2147483647"),
     ],
 )
-def test_values_are_told_in_the_words_of_the_texts(name: str, value: str, told: str) -> None:
-    assert _told(name, value) == told
+def test_values_are_format_value_in_the_words_of_the_texts(name: str, value: str, text: str) -> None:
+    assert _format_value(name, value) == text
 
 
 def test_the_table_has_a_line_for_each_fact_and_marks_it() -> None:
     lines = table([Fact("epoch", "2", "1", "probe"), Fact("a long name", "x", "x", "client")]).splitlines()
     assert len({len(line) for line in lines}) == 1
-    assert lines[2].split("|")[1:-1] == [" epoch       ", " 2    ", " 1     ", " probe  ", " different "]
+    assert lines[2].split("|")[1:-1] == [" epoch       ", " 2       ", " 1     ", " probe  ", " different "]
     assert lines[3].rstrip(" |").endswith("same")
 
 

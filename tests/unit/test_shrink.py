@@ -147,7 +147,7 @@ def test_an_invalid_run_is_read_back_with_its_plan_and_the_names_of_the_scenario
 
 @pytest.mark.parametrize(
     ("name", "verdict", "message"),
-    [("everything", "valid", "was valid"), ("idempotent-flow", "invalid", "is a flow")],
+    [("everything", "valid", "was valid"), ("idempotent-walkthrough", "invalid", "is a walkthrough")],
 )
 def test_what_cannot_be_shrunk_is_refused(tmp_path: Path, name: str, verdict: str, message: str) -> None:
     run = run_of(tmp_path, load(find(name)), verdict)

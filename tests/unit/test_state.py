@@ -37,7 +37,7 @@ def test_a_saved_record_is_loaded_and_forgotten(state: State) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (lambda text: text[:40], "Input data was truncated"),
         (lambda _: "", "truncated"),
@@ -47,7 +47,7 @@ def test_a_saved_record_is_loaded_and_forgotten(state: State) -> None:
         (lambda text: text.replace("12000", '"many"'), "port_base"),
     ],
 )
-def test_a_damaged_record_is_an_error_that_names_the_file(state: State, change: object, said: str) -> None:
+def test_a_damaged_record_is_an_error_that_names_the_file(state: State, change: object, message: str) -> None:
     state.save(RECORD)
     file = state.path / "cluster.json"
     file.write_text(change(file.read_text()))  # type: ignore[operator]
@@ -57,7 +57,7 @@ def test_a_damaged_record_is_an_error_that_names_the_file(state: State, change: 
 
     assert raised.value.exit_code is ExitCode.USAGE
     assert raised.value.message.startswith(f"{file}: ")
-    assert said in raised.value.message
+    assert message in raised.value.message
     assert "eos down --force" in raised.value.hint
 
 
@@ -65,11 +65,11 @@ def test_a_reader_during_a_write_gets_a_complete_record(state: State) -> None:
     state.save(RECORD)
     longer = msgspec.structs.replace(RECORD, images={"kafka": "x" * 100_000})
     done = threading.Event()
-    seen: list[ClusterRecord | None] = []
+    loaded: list[ClusterRecord | None] = []
 
     def read() -> None:
         while not done.is_set():
-            seen.append(state.load())
+            loaded.append(state.load())
 
     reader = threading.Thread(target=read)
     reader.start()
@@ -78,8 +78,8 @@ def test_a_reader_during_a_write_gets_a_complete_record(state: State) -> None:
     done.set()
     reader.join()
 
-    assert seen
-    assert all(record in (RECORD, longer) for record in seen)
+    assert loaded
+    assert all(record in (RECORD, longer) for record in loaded)
 
 
 def test_a_failed_write_keeps_the_old_record(state: State, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Flows without a cluster: what a step claims, missing evidence, the scenario file, the document."""
+"""Walkthroughs without a cluster: claims, missing evidence, the scenario file, the page."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.evidence.run_directory import RunDirectory, RunInfo
 from harness.evidence.step_report import FILE, WalkthroughStep
 from harness.kafka.log.batches import Batch
 from harness.scenario import load, shipped
-from harness.walkthroughs.stage import FLOWS, walkthrough_of
+from harness.walkthroughs.catalogue import WALKTHROUGHS
 from harness.walkthroughs.walkthrough_page import document
 from harness.witness.raw_log import cause_of
 
@@ -26,13 +26,13 @@ def step(number: int, *, seen: bool = True) -> WalkthroughStep:
 
 
 def judged(steps: list[WalkthroughStep], promised: int = 2) -> tuple[Verdict, list[str]]:
-    result = step_coverage.check(Evidence(Ledger(), [], Expect(flow_steps=promised), steps))
+    result = step_coverage.check(Evidence(Ledger(), [], Expect(walkthrough_steps=promised), steps))
     return result.verdict, result.reasons
 
 
-def test_a_flow_with_all_its_evidence_is_valid() -> None:
+def test_a_walkthrough_with_all_its_evidence_is_valid() -> None:
     other = step(2)
-    other.compare("the answer is an error", "it is none", False)  # contradicts the textbook, and nothing else
+    other.compare("the answer is an error", "it is none", False)  # contradicts the textbook only
     assert judged([step(1), other]) == (Verdict.VALID, [])
 
 
@@ -51,38 +51,48 @@ def test_a_step_that_observed_nothing_is_unknown() -> None:
     assert judged([step(1), WalkthroughStep(number=2, title="empty")])[0] is Verdict.UNKNOWN
 
 
-@pytest.mark.parametrize("name", FLOWS)
-def test_a_scenario_can_name_each_flow(name: str) -> None:
-    flows = [scenario.flow for scenario in map(load, shipped()) if scenario.flow is not None]
-    named = [step_coverage for step_coverage in flows if step_coverage.steps == name]
-    assert named
-    assert len(walkthrough_of(name).TITLES) > 0
+@pytest.mark.parametrize("name", WALKTHROUGHS)
+def test_a_shipped_scenario_runs_each_walkthrough(name: str) -> None:
+    parts = [scenario.walkthrough for scenario in map(load, shipped()) if scenario.walkthrough is not None]
+    assert name in {part.steps for part in parts}
+    assert len(WALKTHROUGHS[name].titles) > 0
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ('steps = "idempotant"', "did you mean idempotent"),
-        ('steps = "idempotent"\n[[workload]]\nkind = "idempotent"', "a flow brings its own"),
-        ('steps = "idempotent"\n[[fault]]\nfault = "kill"\ntarget = "one"', "a flow brings its own"),
+        ('steps = "idempotent"\n[[workload]]\nkind = "idempotent"', "a walkthrough has its own"),
+        ('steps = "idempotent"\n[[fault]]\nfault = "kill"\ntarget = "one"', "a walkthrough has its own"),
         ('steps = "idempotent"\nbatch = 3', "there is no such key"),
         ('steps = "transactional"\nsource = "payments"', "name both"),
     ],
 )
-def test_a_wrong_flow_is_told_with_its_line(tmp_path: Path, changed: str, said: str) -> None:
+def test_an_error_in_a_walkthrough_names_its_line(tmp_path: Path, changed: str, message: str) -> None:
     path = tmp_path / "mine.toml"
-    path.write_text(f'[scenario]\nname = "mine"\nshows = "s"\n[flow]\n{changed}\n')
-    with pytest.raises(UsageError) as told:
+    path.write_text(f'[scenario]\nname = "mine"\nshows = "s"\n[walkthrough]\n{changed}\n')
+    with pytest.raises(UsageError) as refused:
         load(path)
-    assert said in str(told.value)
-    assert f"{path}:" in told.value.message
+    assert message in str(refused.value)
+    assert f"{path}:" in refused.value.message
 
 
-def test_the_document_has_the_table_and_the_evidence(tmp_path: Path) -> None:
+def test_the_former_name_of_the_table_gets_a_hint(tmp_path: Path) -> None:
+    path = tmp_path / "old.toml"
+    path.write_text('[scenario]\nname = "old"\nshows = "s"\n[flow]\nsteps = "idempotent"\n')
+    with pytest.raises(UsageError) as refused:
+        load(path)
+    assert f"{path}:4: flow: this table has a new name" in refused.value.message
+    assert "[walkthrough]" in str(refused.value)
+    with pytest.raises(UsageError, match="this table has a new name"):
+        load(shipped()[0], {"flow.tries": "3"})
+
+
+def test_the_page_has_the_claims_and_the_evidence(tmp_path: Path) -> None:
     run = RunDirectory.create(
-        tmp_path, RunInfo(run="abc12345", scenario="idempotent-flow", seed=1, started="t")
+        tmp_path, RunInfo(run="abc12345", scenario="idempotent-walkthrough", seed=1, started="t")
     )
-    with pytest.raises(UsageError, match="no run of a flow"):
+    with pytest.raises(UsageError, match="is not the run of a walkthrough"):
         document(run.path)
     made = step(1)
     made.compare("it is an error", "a | b", False)
@@ -99,7 +109,7 @@ def batch(offset: int, pid: int, sequence: int, epoch: int = 0) -> Batch:
 
 
 @pytest.mark.parametrize(
-    ("first", "again", "said"),
+    ("first", "again", "cause"),
     [
         (batch(0, -1, -1), batch(1, -1, -1), "no producer id"),
         (batch(0, 7, 0), batch(1, 8, 0), "new producer id: 7 wrote it first, 8 again"),
@@ -108,5 +118,5 @@ def batch(offset: int, pid: int, sequence: int, epoch: int = 0) -> Batch:
         (batch(0, 7, 3), batch(9, 7, 5), "the application sent it again"),
     ],
 )
-def test_the_cause_of_a_copy_is_told_from_its_two_batches(first: Batch, again: Batch, said: str) -> None:
-    assert said in cause_of(first, again)
+def test_the_cause_of_a_copy_follows_from_its_two_batches(first: Batch, again: Batch, cause: str) -> None:
+    assert cause in cause_of(first, again)

@@ -1,4 +1,4 @@
-"""Plain ways to read a topic, which a verification is measured against: a client library, Kafka's tool."""
+"""Plain readers of a topic, as baselines for a verification: a client library, and Kafka's own tool."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _LIMIT_S: Final = 600
 
 
 def scan(bootstrap: str, windows: Sequence[Window], done: Any) -> None:
-    """Count the records of some partitions with confluent-kafka, in a process of its own.
+    """Count the records of some partitions with confluent-kafka; runs in a separate process.
 
-    This is not `harness.kafka.read_to_end`: as a baseline it does nothing for each record but count it, and
-    its fetches and polls are larger.
+    As a baseline it only counts records, with larger fetches and polls than `harness.kafka.read_to_end`.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -52,7 +51,7 @@ def scan(bootstrap: str, windows: Sequence[Window], done: Any) -> None:
 
 
 def two_processes(bootstrap: str, windows: Sequence[Window]) -> int:
-    """Count with two confluent-kafka processes side by side."""
+    """Count the records with two confluent-kafka processes."""
     context = multiprocessing.get_context("spawn")
     done = context.Queue()
     workers = [context.Process(target=scan, args=(bootstrap, windows[i::2], done)) for i in range(2)]
@@ -75,10 +74,10 @@ def cpu_seconds() -> float:
 
 
 def consumer_performance(
-    bootstrap: str, topic: str, records: int, report: Callable[[str], None]
+    bootstrap: str, topic: str, records: int, log: Callable[[str], None]
 ) -> tuple[int, float]:
-    """Return what Kafka's ConsumerPerformance says: how many records, and records per second of fetching."""
-    jars = ensure_jars(report, "kafka", "tools")
+    """Run Kafka's ConsumerPerformance; return the number of records, and records per second of fetching."""
+    jars = ensure_jars(log, "kafka", "tools")
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "consumer.properties"
         config.write_text("isolation.level=read_committed\nmax.poll.records=10000\n")
@@ -107,5 +106,5 @@ def consumer_performance(
             check=True,
         )
     names, values = (line.split(", ") for line in done.stdout.splitlines() if "," in line)
-    said = dict(zip(names, values, strict=True))
-    return int(said["data.consumed.in.nMsg"]), float(said["fetch.nMsg.sec"])
+    figures = dict(zip(names, values, strict=True))
+    return int(figures["data.consumed.in.nMsg"]), float(figures["fetch.nMsg.sec"])

@@ -1,8 +1,8 @@
-"""Measure the cost of identity and history for a producer, compared with the same loop without them.
+"""The cost of record identity and history for a producer, compared with the same loop without them.
 
-The bare loop and the harness's client alternate, so that other load affects both alike. The results are the
-elapsed time of the client and the processor time of its sending thread, which other processes do not
-lengthen, each as a ratio to the loop.
+The bare loop and the harness's client run interleaved, so that other load on the machine affects both. The
+results are ratios to the loop: of the total time, and of the processor time of the sending thread, which
+other processes do not change.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.evidence.history import HistoryWriter
 from harness.evidence.record import COMMIT, LaneEncoder
-from tools.bench.interleaved_runs import Cost, Length, Pair, Spread, run_interleaved, timed
-from tools.bench.scratch_topic import with_fresh_topic
+from tools.bench.interleaved_runs import Cost, Length, Pair, Spread, interleave, timed
+from tools.bench.scratch_topic import on_scratch_topics
 
 RUN: Final = "bench001"
 PARTITIONS: Final = 3
@@ -38,11 +38,11 @@ LIMIT_S: Final = 60.0
 
 
 def nothing(error: KafkaError | None, message: Message) -> None:
-    """The empty delivery callback of the bare loop."""
+    """Do nothing: the delivery callback of the bare loop."""
 
 
 def bare_idempotent(bootstrap: str, topic: str, length: Length) -> Cost:
-    """Send the records with an empty callback."""
+    """Send idempotently with an empty callback."""
     config: dict[str, Any] = {**settings(PRODUCER), "bootstrap.servers": bootstrap}
     producer = Producer(config)
     producer.list_topics(topic, LIMIT_S)
@@ -74,7 +74,7 @@ def _produce(producer: Producer, topic: str, value: bytes, lane: int) -> None:
 
 
 def harness_idempotent(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
-    """Send the records as the idempotent client does."""
+    """Send as the idempotent client of the harness does."""
     spec = IdempotentSpec(
         run=RUN,
         client="bench",
@@ -109,7 +109,7 @@ def harness_idempotent(bootstrap: str, topic: str, length: Length, folder: Path)
 
 
 def bare_transactional(bootstrap: str, topic: str, length: Length) -> Cost:
-    """Send the records in transactions of one hundred."""
+    """Send in transactions of one hundred records."""
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-bare", 20_000, {}),
         "bootstrap.servers": bootstrap,
@@ -133,7 +133,7 @@ def bare_transactional(bootstrap: str, topic: str, length: Length) -> Cost:
 
 
 def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
-    """Send the records as the transactional client does."""
+    """Send as the transactional client of the harness does."""
     spec = TransactionalSpec(
         run=RUN,
         client="bench",
@@ -167,35 +167,35 @@ def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Pa
 
 
 def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
-    """Interleave each harness client with its bare loop; yield a line for each kind."""
+    """Run each client interleaved with its bare loop; yield a line per kind."""
     bootstrap, short = cluster.bootstrap(BrokerListener.DIRECT), length._replace(records=TRANSACTION)
-    yield "the harness's identity and history, compared with the same loop with an empty on_delivery:"
-    for name, run_length, bare, ours in (
+    yield "identity and history of the harness, compared with the same loop with an empty on_delivery:"
+    for name, of_length, bare, harness in (
         ("idempotent", length, bare_idempotent, harness_idempotent),
         (f"transactional, {TRANSACTION} a transaction", short, bare_transactional, harness_transactional),
     ):
-        plain = with_fresh_topic(cluster, PARTITIONS, partial(bare, bootstrap))
-        client = with_fresh_topic(cluster, PARTITIONS, partial(_in_a_folder, ours, bootstrap))
-        yield _format(name, run_interleaved(plain, [client], run_length, rounds)[1])
+        base = on_scratch_topics(cluster, PARTITIONS, partial(bare, bootstrap))
+        client = on_scratch_topics(cluster, PARTITIONS, partial(_with_folder, harness, bootstrap))
+        yield _format_cost(name, interleave(base, [client], of_length, rounds)[1])
 
 
-def _in_a_folder(ours: Callable[..., Cost], bootstrap: str, topic: str, length: Length) -> Cost:
+def _with_folder(run: Callable[..., Cost], bootstrap: str, topic: str, length: Length) -> Cost:
     with tempfile.TemporaryDirectory() as folder:
-        return ours(bootstrap, topic, length, Path(folder))
+        return run(bootstrap, topic, length, Path(folder))
 
 
-def _format(name: str, pairs: list[Pair]) -> str:
-    bare_rate = statistics.median(pair.before.rate for pair in pairs)
-    harness_rate = statistics.median(pair.run.rate for pair in pairs)
+def _format_cost(name: str, pairs: list[Pair]) -> str:
+    bare = statistics.median(pair.before.rate for pair in pairs)
+    harness = statistics.median(pair.run.rate for pair in pairs)
     wall = Spread.over([1 / pair.ratio(lambda cost: cost.rate) for pair in pairs])
     thread = Spread.over([pair.ratio(lambda cost: cost.thread_us) for pair in pairs])
+    added = statistics.median(_added_us(pair) for pair in pairs)
     return (
-        f"  {name}: bare {bare_rate:,.0f} records/s, harness {harness_rate:,.0f} records/s\n"
-        f"    times as long: {wall}\n"
-        f"    times the sending thread's processor time: {thread}, "
-        f"{statistics.median(_more_us(pair) for pair in pairs):.2f} µs more per record"
+        f"  {name}: bare {bare:,.0f} records/s, harness {harness:,.0f} records/s\n"
+        f"    ratio of the total time: {wall}\n"
+        f"    ratio of the sending thread's processor time: {thread}; {added:.2f} µs added per record"
     )
 
 
-def _more_us(pair: Pair) -> float:
+def _added_us(pair: Pair) -> float:
     return pair.run.thread_us - (pair.before.thread_us + pair.after.thread_us) / 2

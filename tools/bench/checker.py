@@ -1,15 +1,7 @@
-"""Measure speed and memory of the fold and the checkers, and compare them with a naive check.
-
-    python -m tools.bench.checker --transactions 1000000 --transactions 10000000
-
-Writes synthetic histories (eight clients, each transaction ten records over two lanes, one in ten
-aborted) and the observation that fits them, then reads, folds and checks them as `eos check` does.
-An operation is a history line. The naive check keeps every record in a set and looks each of them up.
-"""
+"""Benchmark of folding and checking histories."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import resource
@@ -21,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+import click
 import msgspec
 import numpy as np
 
@@ -30,6 +23,7 @@ from harness.evidence.checkers.verdict import judge
 from harness.evidence.history import history_files
 from harness.evidence.ledger import Ledger, fold
 from harness.evidence.observation import WORD, Meta, Observation, Rows, Window
+from tools.bench.command import benchmark, number_option, sizes_option
 
 CLIENTS = 8
 RECORDS = 10
@@ -40,26 +34,26 @@ T = TypeVar("T")
 
 
 class Seconds(NamedTuple):
-    """Elapsed seconds and processor seconds."""
+    """Wall time and processor time."""
 
     wall: float
     cpu: float
 
 
 def timed(work: Callable[[], T]) -> tuple[Seconds, T]:
-    """Return the time of the work, and its result."""
+    """Run a function; return the time it took, and its result."""
     wall, cpu = time.perf_counter(), processor_seconds()
     result = work()
     return Seconds(time.perf_counter() - wall, processor_seconds() - cpu), result
 
 
 def processor_seconds() -> float:
-    """Return the processor seconds of this process and its ended children."""
+    """Return the processor time of this process and its ended children."""
     return sum(os.times()[:4])
 
 
 def write_history(directory: Path, transactions: int) -> None:
-    """Write the histories of eight clients that share the transactions."""
+    """Write the histories of eight clients, with an equal share of the transactions each."""
     each = transactions // CLIENTS
     for client in range(CLIENTS):
         opening = {"type": "open", "format": 1, "run": "r7k2m9qa", "client": f"p{client}", "role": "producer"}
@@ -94,7 +88,7 @@ def _lines(client: int, n: int) -> bytes:
 
 
 def make_observation(transactions: int) -> Observation:
-    """Make the words of a witness that read exactly the committed records."""
+    """Make the observation of a witness that saw exactly the committed records."""
     each = transactions // CLIENTS
     seqs = np.arange(-(-each * HALF // WORD_SEQS) * WORD_SEQS)
     seen = ((seqs // HALF) % ABORT_EVERY != 0) & (seqs < each * HALF)
@@ -115,7 +109,7 @@ def make_observation(transactions: int) -> Observation:
 
 
 def naive(directory: Path, observation: Observation) -> int:
-    """Read the same history and check it record by record with sets; return how many were wrong."""
+    """Check the same history record by record with sets; return the number of wrong records."""
     committed: set[tuple[int, int, int]] = set()
     aborted: set[tuple[int, int, int]] = set()
     asked: dict[tuple[str, int], dict[str, Any]] = {}
@@ -148,7 +142,7 @@ def _records(observation: Observation) -> Iterator[tuple[int, int, int]]:
 
 
 def run_naive(transactions: int) -> None:
-    """Measure the naive check and print it."""
+    """Measure the naive check and print the result."""
     with tempfile.TemporaryDirectory() as name:
         write_history(Path(name), transactions)
         observation = make_observation(transactions)
@@ -158,11 +152,11 @@ def run_naive(transactions: int) -> None:
     print(f"naive, record by record: {transactions} transactions in {seconds.wall:.2f} s, {wrong} wrong")
     for name, total in (("wall", seconds.wall), ("processor", seconds.cpu)):
         print(f"  by {name}: {transactions * RECORDS / total / 1e6:.2f} M records/s")
-    print(f"  memory: {peak * 1024 / transactions:.0f} bytes a transaction")
+    print(f"  memory: {peak * 1024 / transactions:.0f} bytes per transaction")
 
 
 def run(transactions: int) -> None:
-    """Measure one size and print it."""
+    """Measure one size and print the result."""
     expect = Expect(properties=["exactly_once", "atomicity"])
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -174,15 +168,15 @@ def run(transactions: int) -> None:
         check_s, judgement = timed(lambda: judge(Evidence(ledger, [observation], expect)))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     reader = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-    _report(transactions, size, (fold_s, check_s), ledger)
+    _print_figures(transactions, size, (fold_s, check_s), ledger)
     print(f"  verdict {judgement.verdict}; compared {[(r.property, r.compared) for r in judgement.results]}")
     print(
         f"  memory above the observation: peak {peak / 1024:.0f} MiB, "
-        f"{peak * 1024 / transactions:.0f} bytes a transaction; largest reader {reader / 1024:.0f} MiB"
+        f"{peak * 1024 / transactions:.0f} bytes per transaction; largest reader {reader / 1024:.0f} MiB"
     )
 
 
-def _report(transactions: int, size: int, took: tuple[Seconds, Seconds], ledger: Ledger) -> None:
+def _print_figures(transactions: int, size: int, took: tuple[Seconds, Seconds], ledger: Ledger) -> None:
     (fold_wall, fold_cpu), (check_wall, check_cpu) = took
     print(
         f"{transactions} transactions of {RECORDS} records: {ledger.operations} operations, {size >> 20} MiB"
@@ -195,27 +189,31 @@ def _report(transactions: int, size: int, took: tuple[Seconds, Seconds], ledger:
             f"{transactions * RECORDS / total / 1e6:.2f} M records/s"
         )
     print(
-        f"  ledger kept: {ledger.nbytes / transactions:.0f} bytes a transaction, "
-        f"{len(ledger.intervals.lane) / transactions:.1f} intervals a transaction"
+        f"  ledger kept: {ledger.nbytes / transactions:.0f} bytes per transaction, "
+        f"{len(ledger.intervals.lane) / transactions:.1f} intervals per transaction"
     )
 
 
-def main() -> None:
-    """Measure each size in a separate process, then the naive check."""
-    print(f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--transactions", type=int, action="append")
-    parser.add_argument("--naive-transactions", type=int, default=200_000)
-    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.one:
-        run(options.one)
+@benchmark("checker", "--transactions 1000000 --transactions 10000000")
+@sizes_option("--transactions", (1_000_000, 10_000_000), "Transactions of the histories.")
+@number_option("--naive-transactions", 200_000, "Transactions for the naive check.")
+@click.option("--one", type=int, hidden=True)
+def main(sizes: tuple[int, ...], naive_transactions: int, one: int | None) -> None:
+    """Measure folding and checking of histories: time and memory, compared with a naive check.
+
+    The histories are synthetic: eight clients, ten records per transaction over two lanes, one transaction
+    in ten aborted. They are read, folded and checked as `eos check` does. An operation is a line of a
+    history. The naive check keeps every record in a set.
+    """
+    if one is not None:
+        run(one)
         return
-    for transactions in options.transactions or [1_000_000, 10_000_000]:
-        # A new process each, so that the memory peak of one size does not include another.
+    print(f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors", flush=True)
+    for transactions in sizes:
+        # A new process per size: the peak memory of one size must not count for the next.
         command = [sys.executable, "-m", "tools.bench.checker", "--one", str(transactions)]
         subprocess.run(command, check=True)
-    run_naive(options.naive_transactions)
+    run_naive(naive_transactions)
 
 
 if __name__ == "__main__":

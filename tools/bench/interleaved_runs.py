@@ -1,8 +1,8 @@
-"""Interleaved runs: each run is compared with the mean of the baseline runs before and after it.
+"""Interleaved runs: each measured run is between two runs of a baseline, and is compared with their mean.
 
-The speed of a shared machine varies, so a ratio of neighbouring runs is more reliable than a rate. A run has
-a minimum duration, because short runs are too noisy. The output has the median and the quartiles of the
-ratios; ratios whose quartiles are far apart are reported as inconclusive.
+On a shared machine the speed changes all the time: absolute rates mean little, ratios of neighbouring runs
+are reliable. A run lasts for a minimum time, because short runs are too noisy. The result is the median of
+the ratios with its quartiles; if the quartiles are too far apart, the result is inconclusive.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from harness.report.text_format import format_table
+
 WIDEST: Final = 0.2
-"""A ratio is inconclusive if its quartiles are further apart than this share of the median."""
+"""Largest distance of the quartiles, as a share of the median, for a conclusive result."""
 FEWEST: Final = 4
-"""Fewer ratios than this have no meaningful quartiles."""
+"""Smallest number of ratios for meaningful quartiles."""
 WARM_UP: Final = 4
-"""The first round is shorter by this factor; it warms the brokers up and does not count."""
+"""Factor by which the warm-up runs are shorter; they do not count."""
 
 
 class Length(NamedTuple):
-    """The minimum length of a run, in records and in seconds."""
+    """The length of a run: minimum number of records and minimum number of seconds."""
 
     records: int
     seconds: float
 
     def bursts(self, size: int) -> Iterator[int]:
-        """Yield the numbers of the bursts, of `size` records each, in a run of this length."""
+        """Number the bursts of `size` records that a run of this length has."""
         end = time.perf_counter() + self.seconds
         number = 0
         while number * size < self.records or time.perf_counter() < end:
@@ -37,7 +39,7 @@ class Length(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The cost of a run: elapsed seconds, and processor seconds of the sending thread."""
+    """The cost of a run: records, seconds of wall time, and processor seconds of the sending thread."""
 
     records: int
     wall: float
@@ -45,7 +47,7 @@ class Cost(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Records a second."""
+        """Records per second."""
         return self.records / self.wall
 
     @property
@@ -55,7 +57,7 @@ class Cost(NamedTuple):
 
 
 def timed(work: Callable[[], int]) -> Cost:
-    """Measure `work`, which returns the number of records that it sent."""
+    """Run a function that returns the number of records it sent, and return its cost."""
     wall, thread = time.perf_counter(), time.thread_time()
     records = work()
     return Cost(records, time.perf_counter() - wall, time.thread_time() - thread)
@@ -63,7 +65,7 @@ def timed(work: Callable[[], int]) -> Cost:
 
 @dataclass(frozen=True)
 class Spread:
-    """The median and the quartiles of some values."""
+    """The median of some values, and their quartiles."""
 
     median: float
     low: float
@@ -72,7 +74,7 @@ class Spread:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Spread:
-        """Return the spread of these values; a single value is its own median and quartiles."""
+        """Return the spread of some values; with one value, the quartiles equal it."""
         if len(values) < 2:
             return cls(values[0], values[0], values[0], 1)
         low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -80,66 +82,64 @@ class Spread:
 
     @property
     def doubt(self) -> str:
-        """The reason why the value is inconclusive; empty if it is not."""
+        """The reason why the result is inconclusive; empty if it is conclusive."""
         if self.of < FEWEST:
-            return f"inconclusive: {self.of} rounds have no spread; use more --rounds"
+            return f"inconclusive: {self.of} rounds are too few for quartiles, use more --rounds"
         apart = self.high - self.low
         if apart <= WIDEST * abs(self.median):
             return ""
-        return (
-            f"inconclusive: quartiles {apart:.2g} apart; use longer runs (--seconds) "
-            "or a machine without other load"
-        )
+        return f"inconclusive: quartiles {apart:.2g} apart, use more --seconds or an idle machine"
 
     def __str__(self) -> str:
-        values = f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g})"
-        return f"{values}  {self.doubt}".rstrip()
+        return f"{self.median:.3g} ({self.low:.3g} to {self.high:.3g})  {self.doubt}".rstrip()
 
 
 Run = Callable[[Length], Cost]
 
 
 class Pair(NamedTuple):
-    """A run, with the baseline runs before and after it."""
+    """A run, and the runs of the baseline before and after it."""
 
     before: Cost
     run: Cost
     after: Cost
 
     def ratio(self, of: Callable[[Cost], float]) -> float:
-        """Return a measure of the run divided by the mean of its neighbours."""
+        """Return a measure of the run divided by the mean of its neighbours' measures."""
         return 2 * of(self.run) / (of(self.before) + of(self.after))
 
 
-def run_interleaved(base: Run, others: Sequence[Run], length: Length, rounds: int) -> list[list[Pair]]:
-    """Run baseline, other, baseline, next other and so on; return the pairs of the baseline and of each run.
+def interleave(base: Run, others: Sequence[Run], length: Length, rounds: int) -> list[list[Pair]]:
+    """Run base, other, base, next other, base and so on; return the pairs of the base and of each other.
 
-    The pairs of the baseline show how much two equal runs differ on this machine.
+    The pairs of the base itself show the difference between two runs of the same thing on this machine.
     """
     short = Length(length.records // WARM_UP, length.seconds / WARM_UP)
     for run in (base, *others):
         run(short)
-    bases, runs = [base(length)], []
+    bases, measured = [base(length)], []
     for number in range(rounds):
-        # Each round starts with a different run, so that none is always the first.
+        # Each round begins with a different run, so that none is always the first.
         for i in range(len(others)):
             other = (number + i) % len(others)
-            runs.append((other, others[other](length)))
+            measured.append((other, others[other](length)))
             bases.append(base(length))
     own = [Pair(*three) for three in zip(bases, bases[1:], bases[2:], strict=False)]
-    pairs = [(i, Pair(bases[at], run, bases[at + 1])) for at, (i, run) in enumerate(runs)]
+    pairs = [(i, Pair(bases[at], run, bases[at + 1])) for at, (i, run) in enumerate(measured)]
     return [own, *([pair for i, pair in pairs if i == other] for other in range(len(others)))]
 
 
-def rates(names: Sequence[str], pairs: Sequence[Sequence[Pair]], of: str) -> Iterator[str]:
-    """Yield a line for each run: records a second, and the ratio to the baseline; the baseline comes first.
+def format_rates(names: Sequence[str], pairs: Sequence[Sequence[Pair]], base: str) -> list[str]:
+    """Return a line per run: records per second, and their ratio to the baseline, which comes first.
 
-    If the baseline is inconclusive compared with itself, every ratio to it is inconclusive.
+    If the ratio of the baseline to its own neighbours is inconclusive, so is every ratio to the baseline.
     """
-    spreads = [Spread.over([pair.ratio(lambda cost: cost.rate) for pair in each]) for each in pairs]
-    for number, (name, own_pairs, spread) in enumerate(zip(names, pairs, spreads, strict=True)):
-        rate = statistics.median(pair.run.rate for pair in own_pairs)
-        beside = f"of {of}" if number else "of its own neighbours"
-        ratio = f"{spread.median:.3g} {beside} ({spread.low:.3g} to {spread.high:.3g})"
+    spreads = [Spread.over([pair.ratio(lambda cost: cost.rate) for pair in of_run]) for of_run in pairs]
+    rows = []
+    for number, (name, of_run, spread) in enumerate(zip(names, pairs, spreads, strict=True)):
+        rate = statistics.median(pair.run.rate for pair in of_run)
+        ratio = f"{spread.median:.3g} of {base if number else 'its own neighbours'}"
         doubt = spread.doubt or (spreads[0].doubt and "inconclusive: the baseline varies too much")
-        yield f"  {name:26}{rate:11,.0f} records/s   {ratio}  {doubt}".rstrip()
+        range_ = f"({spread.low:.3g} to {spread.high:.3g})"
+        rows.append((f"  {name}", f"{rate:,.0f} records/s", f"{ratio} {range_}", doubt))
+    return format_table(rows, right=(1,))

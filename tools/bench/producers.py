@@ -1,10 +1,8 @@
-"""Measure the cost of a producer's settings and of the harness's own bookkeeping.
+"""Benchmark of producer guarantees, and of the harness's own bookkeeping.
 
-    python -m tools.bench.producers --part transactions
-
-All records are sent over DIRECT, and each run is interleaved with its baseline: acks=1 and idempotence with
-acks=all; transactions of several sizes with the idempotent producer; a read_committed reader with a
-read_uncommitted one; the harness's client with a bare loop.
+All records are sent over DIRECT. Each measured run is interleaved with its baseline: idempotence and acks=1
+with acks=all, transactions with the idempotent producer, read_committed with read_uncommitted, and the
+harness's clients with a bare loop.
 """
 
 from __future__ import annotations
@@ -18,39 +16,46 @@ from typing import Any, Final, NamedTuple
 import click
 from confluent_kafka import Producer
 
-from harness.cli.options import backend_option, log, state_of, state_option
+from harness.cli.options import backend_option, state_option
 from harness.clients.client_settings import PRODUCER, Value, settings, transaction_settings
-from harness.cluster import lifecycle
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, BrokerListener, node_name
 from harness.cluster.state_directory import BackendChoice
 from tools.bench import bookkeeping, latency
 from tools.bench.bookkeeping import LIMIT_S, PARTITIONS, nothing
-from tools.bench.interleaved_runs import Cost, Length, rates, run_interleaved, timed
-from tools.bench.scratch_topic import fresh_topic, with_fresh_topic
+from tools.bench.command import (
+    benchmark,
+    cluster_up,
+    keep_option,
+    records_option,
+    rounds_option,
+    seconds_option,
+)
+from tools.bench.interleaved_runs import Cost, Length, format_rates, interleave, timed
+from tools.bench.scratch_topic import on_scratch_topics, scratch_topic
 
 SIZES: Final = (100, 1024)
 TRANSACTIONS: Final = (10, 100, 1000, 10_000)
 """Records per transaction."""
 BURST: Final = 500
 MOST_WAITING: Final = 20_000
-"""Records that wait in the client: enough for full batches, too few for a request to time out."""
+"""Most records in the client's queue: enough for full batches, too few for delivery time-outs."""
 BATCH: Final = 100
 HEADER_SHARE: Final = 8 + 2 + 4
 """Bytes of producer id, epoch and base sequence in the header of every batch, used or not."""
 IN_FLIGHT: Final[dict[str, Value]] = {"max.in.flight.requests.per.connection": 5}
-"""The same for all kinds: without idempotence the default is a million, which would change the result."""
+"""Equal for all producers; without idempotence the default is a million requests in flight."""
 
 
 class Kind(NamedTuple):
-    """A kind of producer to compare."""
+    """A producer of the comparison."""
 
     name: str
     settings: dict[str, Value]
 
 
 BASE: Final = Kind("acks=all", {"acks": "all", "enable.idempotence": False})
-"""The baseline for idempotence."""
+"""The baseline."""
 IDEMPOTENT: Final = Kind("acks=all, idempotent", {"acks": "all", "enable.idempotence": True})
 KINDS: Final = (BASE, Kind("acks=1", {"acks": "1", "enable.idempotence": False}), IDEMPOTENT)
 
@@ -78,16 +83,16 @@ PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[str]]]] = {
     "latency": latency.measure,
     "bookkeeping": bookkeeping.measure,
 }
-"""The measurements, by the names of --part."""
+"""The parts of the benchmark, by the names of --part."""
 
 
 def measure(
     cluster: Cluster, length: Length, rounds: int, parts: Sequence[str] = tuple(PARTS)
 ) -> Iterator[str]:
-    """Measure these parts; yield a line for each result."""
+    """Measure some parts; yield a line per result."""
     yield (
-        f"over DIRECT, {rounds} interleaved rounds, each run at least {length.seconds:g} s and "
-        f"{length.records:,} records; medians, and the quartiles of the ratios of neighbours"
+        f"over DIRECT, {rounds} interleaved rounds, at least {length.seconds:g} s and {length.records:,} "
+        "records per run; medians and quartiles of the ratios of neighbouring runs"
     )
     for part in parts:
         yield from PARTS[part](cluster, length, rounds)
@@ -96,9 +101,9 @@ def measure(
 def _compare(
     cluster: Cluster, names: Sequence[str], runs: Sequence[Callable[..., Cost]], length: Length, rounds: int
 ) -> Iterator[str]:
-    """Compare the first run with the others, each on a separate topic."""
-    base, *others = (with_fresh_topic(cluster, PARTITIONS, run) for run in runs)
-    yield from rates(names, run_interleaved(base, others, length, rounds), names[0])
+    """Compare the first run with the others; each run has a new topic."""
+    base, *others = (on_scratch_topics(cluster, PARTITIONS, run) for run in runs)
+    yield from format_rates(names, interleave(base, others, length, rounds), names[0])
 
 
 def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
@@ -115,7 +120,7 @@ def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind
     """Measure from the first call to the last acknowledgement; an unacknowledged record is an error."""
     producer = _producer(cluster, kind)
     producer.produce(topic, b"warm", partition=0, on_delivery=nothing)
-    producer.flush(LIMIT_S)  # now it is connected, and an idempotent producer has its id
+    producer.flush(LIMIT_S)  # connects the producer and gets its producer id
     value, produce = b"x" * size, producer.produce
 
     def work() -> int:
@@ -133,12 +138,12 @@ def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind
 
     cost = timed(work)
     producer.close()
-    _replicated(cluster, topic)
+    _await_replication(cluster, topic)
     return cost
 
 
-def _replicated(cluster: Cluster, topic: str) -> None:
-    """Wait until the followers have all records: replication left over by acks=1 would slow the next run."""
+def _await_replication(cluster: Cluster, topic: str) -> None:
+    """Wait until the followers have all records: with acks=1 they would burden the next run."""
     producer = _producer(cluster, BASE)
     for partition in range(PARTITIONS):
         producer.produce(topic, b"last", partition=partition, on_delivery=nothing)
@@ -147,7 +152,7 @@ def _replicated(cluster: Cluster, topic: str) -> None:
 
 
 def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, records: int) -> Cost:
-    """Measure one transaction after the other, each over all partitions, until the last commit."""
+    """Measure transactions over all partitions, one after the other, until the last commit."""
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}),
         **IN_FLIGHT,
@@ -176,17 +181,17 @@ def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, r
 
 
 def _batch_bytes(cluster: Cluster) -> Iterator[str]:
-    """Compare the size of the same batch in the log's files without and with idempotence."""
-    sizes = [_stored(cluster, kind) for kind in (BASE, IDEMPOTENT)]
+    """Compare the size of a batch in the log, with and without idempotence."""
+    plain, idempotent = (_stored_bytes(cluster, kind) for kind in (BASE, IDEMPOTENT))
     yield (
-        f"a batch of {BATCH} records of {SIZES[0]} bytes takes {sizes[0]} bytes in the log, {sizes[1]} with "
-        f"idempotence: {sizes[1] - sizes[0]:+d} "
+        f"a batch of {BATCH} records of {SIZES[0]} bytes takes {plain} bytes in the log, {idempotent} with "
+        f"idempotence: {idempotent - plain:+d} "
         f"({HEADER_SHARE} bytes of every header hold the fields, used or not)"
     )
 
 
-def _stored(cluster: Cluster, kind: Kind) -> int:
-    with fresh_topic(cluster, 1) as topic:
+def _stored_bytes(cluster: Cluster, kind: Kind) -> int:
+    with scratch_topic(cluster, 1) as topic:
         producer = _producer(cluster, kind, linger_ms=1000)
         for _ in range(BATCH):
             producer.produce(topic, b"x" * SIZES[0], partition=0, on_delivery=nothing)
@@ -197,20 +202,10 @@ def _stored(cluster: Cluster, kind: Kind) -> int:
             return sum(file.stat().st_size for file in files)
 
 
-@click.command(epilog="Example:  python -m tools.bench.producers --part transactions --rounds 5")
-@click.option(
-    "--records", type=click.IntRange(1), default=10_000, show_default=True, help="Minimum records per run."
-)
-@click.option(
-    "--seconds",
-    type=click.FloatRange(0),
-    default=2.0,
-    show_default=True,
-    help="Minimum seconds per run; shorter runs are too noisy.",
-)
-@click.option(
-    "--rounds", type=click.IntRange(1), default=5, show_default=True, help="Number of interleaved rounds."
-)
+@benchmark("producers", "--part transactions --rounds 5")
+@records_option(10_000, "Minimum records per run.")
+@seconds_option(2.0, "Minimum seconds per run; shorter runs are too noisy.")
+@rounds_option(5, "Number of interleaved rounds.")
 @click.option(
     "--part",
     "parts",
@@ -219,7 +214,7 @@ def _stored(cluster: Cluster, kind: Kind) -> int:
     help="Measure this part only; repeatable.  [default: all]",
 )
 @backend_option
-@click.option("--keep", is_flag=True, help="Leave a cluster up that this command started.")
+@keep_option
 @state_option
 def main(
     records: int,
@@ -238,14 +233,9 @@ def main(
     bookkeeping: the harness's clients against a bare loop. Runs on a cluster of the load profile, started if
     none is up.
     """
-    state = state_of(state_path)
-    cluster, started = lifecycle.up(state, backend, "load", log)
-    try:
+    with cluster_up(backend, state_path, "load", keep=keep) as cluster:
         for line in measure(cluster, Length(records, seconds), rounds, parts or tuple(PARTS)):
             click.echo(line)
-    finally:
-        if started and not keep:
-            lifecycle.down(state)
 
 
 if __name__ == "__main__":

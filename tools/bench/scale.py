@@ -1,28 +1,23 @@
-"""Measure the data volume of a large verification: rows and bytes to the driver, and bytes of shuffle.
-
-    python -m tools.bench.scale [--rows 10000000 100000000] [--partitions 4] [--heap 2g]
-
-The tasks generate the records and scan them in place, so neither Kafka nor the network limits the size. A
-task returns the same rows as for a topic. Every transaction has 20,000 records, and one in ten is aborted.
-The ledger's intervals are joined with the words as in every verification.
-"""
+"""Benchmark of the data that a large verification moves."""
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+import click
 import numpy as np
 import pyarrow as pa
 
+from harness.cli.options import log
 from harness.evidence.ledger import ABORTED, COMMITTED
-from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
+from harness.report.text_format import format_table
+from harness.witness.spark.spark_session import start_session
 from spark_jobs import scan_rows as row
 from spark_jobs.scan_pass import Wanted, scan_words
+from tools.bench.command import benchmark, json_option, number_option, sizes_option, spark_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -52,7 +47,7 @@ def scan_generated(records: int, partitions: int) -> Any:
     wanted, share = Wanted(RUN), TXN // partitions
     count = records // partitions // share
 
-    def log(partition: int) -> Iterator[pa.RecordBatch]:
+    def generate(partition: int) -> Iterator[pa.RecordBatch]:
         kept = np.flatnonzero(np.arange(count) % 10 != 9)
         seqs = (kept[:, None] * share + np.arange(share)).reshape(-1)
         head = f"EOS1{RUN}{partition:06d}{partition:05d}".encode()
@@ -78,20 +73,20 @@ def scan_generated(records: int, partitions: int) -> Any:
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for partition in batch.column(0).to_pylist():
-                yield from scan_words(wanted)(log(partition))
+                yield from scan_words(wanted)(generate(partition))
 
     return run
 
 
 def shuffled(spark: SparkSession) -> int:
-    """Return the bytes that all tasks of this session have written for shuffles."""
+    """Return the bytes that all tasks of a session wrote for shuffles."""
     java: Any = spark.sparkContext._jsc
     executors = java.sc().statusStore().executorList(True)
     return int(sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size())))
 
 
 def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, float]:
-    """Scan and check this many records; return seconds, rows and bytes."""
+    """Scan and check a number of records; return seconds, rows and bytes."""
     from spark_jobs.crosscheck import Frames, findings
     from spark_jobs.expected_words import frame_of
 
@@ -123,13 +118,13 @@ def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, flo
             ],
         ),
     )
-    unexpected = findings(frames).collect()
-    assert not unexpected, unexpected  # the log holds exactly the committed records
-    scanned_records = int(np.asarray(rows["n"]).sum())
+    found = findings(frames).collect()
+    assert not found, found  # the log holds exactly what was committed
+    seen = int(np.asarray(rows["n"]).sum())
     committed = int((planned["last"] - planned["first"] + 1)[planned["fate"] == COMMITTED].sum())
-    assert scanned_records == committed, (scanned_records, committed)
+    assert seen == committed, (seen, committed)
     return {
-        "records": scanned_records,
+        "records": seen,
         "rows": rows.num_rows,
         "to the driver": rows.nbytes,
         "shuffled": shuffled(spark) - before,
@@ -138,34 +133,40 @@ def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, flo
     }
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Measure every size; print a line for each, and one of JSON."""
-    parser = argparse.ArgumentParser(prog="bench scale", description="Data volume of a large verification.")
-    parser.add_argument("--rows", type=int, nargs="+", default=[10_000_000, 100_000_000])
-    parser.add_argument("--partitions", type=int, default=4)
-    parser.add_argument("--heap", default="2g", help="heap of the driver")
-    parser.add_argument("--master", default=DEFAULT_MASTER)
-    given = parser.parse_args(arguments)
-    spark = start_session("bench scale", given.master, print, {"spark.driver.memory": given.heap})
-    results = []
-    for records in given.rows:
-        result = measure(spark, records, given.partitions)
-        results.append(result)
-        mega = {name: result[name] / 1e6 for name in ("to the driver", "shuffled")}
-        giga = {name: result[name] / result["records"] for name in mega}
-        print(
-            f"{result['records']:>12,.0f} records: {result['rows']:,.0f} rows, "
-            f"{mega['to the driver']:.1f} MB to the driver, {mega['shuffled']:.1f} MB shuffled, "
-            f"scanned in {result['scan s']:.1f} s, all in {result['all s']:.1f} s",
-            f"{'':>12} for a thousand million: {giga['to the driver']:.2f} GB to the driver, "
-            f"{giga['shuffled']:.2f} GB shuffled",
-            sep="\n",
-            flush=True,
-        )
-    print(json.dumps(results))
+@benchmark("scale", "--rows 10000000 --rows 100000000")
+@sizes_option("--rows", (10_000_000, 100_000_000), "Records per measurement.")
+@number_option("--partitions", 4, "Partitions, each with one producer.")
+@spark_options
+@json_option
+def main(sizes: tuple[int, ...], partitions: int, master: str, heap: str, *, as_json: bool) -> None:
+    """Measure the data that a large verification moves: rows and bytes to the driver, bytes of shuffle.
+
+    The tasks generate the records and scan them, so neither Kafka nor the network limits the size. The
+    output of the tasks is the same as for a topic. Every transaction has 20,000 records, and one in ten is
+    aborted. The intervals of the ledger join the words as in every verification.
+    """
+    spark = start_session("bench scale", master, log, {"spark.driver.memory": heap})
+    results = [measure(spark, records, partitions) for records in sizes]
     spark.stop()
-    return 0
+    if as_json:
+        click.echo(json.dumps(results))
+        return
+    head = ("records", "rows", "scanned in", "all in", "to the driver", "shuffled", "both per 10⁹ records")
+    rows = [
+        (
+            f"{result['records']:,.0f}",
+            f"{result['rows']:,.0f}",
+            f"{result['scan s']:.1f} s",
+            f"{result['all s']:.1f} s",
+            f"{result['to the driver'] / 1e6:.1f} MB",
+            f"{result['shuffled'] / 1e6:.1f} MB",
+            f"{result['to the driver'] / result['records']:.2f} GB, "
+            f"{result['shuffled'] / result['records']:.2f} GB",
+        )
+        for result in results
+    ]
+    click.echo("\n".join(format_table(rows, head, right=range(len(head)))))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -1,4 +1,4 @@
-"""A topic for one run, deleted before the next, so that no run writes the data of another to disk."""
+"""A topic for one run, deleted before the next run, so that its data does not burden the disk."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tools.bench.interleaved_runs import Cost, Length, Run
 
 
 @contextmanager
-def fresh_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
-    """Yield a topic that is deleted with its files at the end; pages not yet on disk are never written."""
+def scratch_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
+    """Create a topic, and delete it with its files after the block, before most data reaches the disk."""
     name = f"bench-{time.time_ns():x}"
     cluster.create_topic(name, partitions, {"file.delete.delay.ms": "0"})
     try:
@@ -21,11 +21,11 @@ def fresh_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
         cluster.delete_topics([name])
 
 
-def with_fresh_topic(cluster: Cluster, partitions: int, run: Callable[[str, Length], Cost]) -> Run:
-    """Wrap a run so that it gets a separate topic each time."""
+def on_scratch_topics(cluster: Cluster, partitions: int, run: Callable[[str, Length], Cost]) -> Run:
+    """Return a run that uses a new topic each time."""
 
-    def on_a_fresh_topic(length: Length) -> Cost:
-        with fresh_topic(cluster, partitions) as topic:
+    def on_scratch_topic(length: Length) -> Cost:
+        with scratch_topic(cluster, partitions) as topic:
             return run(topic, length)
 
-    return on_a_fresh_topic
+    return on_scratch_topic

@@ -1,4 +1,4 @@
-"""Test data for measurements of the verification: planned transactions, and the ledger that fits them."""
+"""Synthetic topics for benchmarks of the verification: planned transactions and their ledger."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ RUN: Final = "bench001"
 
 @dataclass(frozen=True)
 class Plan:
-    """Transactions over all partitions, every tenth one aborted, until `records` records are committed.
+    """Transactions over all partitions, every tenth of them aborted, until `records` are committed.
 
-    If a partition has several lanes (`turns`), their records alternate one by one.
+    With several lanes per partition (`turns`), their records alternate one by one.
     """
 
     topic: str
@@ -34,7 +34,7 @@ class Plan:
 
     @cached_property
     def aborted(self) -> list[bool]:
-        """For each transaction, whether it is aborted."""
+        """Return whether each transaction is aborted."""
         ends: list[bool] = []
         while ends.count(False) * TXN < self.records:
             ends.append(len(ends) % 10 == 9)
@@ -42,21 +42,21 @@ class Plan:
 
     @property
     def lanes(self) -> list[PartitionId]:
-        """Topic and partition of every lane."""
+        """Return the topic and partition of every lane."""
         return [(self.topic, lane % PARTITIONS) for lane in range(PARTITIONS * self.turns)]
 
     def sent(self, txn: int) -> list[tuple[int, int, int]]:
-        """Return lane, first and last sequence of the records of a transaction."""
+        """Return lane, first and last sequence for each lane of a transaction."""
         size = SHARE // self.turns
         return [(lane, txn * size, txn * size + size - 1) for lane in range(len(self.lanes))]
 
     def ledger(self) -> Ledger:
-        """Return the ledger of the history that fits this plan."""
+        """Return the ledger of a client that wrote this plan without errors."""
         lines = self._opening()
         for txn, aborted in enumerate(self.aborted):
-            line = {"f": "abort" if aborted else "commit", "op": txn, "mono": txn + 1, "wall": txn + 1}
-            lines.append({"type": "invoke", "producer": 1, "txn": txn + 1, "sent": self.sent(txn), **line})
-            lines.append({"type": "ok", **line})
+            ids = {"f": "abort" if aborted else "commit", "op": txn, "mono": txn + 1, "wall": txn + 1}
+            lines.append({"type": "invoke", "producer": 1, "txn": txn + 1, "sent": self.sent(txn), **ids})
+            lines.append({"type": "ok", **ids})
         return fold([HistoryFile(Path("p1.jsonl"), msgspec.json.Encoder().encode_lines(lines))])
 
     def _opening(self) -> list[dict[str, Any]]:
@@ -67,7 +67,7 @@ class Plan:
 
 
 class Writer:
-    """Creates a topic and writes a plan's transactions into it, one after the other."""
+    """Creates the topic of a plan and writes its transactions, one after the other."""
 
     def __init__(self, bootstrap: str, plan: Plan, replicas: int = 3) -> None:
         from confluent_kafka import Producer
@@ -90,7 +90,7 @@ class Writer:
         self._producer.init_transactions(60)
 
     def transaction(self, txn: int) -> None:
-        """Write one transaction and end it as planned."""
+        """Write one transaction, and commit or abort it by plan."""
         producer, aborted = self._producer, self.plan.aborted[txn]
         producer.begin_transaction()
         sent = self.plan.sent(txn)
@@ -101,9 +101,7 @@ class Writer:
             ]
             values = [{"value": value} for turn in zip(*batches, strict=True) for value in turn]
             taken = producer.produce_batch(self.plan.topic, values, partition=partition)
-            assert taken == len(values), "the client's queue is too small for a transaction"
+            assert taken == len(values), "the queue of the client is too small for a transaction"
             producer.poll(0)
-        producer.flush(
-            120
-        )  # an abort would drop queued records, so they would not be aborted ones in the log
+        producer.flush(120)  # an abort would drop queued records without sending them
         (producer.abort_transaction if aborted else producer.commit_transaction)(120)

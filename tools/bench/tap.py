@@ -1,16 +1,7 @@
-"""Measure the cost of the wire tap, compared with no proxy and with Toxiproxy alone.
-
-    python -m tools.bench.tap --state DIR
-
-Uses the cluster that is up. Three ways to the same brokers and topic: DIRECT, PROXIED (Toxiproxy), TAPPED
-(tap and Toxiproxy), the last without and with a frame log. Throughput is that of one idempotent producer,
-latency that of one record at a time, both to the acknowledgement. The ways are interleaved, and the medians
-of the rounds are compared.
-"""
+"""Benchmark of the wire tap."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
 import tempfile
@@ -18,38 +9,31 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import click
 import psutil
 
-from harness.cluster import lifecycle
+from harness.cli.options import backend_option, state_option
 from harness.cluster.cluster import Cluster
-from harness.cluster.state_directory import State, default_state
+from harness.cluster.state_directory import BackendChoice
+from harness.report.text_format import format_table
 from harness.tap.tap_client import Tap, ensure_tap
+from tools.bench.command import (
+    benchmark,
+    cluster_up,
+    json_option,
+    keep_option,
+    number_option,
+    records_option,
+    rounds_option,
+)
 
 _TOPIC = "bench-tap"
 _VALUE = b"x" * 100
-_WAYS = ("DIRECT", "PROXIED", "TAPPED", "TAPPED+log")
-
-
-def main() -> None:
-    """Read the arguments, measure, print."""
-    parser = argparse.ArgumentParser(description="Measure what the wire tap costs.")
-    parser.add_argument("--state", type=Path, default=default_state().resolve())
-    parser.add_argument("--records", type=int, default=200_000, help="for the throughput of one round")
-    parser.add_argument("--singles", type=int, default=400, help="for the latency of one round")
-    parser.add_argument("--rounds", type=int, default=5)
-    arguments = parser.parse_args()
-    cluster = lifecycle.attach(State(arguments.state))
-    cluster.create_topic(_TOPIC, 3)
-    try:
-        measured = _measure(cluster, arguments.records, arguments.singles, arguments.rounds)
-    finally:
-        cluster.delete_topics([_TOPIC])
-    print(json.dumps(measured, indent=1))
-    _table(measured)
+_PATHS = ("DIRECT", "PROXIED", "TAPPED", "TAPPED+log")
 
 
 class _Round(NamedTuple):
-    """One round of one way."""
+    """One round on one path."""
 
     rate: float
     latencies: list[float]
@@ -59,13 +43,13 @@ class _Round(NamedTuple):
 
 def _measure(cluster: Cluster, records: int, singles: int, rounds: int) -> dict[str, Any]:
     tap = ensure_tap(cluster)
-    found: dict[str, list[_Round]] = {way: [] for way in _WAYS}
+    measured: dict[str, list[_Round]] = {path: [] for path in _PATHS}
     for number in range(rounds + 1):
-        for way in _WAYS:
-            each = _round(cluster, tap, way, records, singles)
-            if number:  # the first round warms the brokers and is not counted
-                found[way].append(each)
-    return {way: _summary(each, records, singles) for way, each in found.items()}
+        for path in _PATHS:
+            one_round = _round(cluster, tap, path, records, singles)
+            if number:  # the first round is the warm-up
+                measured[path].append(one_round)
+    return {path: _summary(of_path, records, singles) for path, of_path in measured.items()}
 
 
 def _summary(rounds: list[_Round], records: int, singles: int) -> dict[str, float]:
@@ -81,12 +65,12 @@ def _summary(rounds: list[_Round], records: int, singles: int) -> dict[str, floa
     }
 
 
-def _round(cluster: Cluster, tap: Tap, way: str, records: int, singles: int) -> _Round:
+def _round(cluster: Cluster, tap: Tap, path: str, records: int, singles: int) -> _Round:
     with tempfile.TemporaryDirectory() as folder:
-        if way == "TAPPED+log":
+        if path == "TAPPED+log":
             tap.log_to(Path(folder))
         try:
-            servers = cluster.bootstrap(way.removesuffix("+log"))
+            servers = cluster.bootstrap(path.removesuffix("+log"))
             before = _processor_s(tap)
             rate = _throughput(servers, records)
             between = _processor_s(tap)
@@ -133,9 +117,9 @@ def _latencies(servers: str, singles: int) -> list[float]:
     producer = _producer(servers, 0)
     for partition in range(3):
         _single(producer, partition)
-    found = [_single(producer, number % 3) for number in range(singles)]
+    latencies = [_single(producer, number % 3) for number in range(singles)]
     producer.close()
-    return found
+    return latencies
 
 
 def _single(producer: Any, partition: int = 0) -> float:
@@ -146,17 +130,61 @@ def _single(producer: Any, partition: int = 0) -> float:
     return (time.monotonic() - start) * 1000
 
 
-def _table(measured: dict[str, Any]) -> None:
-    print(f"\n{'way':12}{'records/s':>11}{'of DIRECT':>11}{'of PROXIED':>12}{'median ms':>11}", end="")
-    print(f"{'+ DIRECT':>10}{'+ PROXIED':>11}{'p99 ms':>9}")
-    direct, proxied = measured["DIRECT"], measured["PROXIED"]
-    for way, found in measured.items():
-        rate, median = found["records_per_s"], found["latency_ms_median"]
-        print(
-            f"{way:12}{rate:11,}{rate / direct['records_per_s']:11.2f}{rate / proxied['records_per_s']:12.2f}"
-            f"{median:11.2f}{median - direct['latency_ms_median']:10.2f}"
-            f"{median - proxied['latency_ms_median']:11.2f}{found['latency_ms_p99']:9.2f}"
+def _table(figures: dict[str, Any]) -> list[str]:
+    speed = ("path", "records/s", "of DIRECT", "of PROXIED", "median ms", "- DIRECT", "- PROXIED", "p99 ms")
+    head = (*speed, "tap µs/record", "tap µs/single")
+    direct, proxied = figures["DIRECT"], figures["PROXIED"]
+    rows = []
+    for path, figure in figures.items():
+        rate, median = figure["records_per_s"], figure["latency_ms_median"]
+        rows.append(
+            (
+                path,
+                f"{rate:,}",
+                f"{rate / direct['records_per_s']:.2f}",
+                f"{rate / proxied['records_per_s']:.2f}",
+                f"{median:.2f}",
+                f"{median - direct['latency_ms_median']:.2f}",
+                f"{median - proxied['latency_ms_median']:.2f}",
+                f"{figure['latency_ms_p99']:.2f}",
+                f"{figure['tap_processor_us_per_record']:.2f}",
+                f"{figure['tap_processor_us_per_single']:.1f}",
+            )
         )
+    return format_table(rows, head, right=range(1, len(head)))
+
+
+@benchmark("tap", "--state DIR")
+@records_option(200_000, "Records for the throughput of one round.")
+@number_option("--singles", 400, "Records for the latency of one round.")
+@rounds_option(5)
+@backend_option
+@keep_option
+@state_option
+@json_option
+def main(
+    records: int,
+    singles: int,
+    rounds: int,
+    backend: BackendChoice,
+    state_path: Path | None,
+    *,
+    keep: bool,
+    as_json: bool,
+) -> None:
+    """Measure the cost of the wire tap, compared with DIRECT and with Toxiproxy alone.
+
+    There are four paths to the same brokers: DIRECT, PROXIED (Toxiproxy), TAPPED (tap and Toxiproxy) and
+    TAPPED with a frame log. Throughput is that of one idempotent producer, latency that of single records,
+    both up to the acknowledgement. The rounds alternate between the paths; the result is their median.
+    """
+    with cluster_up(backend, state_path, "load", keep=keep) as cluster:
+        cluster.create_topic(_TOPIC, 3)
+        try:
+            figures = _measure(cluster, records, singles, rounds)
+        finally:
+            cluster.delete_topics([_TOPIC])
+    click.echo(json.dumps(figures, indent=1) if as_json else "\n".join(_table(figures)))
 
 
 if __name__ == "__main__":

@@ -1,36 +1,38 @@
-"""Measure the verification, and compare it with plain ways to read the same topic.
-
-    python -m tools.bench.verify [--bootstrap HOST:PORT] [--records 3600000] [--rounds 3]
-
-Without --bootstrap it uses the cluster that is up, or starts one. It writes a topic of transactions (one in
-ten aborted) unless `--topic` names the topic of an earlier run. Then it measures, in interleaved rounds: two
-processes with confluent-kafka, Spark's bare count, Spark's words with and without everything else; and once
-Kafka's ConsumerPerformance. It prints the median and the quartiles of the ratios of each round, because
-seconds of a shared machine mean little. With `--lanes 2` records of two lanes alternate, so that nothing
-folds.
-"""
+"""Benchmark of the verification against plain readers of the same topic."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import statistics
-import sys
 import time
 import uuid
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from harness.cluster import lifecycle
-from harness.cluster.state_directory import State, default_state
+import click
+
+from harness.cli.options import backend_option, log, state_option
+from harness.cluster.state_directory import BackendChoice
 from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.checkers.verdict import judge
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Window
 from harness.evidence.record import LaneEncoder
+from harness.report.text_format import format_table
 from harness.witness.spark.frozen_offsets import freeze_ends
-from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
+from harness.witness.spark.spark_session import start_session
 from tools.bench.baseline_readers import consumer_performance, cpu_seconds, two_processes
+from tools.bench.command import (
+    benchmark,
+    cluster_up,
+    json_option,
+    keep_option,
+    number_option,
+    records_option,
+    rounds_option,
+    spark_options,
+)
 from tools.bench.interleaved_runs import Spread
 from tools.bench.synthetic_topic import RUN, Plan, Writer
 
@@ -46,13 +48,13 @@ JAVA: Final = "Kafka's ConsumerPerformance, one thread of Java"
 Rates = dict[str, list[float]]
 
 TARGETS: Final = ((COUNTS, BARE, 0.9), (FINDINGS, BARE, 0.7), (COUNTS, PYTHON, 2.0), (FINDINGS, PYTHON, 2.0))
-"""A measurement, its baseline, and the target for the ratio of their rates."""
+"""Reader, baseline, and the minimum ratio of their rates."""
 
 
-def ways(
+def readers(
     spark: SparkSession, bootstrap: str, windows: list[Window], ledger: Ledger
 ) -> dict[str, Callable[[], int]]:
-    """Return the measured functions by name; each reads the topic once and returns the number of records."""
+    """Return the readers by name; each reads the topic once and returns the number of records."""
     from harness.witness.spark.topic_verification import WITH_LEDGER, frames_of, own_findings
     from spark_jobs import batch_job
     from spark_jobs.batch_job import collect
@@ -81,22 +83,20 @@ def ways(
 
     with_ledger = {
         FINDINGS: lambda: all_findings(twice=False),
-        "Spark, all findings, and again by its own join": lambda: all_findings(twice=True),
+        "Spark, all findings, and once more by its own join": lambda: all_findings(twice=True),
     }
     return {
         PYTHON: lambda: two_processes(bootstrap, windows),
         BARE: bare,
         COUNTS: lambda: words(with_runs=False),
         "Spark, words and runs": lambda: words(with_runs=True),
-        "Spark, the whole observation": lambda: (
-            batch_job.main(spark, source, windows, Wanted(RUN)).meta.records
-        ),
+        "Spark, the whole account": lambda: batch_job.main(spark, source, windows, Wanted(RUN)).meta.records,
         **with_ledger,
     }
 
 
 def pass_alone(records: int) -> float:
-    """Return the rate of the pass alone, on one core and from memory, without Spark and Kafka."""
+    """Return the rate of the scan on one core from memory, without Spark and Kafka."""
     import numpy as np
     import pyarrow as pa
 
@@ -108,112 +108,146 @@ def pass_alone(records: int) -> float:
 
     def once() -> int:
         batches = (batch_job.slice(at, 50_000) for at in range(0, records, 50_000))
-        return int(sum(one.num_rows for one in scan_words(Wanted(RUN))(batches))) * 256
+        return int(sum(words.num_rows for words in scan_words(Wanted(RUN))(batches))) * 256
 
     return max(rate_of(once)[1] for _ in range(5))
 
 
-def rate_of(way: Callable[[], int]) -> tuple[int, float]:
-    """Return the number of records of one reading, and its rate."""
+def rate_of(reader: Callable[[], int]) -> tuple[int, float]:
+    """Run a reader; return its number of records, and records per second."""
     start = time.perf_counter()
-    count = way()
+    count = reader()
     return count, count / (time.perf_counter() - start)
 
 
-def measure_ways(ways: dict[str, Callable[[], int]], rounds: int) -> tuple[Rates, Rates]:
-    """Return the rates by elapsed time and by processor time of our own processes, round by round.
+def interleave_readers(chosen: dict[str, Callable[[], int]], rounds: int) -> tuple[Rates, Rates]:
+    """Return the rates per round by wall time, and by the processor time of our own processes.
 
-    The ways are interleaved, so that other load affects them all alike.
+    The readers are interleaved, so that other load on the machine affects all of them.
     """
-    rates: Rates = {name: [] for name in ways}
-    by_processor: Rates = {name: [] for name in ways}
-    for turn in range(rounds + 1):
-        for name, way in ways.items():
+    rates: Rates = {name: [] for name in chosen}
+    by_processor: Rates = {name: [] for name in chosen}
+    for number in range(rounds + 1):
+        for name, reader in chosen.items():
             before = cpu_seconds()
-            count, rate = rate_of(way)
+            count, rate = rate_of(reader)
             used = cpu_seconds() - before
-            if turn:  # the first round warms up
+            if number:  # the first round is the warm-up
                 rates[name].append(rate)
                 by_processor[name].append(count / used)
-                cost = f"{rate / 1e6:6.2f} M rows/s  {used / count * 1e6:5.2f} µs of processor per row"
-                print(f"{cost}  {count:>11,}  {name}", flush=True)
+                figures = (
+                    f"{rate / 1e6:6.2f} M rows/s  {used / count * 1e6:5.2f} µs of processor time per row"
+                )
+                log(f"{figures}  {count:>11,}  {name}")
     return rates, by_processor
 
 
 def ratio_of(rates: Rates, name: str, other: str) -> Spread:
-    """Return the median and the quartiles of the ratios of all rounds."""
+    """Return the spread of the ratios of two readers over the rounds."""
     return Spread.over([a / b for a, b in zip(rates[name], rates[other], strict=True)])
 
 
-def print_summary(rates: Rates, by_processor: Rates) -> None:
-    """Print medians, ratios, and the targets."""
-    for name, values in rates.items():
-        ratios = (ratio_of(rates, name, BARE).median, ratio_of(rates, name, PYTHON).median)
-        ratio_text = "{:5.2f} x bare count {:5.2f} x two processes".format(*ratios)
-        print(f"{statistics.median(values) / 1e6:6.2f} M rows/s  {ratio_text}  {name}")
-    for name, other, least in TARGETS:
+def format_results(rates: Rates, by_processor: Rates) -> list[str]:
+    """Return the median rates with their ratios to the baselines, and the targets."""
+    head = ("M rows/s", "of the bare count", "of two processes", "reader")
+    rows = [
+        (
+            f"{statistics.median(of_reader) / 1e6:.2f}",
+            f"{ratio_of(rates, name, BARE).median:.2f}",
+            f"{ratio_of(rates, name, PYTHON).median:.2f}",
+            name,
+        )
+        for name, of_reader in rates.items()
+    ]
+    lines = format_table(rows, head, right=(0, 1, 2))
+    for name, base, least in TARGETS:
         if name in rates:
-            ratio, used = ratio_of(rates, name, other), ratio_of(by_processor, name, other)
-            word = "met   " if ratio.median >= least else "MISSED"
-            print(f"{word} {least} x {other}: {ratio}, by processor time {used}: {name}")
+            ratio, used = ratio_of(rates, name, base), ratio_of(by_processor, name, base)
+            result = "held" if ratio.median >= least else "missed"
+            lines.append(f"target {result}: {name} at {least} of {base} or more")
+            lines.append(f"  by wall time {ratio}")
+            lines.append(f"  by processor time {used}")
+    return lines
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Measure, and print a table and one line of JSON."""
-    parser = argparse.ArgumentParser(
-        prog="bench verify", description=__doc__.splitlines()[0] if __doc__ else ""
-    )
-    parser.add_argument("--bootstrap", help="brokers; by default the cluster that is up, or a new one")
-    parser.add_argument("--backend", default="auto", choices=("auto", "compose", "process"))
-    parser.add_argument("--records", type=int, default=3_600_000)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--lanes", type=int, default=1, help="lanes that alternate in every partition")
-    parser.add_argument("--topic", help="topic of an earlier run with the same --records and --lanes")
-    parser.add_argument(
-        "--only", action="append", default=[], help="measure only this way and the plain ones; repeatable"
-    )
-    parser.add_argument("--master", default=DEFAULT_MASTER)
-    parser.add_argument("--heap", default="2g", help="heap of the driver")
-    given = parser.parse_args(arguments)
-    print(f"{pass_alone(2_000_000) / 1e6:6.2f} M rows/s  the pass alone, one core, from memory", flush=True)
-    if given.bootstrap is not None:
-        measure(given, given.bootstrap)
-        return 0
-    state = State(default_state())
-    cluster, started = lifecycle.up(state, given.backend, "load", print)
-    try:
-        measure(given, cluster.bootstrap("DIRECT"))
-    finally:
-        if started:
-            lifecycle.down(state)
-    return 0
+@benchmark("verify", "--backend process --rounds 5")
+@click.option("--bootstrap", metavar="HOST:PORT", help="Brokers to use instead of a cluster of the harness.")
+@records_option(3_600_000, "Committed records of the topic.")
+@rounds_option(3)
+@number_option("--lanes", 1, "Lanes per partition; with 2 the records alternate and do not fold.")
+@click.option(
+    "--topic", metavar="NAME", help="Topic that an earlier run wrote with the same records and lanes."
+)
+@click.option(
+    "--only", multiple=True, metavar="READER", help="Measure this reader and the baselines; repeatable."
+)
+@spark_options
+@backend_option
+@keep_option
+@state_option
+@json_option
+def main(
+    bootstrap: str | None, backend: BackendChoice, state_path: Path | None, *, keep: bool, **options: Any
+) -> None:
+    """Measure the verification against plain readers of the same topic.
+
+    Writes a topic of transactions, one in ten aborted, unless --topic names one. Then it times, interleaved:
+    two processes with confluent-kafka, a bare count with Spark, the Spark scan alone and with all findings;
+    and Kafka's ConsumerPerformance once. The results are medians and quartiles of the ratios within a round,
+    because seconds on a shared machine mean little. Runs on a cluster of the load profile, started if none is
+    up.
+    """
+    settings = Settings(**options)
+    if not settings.as_json:
+        click.echo(f"{pass_alone(2_000_000) / 1e6:6.2f} M rows/s  the pass alone, one core, from memory")
+    if bootstrap is not None:
+        measure(settings, bootstrap)
+        return
+    with cluster_up(backend, state_path, "load", keep=keep) as cluster:
+        measure(settings, cluster.bootstrap("DIRECT"))
 
 
-def measure(given: argparse.Namespace, bootstrap: str) -> None:
-    """Write the topic unless it exists, measure all ways in turn, and print the result."""
-    topic = given.topic or f"bench-{uuid.uuid4().hex[:8]}"
-    plan = Plan(topic, given.records, given.lanes)
-    if given.topic is None:
+class Settings(NamedTuple):
+    """The options of a measurement."""
+
+    records: int
+    rounds: int
+    lanes: int
+    topic: str | None
+    only: tuple[str, ...]
+    master: str
+    heap: str
+    as_json: bool
+
+
+def measure(settings: Settings, bootstrap: str) -> None:
+    """Write the topic if necessary, measure the readers, and print the results."""
+    topic = settings.topic or f"bench-{uuid.uuid4().hex[:8]}"
+    plan = Plan(topic, settings.records, settings.lanes)
+    if settings.topic is None:
         start = time.perf_counter()
         writer = Writer(bootstrap, plan)
         for txn in range(len(plan.aborted)):
             writer.transaction(txn)
-        print(f"wrote {topic} in {time.perf_counter() - start:.1f} s", flush=True)
+        log(f"wrote {topic} in {time.perf_counter() - start:.1f} s")
     windows = freeze_ends(bootstrap, [topic]).windows
     start = time.perf_counter()
-    spark = start_session("bench", given.master, print, {"spark.driver.memory": given.heap})
-    print(f"session: {time.perf_counter() - start:.1f} s", flush=True)
-    chosen = ways(spark, bootstrap, windows, plan.ledger())
+    spark = start_session("bench", settings.master, log, {"spark.driver.memory": settings.heap})
+    log(f"started the Spark session in {time.perf_counter() - start:.1f} s")
     chosen = {
-        name: way for name, way in chosen.items() if not given.only or name in {*given.only, BARE, PYTHON}
+        name: reader
+        for name, reader in readers(spark, bootstrap, windows, plan.ledger()).items()
+        if not settings.only or name in {*settings.only, BARE, PYTHON}
     }
-    rates, by_processor = measure_ways(chosen, given.rounds)
+    rates, by_processor = interleave_readers(chosen, settings.rounds)
     spark.stop()
-    count, java = consumer_performance(bootstrap, topic, given.records, print)
-    print(f"{java / 1e6:6.2f} M rows/s  {count:>11,}  {JAVA}")
-    print_summary(rates, by_processor)
-    print(json.dumps({"topic": topic, "rates": rates, JAVA: java}))
+    count, java = consumer_performance(bootstrap, topic, settings.records, log)
+    if settings.as_json:
+        click.echo(json.dumps({"topic": topic, "rates": rates, JAVA: java}))
+        return
+    click.echo(f"{java / 1e6:6.2f} M rows/s  {count:>11,}  {JAVA}")
+    click.echo("\n".join(format_results(rates, by_processor)))
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main()

@@ -1,1 +1,1 @@
-"""Clients that make one call at a time, as a walkthrough or a test asks for it."""
+"""Clients that make one call at a time, for walkthroughs and tests; each writes a history."""

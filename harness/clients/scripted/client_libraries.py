@@ -1,7 +1,7 @@
-"""Transactional producers of several client libraries behind one small face: they act when they are told.
+"""Transactional producers of several client libraries behind one interface.
 
-Every call returns when the library has said how it went, and raises `RefusedCallError` where it said no.
-The settings are the libraries' own defaults: what a flow shows of them is what an application meets.
+Every call returns when the library has returned, and raises `RefusedCallError` when the library reports an
+error. The settings are the libraries' defaults, so a walkthrough shows what an application gets.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ NEVER_RETURNED: Final = "NeverReturned"
 
 
 class RefusedCallError(Exception):
-    """A library's own error, with its name in Kafka's or the library's words."""
+    """An error that a client library reported, with the name that the library or Kafka gives it."""
 
     def __init__(self, name: str, message: str, code: int = -1) -> None:
         super().__init__(f"{name}: {message}")
@@ -27,8 +27,8 @@ class RefusedCallError(Exception):
         self.error = Error(code=code, name=name, message=message)
 
 
-class Named(NamedTuple):
-    """What a transactional producer is made with."""
+class ProducerConfig(NamedTuple):
+    """Settings of a transactional producer."""
 
     bootstrap: str
     transactional_id: str
@@ -36,37 +36,37 @@ class Named(NamedTuple):
     timeout_ms: int
 
 
-class Client(Protocol):
+class LibraryClient(Protocol):
     """A transactional producer of some library."""
 
     def init(self) -> None:
-        """Take over the transactional id."""
+        """Initialise the transactional id, which fences an earlier producer."""
 
     def begin(self) -> None:
         """Begin a transaction."""
 
     def send(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
-        """Send records, and wait until each is acknowledged."""
+        """Send records and wait for the ack of each."""
 
     def end(self, how: str) -> None:
         """Commit or abort."""
 
     def close(self) -> None:
-        """Go, without ending anything."""
+        """Drop the producer without ending its transaction."""
 
 
 class ConfluentClient:
-    """confluent-kafka, which is librdkafka."""
+    """confluent-kafka, which wraps librdkafka."""
 
-    def __init__(self, named: Named) -> None:
+    def __init__(self, config: ProducerConfig) -> None:
         from confluent_kafka import Producer
 
         self._producer: Any = Producer(
             {
-                "bootstrap.servers": named.bootstrap,
-                "transactional.id": named.transactional_id,
-                "client.id": named.client_id,
-                "transaction.timeout.ms": named.timeout_ms,
+                "bootstrap.servers": config.bootstrap,
+                "transactional.id": config.transactional_id,
+                "client.id": config.client_id,
+                "transaction.timeout.ms": config.timeout_ms,
                 "log_level": 2,
                 "error_cb": self._on_error,
             }
@@ -74,41 +74,37 @@ class ConfluentClient:
         self._fatal: Any = None
 
     def init(self) -> None:
-        """Take over the transactional id."""
         self._call(partial(self._producer.init_transactions, CALL_S))
 
     def begin(self) -> None:
-        """Begin a transaction."""
         self._call(self._producer.begin_transaction)
 
     def send(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
-        """Send records, and wait until each is acknowledged."""
-        from confluent_kafka import KafkaError, KafkaException
+        from confluent_kafka import KafkaError
 
-        said: list[KafkaError | None] = []
+        reports: list[KafkaError | None] = []
 
-        def told(error: KafkaError | None, _: object) -> None:
-            said.append(error)
+        def delivered(error: KafkaError | None, _: object) -> None:
+            reports.append(error)
 
+        produce = partial(self._producer.produce, topic, partition=partition, on_delivery=delivered)
         for value in values:
-            self._call(partial(self._producer.produce, topic, value, partition=partition, on_delivery=told))
+            self._call(partial(produce, value))
         self._call(partial(self._producer.flush, CALL_S))
         if self._fatal is not None:
             raise _refused(self._fatal)
-        if refused := [error for error in said if error is not None]:
-            self._call(partial(_throw, KafkaException(refused[0])))
-        if len(said) < len(values):
-            raise RefusedCallError("timeout", f"{len(values) - len(said)} records are not acknowledged")
+        if errors := [error for error in reports if error is not None]:
+            raise _refused(errors[0])
+        if len(reports) < len(values):
+            raise RefusedCallError("timeout", f"{len(values) - len(reports)} records are not acknowledged")
 
     def end(self, how: str) -> None:
-        """Commit or abort."""
         producer = self._producer
         call = producer.commit_transaction if how == "commit" else producer.abort_transaction
         self._call(partial(call, CALL_S))
 
     def close(self) -> None:
-        """Go, without ending anything."""
-        # Let go of, not closed: closing would abort, and raises where the producer has failed for good.
+        # Closing would abort the transaction, and raises after a fatal error: drop the reference instead.
         self._producer = None
 
     def _call(self, call: Callable[[], object]) -> None:
@@ -117,14 +113,14 @@ class ConfluentClient:
         try:
             call()
         except (KafkaException, SystemError) as exception:
-            # After a fatal error the library calls back with its exception set; Python blames the callback.
-            told = exception if isinstance(exception, KafkaException) else exception.__cause__
-            if not isinstance(told, KafkaException):
+            # After a fatal error the library runs callbacks with an exception set, which is a SystemError.
+            cause = exception if isinstance(exception, KafkaException) else exception.__cause__
+            if not isinstance(cause, KafkaException):
                 raise
-            raise _refused(self._fatal or told.args[0]) from exception
+            raise _refused(self._fatal or cause.args[0]) from exception
 
     def _on_error(self, error: Any) -> None:
-        # What failed for good: calls say no more of it than that it did.
+        # Keep the first fatal error: later calls only raise a generic _FATAL.
         if error.fatal() and error.code() != error._FATAL:
             self._fatal = self._fatal or error
 
@@ -134,25 +130,22 @@ def _refused(error: Any) -> RefusedCallError:
 
 
 class KafkaPythonClient:
-    """kafka-python, which is Python through and through."""
+    """kafka-python, which is written in Python alone."""
 
-    def __init__(self, named: Named) -> None:
+    def __init__(self, config: ProducerConfig) -> None:
         from harness.clients.scripted.kafka_python_sockets import KeptSocket
 
-        self._named = named
+        self._config = config
         self._producer: Any = None
         self._sockets = KeptSocket.new_owner()
 
     def init(self) -> None:
-        """Take over the transactional id."""
         self._within(self._open)
 
     def begin(self) -> None:
-        """Begin a transaction."""
         self._call(self._producer.begin_transaction)
 
     def send(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
-        """Send records, and wait until each is acknowledged."""
 
         def send() -> None:
             sent = [self._producer.send(topic, value, partition=partition) for value in values]
@@ -162,12 +155,10 @@ class KafkaPythonClient:
         self._call(send)
 
     def end(self, how: str) -> None:
-        """Commit or abort."""
         producer = self._producer
         self._within(producer.commit_transaction if how == "commit" else producer.abort_transaction)
 
     def close(self) -> None:
-        """Go, without ending anything."""
         from harness.clients.scripted.kafka_python_sockets import KeptSocket
 
         if self._producer is not None:
@@ -177,18 +168,18 @@ class KafkaPythonClient:
     def _open(self) -> None:
         from kafka import KafkaProducer
 
-        named = self._named
+        config = self._config
         self._producer = KafkaProducer(
-            bootstrap_servers=named.bootstrap.split(","),
-            transactional_id=named.transactional_id,
-            client_id=named.client_id,
-            transaction_timeout_ms=named.timeout_ms,
+            bootstrap_servers=config.bootstrap.split(","),
+            transactional_id=config.transactional_id,
+            client_id=config.client_id,
+            transaction_timeout_ms=config.timeout_ms,
             proxy_url=self._sockets,
         )
         self._producer.init_transactions()
 
     def _within(self, call: Callable[[], object]) -> None:
-        """A call for which the library knows no limit."""
+        """Make a call that has no time limit of its own."""
         try:
             bounded(partial(self._call, call), CALL_S, Exception)
         except NeverReturnedError as error:
@@ -203,18 +194,14 @@ class KafkaPythonClient:
             raise RefusedCallError(type(error).__name__, str(error), getattr(error, "errno", -1)) from error
 
 
-def _throw(error: Exception) -> None:
-    raise error
-
-
-LIBRARIES: dict[str, Callable[[Named], Client]] = {
+LIBRARIES: dict[str, Callable[[ProducerConfig], LibraryClient]] = {
     "confluent-kafka": ConfluentClient,
     "kafka-python": KafkaPythonClient,
 }
 
 
-def open_client(library: str, named: Named) -> Client:
-    """A new producer of this library."""
+def open_client(library: str, config: ProducerConfig) -> LibraryClient:
+    """Return a new producer of this library."""
     if library not in LIBRARIES:
-        raise UsageError(f"{library!r} is no client library", f"there are {', '.join(LIBRARIES)}")
-    return LIBRARIES[library](named)
+        raise UsageError(f"there is no client library {library!r}", f"libraries are {', '.join(LIBRARIES)}")
+    return LIBRARIES[library](config)

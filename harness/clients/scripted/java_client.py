@@ -1,7 +1,6 @@
-"""Kafka's own Java client: producers in one process beside this one, told by lines what to do.
+"""Kafka's own Java client: its producers live in one Java process, which takes a command a line.
 
-The program is one source file, which the JDK runs as it stands against the jars that the harness has. A JRE
-cannot: it has no compiler.
+The JDK runs the program from its source file with the jars of the harness. A JRE cannot: it has no compiler.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.base.errors import HarnessError
-from harness.clients.scripted.client_libraries import LIBRARIES, Named, RefusedCallError
+from harness.clients.scripted.client_libraries import LIBRARIES, ProducerConfig, RefusedCallError
 from harness.provision.jars import ensure_jars
 from harness.provision.java import find_java
 from harness.provision.kafka_runtime import cached_runtime
@@ -27,7 +26,7 @@ NAME: Final = "java"
 
 @cache
 def jdk_problem() -> str | None:
-    """Why this machine cannot run a Java source file; nothing if it can."""
+    """Return why this machine cannot run a Java source file, or None if it can."""
     try:
         java = find_java()
     except HarnessError as error:
@@ -38,68 +37,46 @@ def jdk_problem() -> str | None:
     return None if done.returncode == 0 else f"{java.executable} has no compiler: it is a JRE, not a JDK"
 
 
-class _Host:
-    """The process; it lives as long as a producer of it does, because to compile and start takes seconds."""
+class _JavaProcess:
+    """The process. It starts with the first producer and ends with the last, unless `running` keeps it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[str] | None = None
-        self._open: set[str] = set()
-        self._kept = 0
+        self._users = 0
 
-    def open(self, name: str, named: Named) -> None:
+    def add_user(self) -> None:
+        with self._lock:
+            self._users += 1
+
+    def remove_user(self) -> None:
+        with self._lock:
+            self._users -= 1
+            if self._users == 0 and self._process is not None:
+                self._process.kill()
+                self._process.communicate()
+                self._process = None
+
+    def call(self, command: str) -> None:
+        """Send one command and wait for its answer; raise the client's error."""
         with self._lock:
             if self._process is None:
                 self._process = _start()
-                self._answer()
-            self._open.add(name)
-            self._send(
-                f"open {name} {named.bootstrap} {named.transactional_id} {named.client_id} {named.timeout_ms}"
-            )
+                self._read_answer(self._process)
+            assert self._process.stdin is not None
+            self._process.stdin.write(command + "\n")
+            self._process.stdin.flush()
+            self._read_answer(self._process)
 
-    def tell(self, line: str) -> None:
-        with self._lock:
-            self._send(line)
-
-    def close(self, name: str) -> None:
-        with self._lock:
-            if name not in self._open or self._process is None:
-                return
-            self._open.remove(name)
-            self._send(f"close {name}")
-            self._end_if_unused()
-
-    def keep(self) -> None:
-        with self._lock:
-            self._kept += 1
-
-    def let_go(self) -> None:
-        with self._lock:
-            self._kept -= 1
-            self._end_if_unused()
-
-    def _end_if_unused(self) -> None:
-        if self._process is not None and not self._open and not self._kept:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
-    def _send(self, line: str) -> None:
-        assert self._process is not None
-        assert self._process.stdin is not None
-        self._process.stdin.write(line + "\n")
-        self._process.stdin.flush()
-        self._answer()
-
-    def _answer(self) -> None:
-        assert self._process is not None
-        assert self._process.stdout is not None
-        said = self._process.stdout.readline().rstrip("\n")
-        if said == "ok":
+    @staticmethod
+    def _read_answer(process: subprocess.Popen[str]) -> None:
+        assert process.stdout is not None
+        answer = process.stdout.readline().rstrip("\n")
+        if answer == "ok":
             return
-        if not said:
+        if not answer:
             raise HarnessError("the Java clients ended without an answer", f"try {PROGRAM} by hand")
-        _, name, message = said.split(" ", 2)
+        _, name, message = answer.split(" ", 2)
         raise RefusedCallError(name, message)
 
 
@@ -116,52 +93,63 @@ def _start() -> subprocess.Popen[str]:
         runtime.class_path,
         str(PROGRAM),
     ]
-    # It reads its commands from us, and ends when we do.
+    # The program ends when its standard input is closed, which happens when this process ends.
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
 
 
-_host = _Host()
+_java = _JavaProcess()
 _numbers = itertools.count(1)
 
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Keep the process of the producers inside the block, also while there is none."""
-    _host.keep()
+    """Keep the Java process inside the block, even while it has no producer: its start takes seconds."""
+    _java.add_user()
     try:
         yield
     finally:
-        _host.let_go()
+        _java.remove_user()
 
 
 class JavaClient:
     """A producer of Kafka's Java client."""
 
-    def __init__(self, named: Named) -> None:
+    def __init__(self, config: ProducerConfig) -> None:
         self._name = f"p{next(_numbers)}"
-        _host.open(self._name, named)
+        _java.add_user()
+        self._open = True
+        try:
+            _java.call(
+                f"open {self._name} {config.bootstrap} {config.transactional_id} {config.client_id} "
+                f"{config.timeout_ms}"
+            )
+        except Exception:
+            self._open = False
+            _java.remove_user()
+            raise
 
     def init(self) -> None:
-        """Take over the transactional id."""
-        _host.tell(f"init {self._name}")
+        _java.call(f"init {self._name}")
 
     def begin(self) -> None:
-        """Begin a transaction."""
-        _host.tell(f"begin {self._name}")
+        _java.call(f"begin {self._name}")
 
     def send(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
-        """Send records, and wait until each is acknowledged."""
-        _host.tell(f"send {self._name} {topic} {partition} {' '.join(value.decode() for value in values)}")
+        _java.call(f"send {self._name} {topic} {partition} {' '.join(value.decode() for value in values)}")
 
     def end(self, how: str) -> None:
-        """Commit or abort."""
-        _host.tell(f"{how} {self._name}")
+        _java.call(f"{how} {self._name}")
 
     def close(self) -> None:
-        """Go, without ending anything."""
-        _host.close(self._name)
+        if not self._open:
+            return
+        self._open = False
+        try:
+            _java.call(f"close {self._name}")
+        finally:
+            _java.remove_user()
 
 
 LIBRARIES[NAME] = JavaClient

@@ -1,7 +1,7 @@
-"""kafka-python's sockets, closed with the producer that opened them.
+"""Closes the sockets of a kafka-python producer with the producer.
 
-It forgets one whenever a connection is refused, or goes while something waits to be sent. Python finds it
-later, at a moment and in a thread of its own choice, and complains there.
+kafka-python loses a socket when a connection is refused, or ends while data waits to be sent. Python's
+garbage collector finds that socket later, in an arbitrary thread, and warns about it there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 
 class KeptSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-    """Plain sockets that are remembered; to kafka-python a kind of proxy, named by the scheme of a URL."""
+    """Keeps the sockets of each owner; kafka-python selects this class by the scheme of a proxy URL."""
 
     SCHEMES: ClassVar[tuple[str, ...]] = ("kept",)
     _kept: ClassVar[defaultdict[str, list[socket.socket]]] = defaultdict(list)
@@ -28,18 +28,18 @@ class KeptSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no ty
         self._owner = urlparse(proxy_url).netloc
 
     def socket(self, *arguments: Any, **named: Any) -> socket.socket:
-        """A new socket, remembered for its owner."""
+        """Return a new socket and add it to its owner's list."""
         made: socket.socket = super().socket(*arguments, **named)
         self._kept[self._owner].append(made)
         return made
 
     @classmethod
     def new_owner(cls) -> str:
-        """What a producer is given as its `proxy_url`: a name for its sockets."""
+        """Return a `proxy_url` for a producer, which names the owner of its sockets."""
         return f"{cls.SCHEMES[0]}://{next(_numbers)}"
 
     @classmethod
     def close_all(cls, owner: str) -> None:
-        """Close whatever its owner has left open; a second time is harmless."""
-        for one in cls._kept.pop(urlparse(owner).netloc, []):
-            one.close()
+        """Close every socket of this owner; closing twice is harmless."""
+        for kept in cls._kept.pop(urlparse(owner).netloc, []):
+            kept.close()

@@ -131,7 +131,7 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stall_ms: int = 60_000
     transaction_timeout_ms: int = 60_000
     faults: int = 0
-    flow_steps: int = 0
+    walkthrough_steps: int = msgspec.field(name="flow_steps", default=0)
     # Why the evidence proves less, as far as it is known before the run starts.
     caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 
@@ -143,7 +143,7 @@ class Evidence:
     ledger: Ledger
     observations: list[Observation]
     expect: Expect = field(default_factory=Expect)
-    flow: list[WalkthroughStep] = field(default_factory=list)
+    walkthrough: list[WalkthroughStep] = field(default_factory=list)
     cache: dict[int, Any] = field(default_factory=dict, init=False)
 
     def committed_views(self) -> list[Observation]:

@@ -1,4 +1,4 @@
-"""Flow: every step that a run promised was carried out, and each has the evidence that it cannot do without.
+"""Walkthrough: every step that a run promised was carried out, and each has the evidence that it needs.
 
 This property finds no anomaly: what a broken guarantee leaves behind, the other checkers find. It says why a
 step shows nothing, which makes a run unknown.
@@ -11,14 +11,14 @@ from harness.evidence.checkers.model import Collector, Evidence, Result
 
 def check(evidence: Evidence) -> Result:
     """Look for steps that are not there, and for evidence that is not there."""
-    out = Collector("flow", "observations of a step")
-    done = {step.number for step in evidence.flow}
+    out = Collector("walkthrough", "observations of a step")
+    done = {step.number for step in evidence.walkthrough}
     out.reasons += [
         f"step {number} was not carried out"
-        for number in range(1, evidence.expect.flow_steps + 1)
+        for number in range(1, evidence.expect.walkthrough_steps + 1)
         if number not in done
     ]
-    for step in evidence.flow:
+    for step in evidence.walkthrough:
         out.compared += len(step.claims)
         out.reasons += [f"step {step.number}: {what}" for what in step.missing]
         if not step.claims:

@@ -39,7 +39,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "aggregates": aggregates.check,
     "fencing": fencing.check,
     "liveness": liveness.check,
-    "flow": step_coverage.check,
+    "walkthrough": step_coverage.check,
     "coverage": coverage.check,
 }
 
@@ -89,7 +89,7 @@ def properties_of(evidence: Evidence) -> list[str]:
     wanted |= {"atomicity"} if known else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
     wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()
-    wanted |= {"flow"} if evidence.expect.flow_steps else set()
+    wanted |= {"walkthrough"} if evidence.expect.walkthrough_steps else set()
     raw = any(one.meta.epochs.compared for one in evidence.observations)
     wanted |= {"fencing"} if raw or len(set(known)) < len(known) else set()
     return [name for name in CHECKERS if name in wanted]

@@ -143,7 +143,7 @@ def _unwanted(cluster: ExternalCluster) -> Iterator[str]:
 
 
 def _unsuitable(scenario: Scenario) -> Iterator[str]:
-    if scenario.flow is not None or scenario.verify.frames:
+    if scenario.walkthrough is not None or scenario.verify.frames:
         yield "walkthroughs and frame faults need the wire tap; an external cluster has none"
     for index, workload in enumerate(scenario.workload):
         for key in workload.settings:

@@ -1,10 +1,13 @@
-// Transactional producers of Kafka's Java client that act when they are told: a command a line, an answer a line.
+// Transactional producers of Kafka's Java client, driven by lines on standard input.
 //
-//     open NAME BOOTSTRAP TRANSACTIONAL_ID CLIENT_ID TIMEOUT_MS     a new producer, of that name from now on
+// Each line is one command; the program carries it out and prints one line as its answer.
+//
+//     open NAME BOOTSTRAP TRANSACTIONAL_ID CLIENT_ID TIMEOUT_MS     create a producer called NAME
 //     init NAME | begin NAME | commit NAME | abort NAME | close NAME
-//     send NAME TOPIC PARTITION VALUE...                            and wait until each is acknowledged
+//     send NAME TOPIC PARTITION VALUE...                            send records and wait for every ack
 //
-// Answers: "ok", or "error CLASS MESSAGE". Run as one file: java -cp JARS Scripted.java
+// The answer is "ok" or "error CLASS MESSAGE". The program ends when standard input is closed.
+// Run it from source: java -cp JARS Scripted.java
 
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -79,8 +82,8 @@ public class Scripted {
             sent.add(producer.send(
                     new ProducerRecord<>(words[2], Integer.valueOf(words[3]), null, words[i])));
         }
-        for (Future<RecordMetadata> one : sent) {
-            one.get();
+        for (Future<RecordMetadata> ack : sent) {
+            ack.get();
         }
     }
 }

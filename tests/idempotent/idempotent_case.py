@@ -1,4 +1,4 @@
-"""Producers that act when they are told, client processes beside them, and the verdict on all of them."""
+"""The clients of one test of the idempotent producer, on one topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 from harness.base.addresses import Address
 from harness.clients.client_process import ClientProcess
 from harness.clients.client_spec import IdempotentSpec
-from harness.clients.scripted.idempotent_actor import Actor
+from harness.clients.scripted.factory import ScriptedClients
+from harness.clients.scripted.idempotent_producer import IdempotentProducer
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
 from harness.evidence.checkers.model import Evidence, Expect
@@ -23,11 +24,11 @@ from harness.witness.plain_consumer import freeze, observe_topics
 from harness.witness.raw_log import observe_raw
 
 RUN = "idem0001"
-_names = itertools.count(1)
+_numbers = itertools.count(1)
 
 
-class Bench:
-    """One case's producers on one topic."""
+class IdempotentCase:
+    """Producers in this process and in processes of their own, and the check of everything they did."""
 
     def __init__(self, cluster: Cluster, topic: str, folder: Path) -> None:
         self.cluster = cluster
@@ -36,55 +37,46 @@ class Bench:
         self.histories = folder / "history"
         self.histories.mkdir()
         self.partitions = len(cluster.admin.metadata([topic]).partitions)
-        self._actors: list[Actor] = []
-        self._clients: list[ClientProcess] = []
+        self._scripted = ScriptedClients(RUN, cluster.bootstrap("TAPPED"), self.histories)
+        self._processes: list[ClientProcess] = []
 
-    def actor(
+    def producer(
         self, number: int = 1, *, idempotence: bool = True, listener: str = "TAPPED", **settings: Any
-    ) -> Actor:
-        """A producer in this process; the same number means the same records."""
-        made = Actor(
-            run=RUN,
-            name=f"a{next(_names)}",
+    ) -> IdempotentProducer:
+        """Return a producer in this process; producers with the same number send the same records."""
+        return self._scripted.idempotent(
+            f"a{next(_numbers)}",
+            self.topic,
+            self.partitions,
             number=number,
             bootstrap=self.cluster.bootstrap(listener),
-            topic=self.topic,
-            partitions=self.partitions,
-            histories=self.histories,
             idempotence=idempotence,
-            settings={key.replace("_", "."): value for key, value in settings.items()},
+            settings=settings,
         )
-        self._actors.append(made)
-        return made
 
-    def client(self, number: int = 1, *, listener: str = "PROXIED", **fields: Any) -> ClientProcess:
-        """A producer in a process of its own, which can be frozen and killed."""
-        name = f"c{next(_names)}"
-        spec = IdempotentSpec(
-            run=RUN,
-            client=name,
+    def process(self, number: int = 1, *, listener: str = "PROXIED", **fields: Any) -> ClientProcess:
+        """Start a producer in a process of its own, which can be frozen and killed."""
+        spec = self._scripted.spec(
+            IdempotentSpec,
+            f"c{next(_numbers)}",
             number=number,
             bootstrap=self.cluster.bootstrap(listener),
-            history=str(self.histories / f"{name}.jsonl"),
-            seconds=120.0,
             topic=self.topic,
             partitions=self.partitions,
             **fields,
         )
-        made = ClientProcess(spec, self.folder / name)
-        self._clients.append(made)
-        made.start()
-        return made
+        process = ClientProcess(spec, self.folder / spec.client)
+        self._processes.append(process)
+        process.start()
+        return process
 
     def log(self, partition: int = 0) -> list[Batch]:
-        """What the leader has."""
+        """Return the leader's log."""
         return leader_log(self.cluster, (self.topic, partition))
 
     def judge(self) -> Judgement:
-        """Hold everything that was done to exactly-once, as two witnesses see it."""
-        for actor in self._actors:
-            actor.close()
-        self._actors.clear()
+        """Close the producers in this process, and check everything against two witnesses."""
+        self._scripted.close()
         bootstrap = self.cluster.bootstrap("DIRECT")
         windows = freeze(bootstrap, [self.topic])
         observations = [
@@ -95,15 +87,14 @@ class Bench:
         return judge(Evidence(fold(history_files(self.histories)), observations, expect))
 
     def end(self) -> None:
-        """End what still runs."""
-        for client in self._clients:
-            client.kill()
-        for actor in self._actors:
-            actor.close()
+        """Kill the processes and close the producers."""
+        for process in self._processes:
+            process.kill()
+        self._scripted.close()
 
 
-class Raw:
-    """Raw requests to the leader of one partition, with a producer id of choice."""
+class RawProducer:
+    """Sends hand-made batches to the leader of one partition, with any producer id."""
 
     def __init__(self, cluster: Cluster, topic: str, partition: int = 0) -> None:
         self.cluster = cluster
@@ -111,19 +102,19 @@ class Raw:
 
     @property
     def leader(self) -> Address:
-        """Where the leader answers now."""
+        """The current leader's address."""
         return HOST, self.cluster.ports.direct(self.cluster.leader_of(*self.place))
 
     def send(
         self, producer_id: int, epoch: int, sequence: int, count: int = 1, value: bytes = b"v"
     ) -> ProduceResult:
-        """Send a batch of `count` records from this sequence on."""
+        """Send a batch of `count` records with this base sequence."""
         return produce(self.leader, self.place, encode_batch(producer_id, epoch, sequence, [value] * count))
 
     def end(self) -> int:
-        """The high watermark: what a refused batch must not move."""
+        """Return the high watermark; a refused batch must not move it."""
         return self.cluster.end_offsets(self.place[0])[self.place[1]].high_watermark
 
     def log(self) -> list[Batch]:
-        """What the leader has."""
+        """Return the leader's log."""
         return leader_log(self.cluster, self.place)

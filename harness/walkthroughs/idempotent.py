@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from harness.base.waits import wait_until
 from harness.clients.idempotent import Burst
-from harness.clients.scripted.idempotent_actor import Actor
+from harness.clients.scripted.idempotent_producer import IdempotentProducer
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults.frame_faults import LoseResponseFrame
@@ -27,34 +27,27 @@ from harness.walkthroughs.broker_evidence import (
     sent_again,
     sent_batches,
 )
-from harness.walkthroughs.stage import Stage
+from harness.walkthroughs.stage import Stage, Walkthrough
 
 TITLES: Final = (
-    "Producer 1 starts and is given an id",
+    "Producer 1 starts and gets a producer id",
     "The first batch to A",
-    "An answer is lost, and the batch is sent again",
+    "A response is lost, and the batch is sent again",
     "The leader of A is killed",
-    "The next batch, to the new leader; the old one comes back",
+    "The next batch goes to the new leader; the old leader returns",
     "Producer 2 starts",
     "Producer 1 sends its first batch to B",
 )
-PLACEMENT: Final[Sequence[Sequence[int]]] = ((1, 2, 3), (2, 3, 1))
-DRAWN: Final = ("producer-1", "producer-2")
 A, B = 0, 1
 RECORDS: Final = 3
-"""Records of one batch: sequences go on by this."""
+"""Records of one batch, and so the distance between base sequences."""
 LEAST_BURSTS: Final = 150
-"""How much the producer that is shaken sends at least."""
+"""Least number of bursts under jitter."""
 CUTS: Final = (3, 20)
-"""Cuts of its leader's links meanwhile: at least, and at most until one met what was in flight."""
+"""Connection cuts meanwhile: at least the first number; at most the second, until a batch was in flight."""
 
 
-def steps(stage: Stage) -> Iterator[WalkthroughStep]:
-    """Carry out the seven steps, each seen before the next begins."""
-    return _Flow(stage).steps()
-
-
-class _Flow:
+class _IdempotentSteps:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
         self.cluster = stage.cluster
@@ -65,72 +58,72 @@ class _Flow:
         self.leader = -1
 
     def steps(self) -> Iterator[WalkthroughStep]:
-        made = WalkthroughStep.numbered(TITLES)
-        yield self._gets_an_id(made[0])
-        yield self._first_batch(made[1])
-        yield self._sent_again(made[2])
-        yield self._leader_killed(made[3])
-        yield self._next_batch(made[4])
-        yield self._second_producer(made[5])
-        yield self._first_batch_to_b(made[6])
-
-    def _started(self, name: str) -> tuple[Actor, int, int, int]:
-        """A producer that has its id: the id, its epoch, and the broker that gave it, from the frames."""
-        actor = self.stage.actor(name)
-        actor.serve(0.05)
-        given = wait_until(
-            lambda: producer_ids(self.stage.frames(), name), 30, f"{name} to be given a producer id"
+        methods = (
+            self._get_id,
+            self._send_first_batch,
+            self._lose_response,
+            self._kill_leader,
+            self._send_next_batch,
+            self._start_second_producer,
+            self._send_first_batch_to_b,
         )
-        return actor, *given[0]
+        for step, carry_out in zip(WalkthroughStep.numbered(TITLES), methods, strict=True):
+            carry_out(step)
+            yield step
 
-    def _gets_an_id(self, step: WalkthroughStep) -> WalkthroughStep:
-        self.one, self.pid, self.epoch, giver = self._started("producer-1")
-        found = blocks(self.cluster)
-        mine = [block for block in found if self.pid in block]
+    def _start(self, name: str) -> tuple[IdempotentProducer, int, int, int]:
+        """Start a producer; return it with its id and epoch, and the broker that assigned them."""
+        producer = self.stage.idempotent(name)
+        producer.serve(0.05)
+        ids = wait_until(lambda: producer_ids(self.stage.frames(), name), 30, f"the producer id of {name}")
+        return producer, *ids[0]
+
+    def _get_id(self, step: WalkthroughStep) -> None:
+        self.one, self.pid, self.epoch, broker = self._start("producer-1")
+        id_blocks = blocks(self.cluster)
+        of_id = [block for block in id_blocks if self.pid in block]
         step.prove(
-            "a producer is given an id and epoch 0 by a broker (InitProducerId)",
-            f"broker {giver} gave producer id {self.pid}, epoch {self.epoch}",
+            "a broker assigns a producer id and epoch 0 (InitProducerId)",
+            f"broker {broker} assigned producer id {self.pid}, epoch {self.epoch}",
             self.epoch == 0,
         )
         step.prove(
-            f"the id is out of a block of {PRODUCER_ID_BLOCK} that the controllers gave to that broker",
+            f"the id is from a block of {PRODUCER_ID_BLOCK} that the controllers allocated to that broker",
             "; ".join(
-                f"block {b.first}-{b.first + PRODUCER_ID_BLOCK - 1} was given to broker {b.broker}"
-                for b in mine
+                f"block {b.first}-{b.first + PRODUCER_ID_BLOCK - 1} belongs to broker {b.broker}"
+                for b in of_id
             )
-            or "it lies in no block",
-            [block.broker for block in mine] == [giver],
+            or "it is in no block",
+            [block.broker for block in of_id] == [broker],
         )
         step.prove(
             "blocks never overlap",
-            f"{len(found)} blocks stand in the metadata log, {len(overlapping(found))} pairs overlap",
-            found and not overlapping(found),
+            f"the metadata log has {len(id_blocks)} blocks, {len(overlapping(id_blocks))} pairs overlap",
+            id_blocks and not overlapping(id_blocks),
         )
-        step.show(blocks=[[b.first, b.broker] for b in found])
-        return step
+        step.show(blocks=[[b.first, b.broker] for b in id_blocks])
 
-    def _first_batch(self, step: WalkthroughStep) -> WalkthroughStep:
+    def _send_first_batch(self, step: WalkthroughStep) -> None:
         self.leader = self.cluster.partition(*self.a).leader
-        told = self.one.send(A, RECORDS)
+        delivery = self.one.send(A, RECORDS)
         copies = wait_until(lambda: self._copies(1), 15, "the batch on every replica")
         batches = {broker: log[0] for broker, log in copies.items()}
         step.prove(
             "the batch carries producer id, epoch and base sequence 0",
-            _identity(batches[self.leader]) + f" at offset {told.offset}",
-            batches[self.leader][2:5] == (self.pid, self.epoch, 0) and told.offset == 0,
+            _identity(batches[self.leader]) + f" at offset {delivery.offset}",
+            batches[self.leader][2:5] == (self.pid, self.epoch, 0) and delivery.offset == 0,
         )
         step.prove(
             "leader and followers have the same batch",
-            f"brokers {', '.join(map(str, batches))} have it, broker {self.leader} leads",
+            f"brokers {', '.join(map(str, batches))} have it, broker {self.leader} is the leader",
             len(batches) == 3 and len(set(batches.values())) == 1,
         )
         step.show(replicas={str(broker): _rows(log) for broker, log in copies.items()})
-        return step
 
-    def _sent_again(self, step: WalkthroughStep) -> WalkthroughStep:
+    def _lose_response(self, step: WalkthroughStep) -> None:
         fault = LoseResponseFrame(api="Produce", client_id=self.one.name, topic=self.stage.topic, partition=A)
-        with self.stage.expect(fault, f"leader_of({self.stage.topic}, {A})"):
-            told = self.one.send(A, RECORDS)
+        with self.stage.arm(fault, f"leader_of({self.stage.topic}, {A})"):
+            delivery = self.one.send(A, RECORDS)
         frames, log = self.stage.frames(), leader_log(self.cluster, self.a)
         identity = (self.pid, self.epoch, RECORDS)
         sent = [s for s in sent_batches(frames, self.one.name, self.a) if s.identity == identity]
@@ -138,53 +131,52 @@ class _Flow:
         stored = [b for b in log if b[2:5] == identity]
         step.prove(
             "the producer sends the same batch again: the same id, epoch and sequence",
-            f"sequence {RECORDS} was sent {len(sent)} times, the first answer was lost",
+            f"sequence {RECORDS} was sent {len(sent)} times, the first response was lost",
             len(sent) == 2 and answers[:1] and answers[0].fate == "lost",
         )
         step.prove(
-            "the log has it once",
+            "the log contains it once",
             f"{len(stored)} batch of sequence {RECORDS} at offset {_offsets(stored)}",
             len(stored) == 1,
         )
         step.prove(
-            "the producer is told the offset of that batch",
-            f"told offset {told.offset}, without an error",
-            told.error is None and _offsets(stored) == str(told.offset),
+            "the producer's delivery report has the offset of that batch",
+            f"offset {delivery.offset}, {'no error' if delivery.error is None else delivery.error.name()}",
+            delivery.error is None and _offsets(stored) == str(delivery.offset),
         )
         step.compare(
-            "the broker answers the repeat with DUPLICATE_SEQUENCE_NUMBER",
-            f"it answers {answers[-1].error or 'NONE'} with offset {answers[-1].offset}"
+            "the broker's response to the repeat is DUPLICATE_SEQUENCE_NUMBER",
+            f"it is {answers[-1].error or 'NONE'} with offset {answers[-1].offset}"
             if answers
-            else "no answer",
+            else "no response",
             answers and answers[-1].error == "DUPLICATE_SEQUENCE_NUMBER",
         )
         step.show(sent=[s._asdict() for s in sent], answers=[a._asdict() for a in answers], log=_rows(log))
-        self._shaken(step)
-        return step
+        self._send_under_jitter(step)
 
-    def _shaken(self, step: WalkthroughStep) -> None:
-        """The same by chance: many batches under jitter, whose links are cut now and then."""
-        actor = self.stage.actor("shaken", linger_ms=5)
+    def _send_under_jitter(self, step: WalkthroughStep) -> None:
+        """The same by chance: many batches under jitter, and connections that are cut."""
+        producer = self.stage.idempotent("shaken", linger_ms=5)
         bursts: list[Burst] = []
         leader = f"leader_of({self.stage.topic}, {A})"
         with self.stage.inject(Jitter(latency_ms=50, jitter_ms=40), leader), ThreadPoolExecutor(1) as pool:
-            # Beside the sending: a fault measures before it acts, and then nothing would be in flight.
-            cutting = pool.submit(self._cut, leader, actor.name)
+            # Cut in another thread: an injection first measures, and nothing would be in flight after that.
+            cutting = pool.submit(self._cut, leader, producer.name)
             while not cutting.done() or len(bursts) < LEAST_BURSTS:
-                bursts.append(actor.hand_over(A, 2))
-                actor.serve(0.02)
+                bursts.append(producer.hand_over(A, 2))
+                producer.serve(0.02)
             cutting.result()
-            actor.finish()
-        sent = sent_batches(self.stage.frames(), actor.name, self.a)
+            producer.finish()
+        sent = sent_batches(self.stage.frames(), producer.name, self.a)
         again = sent_again(sent)
         pid = sent[0].producer_id if sent else -1
         stored = [b for b in leader_log(self.cluster, self.a) if b.producer_id == pid]
         numbers = [n for b in stored for n in range(b.base_sequence, b.base_sequence + len(b.values))]
         whole = numbers == list(range(2 * len(bursts)))
         step.prove(
-            "by chance too: what is cut off is sent again and stands once",
-            f"{len(again)} of {len(stored)} batches were sent more than once; sequences 0-{len(numbers) - 1} "
-            f"stand {'once each, in order' if whole else 'otherwise'}",
+            "by chance too: a batch that was cut off is sent again, and the log contains it once",
+            f"{len(again)} of {len(stored)} batches were sent more than once; the log has sequences "
+            f"0-{len(numbers) - 1} {'once each, in order' if whole else 'otherwise'}",
             again and whole and all(burst.count == 2 and not burst.error for burst in bursts),
         )
         step.show(shaken={"requests": len(sent), "sent_again": sorted(i[2] for i in again), "pid": pid})
@@ -197,103 +189,101 @@ class _Flow:
             with self.stage.inject(Sever(), leader):
                 pass
 
-    def _leader_killed(self, step: WalkthroughStep) -> WalkthroughStep:
+    def _kill_leader(self, step: WalkthroughStep) -> None:
         before = self.cluster.partition(*self.a)
         self.kill = self.stage.inject(Kill(), f"leader_of({self.stage.topic}, {A})").start()
         after = self.cluster.partition(*self.a)
         step.prove(
-            "a follower that is in sync becomes leader, in a higher leader epoch",
-            f"broker {before.leader} led in epoch {before.leader_epoch}, "
-            f"broker {after.leader} leads in epoch {after.leader_epoch}",
+            "an in-sync follower becomes leader, in a higher leader epoch",
+            f"broker {before.leader} was leader in epoch {before.leader_epoch}, "
+            f"broker {after.leader} is leader in epoch {after.leader_epoch}",
             after.leader in set(before.isr) - {before.leader} and after.leader_epoch > before.leader_epoch,
         )
         step.prove(
-            "for a time there is no leader",
-            f"{self.kill.bite['moved_after_s']} s from the kill to the next one",
+            "the partition has no leader for a time",
+            f"{self.kill.bite['moved_after_s']} s from the kill to the next leader",
             self.kill.bite["moved_after_s"] > 0,
         )
         step.show(bite=self.kill.bite, isr={"before": before.isr, "after": after.isr})
         self.leader = after.leader
-        return step
 
-    def _next_batch(self, step: WalkthroughStep) -> WalkthroughStep:
-        told = self.one.send(A, RECORDS)
+    def _send_next_batch(self, step: WalkthroughStep) -> None:
+        delivery = self.one.send(A, RECORDS)
         log = leader_log(self.cluster, self.a)
         sent = sent_batches(self.stage.frames(), self.one.name, self.a)[-1]
         stored = [b for b in log if b[2:5] == (self.pid, self.epoch, 2 * RECORDS)]
         step.prove(
-            "the new leader takes the next sequence",
-            f"broker {sent.broker} took sequence {sent.base_sequence} at offset {told.offset}; it stands "
-            f"{len(stored)} time",
-            sent.broker == self.leader and len(stored) == 1 and stored[0].base_offset == told.offset,
+            "the new leader accepts the next sequence",
+            f"broker {sent.broker} wrote sequence {sent.base_sequence} at offset {delivery.offset}; the log "
+            f"contains it {len(stored)} time",
+            sent.broker == self.leader and len(stored) == 1 and stored[0].base_offset == delivery.offset,
         )
         self._resent_to_new_leader(step, log)
         self.kill.heal()
         copies = wait_until(
-            lambda: self._copies(len(log)), 30, "the same log on every replica, broker 1's too"
+            lambda: self._copies(len(log)), 30, "the same log on every replica, broker 1 included"
         )
         now = self.cluster.partition(*self.a)
         step.prove(
             "the broker that was killed catches up: its log is the same, batch by batch",
-            f"{len(log)} batches on brokers {', '.join(map(str, copies))}, in sync are {sorted(now.isr)}",
+            f"{len(log)} batches on brokers {', '.join(map(str, copies))}; the ISR is {sorted(now.isr)}",
             len({tuple(each) for each in copies.values()}) == 1 and set(now.isr) == set(BROKER_IDS),
         )
-        step.show(told=told.offset, log=_rows(log)[-2:], served_again=self.kill.health)
-        return step
+        step.show(offset=delivery.offset, log=_rows(log)[-2:], served_again=self.kill.health)
 
     def _resent_to_new_leader(self, step: WalkthroughStep, log: list[Batch]) -> None:
-        """The batch of step 3 once more, now to the broker that was a follower when it was written."""
+        """Send the batch of step 3 to the new leader, which was a follower when the batch was written."""
         old = next(b for b in log if b[2:5] == (self.pid, self.epoch, RECORDS))
         values = [value for _, value in old.values if value is not None]
         batch = encode_batch(self.pid, self.epoch, RECORDS, values)
         answer = produce((HOST, self.cluster.ports.direct(self.leader)), self.a, batch)
         after = leader_log(self.cluster, self.a)
         step.prove(
-            "the follower that became leader recognises an old batch: its state comes with the log",
+            "the follower that became leader recognises an old batch: producer state comes with the log",
             f"sent to broker {self.leader}: {answer.error}, offset {answer.offset}; "
-            f"{len(after) - len(log)} written",
+            f"{len(after) - len(log)} batches written",
             answer.code == 0 and answer.offset == old.base_offset and after == log,
         )
 
-    def _second_producer(self, step: WalkthroughStep) -> WalkthroughStep:
-        self.two, pid, epoch, giver = self._started("producer-2")
+    def _start_second_producer(self, step: WalkthroughStep) -> None:
+        self.two, pid, epoch, broker = self._start("producer-2")
         step.prove(
-            "another producer has another id",
-            f"broker {giver} gave producer id {pid}, epoch {epoch}",
+            "another producer gets another id",
+            f"broker {broker} assigned producer id {pid}, epoch {epoch}",
             pid != self.pid and epoch == 0,
         )
-        told = self.two.send(B, RECORDS)
+        delivery = self.two.send(B, RECORDS)
         log = leader_log(self.cluster, self.b)
         step.prove(
-            "it begins at sequence 0",
-            f"{_identity(log[0])} at offset {told.offset} of B" if log else "nothing is in B",
+            "its sequences start at 0",
+            f"{_identity(log[0])} at offset {delivery.offset} of B" if log else "B is empty",
             [b[2:5] for b in log] == [(pid, epoch, 0)],
         )
         step.show(log=_rows(log))
         self.second = pid
-        return step
 
-    def _first_batch_to_b(self, step: WalkthroughStep) -> WalkthroughStep:
-        told = self.one.send(B, RECORDS)
+    def _send_first_batch_to_b(self, step: WalkthroughStep) -> None:
+        delivery = self.one.send(B, RECORDS)
         self.two.send(B, RECORDS)
         log = leader_log(self.cluster, self.b)
-        mine = [b for b in log if b.producer_id == self.pid]
+        of_first = [b for b in log if b.producer_id == self.pid]
         step.prove(
-            "sequences are counted for each partition: B begins at 0",
-            f"{_identity(mine[0])} at offset {told.offset} of B" if mine else "nothing of it is in B",
-            [b.base_sequence for b in mine] == [0] and mine[0].base_offset == told.offset,
+            "sequences are counted for each partition: they start at 0 in B",
+            f"{_identity(of_first[0])} at offset {delivery.offset} of B"
+            if of_first
+            else "B has no such batch",
+            [b.base_sequence for b in of_first] == [0] and of_first[0].base_offset == delivery.offset,
         )
         others = [b.base_sequence for b in log if b.producer_id == self.second]
         step.prove(
-            "the other producer is not disturbed",
-            f"producer id {self.second} went on: sequences {others}",
+            "the other producer is not affected",
+            f"producer id {self.second} continued: sequences {others}",
             others == [0, RECORDS],
         )
         step.show(log=_rows(log))
-        return step
 
     def _copies(self, batches: int) -> dict[int, list[Batch]]:
-        """A's log on each broker, once all of them have so many batches."""
+        """Return A's log on each broker, or nothing until every log has `batches` batches."""
         copies = {broker: replica_log(self.cluster, broker, self.a) for broker in BROKER_IDS}
         return copies if all(len(log) == batches for log in copies.values()) else {}
 
@@ -307,5 +297,13 @@ def _offsets(batches: list[Batch]) -> str:
 
 
 def _rows(log: list[Batch]) -> list[list[int]]:
-    """First and last offset, producer id, epoch and base sequence of each batch."""
+    """Return first and last offset, producer id, epoch and base sequence of each batch."""
     return [[b.base_offset, b.last_offset, b.producer_id, b.epoch, b.base_sequence] for b in log]
+
+
+WALKTHROUGH: Final = Walkthrough(
+    titles=TITLES,
+    placement=((1, 2, 3), (2, 3, 1)),
+    drawn=("producer-1", "producer-2"),
+    steps=lambda stage: _IdempotentSteps(stage).steps(),
+)

@@ -1,4 +1,4 @@
-"""Clients of all kinds on topics of their own, and the verdict on what they did."""
+"""The clients and topics of one test, and the check of what the clients did."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _numbers = itertools.count(1)
 Spec = TypeVar("Spec", bound=BaseSpec)
 
 
-class Rig:
-    """What one test starts, and all of it ended afterwards."""
+class ClientCase:
+    """Client processes of one test, on topics of its own; `end` kills and deletes them."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -38,8 +38,8 @@ class Rig:
 
     def topic(self, name: str, placement: list[list[int]] | int = 3, **settings: str) -> str:
         full = f"{self.name}-{name}"
-        given = {key.replace("_", "."): value for key, value in settings.items()}
-        self.cluster.create_topic(full, placement, given)
+        dotted = {key.replace("_", "."): value for key, value in settings.items()}
+        self.cluster.create_topic(full, placement, dotted)
         self.topics.append(full)
         return full
 
@@ -60,7 +60,7 @@ class Rig:
         return client
 
     def transactional(self, topic: str, **fields: object) -> ClientProcess:
-        given: dict[str, object] = {
+        defaults: dict[str, object] = {
             "topic": topic,
             "partitions": 3,
             "transactional_id": f"{self.name}-x",
@@ -69,11 +69,11 @@ class Rig:
             "abort_share": 0.2,
             "seed": 7,
         }
-        return self.start(TransactionalSpec, **(given | fields))
+        return self.start(TransactionalSpec, **(defaults | fields))
 
     def pipeline(self, source: str, sink: str, **fields: object) -> ClientProcess:
         number = len(self.clients) + 1
-        given: dict[str, object] = {
+        defaults: dict[str, object] = {
             "source": source,
             "group": f"{self.name}-g",
             "sink": sink,
@@ -83,15 +83,15 @@ class Rig:
             "abort_share": 0.2,
             "seed": number,
         }
-        return self.start(PipelineSpec, **(given | fields))
+        return self.start(PipelineSpec, **(defaults | fields))
 
-    def committed(self, client: ClientProcess, more_than: int = 0, limit: float = 60) -> None:
-        """Wait until it has committed more transactions than that."""
+    def wait_committed(self, client: ClientProcess, more_than: int = 0, limit: float = 60) -> None:
+        """Wait until a client has committed more than `more_than` transactions."""
         what = f"{client.spec.client} to commit more than {more_than} transactions"
         wait_until(lambda: client.progress().committed > more_than, limit, what)
 
-    def caught_up(self, source: str, group: str) -> None:
-        """Wait until the group stands at the end of its input: markers behind it are nobody's input."""
+    def wait_caught_up(self, source: str, group: str) -> None:
+        """Wait until the group has processed every record of its input; markers at the end do not count."""
         bootstrap = self.cluster.bootstrap("DIRECT")
         last = observe_topics(bootstrap, [source], RUN)
         assert last.runs is not None
@@ -100,14 +100,14 @@ class Rig:
             ends[partition] = max(ends.get(partition, 0), offset + count)
         windows = {(w.topic, w.partition): ends.get(i, 0) for i, w in enumerate(last.meta.windows)}
 
-        def there() -> bool:
+        def caught_up() -> bool:
             positions = group_positions(bootstrap, group)
             return all(positions.get(place, 0) >= end for place, end in windows.items())
 
-        wait_until(there, 60, f"group {group} to have processed {source}", every=0.5)
+        wait_until(caught_up, 60, f"group {group} to have processed {source}", every=0.5)
 
-    def at_rest(self) -> None:
-        """Wait until every transaction has its markers: a client is told of its end before they are there."""
+    def wait_at_rest(self) -> None:
+        """Wait until every transaction has its markers: a client gets its answer before that."""
 
         def stable() -> bool:
             ends = [end for topic in self.topics for end in self.cluster.end_offsets(topic).values()]
@@ -118,8 +118,8 @@ class Rig:
     def judge(
         self, *topics: str, expect: Expect | None = None, beside: Sequence[Observation] = ()
     ) -> Judgement:
-        """Read everything back and compare it with the histories."""
-        self.at_rest()
+        """Read every topic back and check it against the histories."""
+        self.wait_at_rest()
         bootstrap = self.cluster.bootstrap("DIRECT")
         observations = [observe_topics(bootstrap, topics or self.topics, RUN), *beside]
         expect = expect or Expect()
@@ -148,19 +148,19 @@ class Rig:
 
 
 def operations(client: ClientProcess, f: str) -> list[Invoke | Ok | Info]:
-    """The lines of one kind of operation in a client's history."""
+    """Return the lines of one kind of operation in a client's history."""
     path = Path(client.spec.history)
     lines = [line for _, line in HistoryFile(path).read()] if path.exists() else []
     return [line for line in lines if isinstance(line, Invoke | Ok | Info) and line.f == f]
 
 
 def text(judgement: Judgement) -> str:
-    """The judgement for a failed assertion."""
+    """Return the judgement as text, for a failed assertion."""
     return judgement.encode().decode()
 
 
-def said_of(judged: Judgement, anomaly: str) -> list[str]:
-    """What the verdict says of each example of an anomaly."""
+def examples_of(judged: Judgement, anomaly: str) -> list[str]:
+    """Return the text of each example of an anomaly."""
     examples: list[Example] = [
         e for r in judged.results for a in r.anomalies if a.name == anomaly for e in a.examples
     ]
@@ -168,5 +168,5 @@ def said_of(judged: Judgement, anomaly: str) -> list[str]:
 
 
 def values_of(log: list[Batch]) -> list[bytes | None]:
-    """The records of a log, in order."""
+    """Return the values of a log's records, in order."""
     return [value for batch in log for _, value in batch.values]

@@ -1,0 +1,116 @@
+"""Creates the scripted clients of one run, numbers them and closes them together."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+from harness.clients.client_settings import Value
+from harness.clients.client_spec import BaseSpec, IdempotentSpec, PipelineSpec, TransactionalSpec
+from harness.clients.scripted.group_member import GroupMember
+from harness.clients.scripted.idempotent_producer import IdempotentProducer
+from harness.clients.scripted.library_producer import LibraryProducer
+from harness.clients.scripted.producer_process import ProducerProcess
+from harness.clients.scripted.transactional_producer import TransactionalProducer
+
+LIFE_S: Final = 600.0
+LIBRARY_TIMEOUT_MS: Final = 30_000
+ONE_BATCH_A_SEND: Final[dict[str, Value]] = {"linger.ms": 200, "reconnect.backoff.max.ms": 200}
+"""A flush ends the linger, so each send leaves as one batch."""
+OFTEN: Final[dict[str, Value]] = {"statistics.interval.ms": 100}
+
+
+class Closable(Protocol):
+    """A client that is closed at the end."""
+
+    def close(self) -> None:
+        """Close the client and its history; closing twice is harmless."""
+
+
+Spec = TypeVar("Spec", bound=BaseSpec)
+Client = TypeVar("Client", bound=Closable)
+
+
+class ScriptedClients:
+    """The scripted clients of one run.
+
+    Keyword arguments are fields of the client's spec. `settings` of confluent-kafka may be written with
+    underscores instead of dots.
+    """
+
+    def __init__(self, run_id: str, bootstrap: str, histories: Path, first_number: int = 1) -> None:
+        self.run_id = run_id
+        self.bootstrap = bootstrap
+        self.histories = histories
+        self._numbers = itertools.count(first_number)
+        self._open = ExitStack()
+
+    def idempotent(self, name: str, topic: str, partitions: int = 1, **fields: Any) -> IdempotentProducer:
+        """Return an idempotent producer."""
+        fields["settings"] = ONE_BATCH_A_SEND | OFTEN | dotted(fields.get("settings", {}))
+        spec = self.spec(IdempotentSpec, name, topic=topic, partitions=partitions, payload=0, **fields)
+        return self.keep(IdempotentProducer(spec))
+
+    def transactional(self, name: str, topic: str, partitions: int, **fields: Any) -> TransactionalProducer:
+        """Return a transactional producer of confluent-kafka."""
+        return self.keep(TransactionalProducer(self._transactional_spec(name, topic, partitions, fields)))
+
+    def transactional_process(
+        self, name: str, topic: str, partitions: int, folder: Path, **fields: Any
+    ) -> ProducerProcess:
+        """Return a transactional producer in a process of its own, which can be frozen."""
+        spec = self._transactional_spec(name, topic, partitions, fields)
+        return self.keep(ProducerProcess(spec, folder / name))
+
+    def library(
+        self, name: str, library: str, topic: str, lanes: Sequence[int], **fields: Any
+    ) -> LibraryProducer:
+        """Return a transactional producer of a client library; `lanes` are the partitions it writes to."""
+        defaults = {
+            "transactional_id": f"{name}.{self.run_id}",
+            "transaction_timeout_ms": LIBRARY_TIMEOUT_MS,
+            "payload": 0,
+        }
+        spec = self._transactional_spec(name, topic, len(lanes), defaults | fields)
+        return self.keep(LibraryProducer(spec, library, lanes))
+
+    def group_member(self, name: str, source: str, group: str, **fields: Any) -> GroupMember:
+        """Return a consumer of `source` in a group."""
+        fields = {"source": source, "group": group, "sink": "", "partitions": 1} | fields
+        return self.keep(GroupMember(self.spec(PipelineSpec, name, **fields)))
+
+    def spec(self, kind: type[Spec], name: str, **fields: Any) -> Spec:
+        """Return the spec of a client of this run."""
+        defaults: dict[str, Any] = {
+            "run": self.run_id,
+            "client": name,
+            "bootstrap": self.bootstrap,
+            "history": str(self.histories / f"{name}.jsonl"),
+            "seconds": LIFE_S,
+        }
+        if "number" not in fields:
+            defaults["number"] = next(self._numbers)
+        return kind(**(defaults | fields))
+
+    def keep(self, client: Client) -> Client:
+        """Close this client with the others."""
+        self._open.callback(client.close)
+        return client
+
+    def close(self) -> None:
+        """Close every client, the newest first."""
+        self._open.close()
+
+    def _transactional_spec(
+        self, name: str, topic: str, partitions: int, fields: dict[str, Any]
+    ) -> TransactionalSpec:
+        fields = {**fields, "settings": dotted(fields.get("settings", {}))}
+        return self.spec(TransactionalSpec, name, topic=topic, partitions=partitions, **fields)
+
+
+def dotted(settings: dict[str, Value]) -> dict[str, Value]:
+    """Return settings with dots in their names instead of underscores."""
+    return {name.replace("_", "."): value for name, value in settings.items()}

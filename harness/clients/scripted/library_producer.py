@@ -1,0 +1,88 @@
+"""A transactional producer of any client library, with a history.
+
+The history holds what the library reported and nothing else: an end without an answer, or with an unclear
+one, is recorded as `info`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from harness.clients.client_spec import TransactionalSpec
+from harness.clients.scripted.client_libraries import (
+    CALL_S,
+    LibraryClient,
+    ProducerConfig,
+    RefusedCallError,
+    open_client,
+)
+from harness.clients.scripted.transaction_history import TransactionHistory
+from harness.evidence.record import ABORT, COMMIT
+
+RECORDS: Final = 3
+"""Records of each send."""
+End = Literal["commit", "abort"]
+
+
+class LibraryProducer(TransactionHistory):
+    """One client; `init` replaces its producer, and transactions continue to count."""
+
+    def __init__(self, spec: TransactionalSpec, library: str, lanes: Sequence[int]) -> None:
+        super().__init__(spec, lanes)
+        self._library = library
+        self._client: LibraryClient | None = None
+
+    @property
+    def client(self) -> LibraryClient:
+        """The library's producer, after `init`."""
+        assert self._client is not None
+        return self._client
+
+    def init(self) -> None:
+        """Open a new producer with the transactional id, which fences the one before."""
+        spec = self.spec
+        config = ProducerConfig(spec.bootstrap, self.transactional_id, self.name, spec.transaction_timeout_ms)
+        before, self._client = self._client, open_client(self._library, config)
+        self._record(self._invoke_init(), self._client.init)
+        if before is not None:
+            before.close()
+
+    def begin(self) -> None:
+        """Begin a transaction."""
+        self._record(self._invoke_begin(), self.client.begin)
+
+    def send(self, lane: int, outcome: End) -> None:
+        """Send records whose transaction is meant to end with `outcome`, and wait for their acks."""
+        first = self._lanes.take(lane, RECORDS)
+        mark = COMMIT if outcome == "commit" else ABORT
+        values = self._encoders[lane].batch(first, RECORDS, self.txn, mark)
+        self.client.send(self.spec.topic, self.partitions[lane], values)
+
+    def end(self, how: End) -> None:
+        """Commit or abort, and record the library's answer."""
+        self._record(self._invoke_end(how, limit_ms=int(CALL_S * 1000)), lambda: self.client.end(how))
+
+    def whole(self, how: End, *lanes: int) -> None:
+        """Make a whole transaction with records in each lane."""
+        self.begin()
+        for lane in lanes:
+            self.send(lane, how)
+        self.end(how)
+
+    def close(self) -> None:
+        """Close the producer and its history; closing twice is harmless."""
+        client, self._client = self._client, None
+        try:
+            if client is not None:
+                client.close()
+        finally:
+            self._history.close()
+
+    def _record(self, op: int, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except RefusedCallError as refused:
+            self._history.info(op, refused.error)
+            raise
+        self._history.ok(op)

@@ -1,0 +1,54 @@
+"""What scripted transactional producers have in common: a history, transaction numbers, record numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from harness.clients.client_spec import TransactionalSpec
+from harness.clients.lane_sequences import Lanes
+from harness.evidence.history import HistoryFile, HistoryWriter
+from harness.evidence.record import LaneEncoder
+
+
+class TransactionHistory:
+    """Numbers the transactions and records of one producer and records its calls."""
+
+    def __init__(self, spec: TransactionalSpec, partitions: Sequence[int]) -> None:
+        self.spec = spec
+        self.name = spec.client
+        self.number = spec.number
+        self.transactional_id = spec.transactional_id
+        self.partitions = list(partitions)
+        self.txn = 0
+        self._history = HistoryWriter(Path(spec.history), run=spec.run, client=spec.client, role=spec.kind)
+        self._history.producer(
+            spec.number,
+            [(spec.topic, partition) for partition in partitions],
+            transactional_id=spec.transactional_id,
+            timeout_ms=spec.transaction_timeout_ms,
+        )
+        self._lanes = Lanes(len(self.partitions))
+        self._encoders = [
+            LaneEncoder(spec.run, spec.number, lane, b"x" * spec.payload)
+            for lane in range(len(self.partitions))
+        ]
+
+    @property
+    def history(self) -> HistoryFile:
+        """The history as written so far."""
+        return HistoryFile(Path(self.spec.history))
+
+    def _invoke_init(self) -> int:
+        return self._history.invoke("init", producer=self.number)
+
+    def _invoke_begin(self) -> int:
+        self.txn += 1
+        self._lanes.begin()
+        return self._history.invoke("begin", producer=self.number, txn=self.txn)
+
+    def _invoke_end(self, how: str, **fields: Any) -> int:
+        return self._history.invoke(
+            how, producer=self.number, txn=self.txn, sent=self._lanes.sent(), **fields
+        )

@@ -1,0 +1,17 @@
+"""The walkthroughs by the name that a scenario gives as `walkthrough.steps`."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harness.walkthroughs import delayed_endtxn, endtxn_control, idempotent, skipped_marker, transactional
+from harness.walkthroughs.stage import Walkthrough
+
+WALKTHROUGHS: Final[dict[str, Walkthrough]] = {
+    "idempotent": idempotent.WALKTHROUGH,
+    "transactional": transactional.WALKTHROUGH,
+    "delayed_endtxn": delayed_endtxn.WALKTHROUGH,
+    "endtxn_control": endtxn_control.WALKTHROUGH,
+    "skipped_marker": skipped_marker.ONE_LIBRARY,
+    "skipped_marker_clients": skipped_marker.EVERY_LIBRARY,
+}
