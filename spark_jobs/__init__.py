@@ -1,1 +1,1 @@
-"""Spark jobs that read topics and judge them: functions of a session, which never name a master."""
+"""Spark jobs that read topics into observations; functions of a session that never configure Spark."""

@@ -1,4 +1,4 @@
-"""The batch job: one scan over frozen ranges, and second scans of what it leaves in doubt."""
+"""The batch job: one scan over frozen ranges, and second scans of the parts in doubt."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from harness.evidence.bit_words import Columns
 from harness.evidence.log_line import clock_id
 from harness.evidence.observation import Meta, Observation, Window
 from spark_jobs import scan_rows as row
@@ -18,7 +19,6 @@ from spark_jobs.jvm_fold import folded
 from spark_jobs.kafka_source import KafkaSource, Log, read_ranges
 from spark_jobs.scan_observation import ScanObservation
 from spark_jobs.scan_pass import Batches, Wanted, scan_words
-from spark_jobs.scan_rows import Columns
 from spark_jobs.second_scan import scan_late, scan_outputs, scan_records
 
 if TYPE_CHECKING:
@@ -29,14 +29,14 @@ Scan = Callable[[Batches], Batches]
 
 @dataclass
 class Observed:
-    """An observation and the rows it was made from."""
+    """An observation and the rows it was built from."""
 
     observation: Observation
     rows: pa.Table
     aborted: int
 
     def with_case(self, case: int) -> pa.Table:
-        """Return the rows as those of one case, for the functions that keep cases apart."""
+        """Return the rows with a column `case`, for the functions of crosscheck.py."""
         return self.rows.append_column("case", pa.array(np.full(self.rows.num_rows, case, np.int32)))
 
 
@@ -49,7 +49,7 @@ def main(
     witness: str = "spark-batch",
     purpose: Literal["all", "consumed"] = "all",
 ) -> Observation:
-    """Observe frozen ranges: whatever is read lies between each window's `start` and `read_to`."""
+    """Observe frozen ranges: each window from its `start` to its `read_to`."""
     return main_with_rows(spark, source, windows, wanted, new_meta(witness, windows, purpose)).observation
 
 
@@ -60,33 +60,33 @@ def main_with_rows(
     wanted: Wanted,
     meta: Meta | None = None,
 ) -> Observed:
-    """Observe frozen ranges and keep the rows, for findings that are drawn from them."""
+    """Observe frozen ranges and keep the rows, for crosscheck.py."""
     rows = collect(read_ranges(spark, source, windows), scan_words(wanted))
-    return _settled(spark, source, rows, wanted, meta or new_meta("spark-batch", windows))
+    return _observed(spark, source, rows, wanted, meta or new_meta("spark-batch", windows))
 
 
 def every_run(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> dict[str, Observed]:
-    """Observe frozen ranges whose runs nobody names: one account for every run that left records."""
+    """Observe frozen ranges without a given run: return one observation per run with records."""
     rows = collect(read_ranges(spark, source, windows), scan_words(Wanted(None)))
     named = pc.unique(rows["run"].drop_null()).to_pylist()
-    found = {}
+    observations = {}
     for run in sorted(named) or [""]:
-        mine = rows.filter(pc.or_kleene(pc.equal(rows["run"], run), pc.is_null(rows["run"])))
+        own_rows = rows.filter(pc.or_kleene(pc.equal(rows["run"], run), pc.is_null(rows["run"])))
         meta = new_meta(f"spark-batch {run}".strip(), windows)
-        found[run] = _settled(spark, source, mine, Wanted(run), meta)
-    return found
+        observations[run] = _observed(spark, source, own_rows, Wanted(run), meta)
+    return observations
 
 
-def _settled(
+def _observed(
     spark: SparkSession, source: KafkaSource, rows: pa.Table, wanted: Wanted, meta: Meta
 ) -> Observed:
-    account = ScanObservation(meta, rows)
-    observation, late = settle(spark, source, account, wanted)
-    return Observed(observation, pa.concat_tables([rows, late]), account.aborted)
+    scanned = ScanObservation(meta, rows)
+    observation, late = complete(spark, source, scanned, wanted)
+    return Observed(observation, pa.concat_tables([rows, late]), scanned.aborted)
 
 
 def new_meta(witness: str, windows: Sequence[Window], purpose: Literal["all", "consumed"] = "all") -> Meta:
-    """Return the head of an account that read its windows to their ends."""
+    """Return the meta data of a new observation that reads its windows to their ends."""
     return Meta(
         witness=witness,
         kind="spark",
@@ -98,17 +98,17 @@ def new_meta(witness: str, windows: Sequence[Window], purpose: Literal["all", "c
     )
 
 
-def settle(
-    spark: SparkSession, source: KafkaSource, account: ScanObservation, wanted: Wanted
+def complete(
+    spark: SparkSession, source: KafkaSource, scanned: ScanObservation, wanted: Wanted
 ) -> tuple[Observation, pa.Table]:
-    """Read again what the words leave in doubt, and close the account; return late records as well."""
-    doubts = account.doubts()
+    """Run the second scans and complete the observation; return it with the rows of late records."""
+    doubts = scanned.doubts()
     records = late = outputs = empty()
     if doubts:
-        windows = account.meta.windows
+        windows = scanned.meta.windows
         if len(doubts.repeats["word"]):
             records = collect(
-                read_ranges(spark, source, _narrowed(windows, account, doubts.repeats)),
+                read_ranges(spark, source, _narrowed(windows, scanned, doubts.repeats)),
                 scan_records(wanted, doubts.words()),
             )
         if len(doubts.lanes):
@@ -117,19 +117,19 @@ def settle(
             late = collect(read_ranges(spark, source, held), scan_late(wanted, doubts.lanes, doubts.earlier))
         if len(doubts.twice["word"]):
             outputs = collect(
-                read_ranges(spark, source, _narrowed(windows, account, doubts.twice)),
+                read_ranges(spark, source, _narrowed(windows, scanned, doubts.twice)),
                 scan_outputs(wanted, doubts.inputs()),
             )
-    return account.close(records, late, outputs), late
+    return scanned.close(records, late, outputs), late
 
 
 def collect(log: Log, scan: Scan) -> pa.Table:
-    """Fold a log, run a scan over it, and bring its rows here."""
+    """Fold a log, run a scan over it, and collect its rows in the driver."""
     return folded(log).mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
 
 
 def empty() -> pa.Table:
-    """Return rows of no scan."""
+    """Return a table of rows without any row."""
     return row.SCHEMA.empty_table()
 
 
@@ -137,14 +137,14 @@ def _nothing(window: Window) -> Window:
     return Window(window.topic, window.partition, window.start, window.lso, window.hw, window.start)
 
 
-def _narrowed(windows: Sequence[Window], account: ScanObservation, doubtful: Columns) -> list[Window]:
-    """Cut the windows down to the offsets between which the doubtful words lie."""
-    found: dict[int, tuple[int, int]] = {}
+def _narrowed(windows: Sequence[Window], scanned: ScanObservation, doubtful: Columns) -> list[Window]:
+    """Narrow the windows to the offsets of the doubtful words."""
+    ranges: dict[int, tuple[int, int]] = {}
     for window, low, high in zip(*(doubtful[name].tolist() for name in ("window", "lo", "hi")), strict=True):
-        before = found.get(window, (low, high))
-        found[window] = (min(low, before[0]), max(high, before[1]))
+        before = ranges.get(window, (low, high))
+        ranges[window] = (min(low, before[0]), max(high, before[1]))
     narrowed = []
-    for i, window in enumerate(windows, account.first_window):
-        low, high = found.get(i, (window.start, window.start - 1))
+    for i, window in enumerate(windows, scanned.first_window):
+        low, high = ranges.get(i, (window.start, window.start - 1))
         narrowed.append(Window(window.topic, window.partition, low, window.lso, window.hw, high + 1))
     return narrowed

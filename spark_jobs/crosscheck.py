@@ -1,8 +1,8 @@
-"""Findings as DataFrames: what was expected, joined with what was observed, word by word.
+"""Second opinion only: findings by joins in Spark. The verdict of a run comes from harness.evidence.checkers.
 
-A second opinion: it starts from the same words as the checkers, and shares no line of code with them.
-Every function takes and gives frames; a finding has a case, a name, a unit, whether Kafka's contract
-permits it to this producer, and a count.
+`eos verify --ledger`, benchmarks and tests use this module. It starts from the same words as the checkers,
+but shares no code with them: expected words are joined with observed words. All functions take and return
+frames. A finding has a case, a name, a unit, a count, and whether Kafka's contract permits it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORDS: Final = "records"
 
 
 class Frames(NamedTuple):
-    """Everything that findings are drawn from; `rows` are those of the scans, with their case."""
+    """Input of the findings; `rows` are the rows of the scans with their case."""
 
     rows: DataFrame
     lanes: DataFrame
@@ -31,24 +31,24 @@ class Frames(NamedTuple):
 
 
 def findings(frames: Frames) -> DataFrame:
-    """Draw every finding that words and the ledger tell of."""
+    """Return all findings from words and ledger."""
     observed = observed_words(frames).cache()
-    seen = seen_words(frames, observed).cache()
-    return summed([of_words(observed, seen), of_intervals(seen), torn(seen), of_rows(frames)])
+    compared = compared_words(frames, observed).cache()
+    return summed([of_words(observed, compared), of_intervals(compared), torn(compared), of_rows(frames)])
 
 
 def counts(frames: Frames) -> DataFrame:
-    """Count what each producer owes each partition and what of it can be read, by the fate of its records."""
+    """Count the expected and the readable records of each producer per partition and fate."""
     from pyspark.sql import functions as f
 
-    seen = seen_words(frames, observed_words(frames))
-    return seen.groupBy("case", "producer", "window", "fate").agg(
-        f.sum("owed").alias("owed"), f.sum("visible").alias("visible")
+    compared = compared_words(frames, observed_words(frames))
+    return compared.groupBy("case", "producer", "window", "fate").agg(
+        f.sum("expected").alias("expected"), f.sum("visible").alias("visible")
     )
 
 
 def summed(parts: list[DataFrame]) -> DataFrame:
-    """Add up the findings of one name in a case; a count of zero is no finding."""
+    """Add up the findings with the same name per case; drop counts of zero."""
     from pyspark.sql import functions as f
 
     united = reduce(lambda a, b: a.unionByName(b), parts)
@@ -60,7 +60,7 @@ def summed(parts: list[DataFrame]) -> DataFrame:
 
 
 def observed_words(frames: Frames) -> DataFrame:
-    """Unite the rows of one word, whichever tasks or batches they came from; `covered` is null for strays."""
+    """Merge the rows of each word from all tasks and batches; `covered` is null outside declared lanes."""
     from pyspark.sql import functions as f
 
     words = (
@@ -72,15 +72,15 @@ def observed_words(frames: Frames) -> DataFrame:
     return words.join(f.broadcast(promises), list(LANE), "left")
 
 
-def seen_words(frames: Frames, observed: DataFrame) -> DataFrame:
-    """Join what every interval owes a word with what was seen of it."""
+def compared_words(frames: Frames, observed: DataFrame) -> DataFrame:
+    """Join the expected words of every interval with the observed words."""
     from pyspark.sql import functions as f
 
-    owed = expected_words(frames.intervals, frames.lanes, observed)
-    seen = owed.join(observed.select(*WORD, *row.BITS), list(WORD), "left")
+    expected = expected_words(frames.intervals, frames.lanes, observed)
+    joined = expected.join(observed.select(*WORD, *row.BITS), list(WORD), "left")
     both = (f.coalesce(f.col(f"b{q}"), f.lit(0)).bitwiseAND(f.col(f"m{q}")) for q in range(4))
-    visible = reduce(lambda a, b: a + b, (f.bit_count(one).cast("bigint") for one in both))
-    return seen.select(
+    visible = reduce(lambda a, b: a + b, (f.bit_count(bits).cast("bigint") for bits in both))
+    return joined.select(
         "case",
         "window",
         "producer",
@@ -90,13 +90,13 @@ def seen_words(frames: Frames, observed: DataFrame) -> DataFrame:
         "covered",
         "no_loss",
         "length",
-        popcount("m").alias("owed"),
+        popcount("m").alias("expected"),
         visible.alias("visible"),
     )
 
 
 def popcount(prefix: str = "b") -> Column:
-    """Count the bits of a word."""
+    """Return the number of bits of a word."""
     from pyspark.sql import functions as f
 
     return reduce(lambda a, b: a + b, (f.bit_count(f.col(f"{prefix}{q}")).cast("bigint") for q in range(4)))
@@ -108,8 +108,8 @@ def _where(condition: Column, value: Column) -> Column:
     return f.sum(f.when(condition, value).otherwise(f.lit(0)))
 
 
-def told(frame: DataFrame, *found: tuple[str, str, bool, str]) -> DataFrame:
-    """Turn columns of counts into findings: name, unit, whether it is permitted, and the column."""
+def findings_from(frame: DataFrame, *columns: tuple[str, str, bool, str]) -> DataFrame:
+    """Turn columns of counts into findings; each has a name, a unit, `permitted` and its column."""
     from pyspark.sql import functions as f
 
     structs = [
@@ -119,28 +119,28 @@ def told(frame: DataFrame, *found: tuple[str, str, bool, str]) -> DataFrame:
             f.lit(permitted).alias("permitted"),
             f.col(column).cast("bigint").alias("count"),
         )
-        for name, unit, permitted, column in found
+        for name, unit, permitted, column in columns
     ]
     return frame.select("case", f.inline(f.array(*structs)))
 
 
-def of_words(observed: DataFrame, seen: DataFrame) -> DataFrame:
-    """Count duplicates (read more often than once) and phantoms (read beside every interval)."""
+def of_words(observed: DataFrame, compared: DataFrame) -> DataFrame:
+    """Count duplicates (readable more than once) and phantoms (readable outside all sent intervals)."""
     from pyspark.sql import functions as f
 
     home, promised = f.col("covered").isNotNull(), f.col("no_duplicates")
-    extra, no_one = f.col("n") - popcount(), f.lit(0)
+    extra = f.col("n") - popcount()
     sums = observed.groupBy("case").agg(
         _where(home & promised, extra).alias("duplicate"),
         _where(home & ~promised, extra).alias("permitted_duplicate"),
         _where(~home, f.col("n")).alias("stray"),
         _where(home, popcount()).alias("total"),
     )
-    known = seen.where(f.col("fate") != NEVER).groupBy("case").agg(f.sum("visible").alias("known"))
+    known = compared.where(f.col("fate") != NEVER).groupBy("case").agg(f.sum("visible").alias("known"))
     counts = sums.join(f.broadcast(known), "case", "left").withColumn(
-        "phantom", f.col("stray") + f.col("total") - f.coalesce(f.col("known"), no_one)
+        "phantom", f.col("stray") + f.col("total") - f.coalesce(f.col("known"), f.lit(0))
     )
-    return told(
+    return findings_from(
         counts,
         ("duplicate", RECORDS, False, "duplicate"),
         ("duplicate", RECORDS, True, "permitted_duplicate"),
@@ -148,18 +148,19 @@ def of_words(observed: DataFrame, seen: DataFrame) -> DataFrame:
     )
 
 
-def of_intervals(seen: DataFrame) -> DataFrame:
-    """Count committed records that cannot be read to the end, and aborted ones that can."""
+def of_intervals(compared: DataFrame) -> DataFrame:
+    """Count committed records that cannot be read, and aborted records that can."""
     from pyspark.sql import functions as f
 
-    missing, owed = f.col("owed") - f.col("visible"), (f.col("fate") == COMMITTED) & f.col("covered")
+    missing = f.col("expected") - f.col("visible")
+    committed = (f.col("fate") == COMMITTED) & f.col("covered")
     aborted = (f.col("fate") == ABORTED) & (f.col("txn") >= 0)
-    counts = seen.groupBy("case").agg(
-        _where(owed & f.col("no_loss"), missing).alias("lost"),
-        _where(owed & ~f.col("no_loss"), missing).alias("permitted_lost"),
+    counts = compared.groupBy("case").agg(
+        _where(committed & f.col("no_loss"), missing).alias("lost"),
+        _where(committed & ~f.col("no_loss"), missing).alias("permitted_lost"),
         _where(aborted, f.col("visible")).alias("aborted_read"),
     )
-    return told(
+    return findings_from(
         counts,
         ("lost", RECORDS, False, "lost"),
         ("lost", RECORDS, True, "permitted_lost"),
@@ -167,12 +168,12 @@ def of_intervals(seen: DataFrame) -> DataFrame:
     )
 
 
-def torn(seen: DataFrame) -> DataFrame:
-    """Count transactions that can be read in part; also where their end is unknown: all or nothing."""
+def torn(compared: DataFrame) -> DataFrame:
+    """Count transactions that can be read only in part, including those with an unknown outcome."""
     from pyspark.sql import functions as f
 
     whole = (
-        seen.where("txn >= 0")
+        compared.where("txn >= 0")
         .groupBy("case", "grp")
         .agg(
             f.sum("length").alias("size"), f.sum("visible").alias("visible"), f.min("covered").alias("judged")
@@ -180,11 +181,11 @@ def torn(seen: DataFrame) -> DataFrame:
     )
     in_part = (f.col("visible") > 0) & (f.col("visible") < f.col("size")) & (f.col("size") < OPEN_END // 2)
     counts = whole.groupBy("case").agg(_where(f.col("judged") & in_part, f.lit(1)).alias("torn"))
-    return told(counts, ("torn_transaction", "transactions", False, "torn"))
+    return findings_from(counts, ("torn_transaction", "transactions", False, "torn"))
 
 
 def of_rows(frames: Frames) -> DataFrame:
-    """Count what scans have named already: late records, strangers, offsets with two records."""
+    """Count what scans report directly: late records, foreign records, offsets with two records."""
     from pyspark.sql import functions as f
 
     producers = frames.lanes.select("case", "producer", "ordered").distinct()
@@ -198,7 +199,7 @@ def of_rows(frames: Frames) -> DataFrame:
         _where(f.col("kind") == row.FOREIGN, n).alias("foreign"),
         _where(f.col("kind") == row.CLASH, n).alias("clash"),
     )
-    return told(
+    return findings_from(
         counts,
         ("reordered", RECORDS, False, "late"),
         ("reordered", RECORDS, True, "permitted_late"),

@@ -1,7 +1,8 @@
-"""Findings of a pipeline as DataFrames: the inputs of its outputs against the inputs that its group passed.
+"""Second opinion only: findings on pipelines by joins in Spark. The verdict of a run does not come from here.
 
-Outputs carry the identity of the input they were made from, so both sides are words of the same lanes:
-what differs is bits, and a bit is one input.
+`eos verify --ledger`, benchmarks and tests use this module. Outputs carry the identity of their input, so the
+inputs of all outputs and the inputs before the group's position are words of the same lanes. Each differing
+bit is one input.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs import scan_rows as row
-from spark_jobs.crosscheck import popcount, summed, told
+from spark_jobs.crosscheck import findings_from, popcount, summed
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -19,63 +20,69 @@ INPUT: Final = ("case", "producer", "lane", "word")
 INPUTS: Final = "inputs"
 
 
-def pipeline_findings(outputs: DataFrame, inputs: DataFrame, owed: DataFrame) -> DataFrame:
-    """Count outputs too many, inputs without one, and inputs on the wrong side of the group's position.
+def pipeline_findings(outputs: DataFrame, inputs: DataFrame, expected: DataFrame) -> DataFrame:
+    """Count excess outputs, inputs without output, and inputs on the wrong side of the group's position.
 
-    `outputs` are the rows of a scan of the topics, `inputs` those of a scan of the input partitions up to
-    the group's positions, `owed` says for every case how many outputs an input owes.
+    `outputs` are the rows of a scan of the topics, `inputs` those of a scan of the input partitions up to the
+    group's positions, and `expected` has the number of outputs per input for every case.
     """
-    made, passed = made_from(outputs).cache(), passed_by(inputs).cache()
-    return summed([twice(made, owed), never(made, passed, owed), drift(made, passed, owed)])
+    processed, consumed = processed_inputs(outputs).cache(), consumed_inputs(inputs).cache()
+    return summed(
+        [
+            twice(processed, expected),
+            never(processed, consumed, expected),
+            drift(processed, consumed, expected),
+        ]
+    )
 
 
-def made_from(outputs: DataFrame) -> DataFrame:
-    """Unite the words of the inputs that outputs name, part by part."""
+def processed_inputs(outputs: DataFrame) -> DataFrame:
+    """Merge the words of the outputs' inputs, part by part."""
     from pyspark.sql import functions as f
 
     words = outputs.where(f.col("kind") == row.ORIGIN).groupBy(*INPUT, "part")
     return words.agg(*(f.bit_or(name).alias(name) for name in row.BITS), f.sum("n").alias("n"))
 
 
-def passed_by(inputs: DataFrame) -> DataFrame:
-    """Unite the words of the inputs that the group has passed; their bits are called m0 to m3."""
+def consumed_inputs(inputs: DataFrame) -> DataFrame:
+    """Merge the words of the inputs before the group's position; their bits are named m0 to m3."""
     from pyspark.sql import functions as f
 
     words = inputs.where(f.col("kind") == row.WORD).groupBy(*INPUT)
     return words.agg(*(f.bit_or(f"b{q}").alias(f"m{q}") for q in range(4)))
 
 
-def twice(made: DataFrame, owed: DataFrame) -> DataFrame:
-    """Count outputs whose input has had theirs; of a part that is not owed, every one."""
+def twice(processed: DataFrame, expected: DataFrame) -> DataFrame:
+    """Count outputs whose input already had one, and all outputs with an unexpected part."""
     from pyspark.sql import functions as f
 
-    extra = f.when(f.col("part") < f.col("owed"), f.col("n") - popcount()).otherwise(f.col("n"))
-    counts = made.join(f.broadcast(owed), "case").groupBy("case").agg(f.sum(extra).alias("twice"))
-    return told(counts, ("processed_twice", "outputs", False, "twice"))
+    extra = f.when(f.col("part") < f.col("expected"), f.col("n") - popcount()).otherwise(f.col("n"))
+    counts = processed.join(f.broadcast(expected), "case").groupBy("case").agg(f.sum(extra).alias("twice"))
+    return findings_from(counts, ("processed_twice", "outputs", False, "twice"))
 
 
-def never(made: DataFrame, passed: DataFrame, owed: DataFrame) -> DataFrame:
-    """Count inputs that the group has passed and that lack an output, part by part."""
+def never(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> DataFrame:
+    """Count inputs before the group's position without an output, part by part."""
     from pyspark.sql import functions as f
 
-    parts = owed.withColumn("part", f.explode(f.expr("sequence(0, owed - 1)")))
-    both = passed.join(f.broadcast(parts), "case").join(made, [*INPUT, "part"], "left")
+    parts = expected.withColumn("part", f.explode(f.expr("sequence(0, expected - 1)")))
+    both = consumed.join(f.broadcast(parts), "case").join(processed, [*INPUT, "part"], "left")
     counts = both.groupBy("case").agg(f.sum(_without("m", "b")).alias("never"))
-    return told(counts, ("never_processed", INPUTS, False, "never"))
+    return findings_from(counts, ("never_processed", INPUTS, False, "never"))
 
 
-def drift(made: DataFrame, passed: DataFrame, owed: DataFrame) -> DataFrame:
-    """Count inputs before the group's position without any output, and outputs of inputs behind it."""
+def drift(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> DataFrame:
+    """Count inputs before the group's position without any output, and inputs behind it with one."""
     from pyspark.sql import functions as f
 
-    united = made.groupBy(*INPUT).agg(*(f.bit_or(name).alias(name) for name in row.BITS))
-    both = united.join(passed, list(INPUT), "full").join(f.broadcast(owed), "case")
+    united = processed.groupBy(*INPUT).agg(*(f.bit_or(name).alias(name) for name in row.BITS))
+    both = united.join(consumed, list(INPUT), "full").join(f.broadcast(expected), "case")
     counts = both.groupBy("case").agg(f.sum(_without("m", "b") + _without("b", "m")).alias("drift"))
-    return told(counts, ("offset_drift", INPUTS, False, "drift"))
+    return findings_from(counts, ("offset_drift", INPUTS, False, "drift"))
 
 
 def _without(these: str, those: str) -> Column:
-    """Count the bits of one word that another lacks; a word that is not there has none."""
+    """Count the bits of one word that another word lacks; a missing word has none."""
     from pyspark.sql import functions as f
 
     def quarter(name: str, q: int) -> Column:

@@ -1,6 +1,7 @@
-"""The ledger as DataFrames: what should be there, interval by interval, exploded into words.
+"""Second opinion only: the ledger as DataFrames for crosscheck.py. A run's verdict does not come from here.
 
-`case` keeps several ledgers apart in one frame: a run has one, tests judge hundreds at once.
+`eos verify --ledger`, benchmarks and tests use this module. Intervals are expanded into the words that should
+be readable. The column `case` separates several ledgers in one frame: tests check hundreds of cases at once.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ _LANES: Final = ("case", "window", "producer", "lane")
 
 
 def covered_windows(meta: Meta) -> list[bool]:
-    """Return window by window whether missing means lost: it was read to its very end."""
+    """Return, for each window, whether it was read to the high watermark, so that missing means lost."""
     return [meta.complete and window.read_to >= window.hw for window in meta.windows]
 
 
 def lanes_table(ledger: Ledger, meta: Meta, case: int, first_window: int) -> pa.Table:
-    """Return every declared lane: where it belongs, and what its producer was promised."""
+    """Return every declared lane with its window and the guarantees for its producer."""
     numbers = {(w.topic, w.partition): i for i, w in enumerate(meta.windows)}
     covered = covered_windows(meta)
     rows = []
@@ -45,7 +46,7 @@ def lanes_table(ledger: Ledger, meta: Meta, case: int, first_window: int) -> pa.
 
 
 def intervals_table(ledger: Ledger, case: int) -> pa.Table:
-    """Return every interval with its fate and its transaction."""
+    """Return every interval with its fate and transaction."""
     intervals, groups = ledger.intervals, ledger.groups
     producer, lane = split_lane_key(ledger.lanes[intervals.lane])
     columns = {
@@ -62,14 +63,14 @@ def intervals_table(ledger: Ledger, case: int) -> pa.Table:
 
 
 def frame_of(spark: SparkSession, tables: Sequence[pa.Table]) -> DataFrame:
-    """Make one frame of the tables of all cases."""
+    """Return one frame with the tables of all cases."""
     return spark.createDataFrame(pa.concat_tables(tables).combine_chunks())
 
 
 def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) -> DataFrame:
-    """Explode intervals into words: for every word that an interval touches, the bits it owes.
+    """Expand intervals into words: for each word of an interval, the bits that belong to the interval.
 
-    The end of an interval that nobody wrote down is taken to be the last word seen of its lane.
+    An interval with an unknown end ends with the last observed word of its lane.
     """
     from pyspark.sql import functions as f
 
@@ -80,20 +81,20 @@ def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) 
     end = f.when(f.col("last") >= OPEN_END, f.greatest(f.col("first"), top)).otherwise(f.col("last"))
     words = f.sequence(f.expr(f"first div {WORD_SEQS}"), f.expr(f"end div {WORD_SEQS}"))
     exploded = placed.withColumn("end", end).withColumn("word", f.explode(words))
-    # The whole interval's length is told once, with its first word.
+    # The length of the interval is set on its first word only, so that a sum counts it once.
     length = f.when(f.expr(f"word = first div {WORD_SEQS}"), f.col("last") - f.col("first") + 1)
     masks = {f"m{quarter}": mask(quarter) for quarter in range(4)}
     return exploded.withColumns({"length": length.otherwise(f.lit(0)), **masks})
 
 
 def mask(quarter: int) -> Column:
-    """Return the bits of one quarter of a word that lie between `first` and `end`."""
+    """Return the bits between `first` and `end` in one quarter of a word."""
     from pyspark.sql import functions as f
 
     base = f.col("word") * WORD_SEQS + 64 * quarter
     low = f.greatest(f.col("first") - base, f.lit(0))
     high = f.least(f.col("end") - base, f.lit(63))
-    # Arithmetic on 64-bit numbers whose highest bit is a bit like any other: shifts, and no sums.
+    # The highest bit is a normal bit here, so use shifts instead of arithmetic.
     ones = f.call_function("shiftrightunsigned", f.lit(-1).cast("bigint"), (63 - (high - low)).cast("int"))
     return f.when(low <= high, f.call_function("shiftleft", ones, low.cast("int"))).otherwise(
         f.lit(0).cast("bigint")

@@ -1,10 +1,10 @@
-"""Neighbours become one row inside the JVM, before anything is handed to Python.
+"""Folds consecutive records into one row inside the JVM, before Python gets them.
 
-Handing a row to a Python worker costs as much as reading it from Kafka. In a log most records differ from
-the one before in their sequence only, so `java/FoldRuns.java` folds them: a row of `window` (the number of
-topic and partition), `offset`, `value` (the bytes of the identity) and `n` stands for `n` records, of which
-it is the first. What records mean is said in one place, the pass in numpy; it takes rows that stand for one
-record as well, so the fold changes its speed and nothing else.
+Passing a row to a Python worker costs as much as reading it from Kafka. Most records of a log differ from the
+one before only in their sequence, so `java/FoldRuns.java` folds them. A row with `window` (the number of
+topic and partition), `offset`, `value` (the bytes of the identity) and `n` stands for `n` records; its fields
+are those of the first one. Only scan_pass.py interprets records. It also accepts rows without a fold, so the
+fold affects only the speed.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ if TYPE_CHECKING:
 SOURCE: Final = Path(__file__).parent / "java" / "FoldRuns.java"
 SCHEMA: Final = "window INT, offset BIGINT, value BINARY, n INT"
 MOST: Final = 1 << 16
-"""How many records one row may stand for: what is unfolded again stays small."""
+"""Most records per row, so that an unfolded row stays small."""
 
 Fold = Callable[[Log], Any]
-"""Makes of a log what Spark calls with the rows of each of its tasks."""
+"""Returns, for a log, the Java function that Spark calls with the rows of each task."""
 
 _known: WeakKeyDictionary[Any, Fold] = WeakKeyDictionary()
 
 
 def folded(log: Log, fold: Fold | None = None) -> DataFrame:
-    """Fold a log whose tasks hold each window in offset order."""
+    """Fold a log; each task must hold its windows in offset order."""
     from pyspark.sql import DataFrame as Frame
 
     spark = log.frame.sparkSession
-    made = (fold or _fold(spark))(log)
-    rows = _rows(log.frame).toJavaRDD().mapPartitions(made)
+    fold_rows = (fold or _fold(spark))(log)
+    rows = _rows(log.frame).toJavaRDD().mapPartitions(fold_rows)
     session: Any = spark._jsparkSession
     java: Any = log.frame._jdf
     schema = java.schema().fromDDL(SCHEMA)
@@ -49,11 +49,11 @@ def folded(log: Log, fold: Fold | None = None) -> DataFrame:
 
 
 def _rows(frame: DataFrame) -> Any:
-    """Return the rows of a frame, and those of Kafka itself where nothing is chosen of them.
+    """Return the rows of a frame; without a projection, directly those of the Kafka source.
 
-    There Spark's plan would only copy every row, and that costs as much as to fold it.
+    In that case Spark's plan would only copy every row, which takes as long as the fold.
     """
-    execution: Any = frame._jdf.queryExecution()  # type: ignore[operator]
+    execution: Any = frame._jdf.queryExecution()
     plan = execution.executedPlan()
     source = plan.collectLeaves().head()
     if source.getClass().getSimpleName() == "BatchScanExec" and source.output().equals(plan.output()):
@@ -62,7 +62,7 @@ def _rows(frame: DataFrame) -> Any:
 
 
 def _fold(spark: SparkSession) -> Fold:
-    """Return the fold of this session's executors; its jar is made once and kept."""
+    """Return the fold for this session; its jar is compiled once and cached."""
     context = spark.sparkContext
     if context not in _known:
         source = SOURCE.read_text()
@@ -72,9 +72,9 @@ def _fold(spark: SparkSession) -> Fold:
 
 
 def compiled(spark: SparkSession, source: str, jar: Path, name: str = SOURCE.stem) -> Fold:
-    """Compile a fold unless its jar is there, give the jar to the executors, and return the fold of a log.
+    """Compile a fold unless its jar exists, send the jar to the executors, and return the fold.
 
-    Executors know jars and classes by their names: another fold must have another name for both.
+    Executors identify jars and classes by name, so another fold needs other names for both.
     """
     context: Any = spark.sparkContext
     jvm, gateway = context._jvm, context._gateway
@@ -88,18 +88,19 @@ def compiled(spark: SparkSession, source: str, jar: Path, name: str = SOURCE.ste
 
     def fold(log: Log) -> Any:
         numbers = jvm.java.util.HashMap()
-        for topic, found in log.numbers.items():
-            numbers[topic] = _filled(gateway.new_array(jvm.int, max(found) + 1), found)
+        for topic, windows in log.numbers.items():
+            numbers[topic] = _filled(gateway.new_array(jvm.int, max(windows) + 1), windows)
         columns = [log.frame.columns.index(name) for name in ("topic", "partition", "offset", log.identity)]
-        given = dict(enumerate([numbers, *columns, *_layout()]))
-        return constructor.newInstance(_filled(gateway.new_array(jvm.Object, len(given)), given))
+        arguments = dict(enumerate([numbers, *columns, *_layout()]))
+        array = gateway.new_array(jvm.Object, len(arguments))
+        return constructor.newInstance(_filled(array, arguments))
 
     return fold
 
 
-def _filled(array: Any, given: Mapping[int, Any]) -> Any:
-    for i, one in given.items():
-        array[i] = one
+def _filled(array: Any, values: Mapping[int, Any]) -> Any:
+    for i, value in values.items():
+        array[i] = value
     return array
 
 
@@ -107,15 +108,15 @@ def _compile(jvm: Any, source: str, jar: Path) -> None:
     compiler = jvm.org.codehaus.janino.SimpleCompiler()
     compiler.cook(source)
     jar.parent.mkdir(parents=True, exist_ok=True)
-    made = jar.with_suffix(f".{os.getpid()}")
-    with zipfile.ZipFile(made, "w") as archive:
+    temporary = jar.with_suffix(f".{os.getpid()}")
+    with zipfile.ZipFile(temporary, "w") as archive:
         for name, code in compiler.getBytecodes().items():
             archive.writestr(name.replace(".", "/") + ".class", bytes(code))
-    made.replace(jar)
+    temporary.replace(jar)
 
 
 def _layout() -> tuple[int, ...]:
-    """Return what the fold must know of an identity, and how much it may fold."""
+    """Return the layout of an identity and the limit of records per row, as arguments of FoldRuns."""
     fields = {field.name: field for field in (*FIELDS, *ORIGIN_FIELDS)}
     seq, origin = fields["seq"], fields["origin_seq"]
     kind = (fields["kind"].start, ord(KIND_PIPELINE))

@@ -1,4 +1,4 @@
-"""Where records come from: Kafka, read_committed, over explicit ranges or as a stream."""
+"""Reads records from Kafka with read_committed, over explicit ranges or as a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ISOLATION: Final = "kafka.isolation.level"
 
 _OPTIONS: Final[dict[str, str]] = {
     ISOLATION: "read_committed",
-    # After every poll the source asks the broker twice for offsets: polls must be large.
+    # After every poll the source requests offsets twice from the broker, so polls must be large.
     "kafka.max.poll.records": "10000",
     "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.fetch.max.bytes": str(64 << 20),
@@ -26,7 +26,7 @@ _OPTIONS: Final[dict[str, str]] = {
 }
 
 _PATIENCE: Final[dict[str, str]] = {
-    # Bounds of every wait while brokers are away: a task gives up after a minute and is tried again.
+    # Limits for every wait while brokers are down: a task fails after a minute, and Spark retries it.
     "kafka.default.api.timeout.ms": "60000",
     "kafka.request.timeout.ms": "15000",
     "kafkaConsumer.pollTimeoutMs": "60000",
@@ -37,19 +37,19 @@ _PATIENCE: Final[dict[str, str]] = {
 
 
 class NotReadCommittedError(AssertionError):
-    """The source would have read aborted records as well."""
+    """The source would also read aborted records."""
 
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A cluster, and where its records carry their identity."""
+    """A cluster, and the part of its records that carries the identity."""
 
     bootstrap: str
     where: Literal["value", "key", "header"] = "value"
     options: Mapping[str, str] = field(default_factory=dict)
 
     def all_options(self) -> dict[str, str]:
-        """Return the options of every read; refuse any isolation but read_committed."""
+        """Return the options of every read; raises NotReadCommittedError for another isolation level."""
         options = {"kafka.bootstrap.servers": self.bootstrap, **_OPTIONS, **_PATIENCE, **self.options}
         if self.where == "header":
             options["includeHeaders"] = "true"
@@ -59,15 +59,15 @@ class KafkaSource:
 
 
 class Log(NamedTuple):
-    """Records with `topic`, `partition`, `offset`, and the bytes that begin with the identity."""
+    """Records with `topic`, `partition`, `offset`, and a column of bytes that start with the identity."""
 
     frame: DataFrame
-    numbers: dict[str, dict[int, int]]  # of windows, by topic and partition
-    identity: str = "value"  # the column of those bytes
+    numbers: dict[str, dict[int, int]]  # window number by topic and partition
+    identity: str = "value"  # the column with the identity
 
 
 def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> Log:
-    """Read every window from `start` to `read_to`, both explicit: never to "latest", never to a count."""
+    """Read every window from `start` to `read_to`; never to "latest" and never to a count."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for window in windows:
@@ -79,28 +79,28 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
     frame = (
         spark.read.format("kafka")
         .options(**source.all_options())
-        .option("assign", json.dumps({topic: [int(p) for p in found] for topic, found in starts.items()}))
+        .option("assign", json.dumps({topic: [int(p) for p in offsets] for topic, offsets in starts.items()}))
         .option("startingOffsets", json.dumps(starts))
         .option("endingOffsets", json.dumps(ends))
         .load()
     )
     if source.where == "header":
         return Log(_narrow(frame, source), window_numbers(windows))
-    # All columns: choosing some would copy every record once more before it is folded.
+    # Keep all columns: a selection would copy every record once more before the fold.
     return Log(frame, window_numbers(windows), source.where)
 
 
 def read_stream(
     spark: SparkSession, source: KafkaSource, windows: Sequence[Window], most_per_batch: int
 ) -> DataFrame:
-    """Read the windows' partitions from their starts as a stream, in bounded batches: each is a log."""
+    """Read the windows' partitions as a stream from their starts, in batches of limited size."""
     starts: dict[str, dict[str, int]] = {}
     for window in windows:
         starts.setdefault(window.topic, {})[str(window.partition)] = window.start
     frame = (
         spark.readStream.format("kafka")
         .options(**source.all_options())
-        .option("assign", json.dumps({topic: [int(p) for p in found] for topic, found in starts.items()}))
+        .option("assign", json.dumps({topic: [int(p) for p in offsets] for topic, offsets in starts.items()}))
         .option("startingOffsets", json.dumps(starts))
         .option("maxOffsetsPerTrigger", most_per_batch)
         .load()
@@ -109,7 +109,7 @@ def read_stream(
 
 
 def _narrow(frame: DataFrame, source: KafkaSource) -> DataFrame:
-    """Keep the columns of a log, whatever the identity stands in."""
+    """Keep the columns of a Log, with the identity as `value`."""
     from pyspark.sql import functions as f
 
     header = f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value"
@@ -118,7 +118,7 @@ def _narrow(frame: DataFrame, source: KafkaSource) -> DataFrame:
 
 
 def window_numbers(windows: Sequence[Window]) -> dict[str, dict[int, int]]:
-    """Number windows by topic and partition, in their order."""
+    """Return the index of each window by topic and partition."""
     assert len(windows) <= MAX_WINDOWS, "too many partitions for one verification"
     numbers: dict[str, dict[int, int]] = {}
     for i, window in enumerate(windows):

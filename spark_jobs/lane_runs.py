@@ -1,9 +1,8 @@
-"""Runs and pieces: the arithmetic between decoded records and words.
+"""Runs and pieces: the steps from decoded records to words.
 
-A run is a stretch of the log in which one lane's sequences follow each other; a piece is the part of a
-run that lies in one word. A log has far fewer of them than records, so all that costs is paid per run.
-Runs count records and not rows, because a row may stand for several (fold.py); `Places` says where a
-record stands.
+A run is a part of the log with consecutive sequences of one lane; a piece is the part of a run within one
+word. A log has far fewer runs than records, and the expensive work is done per run. Runs count records, not
+rows, because a folded row stands for several records (jvm_fold.py). `Places` maps records to offsets.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, group_sizes, grou
 
 
 class Runs(NamedTuple):
-    """Stretches of neighbouring sequences of one lane, in the order of the log."""
+    """Runs of consecutive sequences of one lane, in the order of the log."""
 
     key: Ints
     seq: Ints
@@ -26,7 +25,7 @@ class Runs(NamedTuple):
 
 
 class Pieces(NamedTuple):
-    """Runs cut at the borders of words."""
+    """Runs, cut at word boundaries."""
 
     key: Ints
     word: Ints
@@ -38,7 +37,7 @@ class Pieces(NamedTuple):
 
 
 class Places:
-    """Where the records of some rows stand: every row has its first record's offset, and how many it is."""
+    """Offsets of the records of folded rows: each row has the offset of its first record and their number."""
 
     def __init__(self, offset: Ints, n: Ints) -> None:
         self.offset = offset
@@ -47,20 +46,20 @@ class Places:
         self.count = int(n.sum())
 
     def offset_of(self, record: Ints) -> Ints:
-        """Return where records stand, by their index."""
+        """Return the offsets of records, by their index."""
         if self.count == len(self.offset):
             return self.offset[record]
         row = np.searchsorted(self.first, record, "right") - 1
         return self.offset[row] + record - self.first[row]
 
     def unfolded(self, *columns: Ints) -> list[Ints]:
-        """Return columns that count up by one from record to record, a value for each record."""
+        """Expand columns of rows to columns of records; values grow by one from record to record."""
         step = np.arange(self.count) - np.repeat(self.first, self.n)
         return [np.repeat(column, self.n) + step for column in columns]
 
 
 def cut(runs: Runs) -> Pieces:
-    """Cut runs at the borders of words."""
+    """Cut runs at word boundaries."""
     last = runs.seq + runs.size - 1
     low = runs.seq // WORD_SEQS
     touched = last // WORD_SEQS - low + 1
@@ -74,7 +73,7 @@ def cut(runs: Runs) -> Pieces:
 
 
 class Highest:
-    """The highest sequence of every lane so far and where it stands, carried from batch to batch."""
+    """The highest sequence of every lane so far and its offset, kept from batch to batch."""
 
     def __init__(self) -> None:
         self.keys: Ints = np.zeros(0, np.int64)
@@ -82,9 +81,10 @@ class Highest:
         self.offsets: Ints = np.zeros(0, np.int64)
 
     def before(self, key: Ints, last: Ints, offset: Ints) -> tuple[Ints, Ints]:
-        """Return the highest sequence of its lane before every run, and its offset; take the runs in.
+        """Return the highest sequence of the lane before each run and its offset, then include the runs.
 
-        `last` is the last sequence of every run and `offset` where it stands; -1 where there was none.
+        `last` is the last sequence of each run and `offset` its offset. A lane without a sequence so far has
+        -1.
         """
         if not len(key):
             return key, key
@@ -94,7 +94,7 @@ class Highest:
         sizes = group_sizes(starts, len(key))
         index = self._index(key[starts])
         lane = np.repeat(np.arange(len(starts)), sizes)
-        # Lanes take turns on one number line, so that one running maximum serves all of them.
+        # lane * width separates the lanes on one number line, so one running maximum is enough.
         width = max(int(last.max()), int(self.seqs.max())) + 2
         carried = lane * width + self.seqs[index][lane] + 1
         line = lane * width + last + 1
@@ -102,7 +102,8 @@ class Highest:
         before = np.concatenate([running[:1], running[:-1]])
         before[starts] = carried[starts]
         rises = line > before
-        # The holder of a maximum is the last row that rose to it; a lane's first row asks the batches before.
+        # The holder of a maximum is the last row that raised it; before a lane's first row it is from an
+        # earlier batch.
         mark = np.where(rises, np.arange(len(line)), 0)
         mark[starts] = starts
         holder = np.maximum.accumulate(mark)

@@ -1,8 +1,8 @@
-"""Raw bytes to columns, a whole Arrow batch at once, without an object for any record.
+"""Decodes raw bytes into columns, one Arrow batch at a time, without an object per record.
 
-Records that stand side by side mostly differ in their sequence only. So everything else is compared with
-the record before, eight bytes at a time, and taken apart only where it changes; the sequence's last
-eight digits are read from every record with three multiplications.
+Consecutive records mostly differ only in their sequence. All other fields are compared with the record
+before, eight bytes at a time, and decoded only where they change. The last eight digits of each sequence are
+decoded with three multiplications.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ Bytes = npt.NDArray[np.uint8]
 _BY_NAME: Final = {field.name: field for field in (*FIELDS, *ORIGIN_FIELDS)}
 _SEQ = _BY_NAME["seq"]
 _SEQ_LOW: Final = _SEQ.start + _SEQ.width - 8
-# Eight bytes each, overlapping: together every byte of the prefix but the sequence's last eight digits.
+# Start of eight bytes each, overlapping: together all bytes of the prefix except the sequence's last eight
+# digits.
 _SAME: Final = (0, 8, 16, _SEQ_LOW - 8, _SEQ.start + _SEQ.width, WIDTH - 8)
 _ORIGIN_SEQ = _BY_NAME["origin_seq"]
 _ORIGIN_LOW: Final = _ORIGIN_SEQ.start + _ORIGIN_SEQ.width - 8
@@ -40,7 +41,7 @@ _POWERS: Final = 10 ** np.arange(12, dtype=np.int64)[::-1]
 
 
 class Values(NamedTuple):
-    """Values of one batch as a table of bytes, and which rows of the batch were long enough for it."""
+    """Values of one batch as a table of bytes, and the rows of the batch that were long enough."""
 
     table: Bytes  # (rows, WIDTH or more)
     rows: Ints
@@ -48,10 +49,10 @@ class Values(NamedTuple):
 
 
 def gather(values: pa.Array) -> Values:
-    """Lay out the values that are long enough as a table: without a copy if all have one length.
+    """Return the values that are long enough as a table; without a copy if all have the same length.
 
-    Where lengths differ the table is as wide as an output's identity, and what lies beyond a value's own
-    length means nothing.
+    If lengths differ, the table is as wide as an output's identity; bytes beyond a value's length are
+    undefined.
     """
     count = len(values)
     nothing = np.zeros(0, np.int64)
@@ -74,25 +75,25 @@ def gather(values: pa.Array) -> Values:
 
 
 def eight(table: Bytes, start: int) -> Words:
-    """Read eight bytes of every row as one number."""
+    """Return eight bytes of every row as one number."""
     if not len(table):
         return np.zeros(0, np.uint64)
     column: Words = np.ndarray(
         (len(table),), "<u8", buffer=table.data, offset=start, strides=(table.strides[0],)
     )
-    # The processor reads unaligned numbers; numpy wants one aligned copy and is quick from there.
+    # The view is unaligned; numpy computes faster on an aligned copy.
     return column.copy()
 
 
 def not_digits(number: Words) -> Words:
-    """Return what is not zero where one of eight ASCII bytes is not a digit."""
+    """Return a number per row that is zero if all eight ASCII bytes are digits."""
     above = number + np.uint64(0x4646464646464646)
     below = number - np.uint64(0x3030303030303030)
     return (above | below | number) & np.uint64(0x8080808080808080)
 
 
 def eight_digits(number: Words) -> Ints:
-    """Read eight ASCII digits of every row at once: pairs, then fours, then all."""
+    """Decode eight ASCII digits per row: first pairs, then groups of four, then all eight."""
     n = number & np.uint64(0x0F0F0F0F0F0F0F0F)
     n = (n * np.uint64(2561)) >> np.uint64(8)
     n &= np.uint64(0x00FF00FF00FF00FF)
@@ -103,19 +104,19 @@ def eight_digits(number: Words) -> Ints:
 
 
 def number(table: Bytes, field: Field) -> Ints:
-    """Read one field of a few rows."""
+    """Decode one numeric field of each row."""
     digits = table[:, field.start : field.start + field.width].astype(np.int64) - 48
     value: Ints = digits @ _POWERS[-field.width :]
     return value
 
 
 def field_of(name: str) -> Field:
-    """Return where a field stands."""
+    """Return the field with this name."""
     return _BY_NAME[name]
 
 
 def same_as_before(table: Bytes, places: tuple[int, ...] = _SAME) -> Bools:
-    """Return which rows repeat the bytes of the row before at these places, eight bytes each."""
+    """Return which rows repeat the bytes of the row before at these places, eight bytes per place."""
     same = np.ones(len(table), np.bool_)
     same[:1] = False
     for place in places:
@@ -126,16 +127,16 @@ def same_as_before(table: Bytes, places: tuple[int, ...] = _SAME) -> Bools:
 
 _PART = _BY_NAME["part"]
 ORIGIN_SAME: Final = (WIDTH, _ORIGIN_LOW - 8, _PART.start)
-"""Producer, lane, the sequence's first digits, part: where an output's origin repeats the one before."""
+"""Places that cover producer, lane, first digits of the sequence and part of an output's origin."""
 
 
 def sequences(table: Bytes, same: Bools) -> Ints:
-    """Read every row's sequence; the first four digits only where they may have changed."""
+    """Decode every row's sequence; the first four digits only where they may have changed."""
     return _long_number(table, same, _SEQ)
 
 
 def origin_sequences(table: Bytes, same: Bools) -> Ints:
-    """Read the sequence of every row's input."""
+    """Decode the sequence of every row's input."""
     return _long_number(table, same, _ORIGIN_SEQ)
 
 
@@ -149,26 +150,26 @@ def _long_number(table: Bytes, same: Bools, field: Field) -> Ints:
 
 
 def _digits_everywhere(table: Bytes, start: int, stop: int) -> Bools:
-    # Bytes below "0" wrap round to large numbers.
+    # Bytes below "0" wrap around to large numbers.
     good: Bools = np.all(table[:, start:stop] - np.uint8(48) <= 9, axis=1)
     return good
 
 
 def bad_rows(table: Bytes, same: Bools, lengths: Ints) -> Bools:
-    """Return which rows do not begin with an identity, by the rules of `harness.evidence.record.decode`."""
+    """Return which rows do not start with an identity, by the rules of `harness.evidence.record.decode`."""
     heads = np.flatnonzero(~same)
     head = np.ascontiguousarray(table[heads, :WIDTH])
     run = _BY_NAME["run"]
     magic = np.all(head[:, : run.start] == np.frombuffer(MAGIC, np.uint8), axis=1)
-    alone = _alphanumeric(head[:, run.start : run.start + run.width])
-    # Not the sequence's last eight digits: what stands there in the first row says nothing of the others.
+    run_is_valid = _alphanumeric(head[:, run.start : run.start + run.width])
+    # Without the sequence's last eight digits, which differ from row to row and are checked below.
     digits = _digits_everywhere(head, _BY_NAME["producer"].start, _SEQ_LOW)
     digits &= _digits_everywhere(head, _BY_NAME["txn"].start, _BY_NAME["outcome"].start)
-    outcome = np.isin(head[:, _BY_NAME["outcome"].start], [ord(one) for one in OUTCOMES])
+    outcome = np.isin(head[:, _BY_NAME["outcome"].start], [ord(letter) for letter in OUTCOMES])
     kind = head[:, _BY_NAME["kind"].start]
     known = np.isin(kind, [ord(KIND_RECORD), ord(KIND_PIPELINE)])
     sizes = np.diff(np.append(heads, len(table)))
-    bad: Bools = np.repeat(~(magic & alone & digits & outcome & known), sizes)
+    bad: Bools = np.repeat(~(magic & run_is_valid & digits & outcome & known), sizes)
     wrong = not_digits(eight(table, _SEQ_LOW))
     if wrong.any():
         bad |= wrong != 0
@@ -190,13 +191,13 @@ def _alphanumeric(text: Bytes) -> Bools:
 
 
 def runs_of(table: Bytes, heads: Ints) -> npt.NDArray[Any]:
-    """Return the run ids of some rows, eight bytes each."""
+    """Return the run ids of the given rows, eight bytes each."""
     run = _BY_NAME["run"]
     return np.ascontiguousarray(table[heads, run.start : run.start + run.width]).view("S8").reshape(-1)
 
 
 def outcome_is_abort(table: Bytes, heads: Ints) -> Bools:
-    """Return which rows were meant to be aborted."""
+    """Return which rows were intended to be aborted."""
     return np.asarray(table[heads, _BY_NAME["outcome"].start] == ord(ABORT))
 
 

@@ -1,12 +1,13 @@
-"""Reads batches of raw records in offset order: what is ours becomes runs, the rest is kept by name."""
+"""Reads batches of raw records in offset order: the run's own records become runs, others are listed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from harness.evidence.bit_words import EXAMPLES, Bools, Ints, group_starts
@@ -27,11 +28,11 @@ from spark_jobs.record_columns import (
 )
 
 UNFOLDED: Final = 1 << 18
-"""Records that are unfolded at once, give or take one row's."""
+"""Approximate number of records that are unfolded at once."""
 
 
 class Decoded(NamedTuple):
-    """The rows of one batch that are ours, and the runs that they make."""
+    """The rows of one batch that belong to the run, and their runs."""
 
     table: Bytes
     window: Ints
@@ -40,33 +41,33 @@ class Decoded(NamedTuple):
     heads: Ints  # the first row of every run
     runs: Runs
 
-    def of_rows(self, told: Bools) -> Bools:
-        """Say of every row what is told of its run."""
-        return np.repeat(told, np.diff(np.append(self.heads, len(self.seq))))
+    def of_rows(self, of_runs: Bools) -> Bools:
+        """Expand values per run to values per row."""
+        return np.repeat(of_runs, np.diff(np.append(self.heads, len(self.seq))))
 
     def records(self) -> tuple[Ints, Ints, Ints]:
-        """Return lane, sequence and offset of every record."""
+        """Return packed key, sequence and offset of every record."""
         seq, offset = self.places.unfolded(self.seq, self.places.offset)
         return np.repeat(self.runs.key, self.runs.size), seq, offset
 
 
 def portions(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """Cut batches so that each stands for so many records, give or take one row's: they cost memory."""
+    """Cut batches so that each stands for about `most` records, which bounds memory."""
     for batch in batches:
-        starts = group_starts(np.cumsum(_how_many(batch)) // most).tolist()
+        starts = group_starts(np.cumsum(_records_per_row(batch)) // most).tolist()
         for start, end in pairwise([*starts, batch.num_rows]):
             yield batch.slice(start, end - start)
 
 
-def _how_many(batch: pa.RecordBatch) -> Ints:
-    """Return for how many records each row stands; rows of three columns were never folded."""
+def _records_per_row(batch: pa.RecordBatch) -> Ints:
+    """Return the number of records that each row stands for; one if the batch has no column `n`."""
     if batch.num_columns == 3:
         return np.ones(batch.num_rows, np.int64)
     return np.asarray(batch.column(3)).astype(np.int64)
 
 
 class Reader:
-    """Decodes batch after batch; remembers where it stood, and what does not belong here."""
+    """Decodes batch after batch; keeps the last position and the foreign records."""
 
     def __init__(self, run: str | None) -> None:
         self.run = run
@@ -77,22 +78,22 @@ class Reader:
         self._last: tuple[int, int, bytes, int] | None = None
 
     def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Decoded]:
-        """Decode portion after portion, small enough to be unfolded; pass over those with nothing of ours."""
+        """Decode batches in portions that are small enough to unfold; skip portions without own records."""
         for batch in portions(batches, UNFOLDED):
-            found = self.read(batch)
-            if found is not None:
-                yield found
+            decoded = self.read(batch)
+            if decoded is not None:
+                yield decoded
 
     def read(self, batch: pa.RecordBatch) -> Decoded | None:
-        """Decode one batch of `window`, `offset`, `value` and maybe `n`; None if nothing of it is ours."""
+        """Decode one batch of `window`, `offset`, `value` and maybe `n`; None without own records."""
         window = np.asarray(batch.column(0)).astype(np.int64)
         offset = np.asarray(batch.column(1))
-        values, n = batch.column(2), _how_many(batch)
-        table, same = self._ours(gather(values))
+        values, n = batch.column(2), _records_per_row(batch)
+        table, same = self._own_rows(gather(values))
         if len(table.rows) < len(offset):
-            strange = np.ones(len(offset), np.bool_)
-            strange[table.rows] = False
-            self._strangers(np.flatnonzero(strange), window, Places(offset, n), values)
+            foreign = np.ones(len(offset), np.bool_)
+            foreign[table.rows] = False
+            self._keep_foreign(np.flatnonzero(foreign), window, Places(offset, n), values)
         window, offset, n = window[table.rows], offset[table.rows], n[table.rows]
         if not len(offset):
             return None
@@ -108,7 +109,7 @@ class Reader:
             return self._runs(kept, window[keep], places, same_as_before(kept), seq[keep])
         return decoded
 
-    def _ours(self, taken: Values) -> tuple[Values, Bools]:
+    def _own_rows(self, taken: Values) -> tuple[Values, Bools]:
         table, same = taken.table, same_as_before(taken.table)
         bad = bad_rows(table, same, taken.lengths)
         if self.run is not None:
@@ -120,12 +121,12 @@ class Reader:
         kept = np.ascontiguousarray(table[~bad])
         return Values(kept, taken.rows[~bad], taken.lengths[~bad]), same_as_before(kept)
 
-    def _strangers(self, found: Ints, window: Ints, places: Places, values: pa.Array) -> None:
-        for place in np.unique(window[found]).tolist():
-            mine = found[window[found] == place]
-            self.foreign_counts[place] = self.foreign_counts.get(place, 0) + int(places.n[mine].sum())
+    def _keep_foreign(self, rows: Ints, window: Ints, places: Places, values: pa.Array) -> None:
+        for place in np.unique(window[rows]).tolist():
+            here = rows[window[rows] == place]
+            self.foreign_counts[place] = self.foreign_counts.get(place, 0) + int(places.n[here].sum())
             kept = self.foreign.setdefault(place, [])
-            for i in mine[: EXAMPLES - len(kept)].tolist():
+            for i in here[: EXAMPLES - len(kept)].tolist():
                 first, why = int(places.offset[i]), why_foreign(values[i].as_py())
                 more = min(int(places.n[i]), EXAMPLES - len(kept))
                 kept.extend((offset, why) for offset in range(first, first + more))
@@ -142,24 +143,24 @@ class Reader:
         runs = Runs(key, seq[heads], size, places.first[heads], outcome_is_abort(table, heads))
         return Decoded(table, window, seq, places, heads, runs)
 
-    def _run_index(self, found: Ints) -> Ints:
+    def _run_index(self, runs: npt.NDArray[Any]) -> Ints:
         if self.run is not None:
-            return np.zeros(len(found), np.int64)
-        unique, inverse = np.unique(found, return_inverse=True)
-        for name in (one.decode() for one in unique.tolist()):
+            return np.zeros(len(runs), np.int64)
+        unique, inverse = np.unique(runs, return_inverse=True)
+        for name in (run.decode() for run in unique.tolist()):
             if name not in self.names:
                 self.names.append(name)
         if len(self.names) > row.MAX_RUNS:
             raise ValueError(
-                f"the topic holds records of more than {row.MAX_RUNS} runs: name the one to verify"
+                f"the topic holds records of more than {row.MAX_RUNS} runs: name the run to verify"
             )
-        numbers = np.array([self.names.index(one.decode()) for one in unique.tolist()], np.int64)
+        numbers = np.array([self.names.index(run.decode()) for run in unique.tolist()], np.int64)
         return numbers[inverse]
 
     def _fresh(self, decoded: Decoded) -> Bools | None:
-        """Return which rows do not repeat the offset before them; None if no offset is repeated at all.
+        """Return which rows do not repeat the offset before them; None if no row does.
 
-        A row that repeats one stands for one record: the fold leaves it alone.
+        A row that repeats an offset stands for one record, because the fold never joins it.
         """
         window, table, (offset, n) = decoded.window, decoded.table, (decoded.places.offset, decoded.places.n)
         end = offset + n - 1
@@ -171,25 +172,27 @@ class Reader:
             return None
         backwards = (window[1:] == window[:-1]) & (offset[1:] < end[:-1])
         if backwards.any() or (last is not None and last[0] == window[0] and last[1] > offset[0]):
-            raise ValueError("offsets went back: this scan needs the records of a partition in offset order")
+            raise ValueError("offsets decreased: this scan needs the records of a partition in offset order")
         fresh = np.append(first_ahead, ahead)
         for i in np.flatnonzero(~fresh).tolist():
             before, many = (table[i - 1].tobytes(), int(n[i - 1])) if i else last[2:] if last else (b"", 1)
-            mine, other = _told(decode(table[i].tobytes())), _told(decode(before), many - 1)
-            if mine != other:
-                place = (int(window[i]), int(offset[i]), *mine[:3], other[2])
-                self.clashes.append(place)
+            this, other = (
+                _identity_fields(decode(table[i].tobytes())),
+                _identity_fields(decode(before), many - 1),
+            )
+            if this != other:
+                self.clashes.append((int(window[i]), int(offset[i]), *this[:3], other[2]))
         return fresh
 
 
-def _told(identity: Identity, later: int = 0) -> tuple[int, ...]:
-    """Return what a record says, or one that was folded into it so much later."""
+def _identity_fields(identity: Identity, later: int = 0) -> tuple[int, ...]:
+    """Return the fields of a row's identity, or of the record `later` places behind it in a folded row."""
     producer, lane, seq, part, _ = identity.origin or (-1, -1, -1 - later, -1, -1)
     return identity.producer, identity.lane, identity.seq + later, producer, lane, seq + later, part
 
 
 def why_foreign(value: bytes | None) -> str:
-    """Say why a record is not one of this run."""
+    """Return the reason why a record does not belong to this run."""
     try:
         identity = decode(value)
     except NotARecordError as error:

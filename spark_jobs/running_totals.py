@@ -1,4 +1,4 @@
-"""Running totals of a stream: what is wrong is told while it happens, not at the end."""
+"""Running totals of a stream, so that problems are visible while the run lasts."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from spark_jobs import scan_rows as row
 
 @dataclass
 class RunningTotals:
-    """Totals over all batches so far; repeats of earlier batches' records count as they appear."""
+    """Totals of all batches so far; a record of an earlier batch counts as a duplicate when it reappears."""
 
     records: int = 0
     duplicates: int = 0
     aborted: int = 0
     foreign: int = 0
     behind: int = 0
-    _seen: dict[tuple[int, ...], int] = field(default_factory=dict)
+    _bits: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def add(self, rows: pa.Table) -> None:
-        """Take in the rows of one batch."""
+        """Add the rows of one batch."""
         kinds = np.asarray(rows["kind"])
         words = rows.filter(pa.array(kinds == row.WORD))
         names = ("producer", "lane", "word", "n", "aborted", "late")
@@ -31,8 +31,8 @@ class RunningTotals:
         for producer, lane, word, n, aborted, late, quarters in zip(*columns, bits, strict=True):
             new = sum(quarter << 64 * i for i, quarter in enumerate(quarters))
             key = (producer, lane, word)
-            old = self._seen.get(key, 0)
-            self._seen[key] = old | new
+            old = self._bits.get(key, 0)
+            self._bits[key] = old | new
             self.records += n
             self.duplicates += n - (new & ~old).bit_count()
             self.aborted += aborted
@@ -40,8 +40,8 @@ class RunningTotals:
         foreign = rows.filter(pa.array(kinds == row.FOREIGN))
         self.foreign += int(np.asarray(foreign["n"]).sum())
 
-    def told(self) -> dict[str, int]:
-        """Return the totals for a progress line."""
+    def as_dict(self) -> dict[str, int]:
+        """Return the totals as fields of a progress line."""
         return {
             "records": self.records,
             "duplicates": self.duplicates,

@@ -1,6 +1,7 @@
-"""From rows to an observation: what one witness read, in the format that every witness writes.
+"""Builds an observation from the rows of a scan.
 
-Runs in the driver, on numpy: there is one row for 256 records, and the observation is a file anyway.
+It runs on numpy in the driver: there is only one row per 256 records, and the observation becomes a file
+anyway.
 """
 
 from __future__ import annotations
@@ -46,23 +47,23 @@ _INPUT = ("producer", "lane", "part", "word")
 
 @dataclass
 class Doubts:
-    """What the words leave open: which hold repeats or inputs of several outputs, and broken order."""
+    """What a second scan must examine: repeats, lanes with doubtful order, inputs with too many outputs."""
 
-    repeats: Columns  # window, producer, lane, word of the words that examples are taken from
-    lanes: Ints  # packed keys
-    earlier: WordSet  # what partitions before hold of those lanes
-    twice: Columns  # window, producer, lane, part, word of inputs that have an output too many
+    repeats: Columns  # window, producer, lane, word: words from which examples are taken
+    lanes: Ints  # packed keys of lanes whose order is in doubt
+    earlier: WordSet  # records of those lanes in partitions with a lower number
+    twice: Columns  # window, producer, lane, part, word of inputs with an output too many
 
     def __bool__(self) -> bool:
         return bool(len(self.lanes) or len(self.repeats["word"]) or len(self.twice["word"]))
 
     def words(self) -> WordSet:
-        """Return the words with repeats as a set that a scan can look records up in."""
+        """Return the words with repeats as a set for a second scan."""
         lane = row.pack(*(np.zeros_like(self.repeats["word"]), *(self.repeats[name] for name in _LANE)))
         return WordSet.of(lane, self.repeats["word"])
 
     def inputs(self) -> WordSet:
-        """Return the words of inputs with an output too many; a key's window is the output's part."""
+        """Return the words of inputs with an output too many; the part replaces the window in the keys."""
         lane = row.pack(
             np.zeros_like(self.twice["word"]), *(self.twice[n] for n in ("part", "producer", "lane"))
         )
@@ -70,7 +71,7 @@ class Doubts:
 
 
 class ScanObservation:
-    """One witness's rows; `first_window` is the number of its first window."""
+    """The observation of one witness while it is built; `first_window` is the number of its first window."""
 
     def __init__(self, meta: Meta, table: pa.Table, first_window: int = 0) -> None:
         self.meta = meta
@@ -84,16 +85,18 @@ class ScanObservation:
         raw.setdefault("segment", np.zeros(len(raw["word"]), np.int64))
         self.raw = raw
         merged = {name: column for name, column in raw.items() if name != "segment"}
-        self.words = merge([merged], (*_LANE, "word")) if len(raw["word"]) else merged
+        self.words = merge([merged], (*_LANE, "word"))
 
     @property
     def aborted(self) -> int:
-        """Records that were read and meant to be aborted."""
+        """Number of records that were read although they were intended to be aborted."""
         return int(self.words["aborted"].sum())
 
     def doubts(self) -> Doubts:
-        """Judge what words alone can judge, and return what a second scan must tell."""
-        united = self._united()
+        """Count what the words alone can show, and return what needs a second scan."""
+        # Merge over partitions, because a record may be repeated in another one.
+        columns = {name: self.words[name] for name in ("producer", "lane", "word", "bits", "n")}
+        united = merge([columns], ("producer", "lane", "word"))
         extra = united["n"] - popcount(united["bits"])
         repeated = np.flatnonzero(extra > 0)
         self.meta.records = int(self.words["n"].sum())
@@ -110,7 +113,7 @@ class ScanObservation:
         return Doubts(repeats, self._doubtful(), earlier, self._outputs_too_many())
 
     def _outputs_too_many(self) -> Columns:
-        """Count outputs of inputs that had theirs, and return the first words that hold such inputs."""
+        """Count outputs whose input already had one, and return the first words with such inputs."""
         names = ("window", *_INPUT, "lo", "hi")
         columns = columns_of(self._kinds[row.ORIGIN], (*names, "n"))
         if not len(columns["word"]):
@@ -129,13 +132,8 @@ class ScanObservation:
             keep |= np.logical_and.reduce([columns[name] == united[name][i] for name in _INPUT])
         return {name: columns[name][keep] for name in names}
 
-    def _united(self) -> Columns:
-        """Unite words over partitions: a record may have appeared in another one."""
-        columns = {name: self.words[name] for name in ("producer", "lane", "word", "bits", "n")}
-        return merge([columns], ("producer", "lane", "word")) if len(columns["word"]) else columns
-
     def _first_appearances(self) -> tuple[Ints, WordSet]:
-        """Return how many records of every word appeared in no partition before, and what did there."""
+        """Return per word the number of records in no earlier partition, and the set of those in one."""
         words = self.words
         order = np.lexsort((words["window"], words["word"], words["lane"], words["producer"]))
         keys = [words[name][order] for name in ("producer", "lane", "word")]
@@ -143,7 +141,7 @@ class ScanObservation:
         bits = words["bits"][order].copy()
         before = np.zeros_like(bits)
         sizes = group_sizes(starts, len(order))
-        # Few words lie in several partitions, so what comes before is gathered step by step.
+        # Few words occur in several partitions, so a loop over the occurrences is short.
         for step in range(1, int(sizes.max(initial=1))):
             at = starts[sizes > step] + step
             before[at] = before[at - 1] | bits[at - 1]
@@ -154,7 +152,7 @@ class ScanObservation:
         return first, WordSet.of(lane, words["word"][order][again], before[again])
 
     def _doubtful(self) -> Ints:
-        """Return the lanes whose order must be looked at record by record."""
+        """Return the lanes whose order needs a check of each record."""
         raw = self.raw
         if not len(raw["word"]):
             return np.zeros(0, np.int64)
@@ -164,7 +162,7 @@ class ScanObservation:
         base = raw["word"][order] * WORD_SEQS
         broken = _not_rising(key[order], base + first, base + last)
         doubtful = np.unique(np.append(key[order][broken], key[raw["late"] > 0]))
-        # What stands behind and is all repeats is not late, where one segment held the lane from end to end.
+        # If one segment holds the whole lane and all records behind a later one are repeats, none is late.
         lanes, index = np.unique(key, return_inverse=True)
         behind = np.bincount(index, raw["late"])
         again = np.bincount(index, raw["n"] - popcount(raw["bits"]))
@@ -175,10 +173,10 @@ class ScanObservation:
         return np.setdiff1d(doubtful, settled)
 
     def _example_words(self, united: Columns, repeated: Ints) -> Columns:
-        """Return, partition by partition, the first words that hold repeats: examples come from them."""
+        """Return, for each partition, the first words with repeats; examples are taken from them."""
         names = ("producer", "lane", "word")
         chosen = zip(*(united[name][repeated[:EXAMPLES]].tolist() for name in names), strict=True)
-        # Words are sorted by window first, so every chosen one may turn up once a window.
+        # Words are sorted by window first, so each chosen word may occur once per window.
         keep = np.zeros(len(self.words["word"]), np.bool_)
         for producer, lane, word in chosen:
             same = (self.words["word"] == word) & (self.words["producer"] == producer)
@@ -186,7 +184,7 @@ class ScanObservation:
         return {name: self.words[name][keep] for name in ("window", *names, "lo", "hi")}
 
     def close(self, records: pa.Table, late: pa.Table, outputs: pa.Table) -> Observation:
-        """Finish the observation with what the second scans named."""
+        """Complete the observation with the results of the second scans."""
         self._name_repeats(records)
         self._name_twice(outputs)
         self._name_late(late)
@@ -286,8 +284,7 @@ class ScanObservation:
 
     def _origin_rows(self) -> Rows:
         columns = columns_of(self._kinds[row.ORIGIN], ("producer", "lane", "part", "word", "n"))
-        if len(columns["word"]):
-            columns = merge([columns], ("producer", "lane", "part", "word"))
+        columns = merge([columns], ("producer", "lane", "part", "word"))
         origins = np.zeros(len(columns["word"]), ORIGIN)
         for name in ("producer", "lane", "part", "word", "bits", "n"):
             origins[name] = columns[name]
@@ -305,7 +302,7 @@ class ScanObservation:
 
 
 def _not_rising(key: Ints, first: Ints, last: Ints) -> Bools:
-    """Return which rows do not begin above all that their lane had before; rows are sorted by lane."""
+    """Return which rows start at or below an earlier row of their lane; rows are sorted by lane."""
     broken = np.zeros(len(key), np.bool_)
     if not len(key):
         return broken

@@ -1,8 +1,8 @@
-"""One pass over the records of one task, in offset order: from raw bytes to words, runs and strangers.
+"""The scan: one pass over a task's records in offset order, from raw bytes to words and runs.
 
-The pass sees every record once and keeps what is 256 times smaller. How order is judged from it stands in
-docs/spark.md; here every piece carries in `late` how many of its records stand at or below the highest
-sequence that their lane had reached before in this task.
+The pass reads every record once and keeps 1/256 of the data. `late` of a piece is the number of its records
+at or below the highest sequence that the lane had reached before in this task; docs/spark.md explains how the
+order check uses it.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from spark_jobs.record_reader import Decoded, Reader, portions
 Batches = Iterator[pa.RecordBatch]
 
 _COMPACT_AT: Final = 1 << 19
-"""Pieces that a task keeps before it unites those of the same word."""
+"""Pieces that a task keeps before it merges those of the same word."""
 
 _AT_ONCE: Final = 1 << 22
-"""Records that are cut into pieces at once."""
+"""Records per portion that is cut into pieces."""
 
 _EMIT: Final = 1 << 16
-"""Rows of a batch that is handed back."""
+"""Rows per returned batch."""
 
 _WORD_NAMES: Final = ("key", "word")
 _ORIGIN_NAMES: Final = ("producer", "lane", "part", "word")
 
 
 class Wanted(NamedTuple):
-    """What a scan is asked for: whose records (of every run, if None), and the log's runs as well."""
+    """Options of a scan: the run (None: all runs), and whether to return the runs of the log."""
 
     run: str | None
     with_runs: bool = False
 
 
 class Pass:
-    """Gathers the pieces of one task."""
+    """The scan of one task."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -61,7 +61,7 @@ class Pass:
         self._kept = 0
 
     def feed(self, batch: pa.RecordBatch) -> None:
-        """Take in one batch of `window`, `offset`, `value` and, if it is folded, `n`."""
+        """Add one batch with the columns `window`, `offset`, `value` and, if it is folded, `n`."""
         decoded = self.reader.read(batch)
         if decoded is None:
             return
@@ -79,7 +79,7 @@ class Pass:
         before, _ = self._highest.before(runs.key, runs.seq + runs.size - 1, end)
         pieces = cut(runs)
         n = pieces.last - pieces.first + 1
-        # All of a piece up to the highest sequence before its run stands behind that one.
+        # Records of a piece are late up to the highest sequence before its run.
         late = np.clip(before[pieces.run] - pieces.first + 1, 0, n)
         self._words.append(
             {
@@ -130,7 +130,7 @@ class Pass:
             self._origins = [merge(self._origins, ("window", *_ORIGIN_NAMES))]
 
     def _add_runs(self, decoded: Decoded) -> None:
-        """Cut runs where offsets do not follow each other: there lies a marker, or something aborted."""
+        """Add the runs, cut at gaps between offsets (markers or aborted records)."""
         offset, n = decoded.places.offset, decoded.places.n
         step = np.ones(len(offset), np.bool_)
         step[1:] = offset[1:] != (offset + n)[:-1]
@@ -146,14 +146,14 @@ class Pass:
         )
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Hand back everything that was gathered, in batches of bounded size."""
+        """Yield all rows in batches of limited size."""
         if self._words:
             yield from self._emit(row.WORD, merge(self._words, _WORD_NAMES))
         if self._origins:
             yield from self._emit(row.ORIGIN, merge(self._origins, ("window", *_ORIGIN_NAMES)))
         if self._runs:
             yield from self._emit(row.RUN, _joined(merge_in_order(self._runs)))
-        yield from _strangers(self.reader)
+        yield from _foreign_rows(self.reader)
 
     def _emit(self, kind: int, columns: Columns) -> Iterator[pa.RecordBatch]:
         size = len(columns["word"])
@@ -163,7 +163,7 @@ class Pass:
 
 
 def to_rows(kind: int, columns: Columns, names: list[str]) -> pa.RecordBatch:
-    """Make rows of one kind from columns that may hold packed keys and bits."""
+    """Return rows of one kind from columns, which may include packed keys and bits."""
     columns = dict(columns)
     size = len(columns["word"])
     if "key" in columns:
@@ -178,12 +178,12 @@ def to_rows(kind: int, columns: Columns, names: list[str]) -> pa.RecordBatch:
 
 
 def merge_in_order(parts: list[Columns]) -> Columns:
-    """Put parts one behind the other."""
+    """Concatenate parts column by column."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _joined(runs: Columns) -> Columns:
-    """Join runs that go on from one batch to the next."""
+    """Join runs that continue from one batch to the next."""
     key, seq, n, lo = runs["key"], runs["word"], runs["n"], runs["lo"]
     new = np.ones(len(key), np.bool_)
     new[1:] = (key[1:] != key[:-1]) | (seq[1:] != (seq + n)[:-1]) | (lo[1:] != (lo + n)[:-1])
@@ -191,7 +191,7 @@ def _joined(runs: Columns) -> Columns:
     return {"key": key[starts], "word": seq[starts], "n": np.add.reduceat(n, starts), "lo": lo[starts]}
 
 
-def _strangers(reader: Reader) -> Iterator[pa.RecordBatch]:
+def _foreign_rows(reader: Reader) -> Iterator[pa.RecordBatch]:
     for window, kept in reader.foreign.items():
         counts = np.ones(len(kept) + 1, np.int64)
         counts[-1] = reader.foreign_counts[window] - len(kept)
@@ -209,7 +209,7 @@ def _strangers(reader: Reader) -> Iterator[pa.RecordBatch]:
 
 
 def scan_words(wanted: Wanted) -> Callable[[Batches], Batches]:
-    """Return the function for mapInArrow that turns a task's records into rows."""
+    """Return the function for mapInArrow that scans a task's records into rows."""
 
     def run(batches: Batches) -> Batches:
         task = Pass(wanted)

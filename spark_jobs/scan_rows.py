@@ -1,7 +1,7 @@
-"""The rows that a scan hands on: 1/256 of the records, whatever they say.
+"""The rows that a scan returns: at most about one per 256 records.
 
-One table for everything keeps the scan one pass: a row says in `kind` what it stands for. Only numpy and
-pyarrow are imported here, because workers load this file.
+All kinds of rows share one table, so that a scan is one pass; `kind` is the kind of a row. Spark's workers
+import this module, so it may import only numpy, pyarrow and bit_words.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import pyarrow as pa
 
 from harness.evidence.bit_words import PRODUCERS, Columns, Ints, Words, lane_key, split_lane_key
 
-WORD: Final = 0  # sequences of one lane in one partition: bits, and how often they were read
-ORIGIN: Final = 1  # inputs that outputs were made from: bits and how often
-RUN: Final = 2  # neighbours in the log with neighbouring sequences: word = first sequence, n = how many
-FOREIGN: Final = 3  # records of nobody in this run: n, and why in detail (an example has lo >= 0)
+WORD: Final = 0  # sequences of one lane in one partition: bits, and number of records
+ORIGIN: Final = 1  # inputs that outputs were made from: bits, and number of outputs
+RUN: Final = 2  # consecutive offsets with consecutive sequences: word = first sequence, n = count
+FOREIGN: Final = 3  # records of other writers: n, and the reason in detail (examples have lo >= 0)
 CLASH: Final = 4  # a second record at one offset: word = its sequence, b0 = the other's
-RECORD: Final = 5  # one record by name: word = sequence, lo = offset
-OUTPUT: Final = 7  # one output by the input it was made from: producer, lane, word = its sequence, part
-LATE: Final = 6  # one record behind a later one: word = sequence, lo = offset, b0, hi = the later one's
+RECORD: Final = 5  # one record: word = sequence, lo = offset
+LATE: Final = 6  # one record behind a later one: word = sequence, lo = offset; b0, hi: of the later one
+OUTPUT: Final = 7  # one output, by its input: producer, lane, word = sequence, part
 
 BITS: Final = ("b0", "b1", "b2", "b3")
 _INTS: Final = ("part", "word", *BITS, "n", "aborted", "late", "lo", "hi")
@@ -36,11 +36,11 @@ DDL: Final = ", ".join(
 
 MAX_WINDOWS: Final = 10**5
 MAX_RUNS: Final = 90
-"""A lane's key is run, window, producer, lane in one int64: this many runs and windows fit."""
+"""A packed key holds run, window, producer and lane in one int64, which limits runs and windows."""
 
 
 class LaneKey(NamedTuple):
-    """What a lane's key is made of."""
+    """The parts of a packed key."""
 
     run: Ints
     window: Ints
@@ -49,12 +49,12 @@ class LaneKey(NamedTuple):
 
 
 def pack(run: Ints, window: Ints, producer: Ints, lane: Ints) -> Ints:
-    """Make one number of run, window, producer and lane; numbers of one window lie together."""
+    """Return one number for run, window, producer and lane; keys sort by run and window first."""
     return lane_key((run * MAX_WINDOWS + window) * PRODUCERS + producer, lane)
 
 
 def unpack(key: Ints) -> LaneKey:
-    """Take a lane's key apart."""
+    """Return the parts of a packed key."""
     rest, lane = split_lane_key(key)
     rest, producer = np.divmod(rest, PRODUCERS)
     run, window = np.divmod(rest, MAX_WINDOWS)
@@ -62,7 +62,7 @@ def unpack(key: Ints) -> LaneKey:
 
 
 def to_batch(columns: Columns, size: int) -> pa.RecordBatch:
-    """Make an Arrow batch of some columns; what is not given is zero, or no text."""
+    """Return columns as an Arrow batch; missing columns are zero or null."""
     arrays = []
     for field in SCHEMA:
         given = columns.get(field.name)
@@ -77,13 +77,13 @@ def to_batch(columns: Columns, size: int) -> pa.RecordBatch:
 
 
 def bits_of(table: Columns | pa.Table) -> Words:
-    """Return the four quarters of every word as one (n, 4) table of unsigned numbers."""
+    """Return the four quarters of every word as an (n, 4) array of unsigned numbers."""
     columns = [np.asarray(table[name]).astype(np.int64, copy=False) for name in BITS]
     return np.column_stack(columns).view(np.uint64) if len(columns[0]) else np.zeros((0, 4), np.uint64)
 
 
 def columns_of(table: pa.Table, names: tuple[str, ...]) -> Columns:
-    """Return some columns of a table, its bits, and the segment where there is one."""
+    """Return columns of a table, its bits, and its segment if it has one."""
     columns: Columns = {name: np.asarray(table[name]).astype(np.int64) for name in names}
     columns["bits"] = bits_of(table)
     if "segment" in table.column_names:

@@ -1,4 +1,4 @@
-"""Second scans, of what the words say is wrong and nothing else: they name records."""
+"""Second scans, only of parts that the words show to be wrong: they identify single records."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NAMES = ("origin_producer", "origin_lane", "part")
 
 
 class WordSet(NamedTuple):
-    """Some words of some lanes, and bits for each of them."""
+    """A set of words of packed lane keys, with bits for each word."""
 
     lanes: Ints  # packed keys, sorted
     keys: Ints  # index of the lane and the word, sorted
@@ -44,7 +44,7 @@ class WordSet(NamedTuple):
 
     @classmethod
     def of(cls, lane: Ints, word: Ints, bits: Words | None = None) -> WordSet:
-        """Make a set of words; the bits of a word that is named twice are united."""
+        """Build a set; the bits of repeated words are united."""
         lanes = np.unique(lane)
         keys = (np.searchsorted(lanes, lane) << _WORD_SHIFT) + word
         order = np.argsort(keys, kind="stable")
@@ -54,14 +54,14 @@ class WordSet(NamedTuple):
         return cls(lanes, keys[starts], unite(bits, starts))
 
     def find(self, lane: Ints, word: Ints) -> Ints:
-        """Return the index of every word, -1 where it is not in the set."""
+        """Return the index of each word, or -1 if it is not in the set."""
         if not len(self.keys):
             return np.full(len(lane), -1, np.int64)
         index = np.minimum(np.searchsorted(self.lanes, lane), len(self.lanes) - 1)
         key = (index << _WORD_SHIFT) + word
         at = np.minimum(np.searchsorted(self.keys, key), len(self.keys) - 1)
-        found: Ints = np.where((self.lanes[index] == lane) & (self.keys[at] == key), at, -1)
-        return found
+        position: Ints = np.where((self.lanes[index] == lane) & (self.keys[at] == key), at, -1)
+        return position
 
     def has(self, lane: Ints, seq: Ints) -> Bools:
         """Return which sequences are in the set."""
@@ -71,7 +71,7 @@ class WordSet(NamedTuple):
         return (at >= 0) & (self.bits[at] & single_bits(seq)).any(axis=1)
 
     def with_seqs(self, lane: Ints, seq: Ints) -> WordSet:
-        """Return this set with some sequences more."""
+        """Return this set with more sequences."""
         known = self.lanes[self.keys >> _WORD_SHIFT] if len(self.keys) else self.keys
         words = self.keys & ((1 << _WORD_SHIFT) - 1)
         return WordSet.of(
@@ -82,48 +82,48 @@ class WordSet(NamedTuple):
 
 
 def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]:
-    """Return the function for mapInArrow that names every record of some words."""
+    """Return the function for mapInArrow that lists every record of the given words."""
 
     def run(batches: Batches) -> Batches:
         reader = Reader(wanted.run)
         for decoded in reader.decoded(batches):
             lane, seq, offset = decoded.records()
-            found = np.flatnonzero(words.find(lane, seq // WORD_SEQS) >= 0)
-            if len(found):
-                yield _named(row.RECORD, lane[found], seq[found], offset[found], reader)
+            matching = np.flatnonzero(words.find(lane, seq // WORD_SEQS) >= 0)
+            if len(matching):
+                yield _record_rows(row.RECORD, lane[matching], seq[matching], offset[matching], reader)
 
     return run
 
 
 def scan_outputs(wanted: Wanted, inputs: WordSet) -> Callable[[Batches], Batches]:
-    """Return the function for mapInArrow that names every output made from inputs of some words."""
+    """Return the function for mapInArrow that lists every output whose input is in the given words."""
 
     def run(batches: Batches) -> Batches:
         reader = Reader(wanted.run)
         for decoded in reader.decoded(batches):
-            made = np.flatnonzero(decoded.of_rows(is_output(decoded.table, decoded.heads)))
-            if not len(made):
+            outputs = np.flatnonzero(decoded.of_rows(is_output(decoded.table, decoded.heads)))
+            if not len(outputs):
                 continue
-            table = np.ascontiguousarray(decoded.table[made])
-            places = Places(decoded.places.offset[made], decoded.places.n[made])
+            table = np.ascontiguousarray(decoded.table[outputs])
+            places = Places(decoded.places.offset[outputs], decoded.places.n[outputs])
             same = same_as_before(table, ORIGIN_SAME)
             seq, offset = places.unfolded(origin_sequences(table, same), places.offset)
             window, producer, lane, part = (
                 np.repeat(column, places.n)
-                for column in (decoded.window[made], *(number(table, field_of(n)) for n in _NAMES))
+                for column in (decoded.window[outputs], *(number(table, field_of(n)) for n in _NAMES))
             )
             key = row.pack(np.zeros_like(seq), part, producer, lane)
-            found = np.flatnonzero(inputs.find(key, seq // WORD_SEQS) >= 0)
-            if len(found):
+            matching = np.flatnonzero(inputs.find(key, seq // WORD_SEQS) >= 0)
+            if len(matching):
                 columns = {"window": window, "producer": producer, "lane": lane, "part": part}
                 columns |= {"word": seq, "lo": offset}
-                columns = {name: column[found] for name, column in columns.items()}
-                yield row.to_batch({**columns, "n": 1, "kind": row.OUTPUT}, len(found))
+                columns = {name: column[matching] for name, column in columns.items()}
+                yield row.to_batch({**columns, "n": 1, "kind": row.OUTPUT}, len(matching))
 
     return run
 
 
-def _named(
+def _record_rows(
     kind: int, lane: Ints, seq: Ints, offset: Ints, reader: Reader, **more: Ints | int
 ) -> pa.RecordBatch:
     parts = row.unpack(lane)
@@ -133,32 +133,32 @@ def _named(
 
 
 class LateScan:
-    """Finds the records of some lanes whose first appearance stands behind a later record's.
+    """Finds the late records of given lanes: their first appearance is behind a later record.
 
-    A record that appeared before, in this partition or in one with a lower number, is a repeat and not
-    late: `earlier` holds what the partitions before hold of these lanes.
+    A record that appeared before, in this partition or in one with a lower number, is a repeat and not late.
+    `earlier` is the set of these lanes' records in the partitions before.
     """
 
     def __init__(self, wanted: Wanted, lanes: Ints, earlier: WordSet) -> None:
         self.reader = Reader(wanted.run)
         self.lanes = lanes
-        self.seen = earlier
+        self.known = earlier
         self._highest = Highest()
         self._counts: dict[int, int] = {}
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take in one batch, and hand back the first late records of every lane."""
+        """Add one batch and yield the first late records of each lane."""
         decoded = self.reader.read(batch)
         if decoded is None:
             return
         lane, seq, offset = decoded.records()
-        mine = np.flatnonzero(np.isin(lane, self.lanes))
-        lane, seq, offset = lane[mine], seq[mine], offset[mine]
-        first = self._first_here(lane, seq) & ~self.seen.has(lane, seq)
+        chosen = np.flatnonzero(np.isin(lane, self.lanes))
+        lane, seq, offset = lane[chosen], seq[chosen], offset[chosen]
+        first = self._first_here(lane, seq) & ~self.known.has(lane, seq)
         lane, seq, offset = lane[first], seq[first], offset[first]
         if not len(seq):
             return
-        self.seen = self.seen.with_seqs(lane, seq)
+        self.known = self.known.with_seqs(lane, seq)
         highest, leader = self._highest.before(lane, seq, offset)
         late = np.flatnonzero(seq < highest)
         kept = []
@@ -167,7 +167,7 @@ class LateScan:
             if count <= EXAMPLES:
                 kept.append(i)
         if kept:
-            yield _named(
+            yield _record_rows(
                 row.LATE,
                 lane[kept],
                 seq[kept],
@@ -185,18 +185,18 @@ class LateScan:
         return first
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Hand back how many records of every lane are late."""
+        """Yield the number of late records of each lane."""
         if self._counts:
             lanes = np.array(list(self._counts), np.int64)
             counts = np.array(list(self._counts.values()), np.int64)
             nowhere = np.full(len(lanes), -1, np.int64)
-            yield _named(row.LATE, lanes, nowhere, nowhere, self.reader, n=counts)
+            yield _record_rows(row.LATE, lanes, nowhere, nowhere, self.reader, n=counts)
 
 
 def scan_late(wanted: Wanted, lanes: Ints, earlier: WordSet) -> Callable[[Batches], Batches]:
-    """Return the function for mapInArrow that finds and counts the late records of some lanes.
+    """Return the function for mapInArrow that finds and counts the late records of given lanes.
 
-    Every partition's records must reach one task whole and in offset order.
+    One task must get all records of a partition, in offset order.
     """
 
     def run(batches: Batches) -> Batches:

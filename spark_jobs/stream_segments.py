@@ -1,13 +1,13 @@
-"""What the stream keeps on disk: one file of rows a batch, which a batch done again simply replaces.
+"""The state of a stream on disk: one file of rows per batch; a repeated batch replaces its file.
 
     rows/batch-000000007.arrow    the rows of batch 7: a segment of every partition that it touched
-    checkpoint/                   Spark's own: offsets/7 is written before batch 7, commits/7 after it
-    frozen.json                   the ends to read to: written by the supervisor when the run is over
-    progress.jsonl                a line a batch, for who watches
+    checkpoint/                   by Spark: offsets/7 is written before batch 7, commits/7 after it
+    frozen.json                   the end offsets, written by the supervisor at the end of the run
+    progress.jsonl                a line per batch, for the supervisor
 
-Rows are united by bit_or, sums, minima and maxima, so a file is all the state there is. The driver may be
-killed between any two of these writes: a batch without its commit is done again, over the same offsets,
-and writes the same file.
+Rows are merged by bit_or, sums, minima and maxima, so these files are the complete state. The driver may be
+killed between any two writes: Spark repeats a batch without a commit over the same offsets, which writes the
+same file.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from harness.evidence.observation import Window
 from spark_jobs import scan_rows as row
 
 FINAL: Final = 1 << 30
-"""Segment of what the last pass read: after every batch."""
+"""Segment number of the last pass; it is higher than that of every batch."""
 
 
 class Segments:
-    """The folder of one streaming verification."""
+    """Folder of one streaming verification."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Segments:
         self._rows.mkdir(parents=True, exist_ok=True)
 
     def write(self, batch: int, rows: pa.Table) -> None:
-        """Keep the rows of a batch: the file appears whole, in place of one from an earlier attempt."""
+        """Write the rows of a batch atomically; this replaces the file of an earlier attempt."""
         path = self.path(batch)
         temporary = path.with_suffix(".new")
         with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, row.SCHEMA) as out:
@@ -51,11 +51,11 @@ class Segments:
         temporary.replace(path)
 
     def path(self, batch: int) -> Path:
-        """Return where the rows of a batch stand."""
+        """Return the file of a batch."""
         return self._rows / f"batch-{batch:010d}.arrow"
 
     def batches(self) -> list[int]:
-        """List the batches that left rows, committed or not."""
+        """List the batches with rows, committed or not."""
         return sorted(int(path.stem.removeprefix("batch-")) for path in self._rows.glob("batch-*.arrow"))
 
     def committed(self) -> int:
@@ -65,19 +65,19 @@ class Segments:
         return max(done, default=-1)
 
     def ends(self, windows: Sequence[Window]) -> dict[PartitionId, int]:
-        """Return how far the committed batches read, from the checkpoint's own log."""
+        """Return the end offsets of the committed batches, from the checkpoint."""
         ends = {(window.topic, window.partition): window.start for window in windows}
         last = self.committed()
         if last >= 0:
             lines = (self.checkpoint / "offsets" / str(last)).read_text().splitlines()
-            for topic, found in json.loads(lines[-1]).items():
-                ends |= {(topic, int(partition)): offset for partition, offset in found.items()}
+            for topic, offsets in json.loads(lines[-1]).items():
+                ends |= {(topic, int(partition)): offset for partition, offset in offsets.items()}
         return ends
 
     def read(self, upto: int) -> pa.Table:
-        """Return the rows of all batches up to one, each with the segment that it is."""
+        """Return the rows of all batches up to `upto` and of the last pass, with the batch as segment."""
         tables = []
-        for batch in [one for one in self.batches() if one <= upto or one == FINAL]:
+        for batch in [number for number in self.batches() if number <= upto or number == FINAL]:
             with pa.memory_map(str(self.path(batch))) as file:
                 table = pa.ipc.open_file(file).read_all()
             tables.append(table.append_column("segment", pa.array(np.full(table.num_rows, batch))))
@@ -85,19 +85,19 @@ class Segments:
         return pa.concat_tables([empty, *tables])
 
     def drop_after(self, last: int) -> None:
-        """Remove the rows of a batch that was begun and never committed: the last pass reads it anew."""
+        """Remove the rows of batches after `last`, which have no commit; the last pass reads them again."""
         for batch in self.batches():
             if batch > last:
                 self.path(batch).unlink()
 
     def freeze(self, windows: Sequence[Window]) -> None:
-        """Tell the job where to end."""
+        """Write the end offsets, which make the job finish."""
         temporary = self.frozen.with_suffix(".new")
         temporary.write_bytes(msgspec.json.encode(list(windows)))
         temporary.replace(self.frozen)
 
     def frozen_windows(self) -> list[Window] | None:
-        """Return where to end, once somebody has said."""
+        """Return the end offsets, or None before they are frozen."""
         if not self.frozen.exists():
             return None
         return msgspec.json.decode(self.frozen.read_bytes(), type=list[Window])

@@ -1,4 +1,4 @@
-"""What a run's histories say: lines of one kind, and which faults bit."""
+"""Reads the histories of a run: lines of one kind, and injections that took effect."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Kind = TypeVar("Kind", bound=Line)
 
 
 class Bite(NamedTuple):
-    """An injection that took effect, and what was measured of it."""
+    """An injection that took effect, with its measurement."""
 
     fault: str
     measured: dict[str, Any]
@@ -20,13 +20,13 @@ class Bite(NamedTuple):
 
 
 def lines(run: Path, kind: type[Kind]) -> Iterator[Kind]:
-    """The lines of one kind, whoever wrote them."""
+    """Return the lines of one kind from all clients."""
     for file in history_files(run / "history"):
         yield from (line for _, line in file.read() if isinstance(line, kind))
 
 
 def bites(run: Path) -> list[Bite]:
-    """The injections of a run that bit, in order."""
+    """Return the injections that took effect, in order."""
     stages = list(lines(run, Fault))
     names = {line.id: line.fault or "" for line in stages if line.stage == "intent"}
     return [Bite(names[line.id], line.measured, line.wall) for line in stages if line.stage == "bite"]

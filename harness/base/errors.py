@@ -1,14 +1,14 @@
-"""Every error that a user may meet, each with what happened and what to do about it.
+"""All errors with a message for the user: what happened, and what to do.
 
 HarnessError
 ├── UsageError       bad argument or bad file                      exit 4
-├── RefusedError     we could, but will not: an interlock          exit 5
-│   └── CapabilityError  this back end cannot do it                exit 5
+├── RefusedError     possible but refused: an interlock            exit 5
+│   └── CapabilityError  not possible with this back end           exit 5
 ├── WaitTimeoutError a condition did not come true within its limit
-├── NoBiteError      a fault was injected and nothing changed      exit 2
-└── HealError        a fault was healed and something is still wrong
+├── NoBiteError      a fault was injected but had no effect        exit 2
+└── HealError        a fault was healed but its effect persists
 
-Everything else that escapes is a bug of ours (exit 70).
+Every other exception that reaches the command line is a bug in the harness (exit 70).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """What the tool tells the shell; where several apply the worst wins."""
+    """Exit codes of the command line tool (docs/report.md)."""
 
     VALID = 0
     ANOMALY = 1
@@ -35,7 +35,9 @@ class HarnessError(Exception):
     exit_code = ExitCode.UNKNOWN
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message, hint)  # both: else it could not come back from another process
+        super().__init__(
+            message, hint
+        )  # pass both: exceptions from another process are rebuilt from their arguments
         self.message = message
         self.hint = hint
 
@@ -44,31 +46,31 @@ class HarnessError(Exception):
 
 
 class UsageError(HarnessError):
-    """An argument, a setting or a file says something that it may not say."""
+    """An argument, a setting or a file has a value that is not allowed."""
 
     exit_code = ExitCode.USAGE
 
 
 class RefusedError(HarnessError):
-    """The request is understood and possible, and refused because it could do harm or mislead."""
+    """The request is possible but refused, because it could do harm or mislead."""
 
     exit_code = ExitCode.REFUSED
 
 
 class CapabilityError(RefusedError):
-    """The back end of this cluster cannot do what was asked."""
+    """The back end of this cluster does not support the request."""
 
 
 class WaitTimeoutError(HarnessError):
-    """A condition did not come true within its limit; the message says what was last seen."""
+    """A condition did not become true within its limit; the message has the last value."""
 
 
 class NoBiteError(HarnessError):
-    """A fault was injected and its effect could not be measured: the run proves nothing."""
+    """A fault was injected but no effect could be measured, so the run proves nothing."""
 
 
 class HealError(HarnessError):
-    """A fault was healed and its effect is still there."""
+    """A fault was healed but its effect persists."""
 
 
 def describe_error(error: BaseException) -> str:

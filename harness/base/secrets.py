@@ -1,8 +1,8 @@
-"""Secrets: named in files, read from the environment or a file of their own, and shown nowhere.
+"""Secrets: passed by reference, resolved from the environment or a file, and never shown.
 
-A secret is passed on as where it stands (`env:NAME` or `file:/path`) and looked up by the process that uses
-it. From the first look on, or from when it is told to beware, what that process writes, to its output or into
-the files of a run, is redacted: the secret itself wherever it appears, and whatever looks like one.
+Files and processes pass a secret as a reference (`env:NAME` or `file:/path`); the process that uses it
+resolves it. Once a process has resolved a secret or called `beware()`, everything that it writes to its
+output and to the files of a run is redacted: known secrets, and any text that looks like one.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from harness.base.errors import UsageError
 REDACTED: Final = "[redacted]"
 ALLOWED: Final = '"env:NAME" or "file:/path"'
 SHORTEST: Final = 4
-"""A shorter one could not be told apart from other text, and redacting it would redact everything."""
+"""A shorter secret cannot be distinguished from other text, so its redaction would hit ordinary words."""
 
-# What a key begins with stays where it is: to look for it would take quadratic time in a long word.
+# The pattern does not match the start of a longer key: that would take quadratic time in a long word.
 _KEY = r"(?i:password|passwd|secret|token)"
 _PATTERNS: Final = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL),
-    # The value of a key that is named like one; where a secret stands may be told, and what is wrong with it.
+    # The value of a key with such a name. References and messages about a secret may stay.
     re.compile(
         rf'(?P<kept>{_KEY}\\?["\']?\s*[:=]\s*\\?["\']?)'
         r'(?!env:|file:|\[redacted|a secret )[^\s"\'\\,;)}\]]+'
@@ -39,32 +39,32 @@ _wary: Final = Event()
 
 
 def is_reference(text: str) -> bool:
-    """Whether this says where a secret stands."""
+    """Whether the text is a reference to a secret."""
     kind, _, where = text.partition(":")
     return kind in ("env", "file") and bool(where)
 
 
 def look_up(reference: str) -> str:
-    """The secret that stands there; from now on this process redacts it."""
+    """Resolve a reference to its secret; from now on this process redacts it."""
     kind, _, where = reference.partition(":")
     if not is_reference(reference):
-        raise UsageError("a secret is not named by where it stands", f"write {ALLOWED}")
+        raise UsageError("a secret is not given as a reference", f"write {ALLOWED}")
     if kind == "env":
-        found, place = os.environ.get(where), f"the environment has no {where}"
+        secret, problem = os.environ.get(where), f"the environment has no {where}"
     else:
-        found, place = _content(Path(where)), f"there is no file {where}"
-    if found is None:
-        raise UsageError(f"a secret is missing: {place}", f"set it, or name another place: {ALLOWED}")
-    if len(found) < SHORTEST:
+        secret, problem = _content(Path(where)), f"there is no file {where}"
+    if secret is None:
+        raise UsageError(f"a secret is missing: {problem}", f"set it, or use another reference: {ALLOWED}")
+    if len(secret) < SHORTEST:
         raise UsageError(
             f"the secret at {reference} has fewer than {SHORTEST} characters", "use a longer one"
         )
-    remember(found)
-    return found
+    remember(secret)
+    return secret
 
 
 def placed(reference: str, folder: Path) -> str:
-    """The same where a process works in another folder: a file is one beside whoever names it."""
+    """Return a reference with its path made absolute; `folder` is that of the file with the reference."""
     kind, _, where = reference.partition(":")
     return f"file:{folder / where}" if kind == "file" and where else reference
 
@@ -73,30 +73,30 @@ def _content(path: Path) -> str | None:
     try:
         return path.read_text().rstrip("\r\n") if path.is_file() else None
     except (OSError, UnicodeDecodeError) as error:
-        # Not what it says of the content: that is a part of the secret.
-        why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        # The error of a decoder quotes the content, which is a part of the secret.
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(
             f"the secret in {path} could not be read: {why}",
-            "let this user read it; it holds the secret alone",
+            "make it readable for this user; it must contain only the secret",
         ) from None
 
 
 def remember(secret: str) -> None:
-    """From now on this process redacts this secret, which it has got from elsewhere."""
-    found = secret.strip("\r\n")
-    if len(found) >= SHORTEST:
-        _known.update({found, json.dumps(found)[1:-1], quote(found, safe="")})
+    """Make this process redact a secret that it did not resolve from a reference."""
+    text = secret.strip("\r\n")
+    if len(text) >= SHORTEST:
+        _known.update({text, json.dumps(text)[1:-1], quote(text, safe="")})
     beware()
 
 
 def beware() -> None:
-    """From now on this process redacts what looks like a secret, whether it knows one or not."""
+    """Make this process redact its output and files, even if it knows no secret yet."""
     _wary.set()
     sys.stdout, sys.stderr = redacting(sys.stdout), redacting(sys.stderr)
 
 
 def redact(text: str) -> str:
-    """The text without any secret that this process knows, and without what looks like one."""
+    """Return the text without known secrets and without text that looks like a secret."""
     if not _wary.is_set():
         return text
     for secret in sorted(_known, key=len, reverse=True):
@@ -107,7 +107,7 @@ def redact(text: str) -> str:
 
 
 def redact_bytes(data: bytes) -> bytes:
-    """The same of what is written to a file; bytes that are no text are left alone."""
+    """Return the contents of a file without secrets; bytes that are not UTF-8 stay unchanged."""
     if not _wary.is_set():
         return data
     try:
@@ -117,24 +117,22 @@ def redact_bytes(data: bytes) -> bytes:
 
 
 class Redacting:
-    """A text stream in front of another, through which no secret passes."""
+    """A text stream that writes to another one and redacts secrets."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
 
     def write(self, text: str) -> int:
-        """Write the text without its secrets."""
         self._stream.write(redact(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
-        """Write lines without their secrets."""
         for line in lines:
             self.write(line)
 
     @property
     def buffer(self) -> Any:
-        """None: nothing goes past this one."""
+        """Not available, because bytes written to it would not be redacted."""
         raise AttributeError("buffer")
 
     def __getattr__(self, name: str) -> Any:
@@ -142,5 +140,5 @@ class Redacting:
 
 
 def redacting(stream: TextIO) -> TextIO:
-    """The stream itself if it redacts already."""
+    """Return a redacting stream; the stream itself if it already redacts."""
     return stream if isinstance(stream, Redacting) else Redacting(stream)  # type: ignore[return-value]

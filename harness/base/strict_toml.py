@@ -1,4 +1,4 @@
-"""A TOML file that is read strictly: an error names file, line and key, what was found, what is allowed."""
+"""Strict reading of TOML files: errors name file, line, key, the value found and the allowed values."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ T = TypeVar("T", bound=msgspec.Struct)
 
 
 def text_in(path: Path) -> str:
-    """The text of a file, or why there is none."""
+    """Return the text of a file; raises UsageError with the reason if it cannot be read."""
     try:
         return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
         raise UsageError(f"{path}: not UTF-8: {error}", "save the file as UTF-8") from error
     except OSError as error:
         raise UsageError(
-            f"{path} cannot be read: {error.strerror}", "name a file that you may read"
+            f"{path} cannot be read: {error.strerror}", "name an existing file that you may read"
         ) from error
 
 
 def parse(path: Path, text: str) -> dict[str, Any]:
-    """The tables of a file, or where it is not TOML."""
+    """Parse a file into its tables; raises UsageError with the position of a syntax error."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(
-            f"{path}: not TOML: {error}", "quote texts and durations; lists need brackets"
+            f"{path}: not TOML: {error}", "put texts and durations in quotes, and lists in brackets"
         ) from error
 
 
 class StrictFile:
-    """Turns a parsed file into a struct, and every mistake into an error that a newcomer can act on."""
+    """Converts a parsed file into a struct; every mistake becomes an error with a hint."""
 
     def __init__(
         self, path: Path, text: str, tables: Mapping[str, type[msgspec.Struct]], example: str
@@ -50,38 +50,38 @@ class StrictFile:
         self._example = example
 
     def convert(self, data: dict[str, Any], kind: type[T]) -> T:
-        """The file as a struct whose fields are its tables."""
+        """Convert the parsed file into a struct with its tables as fields."""
         try:
             return msgspec.convert(data, kind, dec_hook=_decode_text)
         except msgspec.ValidationError as error:
             raise self._explained(str(error), kind) from error
 
     def fail(self, key: str, problem: str, hint: str) -> UsageError:
-        """An error about a key such as fault[1].target."""
+        """Return an error for a key such as fault[1].target."""
         where = self._line_of(key)
         return UsageError(f"{self._path}{f':{where}' if where else ''}: {key}: {problem}", hint)
 
     def _line_of(self, key: str) -> int:
-        """The line where a key such as fault[1].target stands, 0 if it stands nowhere."""
+        """Return the line of a key such as fault[1].target, 0 if the file does not have it."""
         match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?(?:\.(\w+).*)?", key)
         if not match:
             return 0
         table, index, name = match[1], int(match[2] or 0), match[3]
-        seen = -1
+        position = -1
         for number, line in enumerate(self._lines, 1):
             if re.match(rf"\s*\[\[?\s*{table}\s*\]", line):
-                seen += 1
-                if seen == index and name is None:
+                position += 1
+                if position == index and name is None:
                     return number
-            elif seen == index and name is not None and re.match(rf"\s*{name}\s*=", line):
+            elif position == index and name is not None and re.match(rf"\s*{name}\s*=", line):
                 return number
-            elif seen == index and line.lstrip().startswith("["):
+            elif position == index and line.lstrip().startswith("["):
                 break
         return 0
 
-    def _explained(self, said: str, kind: type[msgspec.Struct]) -> UsageError:
-        """The decoder's message, with the key as it is written and with what is allowed there."""
-        problem, _, where = said.partition(" - at `$")
+    def _explained(self, message: str, kind: type[msgspec.Struct]) -> UsageError:
+        """Turn a message of the decoder into an error with the key as written and the allowed values."""
+        problem, _, where = message.partition(" - at `$")
         key = where.rstrip("`").lstrip(".")
         key = re.sub(r"\[\.\.\.\]", "[0]", key)
         if match := re.search(r"unknown field `(.+)`", problem):
@@ -94,21 +94,21 @@ class StrictFile:
         return self.fail(key or "the file", problem, self._allowed_at(key, kind) or self._example)
 
     def _allowed_at(self, key: str, kind: type[msgspec.Struct]) -> str:
-        """The values that a key may have, where they can be listed."""
+        """Return the allowed values of a key if they can be listed."""
         table, _, name = re.sub(r"\[\d+\]", "", key).partition(".")
         hints = get_type_hints(self._tables.get(table, kind))
         allowed = [value for value in get_args(hints.get(name)) if isinstance(value, str)]
         return f"allowed are {', '.join(allowed)}" if allowed else ""
 
 
-def nearest(found: str, allowed: list[str], intro: str) -> str:
-    """A hint: what was probably meant, and what is allowed."""
-    return f"{meant(found, allowed)} {intro} {', '.join(allowed) or 'none'}".lstrip()
+def nearest(name: str, allowed: list[str], intro: str) -> str:
+    """Return a hint with the nearest allowed name and all allowed names."""
+    return f"{meant(name, allowed)} {intro} {', '.join(allowed) or 'none'}".lstrip()
 
 
-def meant(found: str, there: Iterable[str]) -> str:
-    """What was probably meant, empty if nothing is alike."""
-    near = difflib.get_close_matches(found, there, 1)
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return a question for the most similar known name, empty if none is similar."""
+    near = difflib.get_close_matches(name, known, 1)
     return f"did you mean {near[0]}?" if near else ""
 
 

@@ -1,4 +1,4 @@
-"""Durations, sizes and rates with their units, as a person writes them: "30s", "1MiB", "20kB/s"."""
+"""Durations, sizes and rates that are written with a unit: "30s", "1MiB", "20kB/s"."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "KiB": 1024, "MiB": 1024**2, "GB": 
 
 
 def exact(number: float) -> str:
-    """All digits of a number down to a millionth, and no exponent: what is written can be read again."""
+    """Format a number with up to six decimals and no exponent, so that it can be parsed again."""
     return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 class Duration(float):
-    """A time in seconds, written with its unit."""
+    """A time in seconds, written with a unit."""
 
     allowed = '"500ms", "30s", "5m" or "1h"'
 
     @classmethod
     def parse(cls, text: object) -> Duration:
-        """Read a duration, or raise ValueError with what is allowed."""
+        """Parse a duration; raises ValueError with the allowed formats."""
         return cls(_number(text, _SECONDS, cls.allowed))
 
     def __str__(self) -> str:
@@ -28,13 +28,13 @@ class Duration(float):
 
 
 class Size(int):
-    """A number of bytes, written with its unit."""
+    """A number of bytes, written with a unit."""
 
     allowed = '"100B", "64kB", "1KiB" or "1MiB"'
 
     @classmethod
     def parse(cls, text: object) -> Size:
-        """Read a size, or raise ValueError with what is allowed."""
+        """Parse a size; raises ValueError with the allowed formats."""
         return cls(round(_number(text, _BYTES, cls.allowed)))
 
     def __str__(self) -> str:
@@ -42,13 +42,13 @@ class Size(int):
 
 
 class Rate(float):
-    """Bytes a second, written with their unit."""
+    """Bytes per second, written with a unit."""
 
     allowed = '"20kB/s" or "1MB/s"'
 
     @classmethod
     def parse(cls, text: object) -> Rate:
-        """Read a rate, or raise ValueError with what is allowed."""
+        """Parse a rate; raises ValueError with the allowed formats."""
         return cls(_number(text, {f"{unit}/s": factor for unit, factor in _BYTES.items()}, cls.allowed))
 
     def __str__(self) -> str:
@@ -56,17 +56,16 @@ class Rate(float):
 
 
 class Span(tuple[Duration, Duration]):
-    """A duration to be drawn: between two, or exactly one."""
+    """The range from which a duration is drawn; both ends may be equal."""
 
     allowed = '"5s" or ["2s", "5s"]'
 
     def __new__(cls, least: float, most: float) -> Span:
-        """Make a span of seconds."""
         return super().__new__(cls, (Duration(least), Duration(most)))
 
     @classmethod
     def parse(cls, written: object) -> Span:
-        """Read one duration or a list of two, or raise ValueError with what is allowed."""
+        """Parse one duration or a list of two; raises ValueError with the allowed formats."""
         if isinstance(written, list):
             if len(written) != 2:
                 raise ValueError(f"{written!r} is not {cls.allowed}")
@@ -74,8 +73,8 @@ class Span(tuple[Duration, Duration]):
             if span[0] > span[1]:
                 raise ValueError(f"the first of {written!r} is longer than the second")
             return span
-        one = Duration.parse(written)
-        return cls(one, one)
+        duration = Duration.parse(written)
+        return cls(duration, duration)
 
 
 def plain(value: object) -> object:

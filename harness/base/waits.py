@@ -1,4 +1,4 @@
-"""The only way to wait here: for a condition, within a limit, saying what it waited for and last saw."""
+"""The only way to wait in this project: for a condition, with a time limit and a clear error."""
 
 from __future__ import annotations
 
@@ -22,21 +22,22 @@ def wait_until(
     not_yet: tuple[type[BaseException], ...] = NOT_YET_ERRORS,
     every: float = 0.05,
 ) -> T:
-    """Return the first truthy value of `condition`; an error that says what was last seen if none came.
+    """Return the first truthy value of `condition`; raises WaitTimeoutError after `limit` seconds.
 
-    An exception of a `not_yet` type counts as not yet: a node that is starting refuses connections.
+    The error contains the last value. Exceptions of a `not_yet` type count as false: a starting node refuses
+    connections, for example.
     """
     start = time.monotonic()
-    seen: object = None
+    last: object = None
     while True:
         try:
             value = condition()
             if value:
                 return value
-            seen = value
+            last = value
         except not_yet as error:
-            seen = describe_error(error)
+            last = describe_error(error)
         elapsed = time.monotonic() - start
         if elapsed >= limit:
-            raise WaitTimeoutError(f"waited {elapsed:.1f} s for {describe}; last seen: {seen}", hint)
+            raise WaitTimeoutError(f"waited {elapsed:.1f} s for {describe}; last seen: {last}", hint)
         time.sleep(min(every, max(0.0, limit - elapsed)))

@@ -158,7 +158,7 @@ def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master:
         bootstrap,
         topics,
         master=master or DEFAULT_MASTER,
-        report=log,
+        log=log,
         history=run.histories if run else None,
         expect=run.read("expect.json", Expect, Expect()) if run else None,
     )

@@ -1,1 +1,1 @@
-"""What a run leaves on disk, and how it is checked: records, histories, ledger, checkers; pure."""
+"""Files of a run and the verdict on them: records, histories, ledger, observations, checkers. All pure."""

@@ -1,8 +1,8 @@
-"""Aggregates of a stateful pipeline: how many inputs a key has had, and the sum of their sequences.
+"""Changelog records of a stateful pipeline: the number of inputs of each key and the sum of their sequences.
 
-An input's key is its sequence modulo KEYS, within its partition: every key belongs to one partition of the
-input, and the changelog has as many. A changelog record is an ordinary record, with its identity in front;
-its payload says what the key has come to:
+The key of an input is its sequence modulo KEYS, within its partition, so each key belongs to one partition.
+The changelog has as many partitions as the input. A changelog record starts with an identity like every
+record; its payload holds the totals of the key:
 
     key (5 digits), inputs (12), total (20)
 """
@@ -19,13 +19,13 @@ _END: Final = WIDTH + _KEY + _INPUTS + _TOTAL
 
 
 class Totals(NamedTuple):
-    """What a key has come to."""
+    """Number of inputs of a key, and the sum of their sequences."""
 
     inputs: int = 0
     total: int = 0
 
     def add(self, seq: int) -> Totals:
-        """Count one input more."""
+        """Return the totals with one more input."""
         return Totals(self.inputs + 1, self.total + seq)
 
 
@@ -33,22 +33,22 @@ NOTHING: Final = Totals()
 
 
 def key_of(seq: int) -> int:
-    """The key of an input."""
+    """Return the key of an input."""
     return seq % KEYS
 
 
 def key_bytes(key: int) -> bytes:
-    """A key as the changelog's records have it: compaction keeps the last record of each."""
+    """Return the Kafka key of a key's changelog records; compaction keeps the last record of each."""
     return b"%0*d" % (_KEY, key)
 
 
 def payload_of(key: int, totals: Totals) -> bytes:
-    """What stands behind the identity of a changelog record."""
+    """Return the payload of a changelog record, which follows the identity."""
     return b"%0*d%0*d%0*d" % (_KEY, key, _INPUTS, totals.inputs, _TOTAL, totals.total)
 
 
 def totals_in(value: bytes) -> tuple[int, Totals]:
-    """The key of a changelog record and what it has come to, or NotARecordError."""
+    """Decode key and totals of a changelog record; raises NotARecordError."""
     digits = value[WIDTH:_END]
     if len(digits) != _END - WIDTH or not digits.isdigit():
         raise NotARecordError(f"bytes {WIDTH}-{_END - 1} (key, inputs, total) are {digits!r}")

@@ -1,9 +1,8 @@
-"""What one witness read: bit words, and the few findings that need every record.
+"""Observation: the records that one witness read, as bit words, and findings that need every record.
 
-A word stands for 256 consecutive sequences of one lane: 256 bits (4 x 64) say which were seen, `n`
-how often any of them was, `lo` and `hi` between which offsets. Spark makes it with four bit_or and
-a count; a billion records fit into four million words, and nothing is sampled. The format on disk
-is described in docs/record-format.md.
+A word covers 256 consecutive sequences of one lane. Its 256 bits (4 x 64) mark the sequences that were read,
+`n` counts the records, `lo` and `hi` are the lowest and highest offset. A billion records fit into four
+million words, and nothing is sampled. docs/record-format.md describes the format on disk.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ AGGREGATE: Final = np.dtype(
         ("key", "<i4"),
         ("inputs", "<i8"),
         ("total", "<i8"),
-        ("offset", "<i8"),  # of the changelog record that says so: the key's last
+        ("offset", "<i8"),  # of the last changelog record of the key
     ]
 )
 RUN: Final = np.dtype(
@@ -66,7 +65,7 @@ RUN: Final = np.dtype(
 
 
 class Window(msgspec.Struct, forbid_unknown_fields=True):
-    """What was read of one partition: offsets from `start` up to, not including, `read_to`."""
+    """The offsets that were read of one partition: from `start` to `read_to`, which is excluded."""
 
     topic: str
     partition: int
@@ -77,7 +76,7 @@ class Window(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Spot(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """One place in a log that proves a finding, and the other place that it is compared with."""
+    """An offset that proves a finding, and the other offset that it is compared with."""
 
     topic: str
     partition: int
@@ -91,7 +90,7 @@ class Spot(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """A count that needed every record, how many were compared for it, and capped examples."""
+    """A count over all records, the number of records compared, and at most EXAMPLES examples."""
 
     compared: int = 0
     count: int = 0
@@ -100,7 +99,7 @@ class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Everything about an observation but its rows."""
+    """An observation without its rows."""
 
     witness: str
     kind: Literal["reference", "spark", "raw", "client"]
@@ -124,10 +123,10 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: tuple[int, ...]) -> Spot:
-    """Return the example of an output whose input (producer, lane, seq) has had this part before."""
+    """Return the example of an output whose input (producer, lane, seq) already had one with this part."""
     (window, offset), (before, other) = here, first
     producer, lane, seq, part = origin
-    here_too = (before.topic, before.partition) == (window.topic, window.partition)
+    same_partition = (before.topic, before.partition) == (window.topic, window.partition)
     detail = f"part {part}, first made at {before.topic}-{before.partition} offset {other}"
     return Spot(
         topic=window.topic,
@@ -136,14 +135,14 @@ def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: t
         producer=producer,
         lane=lane,
         seq=seq,
-        other_offset=other if here_too else -1,
+        other_offset=other if same_partition else -1,
         detail=detail,
     )
 
 
 @dataclass
 class Observation:
-    """One witness's account: words, origins of outputs, runs of the log when it is small, aggregates."""
+    """What one witness read: words, origins of outputs, runs (if the log is small), aggregates."""
 
     meta: Meta
     words: Rows = field(default_factory=lambda: np.zeros(0, WORD))
@@ -152,12 +151,12 @@ class Observation:
     aggregates: Rows | None = None
 
     def window(self, index: int) -> Window:
-        """Return the window that a row's `partition` points to."""
+        """Return the window with this index, which is a row's `partition`."""
         return self.meta.windows[index]
 
 
 def save(observation: Observation, directory: Path) -> None:
-    """Write an observation; meta.json comes last, so that its presence says that the rest is whole."""
+    """Write an observation; meta.json comes last, so if it exists, the other files are complete."""
     directory.mkdir(parents=True, exist_ok=True)
     rows = {
         "words": observation.words,
@@ -172,7 +171,7 @@ def save(observation: Observation, directory: Path) -> None:
 
 
 def load(directory: Path) -> Observation:
-    """Read an observation back, or say what is missing or damaged."""
+    """Read an observation; raises UsageError with the reason if a file is missing or damaged."""
     meta_path = directory / "meta.json"
     if not meta_path.exists():
         raise UsageError(
@@ -198,7 +197,7 @@ def load(directory: Path) -> Observation:
 
 def _encode_rows(rows: Rows) -> bytes:
     names = rows.dtype.names or ()
-    # 64 bits are written signed, because that is what Spark's bit_or gives.
+    # Quarters are written as signed numbers, like the results of Spark's bit_or.
     columns = [rows[n].astype("<i8").tolist() if n == "bits" else rows[n].tolist() for n in names]
     lines = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     return msgspec.json.Encoder().encode_lines(lines)

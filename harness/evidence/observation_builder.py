@@ -1,4 +1,4 @@
-"""Turns decoded records, as columns, into an observation: the part of a witness that knows no client."""
+"""Builds an observation from decoded records; independent of any Kafka client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COLUMNS = ("partition", "offset", "producer", "lane", "seq", "o_producer", "o_l
 
 @dataclass
 class Records:
-    """Records of one witness in the order of reading: one list a column, -1 where there is no origin."""
+    """Records of one witness in reading order; the origin columns are -1 for records without an origin."""
 
     rows: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -55,12 +55,12 @@ class Records:
 
 
 def observe(meta: Meta, records: Records, *, with_runs: bool = True) -> Observation:
-    """Make the words, origins, runs and findings; a record read twice at one offset is one record."""
+    """Build words, origins, runs and findings; an offset that was read twice counts once."""
     return observe_columns(meta, records.columns(), with_runs=with_runs)
 
 
 def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = True) -> Observation:
-    """Do what `observe` does, for a witness that has columns already."""
+    """Like `observe`, for a witness that already has columns."""
     order = np.lexsort((columns["offset"], columns["partition"]))
     columns = {name: column[order] for name, column in columns.items()}
     fresh = ~_same_rows(columns, "partition", "offset")
@@ -72,7 +72,7 @@ def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = T
         by_producer=_count_by_key(columns["producer"][clash]),
         examples=[_spot(meta, columns, i, other=i - 1) for i in clash[:EXAMPLES].tolist()],
     )
-    # A second reading of the same offset is the reader's rewind and no second record.
+    # An offset that was read again is a rewind of the reader, not a second record.
     columns = {name: column[fresh] for name, column in columns.items()}
     meta.records = len(columns["seq"])
     first = _repeats(meta, columns)
@@ -106,18 +106,18 @@ def _spot(meta: Meta, columns: dict[str, Ints], i: int, *, other: int, detail: s
 
 
 def _repeats(meta: Meta, columns: dict[str, Ints]) -> Bools:
-    """Find the second and later appearances of a record; return which rows are first appearances."""
+    """Find repeated records; return which rows are first appearances."""
     order = np.lexsort(
         (columns["offset"], columns["partition"], columns["seq"], columns["lane"], columns["producer"])
     )
     ordered = {name: column[order] for name, column in columns.items()}
     again = _same_rows(ordered, "producer", "lane", "seq")
-    found = np.flatnonzero(again)
+    repeated = np.flatnonzero(again)
     meta.repeats = Findings(
         compared=len(again),
-        count=len(found),
-        by_producer=_count_by_key(ordered["producer"][found]),
-        examples=[_spot(meta, ordered, i, other=i - 1) for i in found[:EXAMPLES].tolist()],
+        count=len(repeated),
+        by_producer=_count_by_key(ordered["producer"][repeated]),
+        examples=[_spot(meta, ordered, i, other=i - 1) for i in repeated[:EXAMPLES].tolist()],
     )
     first = np.ones(len(again), np.bool_)
     first[order[again]] = False
@@ -125,13 +125,13 @@ def _repeats(meta: Meta, columns: dict[str, Ints]) -> Bools:
 
 
 def _late(meta: Meta, columns: dict[str, Ints], first: Bools) -> None:
-    """Find records whose first appearance comes after that of a later record of their lane."""
+    """Find records whose first appearance is behind that of a later record of their lane."""
     kept = {name: column[first] for name, column in columns.items()}
     order = np.lexsort((kept["offset"], kept["lane"], kept["producer"], kept["partition"]))
     kept = {name: column[order] for name, column in kept.items()}
     same_lane = _same_rows(kept, "partition", "producer", "lane")
     lane = np.cumsum(~same_lane) - 1
-    # Lanes are numbered upwards, so a running maximum of (lane, seq) never carries over from the lane before.
+    # Lane numbers ascend, so the running maximum of lane * width + seq restarts with every lane.
     width = int(kept["seq"].max(initial=0)) + 1
     highest = np.maximum.accumulate(lane * width + kept["seq"]) if len(lane) else lane
     late = np.flatnonzero(lane * width + kept["seq"] < highest)
@@ -148,7 +148,7 @@ def _late(meta: Meta, columns: dict[str, Ints], first: Bools) -> None:
 
 
 def _twice(meta: Meta, outputs: dict[str, Ints]) -> None:
-    """Find outputs whose input has had the same part before."""
+    """Find outputs whose input already had an output with the same part."""
     names = ("o_producer", "o_lane", "o_part", "o_seq")
     order = np.lexsort((outputs["offset"], outputs["partition"], *(outputs[name] for name in names[::-1])))
     ordered = {name: column[order] for name, column in outputs.items()}

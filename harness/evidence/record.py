@@ -1,15 +1,14 @@
-"""The identity that every record carries: fixed-width ASCII in front of the payload.
+"""The identity of a record: fixed-width ASCII in front of the payload.
 
     EOS1 r7k2m9qa 000003 00001 000000000042 00000000007 c r | payload, any bytes, any size
     ^    ^        ^      ^     ^            ^           ^ ^
     |    run      |      lane  sequence     transaction | kind: r record, p pipeline output
     magic+version producer                              intended outcome: c commit, a abort, n none
 
-(The spaces are for the eye; the bytes stand without them.) Fixed width, because Spark then decodes with
-substring and cast, and numpy with one reshape. A pipeline's output is followed by the identity of the input
-it was made from.
+(The spaces are only for readability.) With a fixed width, numpy decodes a batch with one reshape. In a
+pipeline's output the identity is followed by that of the input it was made from.
 
-This file imports the standard library only: it is shipped to Spark's workers as it is.
+This module imports only the standard library, because Spark's workers get it without the rest of the harness.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MAGIC: Final = b"EOS1"
 WIDTH: Final = 48
 ORIGIN_WIDTH: Final = 32
 HEADER: Final = "eos-id"
-"""Name of the record header that carries the same bytes when the value belongs to the user's application."""
+"""Record header that carries the same bytes when the value belongs to the user's application."""
 
 COMMIT: Final = "c"
 ABORT: Final = "a"
@@ -31,7 +30,7 @@ KIND_PIPELINE: Final = "p"
 
 
 class Field(NamedTuple):
-    """Where one field of the prefix stands, counted in bytes from 0."""
+    """Name, start byte and width of one field."""
 
     name: str
     start: int
@@ -63,11 +62,11 @@ MAX_PART: Final = 10**3 - 1
 
 
 class NotARecordError(ValueError):
-    """These bytes do not begin with an identity of a version that we read; the message says what is wrong."""
+    """The bytes do not start with a valid identity; the message gives the reason."""
 
 
 class Origin(NamedTuple):
-    """The input that a pipeline's output was made from, which of its outputs this is, and who made it."""
+    """The input of a pipeline's output, the part number among its outputs, and the processor that made it."""
 
     producer: int
     lane: int
@@ -77,7 +76,7 @@ class Origin(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Which record this is: unique in its run by (producer, lane, seq)."""
+    """Identity of a record; (producer, lane, seq) is unique within its run."""
 
     run: str
     producer: int
@@ -119,14 +118,14 @@ def _origin_bytes(origin: Origin) -> bytes:
 
 
 class LaneEncoder:
-    """Encodes the records of one (producer, lane); everything that does not change is computed once."""
+    """Encoder for the records of one lane; computes the constant parts only once."""
 
     def __init__(self, run: str, producer: int, lane: int, payload: bytes = b"") -> None:
         self._prefix = _lane_prefix(run, producer, lane)
         self._payload = payload
 
     def batch(self, first: int, count: int, txn: int = 0, outcome: str = NONE) -> list[bytes]:
-        """Encode `count` records of one transaction, with dense sequences from `first` on."""
+        """Encode `count` records of one transaction with consecutive sequences from `first`."""
         _number("seq", first, MAX_SEQ)
         _number("seq", first + max(count, 1) - 1, MAX_SEQ)
         prefix = self._prefix
@@ -134,14 +133,14 @@ class LaneEncoder:
         return [b"%b%012d%b" % (prefix, seq, suffix) for seq in range(first, first + count)]
 
     def output(self, seq: int, txn: int, outcome: str, origin: Origin) -> bytes:
-        """Encode one output of a pipeline, which carries the identity of its input."""
+        """Encode one output of a pipeline, including the identity of its input."""
         _number("seq", seq, MAX_SEQ)
         suffix = _txn_suffix(txn, outcome, KIND_PIPELINE)
         return b"%b%012d%b%b%b" % (self._prefix, seq, suffix, _origin_bytes(origin), self._payload)
 
 
 def encode(identity: Identity, payload: bytes = b"") -> bytes:
-    """Encode one record; for many records of a lane a `LaneEncoder` is several times faster."""
+    """Encode one record; use a LaneEncoder for many records of one lane, which is several times faster."""
     lane = LaneEncoder(identity.run, identity.producer, identity.lane, payload)
     if identity.origin is not None:
         return lane.output(identity.seq, identity.txn, identity.outcome, identity.origin)
@@ -150,7 +149,7 @@ def encode(identity: Identity, payload: bytes = b"") -> bytes:
 
 def _digits(value: bytes, field: Field) -> int:
     text = value[field.start : field.start + field.width]
-    # int() would also take signs, spaces and underscores: those bytes were not written by us.
+    # int() would also accept signs, spaces and underscores, which no encoder writes.
     if not text.isdigit():
         raise NotARecordError(
             f"bytes {field.start}-{field.start + field.width - 1} ({field.name}) are {text!r}"
@@ -159,7 +158,7 @@ def _digits(value: bytes, field: Field) -> int:
 
 
 def decode(value: bytes | None) -> Identity:
-    """Read the identity at the front of these bytes, or raise NotARecordError with the reason."""
+    """Decode the identity at the start of a value; raises NotARecordError with the reason."""
     if value is None:
         raise NotARecordError("there are no bytes at all (a null value)")
     if len(value) < WIDTH:

@@ -1,19 +1,19 @@
-"""The directory of a run, written so that a crash at any moment leaves something to read.
+"""The directory of a run; after a crash at any moment it can still be read.
 
     runs/<scenario>/<time>-<seed>/
-        run.json            which run this is, by which versions; written first
-        scenario.json       the scenario with the changes of --set
-        plan.json           the drawn timetable of faults
-        names.json          the prefix and the run id that the names of topics and groups carry
-        expect.json         what the run promised to check
-        limits.json         what was measured against limits
+        run.json            identity of the run and versions; written first
+        scenario.json       the scenario with all overrides of this run
+        plan.json           the timetable of faults, drawn from the seed
+        names.json          prefix and run id in the names of topics and groups
+        expect.json         the properties to check
+        limits.json         measured values and their limits
         history/*.jsonl     one file per client process
         observations/*/     one directory per witness
-        verdict.json        the whole judgement, with its evidence
-        summary.json        the short of it, of a published schema; written last
+        verdict.json        the complete verdict, with its evidence
+        summary.json        the summary, with a published schema; written last
     runs/<scenario>/latest  link to the newest run
 
-Files other than histories appear whole or not at all: they are written beside and renamed.
+All files except histories are written atomically: to a temporary file, which is then renamed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 
 class RunInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Which run a directory holds."""
+    """Identity of a run: scenario, seed, start time and environment."""
 
     format: int = FORMAT
     run: str
@@ -45,7 +45,7 @@ class RunInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_def
 
 
 class PropertySummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One property: its verdict, and how many things were compared for it."""
+    """The verdict on one property, and the number of things compared."""
 
     verdict: str
     compared: int
@@ -53,7 +53,7 @@ class PropertySummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class LimitSummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One limit: what was measured, and whether it held."""
+    """A measured value, its limit, and whether the value is within the limit."""
 
     measured: float
     limit: float
@@ -62,7 +62,7 @@ class LimitSummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The short of a run, for programs: harness/evidence/schemas/summary.schema.json."""
+    """The summary of a run for programs; the schema is harness/evidence/schemas/summary.schema.json."""
 
     format: int = FORMAT
     run: str
@@ -88,31 +88,31 @@ def schema_text() -> str:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that a reader, or a crash, finds the old content or the new and nothing between."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("wb") as file:
+    """Replace a file atomically: readers and crashes find either the old content or the new."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with temporary.open("wb") as file:
         file.write(redact_bytes(data))
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)
 
 
 class RunDirectory:
-    """A run on disk, while it is written and when it is read again."""
+    """The directory of one run, for writing and reading."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def create(cls, root: Path, info: RunInfo) -> RunDirectory:
-        """Make the directory of a new run and point `latest` to it."""
+        """Create the directory of a new run and point `latest` to it."""
         path = root / info.scenario / f"{info.started.replace(':', '')}-{info.seed}"
         try:
             path.mkdir(parents=True)
         except FileExistsError:
             raise UsageError(
-                f"the run directory {path} exists already",
-                "two runs of one scenario started in the same second with the same seed: start again",
+                f"the run directory {path} already exists",
+                "two runs of this scenario started in the same second with the same seed: start it again",
             ) from None
         for name in ("history", "observations"):
             (path / name).mkdir()
@@ -125,33 +125,33 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Open a run that was written before, by its directory or by a link to it."""
+        """Open an existing run by its directory or a link to it."""
         if not (path / "run.json").exists():
             raise UsageError(
-                f"{path} holds no run: there is no run.json in it",
+                f"{path} is not the directory of a run: it has no run.json",
                 "name a directory such as runs/<scenario>/latest",
             )
         return cls(path)
 
     @property
     def histories(self) -> Path:
-        """Where client processes write their histories."""
+        """Directory of the client processes' histories."""
         return self.path / "history"
 
     @property
     def observations(self) -> Path:
-        """Where witnesses write what they read."""
+        """Directory of the witnesses' observations."""
         return self.path / "observations"
 
     def write(self, name: str, value: msgspec.Struct | dict[str, Any] | list[Any] | str | bytes) -> None:
-        """Write one file of the run, whole or not at all."""
+        """Write one file of the run atomically."""
         if isinstance(value, str):
             value = value.encode()
         data = value if isinstance(value, bytes) else msgspec.json.format(msgspec.json.encode(value)) + b"\n"
         write_atomic(self.path / name, data)
 
     def read(self, name: str, kind: type[T], default: T | None = None) -> T:
-        """Read one file of the run, or the default when it was never written."""
+        """Read one file of the run; return the default if the file does not exist."""
         path = self.path / name
         if not path.exists() and default is not None:
             return default
@@ -160,5 +160,5 @@ class RunDirectory:
         except (OSError, msgspec.DecodeError) as error:
             raise UsageError(
                 f"{path} cannot be read: {error}",
-                "the run died before it was written, or the file was changed since",
+                "the run ended before it wrote the file, or the file was changed afterwards",
             ) from error

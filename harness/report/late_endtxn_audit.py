@@ -17,7 +17,7 @@ import numpy as np
 from harness.base.errors import UsageError
 from harness.evidence.checkers.check_run import evidence_of
 from harness.evidence.checkers.model import Evidence
-from harness.evidence.checkers.visibility_index import seen_by
+from harness.evidence.checkers.visibility_index import visibility_of
 from harness.evidence.history import Invoke, Producer, history_files
 from harness.evidence.ledger import COMMITTED, FATE_NAMES, UNKNOWN
 from harness.evidence.run_directory import RunDirectory
@@ -108,7 +108,7 @@ def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, 
             f"{run} has no observation of a reader, or no frame log",
             "name finished runs of a scenario with verify.frames",
         )
-    ledger, index = evidence.ledger, seen_by(evidence, view)
+    ledger, index = evidence.ledger, visibility_of(evidence, view)
     groups, intervals = ledger.groups, ledger.intervals
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, len(groups.fate)).astype(int)
     visible = np.bincount(intervals.group, index.visible, len(groups.fate)).astype(int)

@@ -12,21 +12,20 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.array.ByteArrayMethods;
 
 /**
- * Folds records of a log that count on, so that one row stands for all of them: rows with topic, partition,
- * offset and identity become rows of window, offset, the identity's bytes, and how many records they stand for.
+ * Folds consecutive records of a log into one row: rows with topic, partition, offset and identity become rows with
+ * window, offset, the bytes of the identity, and the number of records.
  *
- * A record joins the row before it where window, offset and every byte of its identity are what the record
- * before makes expect: the same, but for the offset and the sequence, which are one higher. Whatever else
- * comes begins a row of its own. What an identity means and whether it is a good one is not judged here: of a
- * folded row that is as true of the first record as of the others.
+ * A record joins the row before it if window and identity are the same, except that offset and sequence are one
+ * higher. Every other record starts a new row. This class does not check whether an identity is valid: if that of
+ * the first record of a row is valid, so are all others.
  *
- * Compiled by Janino when a job needs it (fold.py), which knows generics by name only: so there are none.
+ * Janino compiles this class when a job needs it (jvm_fold.py). It does not support generics, so there are none.
  */
 public final class FoldRuns implements FlatMapFunction, Serializable {
     private static final long serialVersionUID = 1L;
 
-    private final Map numbers; // of windows: by topic, and by partition in an array
-    private final int atTopic; // columns
+    private final Map numbers; // window numbers: by topic, then by partition in an array
+    private final int atTopic; // column indices
     private final int atPartition;
     private final int atOffset;
     private final int atIdentity;
@@ -40,7 +39,7 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
     private final int originEnd;
     private final int most;
 
-    /** The columns, then where an identity's parts stand; the last is how many records one row may stand for. */
+    /** Column indices, then positions of an identity's fields, and the most records per row. */
     public FoldRuns(
         Map numbers, int atTopic, int atPartition, int atOffset, int atIdentity,
         int width, int seq, int seqEnd, int kind, int output, int outputWidth, int origin, int originEnd,
@@ -66,11 +65,11 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
         return new Folding(this, (Iterator) rows);
     }
 
-    /** One task's rows, in offset order within each window. */
+    /** The rows of one task, in offset order within each window. */
     private static final class Folding implements Iterator {
         private final FoldRuns layout;
         private final Iterator rows;
-        private byte[] topic = new byte[0]; // of the row before, and its partition and their window
+        private byte[] topic = new byte[0]; // topic, partition and window of the row before
         private int partition = -1;
         private int place = -1;
         private boolean open = false;
@@ -78,7 +77,7 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
         private long offset;
         private int count;
         private byte[] first;
-        private byte[] expected; // what the next record must begin with to join; null if none can
+        private byte[] expected; // bytes with which the next record must start to join; null if none can
 
         Folding(FoldRuns layout, Iterator rows) {
             this.layout = layout;
@@ -115,7 +114,7 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
             );
         }
 
-        /** Notes which window a row is of; Kafka's own tasks have one each. */
+        /** Finds the window of a row; tasks of the Kafka source have one window each. */
         private void look(UnsafeRow row) {
             int now = row.getInt(layout.atPartition);
             if (now != partition || (int) row.getLong(layout.atTopic) != topic.length
@@ -131,16 +130,16 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
                 && !row.isNullAt(layout.atIdentity) && begins(row, layout.atIdentity, expected);
         }
 
-        /** Whether a column begins with these bytes: compared where they lie, a copy would cost more. */
+        /** Whether a column starts with these bytes, compared in place to avoid a copy. */
         private static boolean begins(UnsafeRow row, int column, byte[] bytes) {
-            long value = row.getLong(column); // where in the row the bytes are, and how many
+            long value = row.getLong(column); // position of the bytes in the row, and their number
             return (int) value >= bytes.length && ByteArrayMethods.arrayEquals(
                 row.getBaseObject(), row.getBaseOffset() + (value >>> 32),
                 bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length);
         }
 
         private void begin(long at, UnsafeRow row) {
-            // A record at an offset that was there before stands alone: whoever judges must see it by itself.
+            // A record at a repeated offset stays alone, so that the scan can compare it with the one before.
             boolean again = open && place == window && at < offset + count;
             open = true;
             window = place;
@@ -158,7 +157,7 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
             boolean made = length >= layout.width
                 && Platform.getByte(base, start + layout.kind) == (byte) layout.output;
             int size = made ? layout.outputWidth : layout.width;
-            first = new byte[Math.min(length, size)]; // the payload stays where it is
+            first = new byte[Math.min(length, size)]; // without the payload
             Platform.copyMemory(base, start, first, Platform.BYTE_ARRAY_OFFSET, first.length);
             if (!again && length >= size && digits(layout.seq, layout.seqEnd)
                 && (!made || digits(layout.origin, layout.originEnd))) {
@@ -183,7 +182,7 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
             }
         }
 
-        /** Adds one to a field of digits; false if there is no higher one. */
+        /** Adds one to a field of digits; returns false on overflow. */
         private boolean counted(int start, int end) {
             for (int i = end - 1; i >= start; i--) {
                 if (expected[i] != '9') {

@@ -38,22 +38,22 @@ SAID = [f"p9:{n}={n}:1/{n}" for n in range(16)] + [f"p9:{n}={n - 16}:2/{2 * n - 
 
 
 def counted(said: list[str], history: str = STATEFUL, consumed: int = 20, made: list[str] = MADE) -> Tiny:
-    """Return a case of a stateful pipeline: what its changelog says."""
+    """Return a case of a stateful pipeline with this changelog."""
     log = {"i": "p1:0-19 .", "o": " ".join(made), "c": " ".join(said)}
     return Tiny(history, log, expect=pipeline(changelog="log"), consumed=consumed)
 
 
 def changed(n: int, said: str) -> list[str]:
-    """Return the changelog with another record in the n-th place."""
+    """Return the changelog with its n-th record replaced."""
     return [*SAID[:n], said, *SAID[n + 1 :]]
 
 
 def piped(out: str, history: str = PIPE, consumed: int = 10, outputs: int = 1) -> Tiny:
-    """Return a pipeline case: what it wrote, and how far its group got."""
+    """Return a case of a pipeline with these outputs and this position of its group."""
     return Tiny(history, {"i": IN, "o": out}, expect=pipeline(outputs), consumed=consumed)
 
 
-# Each case: the names that must be found, all of them and no other.
+# Each case has the exact set of anomaly names that must be found.
 CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
     "offset_drift": {
         "passed the first input without its output": (

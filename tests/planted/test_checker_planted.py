@@ -1,4 +1,4 @@
-"""Every anomaly name has cases that must be caught by that name, and near misses that must not be."""
+"""Every anomaly has cases that must be found under its name, and near misses that must not."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_near_miss(name: str, label: str, case: Tiny) -> None:
 
 
 @pytest.mark.parametrize("name", cases_records.PERMITTED)
-def test_what_kafka_permits_is_noted_and_is_no_anomaly(name: str) -> None:
+def test_deviations_that_kafka_permits_are_listed_but_no_anomaly(name: str) -> None:
     judgement = cases_records.PERMITTED[name].judge()
 
     assert judgement.verdict is Verdict.VALID
@@ -67,7 +67,7 @@ def test_what_kafka_permits_is_noted_and_is_no_anomaly(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", cases_records.PERMITTED)
-def test_a_run_that_asks_for_exactly_once_does_not_take_it_for_valid(name: str) -> None:
+def test_a_run_that_demands_exactly_once_counts_permitted_deviations(name: str) -> None:
     evidence = cases_records.PERMITTED[name].evidence()
     evidence.expect = msgspec.structs.replace(evidence.expect, hold_to="exactly_once")
 
@@ -75,11 +75,11 @@ def test_a_run_that_asks_for_exactly_once_does_not_take_it_for_valid(name: str) 
 
     assert judgement.verdict is Verdict.INVALID
     assert name in judgement.names()
-    assert any("promise no better" in reason for result in judgement.results for reason in result.reasons)
+    assert any("Kafka permits this" in reason for result in judgement.results for reason in result.reasons)
 
 
 @pytest.mark.parametrize("label", cases_records.UNKNOWN)
-def test_what_proves_nothing_is_unknown(label: str) -> None:
+def test_insufficient_evidence_is_unknown(label: str) -> None:
     judgement = cases_records.UNKNOWN[label].judge()
 
     assert judgement.verdict is Verdict.UNKNOWN, judgement.encode().decode()

@@ -1,26 +1,26 @@
-"""Tiny histories and logs as text, so that a reader can follow each case with a pencil.
+"""Tiny histories and logs as text, so that a reader can follow each case on paper.
 
-A history is one event a line, at 1 s intervals unless `@seconds` says otherwise (`@3-5` answers at 5):
+A history has one event per line, 1 s apart unless a line starts with `@seconds` (`@3-5`: answered at 5 s):
 
     p1 commit ok a:0-9 b:0-4      producer p1 ends a transaction that sent sequences 0-9 to a, 0-4 to b
     p1 abort info a:10-19         answers are ok, fail, info, or none (the client was killed)
-    p1 commit ok again            the same transaction's end is asked for once more
-    p1 begin                      a transaction is begun; nothing more is written down about it
+    p1 commit ok again            the end of the same transaction is requested once more
+    p1 begin                      a transaction is begun, without any further line
     p1 abandon none a:0-4         a transaction is given up
     p2 send ok a:0-4>100          no transactions; acknowledged at offset 100 (`>` may be left out)
-    p2 send info a:0-9 +a:0-4 -a:9    of an unclear send, + is known to be written, - is known not to be
+    p2 send info a:0-9 +a:0-4 -a:9    of an unclear send, + is certainly written, - certainly not
     p1 init ok                    p1 got its producer id; `@1-90 p1 init ok` got it after 89 s
     p1 offsets i:7                p1 added position 7 of input i to the transaction that it ends next
-    r1 read a@100 p1:0-4          a live reader was given these, from offset 100 on
+    r1 read a@100 p1:0-4          a live reader got these records, from offset 100 on
     look a 10/12                  last stable offset 10, high watermark 12
     group i:7                     the group's committed position
     fault f1 intent               and bite, no_bite, healed
     p1 close                      the client ended in order
 
-A log is the readable part of each partition, offset by offset: `p1:0-9` ten records, `.` an offset that
-shows nothing (a marker, an aborted record), `?` a record that is not ours, `p9:0<p1:4` an output made
-from the input with sequence 4, `p9:0<p1:4/1` its part 1, `p1b:3` a record of p1's lane b, `p9:0=3:2/22` a
-changelog record: key 3 has had 2 inputs with sum 22.
+A log is the readable part of each partition, offset by offset: `p1:0-9` ten records, `.` an offset without a
+readable record (a marker, an aborted record), `?` a foreign record, `p9:0<p1:4` an output made from the input
+with sequence 4, `p9:0<p1:4/1` its part 1, `p1b:3` a record of p1's lane b, `p9:0=3:2/22` a changelog record:
+key 3 has 2 inputs with sum 22.
 
 Partitions: a and b are t-0 and t-1, i is in-0 (a pipeline's input), o is out-0 (its output), c is log-0 (its
 changelog).
@@ -52,7 +52,7 @@ SECOND = 1_000_000_000
 
 @dataclass
 class Tiny:
-    """One case: what clients wrote down, what can be read, and what the settings were."""
+    """One case: the clients' histories, the readable log, and the settings."""
 
     history: str
     log: dict[str, str]
@@ -117,12 +117,12 @@ class Tiny:
 
 
 def pipeline(outputs: int = 1, changelog: str = "") -> Expect:
-    """Return what a pipeline from i to o promises."""
+    """Return the expectation for a pipeline from i to o."""
     return Expect(pipeline=Pipeline(group="g", inputs=["in"], outputs=outputs, changelog=changelog))
 
 
 def _totals(tokens: list[str]) -> list[tuple[int, ...]]:
-    """Return the last word on each key."""
+    """Return the last changelog record of each key."""
     said: dict[int, tuple[int, ...]] = {}
     for offset, token in enumerate(tokens):
         if match := re.search(r"=(\d+):(\d+)/(\d+)$", token):
@@ -152,7 +152,7 @@ def _identity(partition: str, token: str) -> Identity:
 
 
 class _Writers:
-    """One history file a producer, reader or observer."""
+    """Writes one history file per producer, reader or observer."""
 
     def __init__(self, settings: dict[str, dict[str, Any]], lanes: list[tuple[str, int]]) -> None:
         self.lanes = lanes

@@ -1,7 +1,7 @@
-"""An executable model of Kafka's log: clients act, the log follows its rules, and nothing else happens.
+"""An executable model of Kafka's log: clients act, and the log follows its rules.
 
-A world is made of steps. Records of an aborted transaction, of an unknown one that did not commit, and
-markers keep their offsets and are not shown. `planting.py` then breaks one rule at one place.
+A world consists of steps. Markers and the records of transactions that did not commit have offsets but cannot
+be read. `planting.py` then breaks one rule at one place.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SEND_ENDS = ("ok", "info", "fail", "none")
 
 @dataclass
 class Entry:
-    """One offset of a partition: a record or a marker, and whether it is shown to read_committed."""
+    """One offset of a partition: a record or a marker, and whether read_committed returns it."""
 
     token: str = "."
     shown: bool = False
@@ -38,7 +38,7 @@ class Entry:
 
 
 class Deed(NamedTuple):
-    """What one producer did in one step, and whether an unclear end really happened."""
+    """One step of one producer, and whether an end with an unclear answer really happened."""
 
     producer: int
     step: int
@@ -49,7 +49,7 @@ class Deed(NamedTuple):
 
 @dataclass
 class World:
-    """What clients wrote down, and what every offset holds."""
+    """The clients' histories, and the contents of every offset."""
 
     history: list[str] = field(default_factory=list)
     log: dict[str, list[Entry]] = field(default_factory=lambda: {name: [] for name in PARTITIONS})
@@ -68,7 +68,7 @@ class World:
         return Tiny("\n".join(self.history), log, self.settings)
 
     def entries(self) -> list[tuple[str, int, Entry]]:
-        """List partition, offset and entry of everything."""
+        """List partition, offset and entry of every offset."""
         return [(name, i, e) for name, entries in self.log.items() for i, e in enumerate(entries)]
 
     def append(self, deed: Deed, name: str, count: int, fate: str, *, shown: bool) -> tuple[int, int]:
@@ -107,7 +107,7 @@ def worlds(draw: st.DrawFn) -> World:
             _die(world, Deed(producer, step, "", counts, truth))
         else:
             _transact(world, Deed(producer, step, TRANSACTION_ENDS[end], counts, truth))
-    # Something must have been sent, or there is nothing to judge.
+    # Without any record there is nothing to check.
     _transact(world, Deed(9, 99, "commit ok", {"a": 2, "b": 2}, truth=True))
     world.settings["p9"] = {}
     return world
@@ -120,7 +120,7 @@ def _transact(world: World, deed: Deed) -> None:
     shown = fate == "committed" or (fate == "unknown" and truth)
     sent = []
     for name, count in counts.items():
-        # In two pieces with somebody else's marker between: interleaving is permitted.
+        # Two parts with another producer's marker in between: interleaving is permitted.
         head = count // 2
         first, _ = world.append(deed, name, head, fate, shown=shown)
         if head and truth:
@@ -132,7 +132,7 @@ def _transact(world: World, deed: Deed) -> None:
     world.asked[step] = len(world.history)
     world.history.append(f"p{producer} {end} {' '.join(sent)}")
     if end == "commit none":
-        # Its client was killed: nobody continues its lanes.
+        # Its client was killed, so no step continues its lanes.
         world.tails.add(producer)
 
 
@@ -157,7 +157,7 @@ def _send(world: World, deed: Deed) -> None:
             world.next[producer, name] = first + count
             parts.append(f"{name}:{first}-{first + count - 1}")
         else:
-            # Unclear: some prefix was written, and of that the client may know its first record.
+            # Unclear: a prefix was written, and the client may know that its first record was.
             written = count if truth else count // 2
             world.append(deed, name, written, "loose" if loose else "unclear", shown=True)
             world.next[producer, name] = first + count
@@ -166,7 +166,7 @@ def _send(world: World, deed: Deed) -> None:
             if known and not loose:
                 world.log[name][offset].fate = "committed"
         if loose and truth and end == "ok":
-            # What Kafka permits to a producer without idempotence.
+            # Deviations that Kafka permits to a producer without idempotence.
             world.log[name].append(Entry(f"p{producer}:{first}", True, "loose", step, producer))
     world.history.append(f"p{producer} send {end} {' '.join(parts)}")
     if end == "none":
@@ -174,7 +174,7 @@ def _send(world: World, deed: Deed) -> None:
 
 
 def _read(world: World, start: int) -> None:
-    """Let a live reader read what is there, from somewhere; reading again is a rewind."""
+    """Let a live reader read the log from a random offset; reading again is a rewind."""
     for name, entries in world.log.items():
         low = min(start, len(entries))
         runs: list[str] = []

@@ -12,7 +12,7 @@ from tests.planted.tiny import Tiny, pipeline
 
 @dataclass
 class Pipe:
-    """A pipeline's world: which inputs were processed in which order, and how far the group got."""
+    """The world of a pipeline: the processed inputs in order, and the position of the group."""
 
     inputs: int = 0
     history: list[str] = field(default_factory=list)
@@ -34,7 +34,7 @@ class Pipe:
         return Tiny(history, log, expect=pipeline(changelog="log"), consumed=consumed)
 
     def process(self, worker: int, count: int, end: str) -> None:
-        """Process some inputs in one transaction; an aborted one leaves the position where it was."""
+        """Process inputs in one transaction; an aborted one does not move the position."""
         first = self.made[worker]
         self.made[worker] = first + count
         shown = end == "commit ok"
@@ -48,7 +48,7 @@ class Pipe:
         self.position = until if shown else self.position
 
     def _count(self, worker: int, until: int, *, shown: bool) -> range:
-        """Count the inputs of one transaction; return the sequences of what the changelog is told."""
+        """Count the inputs of one transaction; return the sequences of its changelog records."""
         totals, changed = dict(self.totals), set()
         for seq in range(self.position, until):
             changed.add(key_of(seq))
@@ -65,7 +65,7 @@ class Pipe:
 
 @st.composite
 def pipes(draw: st.DrawFn) -> Pipe:
-    """Make a correct pipeline: two workers take turns, some transactions abort, some inputs are left over."""
+    """Make a correct pipeline: two workers alternate, some transactions abort, some inputs remain."""
     pipe = Pipe(inputs=draw(st.integers(2, 300)))
     turns = st.tuples(
         st.sampled_from([7, 8]), st.integers(1, 90), st.sampled_from(["commit ok", "commit ok", "abort ok"])
@@ -84,7 +84,7 @@ def _shown(pipe: Pipe) -> list[int]:
 
 
 def processed_twice(pipe: Pipe, place: int) -> None:
-    """Make a second output from one input."""
+    """Add a second output for one input."""
     shown = _shown(pipe)
     origin = pipe.out[shown[place % len(shown)]].split("<")[1]
     pipe.out += [f"p9:0<{origin}", "."]
@@ -92,21 +92,21 @@ def processed_twice(pipe: Pipe, place: int) -> None:
 
 
 def never_processed(pipe: Pipe, place: int) -> None:
-    """Let the group pass an input, with an output that was made from no input of its own."""
+    """Move the group past an input whose output names no input."""
     shown = _shown(pipe)
     victim = shown[place % len(shown)]
-    # The output is there, but carries no origin: the worker lost which input it was for.
+    # The output exists but has no origin, as if the worker had lost its input.
     pipe.out[victim] = pipe.out[victim].split("<")[0]
 
 
 def offset_drift(pipe: Pipe, place: int) -> None:
-    """Leave the group's position behind outputs that were committed with it."""
+    """Move the group's position back behind outputs that were committed with it."""
     pipe.consumed = pipe.position - 1 - place % pipe.position
     pipe.position = pipe.consumed
 
 
 def aggregate_drift(pipe: Pipe, place: int) -> None:
-    """Let the last word on a key count one input too many."""
+    """Make the last changelog record of a key count one input too many."""
     key = sorted(pipe.totals)[place % len(pipe.totals)]
     last = max(i for i, token in enumerate(pipe.log) if f"={key}:" in token)
     told, said = pipe.log[last].split(":")[:2], pipe.totals[key].add(place)
@@ -116,7 +116,7 @@ def aggregate_drift(pipe: Pipe, place: int) -> None:
 PLANTINGS = {
     "processed_twice": (processed_twice, frozenset[str]()),
     "never_processed": (never_processed, frozenset({"offset_drift"})),
-    # What is passed is less than what was counted.
+    # The position is before inputs that were counted.
     "offset_drift": (offset_drift, frozenset({"aggregate_drift"})),
     "aggregate_drift": (aggregate_drift, frozenset[str]()),
 }

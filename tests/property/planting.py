@@ -1,4 +1,4 @@
-"""Break one rule of a correct world at one place; each planting names what must be found, and what may be."""
+"""Plantings: each breaks one rule of a correct world and names the anomaly that must be found."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.property.model import PARTITIONS, Entry, World
 
 
 class Planting(NamedTuple):
-    """How to plant an anomaly, and which other names the same fact may have."""
+    """How to plant an anomaly, and the other anomaly names that may be found with it."""
 
     plant: Callable[[World, int], bool]
     companions: frozenset[str] = frozenset()
@@ -29,7 +29,7 @@ def lost(world: World, place: int) -> bool:
 
 
 def duplicate(world: World, place: int) -> bool:
-    """Show one record once more, later."""
+    """Repeat one record at a later offset."""
     found = _pick(world, place, "committed", "unclear")
     if found:
         world.log[found[0]] += [Entry()] * (place % 3) + [Entry(found[2].token, shown=True)]
@@ -37,7 +37,7 @@ def duplicate(world: World, place: int) -> bool:
 
 
 def phantom(world: World, place: int) -> bool:
-    """Show a record that nobody sent: of a stranger, after the end of a lane, or no record of ours."""
+    """Add a record that was never sent: of an unknown producer, behind the end of a lane, or foreign."""
     tokens = ["p77:0", "?", "p9:5", "p9:300", "p9b:7" if place % 2 else "p9a:7"]
     token = tokens[place % len(tokens)]
     name = PARTITIONS[place % 2]
@@ -69,7 +69,7 @@ def reordered(world: World, place: int) -> bool:
 
 
 def aborted_read(world: World, place: int) -> bool:
-    """Show one record of an aborted transaction."""
+    """Make one record of an aborted transaction readable."""
     found = _pick(world, place, "aborted", shown=False)
     if found:
         found[2].shown = True
@@ -77,7 +77,7 @@ def aborted_read(world: World, place: int) -> bool:
 
 
 def torn_transaction(world: World, place: int) -> bool:
-    """Show or hide one record of an unknown transaction of several."""
+    """Show or hide one of several records of an unknown transaction."""
     steps: dict[int, list[Entry]] = {}
     for _, _, entry in world.entries():
         if entry.fate == "unknown":
@@ -92,7 +92,7 @@ def torn_transaction(world: World, place: int) -> bool:
 
 
 def early_read(world: World, place: int) -> bool:
-    """Give a committed transaction's record to a reader before its commit is asked for."""
+    """Let a reader get a record of a committed transaction before its commit is requested."""
     found = [one for one in world.entries() if one[2].step in world.asked and one[2].shown]
     name, offset, entry = found[place % len(found)]
     world.history.insert(world.asked[entry.step], f"r2 read {name}@{offset} {entry.token}")
@@ -100,7 +100,7 @@ def early_read(world: World, place: int) -> bool:
 
 
 def inconsistent_offset(world: World, place: int) -> bool:
-    """Let another reader tell of another record at an offset."""
+    """Let another reader report another record at an offset."""
     shown = [one for one in world.entries() if one[2].shown]
     name, offset, entry = shown[place % len(shown)]
     others = [e.token for n, _, e in shown if n == name and e.token != entry.token]
@@ -132,7 +132,7 @@ def hanging_transaction(world: World, place: int) -> bool:
 
 
 def stalled(world: World, place: int) -> bool:
-    """Let an operation take longer than the bound."""
+    """Let an operation take longer than the limit."""
     start = 100 + place % 50
     world.history.append(f"@{start}-{start + 61 + place % 40} p9 init ok")
     return True

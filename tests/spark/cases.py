@@ -1,4 +1,4 @@
-"""Generated cases: a ledger and a log that follows it, but for the flaws that are drawn."""
+"""Generated cases: a ledger and a log that agrees with it except for randomly drawn flaws."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENDS = ("ok", "ok", "ok", "abort", "info")
 
 @dataclass
 class Case:
-    """What clients wrote down, and what stands in the topic."""
+    """The clients' histories, and the contents of the topic."""
 
     name: str
     ledger: Ledger
@@ -40,7 +40,7 @@ class Case:
 
 
 def planted() -> Iterator[Case]:
-    """Every planted case of the pure checkers whose topics a scan can read: their words, in bytes."""
+    """Return every planted case of the checkers that a scan can read, as bytes in topics."""
     tables: list[tuple[str, dict[str, Any]]] = []
     for module in (cases_records, cases_transactions, cases_systems):
         for table in (module.CAUGHT, module.NEAR_MISSES):
@@ -68,7 +68,7 @@ def _of_tiny(name: str, case: Tiny) -> Iterator[Case]:
 
 
 def generated(count: int) -> Iterator[Case]:
-    """Drawn cases; the first few have the sizes that break arithmetic."""
+    """Return randomly drawn cases; the first few have sizes at the limits of the arithmetic."""
     for seed in range(count):
         rng = random.Random(seed)
         special = {

@@ -1,4 +1,4 @@
-"""One Spark session for all tests of a process: starting one costs more than most of them."""
+"""One Spark session for all tests of a process, because a start takes longer than most tests."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from harness.witness.spark.spark_session import start_session
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    session = start_session("tests", report=lambda line: print(line, file=sys.stderr))
+    session = start_session("tests", log=lambda line: print(line, file=sys.stderr))
     yield session
     session.stop()

@@ -1,4 +1,4 @@
-"""Generated logs: a few bytes of every way in which a topic can be wrong, and many in which it is right."""
+"""Generated logs: mostly correct records, and some of every kind of flaw."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Value = bytes | None
 
 @dataclass
 class Log:
-    """What stands in a topic: partition, offset and value, in offset order."""
+    """The contents of a topic: partition, offset and value, in offset order."""
 
     partitions: int
     rows: list[tuple[int, int, Value]] = field(default_factory=list)
@@ -50,7 +50,7 @@ class Log:
 
 
 def plainly_folded(log: Log) -> pa.Table:
-    """What the fold should make of a log, record by record: at most as many in a row as it may fold."""
+    """Fold a log record by record, as the Java fold should: each row has at most `MOST` records."""
     rows: list[list[Any]] = []
     expected: bytes | None = None
     for window, offset, value in log.rows:
@@ -72,7 +72,7 @@ def plainly_folded(log: Log) -> pa.Table:
 
 
 def _counted(value: bytes) -> bytes | None:
-    """What the next record begins with: sequence and origin's sequence one higher, if they are numbers."""
+    """Return the expected start of the next record: sequence and origin's sequence one higher."""
     for start in (23, 59)[: 1 + (len(value) > 48)]:
         digits = value[start : start + 12]
         if not digits.isdigit() or digits == b"9" * 12:
@@ -83,7 +83,7 @@ def _counted(value: bytes) -> bytes | None:
 
 @dataclass
 class Shape:
-    """How large a generated log is."""
+    """The size of a generated log."""
 
     partitions: int
     producers: int
@@ -157,9 +157,9 @@ def _append(
 
 
 def as_read(frame: DataFrame, windows: int) -> kafka_source.Log:
-    """A frame of `window`, `offset` and `value` as if it had been read: windows differ in topic or partition.
+    """Return a frame as if it had been read from Kafka; windows differ in topic or partition.
 
-    Topics have the length of the one before them, or begin with its whole name.
+    The name of each topic has the same length as the one before it, or starts with it.
     """
     number = "(window + 1) div 2"
     name = f"concat(repeat('t', {number} div 2 + 1), repeat('u', {number} % 2)) AS topic"
@@ -172,7 +172,7 @@ def as_read(frame: DataFrame, windows: int) -> kafka_source.Log:
 
 
 def ours(value: Value) -> Identity | None:
-    """The identity of a record of this run, None for all others."""
+    """Return the identity of a record of this run, None for all others."""
     try:
         identity = decode(value)
     except NotARecordError:
@@ -181,7 +181,7 @@ def ours(value: Value) -> Identity | None:
 
 
 def reference(log: Log) -> tuple[Observation, int]:
-    """What the plain observer makes of a log, and how many of its records are foreign."""
+    """Return the plain observer's observation of a log, and the number of foreign records."""
     records, foreign = Records(), 0
     for partition, offset, value in log.rows:
         identity = ours(value)
@@ -194,14 +194,14 @@ def reference(log: Log) -> tuple[Observation, int]:
 
 
 def by_words(log: Log, batch: int, *, meta: Meta | None = None) -> Observation:
-    """What the bit words make of a log, without a Spark session."""
+    """Scan a log without a Spark session and return its observation."""
     return by_batches(log, lambda: log.batches(batch), meta)
 
 
 def by_batches(
     log: Log, batches: Callable[[], Iterator[pa.RecordBatch]], meta: Meta | None = None
 ) -> Observation:
-    """What the bit words make of a log whose rows come like this, scan after scan."""
+    """Run all scans over the given batches and return the observation."""
     wanted = Wanted(RUN, with_runs=True)
 
     def table(scan: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]) -> pa.Table:

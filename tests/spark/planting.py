@@ -1,7 +1,7 @@
-"""Topics with exactly known violations, written to a real cluster record by record, and their clean twins.
+"""Topics with exactly known violations, written record by record to a real cluster, and topics without any.
 
-Each kind has a producer and a topic of its own; all share one run, so that one verification must tell
-them apart. A transaction has 100 sequences on each of two lanes.
+Each kind of violation has its own producer and topic. All share one run, so one verification must distinguish
+them. A transaction has 100 sequences on each of two lanes.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ Value = Record | bytes
 
 @dataclass
 class Topic:
-    """What will stand in one topic, and what its producer wrote down."""
+    """The contents of one topic, and the history of its producer."""
 
     producer: int
     name: str
     parts: list[list[Value]] = field(default_factory=list)
-    ends: dict[int, str] = field(default_factory=dict)  # transaction -> how it ended, if not ok
+    ends: dict[int, str] = field(default_factory=dict)  # transaction -> its end, if not ok
 
     def __post_init__(self) -> None:
         self.parts = [[(self.producer, lane, seq) for seq in range(SEQS)] for lane in (0, 1)]
 
     def end(self, txn: int, how: str, *, shown: bool) -> None:
-        """Let a transaction end in another way than by a commit that is answered."""
+        """Let a transaction end otherwise than by a confirmed commit."""
         self.ends[txn] = how
         if not shown:
             for lane in (0, 1):
@@ -74,7 +74,7 @@ def missing_last(t: Topic) -> None:
 
 
 def hole_across_words(t: Topic) -> None:
-    del t.ends[2]  # of a transaction whose commit was answered: then every missing record is lost
+    del t.ends[2]  # of a transaction with a confirmed commit, so every missing record is lost
     t.hide(0, 250, 260)
 
 
@@ -121,11 +121,11 @@ WANTED = {"lost": 13, "duplicate": 1, "phantom": 3, "reordered": 2, "aborted_rea
 
 
 def make(prefix: str, *, flawed: bool) -> list[Topic]:
-    """Lay out every kind of violation, or the same topics without it."""
+    """Return topics with every kind of violation, or the same topics without any."""
     topics = []
     for number, kind in enumerate(KINDS, 1):
         topic = Topic(number, f"{prefix}-{kind.__name__.replace('_', '-')}")
-        # What is permitted is there in every topic: an aborted transaction, an unknown one as a whole.
+        # Every topic also has permitted cases: an aborted transaction, and a whole unknown one.
         topic.end(1, "abort", shown=False)
         topic.end(2, "info", shown=True)
         topic.end(3, "info", shown=False) if number % 2 else None
@@ -167,7 +167,7 @@ def _identity(topic: Topic, run: str, one: Record) -> Identity:
 
 
 def histories(topics: list[Topic], run: str, folder: Path) -> Path:
-    """Write one history a producer."""
+    """Write one history per producer."""
     folder.mkdir(parents=True, exist_ok=True)
     for topic in topics:
         clocks = {"mono": 1, "wall": 1}
@@ -209,5 +209,5 @@ def histories(topics: list[Topic], run: str, folder: Path) -> Path:
 
 
 def counts(judgement: Judgement) -> dict[str, int]:
-    """How often each anomaly was found."""
+    """Return the count of each anomaly."""
     return {one.name: one.count for result in judgement.results for one in result.anomalies}

@@ -1,4 +1,4 @@
-"""Standalone Spark clusters for tests of scale-out: of plain processes, and of the compose file's profile."""
+"""Standalone Spark clusters for tests of scale-out: plain processes, or the compose profile `spark`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.base.waits import wait_until
 from harness.evidence.observation import Observation, load
 from harness.provision.compose import ComposeProject, write_env_file
 from harness.provision.java import find_java
-from harness.witness.spark.spark_process import ACCOUNT, Job, write_job
+from harness.witness.spark.spark_process import OBSERVATION, Job, write_job
 
 START_LIMIT_S: Final = 120.0
 STOP_LIMIT_S: Final = 20.0
@@ -26,7 +26,7 @@ _HOST: Final = "127.0.0.1"
 
 @contextmanager
 def standalone(folder: Path, workers: int = 2, memory: str = "768m") -> Iterator[str]:
-    """Run a master and some workers of one core each; give the master's address, and end them all."""
+    """Run a master and workers with one core each; yield the master's address, and stop them at the end."""
     import pyspark
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -119,7 +119,7 @@ def _accepts(port: int) -> bool:
 
 
 def run_batch(job: Job, limit: float) -> Observation:
-    """Run a batch job as a process of its own and return its account."""
+    """Run a batch job as a separate process and return its observation."""
     path = write_job(job)
     log = Path(job.folder) / "driver.log"
     with log.open("ab") as out:
@@ -133,4 +133,4 @@ def run_batch(job: Job, limit: float) -> Observation:
         )
     if done.returncode != 0:
         raise HarnessError(f"the Spark job ended with {done.returncode}", f"look at {log}")
-    return load(Path(job.folder) / ACCOUNT)
+    return load(Path(job.folder) / OBSERVATION)

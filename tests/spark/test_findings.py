@@ -1,4 +1,4 @@
-"""Spark's own findings against the pure checkers', on hundreds of cases in one frame."""
+"""Spark's own findings equal those of the checkers, on hundreds of cases in one frame."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cases() -> list[Case]:
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession, cases: list[Case]) -> tuple[list[Observation], dict[int, Found]]:
-    """All cases through one session: three scans and one query, however many cases."""
+    """Process all cases with three scans and one query."""
     first, tables, starts = 0, [], []
     for case in cases:
         starts.append(first)
@@ -122,7 +122,7 @@ def _checked(case: Case, observation: Observation) -> Found:
     return found
 
 
-def test_there_is_something_of_every_kind(
+def test_the_generated_cases_contain_every_kind_of_finding(
     cases: list[Case], judged: tuple[list[Observation], dict[int, Found]]
 ) -> None:
     names = {name for found in judged[1].values() for name, _ in found}

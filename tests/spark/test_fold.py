@@ -1,4 +1,4 @@
-"""Folded and unfolded, a log tells the same; and every rule of the fold is needed for that."""
+"""A folded log gives the same results as an unfolded one, and every rule of the fold is needed for that."""
 
 from __future__ import annotations
 
@@ -63,17 +63,17 @@ def one_window(values: list[Value], offset: int = 0) -> Log:
 
 
 def written() -> Iterator[Log]:
-    """Logs in which neighbours nearly count on."""
+    """Return logs in which consecutive records are almost joinable."""
     dense = LANE.batch(990, 300, 7, "c")
     yield one_window(dense)
     yield one_window(LANE.batch(10**8 - 150, 300, 7, "c"), 10**8 - 20)
     yield one_window([*LANE.batch(END - 5, 6, 7), *LANE.batch(0, 5, 7)])
-    # Another window that goes on in the same way; a hole in offsets, and one in sequences.
+    # A continuation in another window; a gap in offsets, and one in sequences.
     yield Log(2, [(i // 150, i, value) for i, value in enumerate(dense)])
     yield Log(1, [(0, i + (i > 100), value) for i, value in enumerate(dense)])
     yield one_window(dense[:100] + dense[101:])
     yield one_window([*LANE.batch(9, 1, 7), *LANE.batch(19, 1, 7), *LANE.batch(109, 1, 7)])
-    # Another outcome, another transaction, another producer, record by record or all at once.
+    # Another outcome, transaction or producer, for one record or for all.
     for other in (
         LANE.batch(990, 300, 7, "a"),
         LANE.batch(990, 300, 8, "c"),
@@ -82,12 +82,12 @@ def written() -> Iterator[Log]:
         yield one_window([(dense, other)[i % 2][i] for i in range(300)])
         yield one_window(dense[:100] + other[100:])
         yield one_window([one for pair in zip(dense, other, strict=True) for one in pair])
-    # A record at an offset of another one, amid those that go on; the same record once more there.
+    # A different record at a repeated offset within a run, and the same record again.
     for twin in (dense[40], dense[41], dense[20], b"junk"):
         rows: list[tuple[int, int, Value]] = [(0, i, value) for i, value in enumerate(dense)]
         yield Log(1, [*rows[:41], (0, 40, twin), *rows[41:]])
         yield Log(1, [*rows[:41], (0, 40, twin), (0, 40, dense[41]), *rows[41:]])
-    # Strangers that count on: another run, bytes that are no digits, and what is too short.
+    # Consecutive foreign records: another run, bytes that are no digits, and short values.
     yield one_window([value.replace(RUN.encode(), b"zzzz9999") for value in dense])
     for place in (12, 20, 23, 30, 34, 40):
         for byte in (b":", b"/", b"x"):
@@ -99,7 +99,7 @@ def written() -> Iterator[Log]:
 
 
 def outputs() -> Iterator[Log]:
-    """Outputs whose origins count on, or nearly do."""
+    """Return outputs with origins that are consecutive, or almost."""
     steps = [output(i, Origin(5, 1, 10**8 - 20 + i, 0, 9), b"xy"[: i % 3]) for i in range(60)]
     yield one_window(steps)
     yield one_window([value[: 80 - (i % 5 == 0)] for i, value in enumerate(steps)])
@@ -117,13 +117,13 @@ def outputs() -> Iterator[Log]:
         lambda i: Origin(5, 1, END - 9 + i if i < 10 else i, 0, 9),
     ):
         yield one_window([output(i, change(i)) for i in range(60)])
-    # The second stands at the offset of the first's last one, and names another input.
+    # The second row repeats the last offset of the first and names another input.
     rows: list[tuple[int, int, Value]] = [(0, i, value) for i, value in enumerate(steps)]
     yield Log(1, [*rows[:31], (0, 30, output(30, Origin(5, 1, 3, 0, 9))), *rows[31:]])
 
 
 def edited(seed: int) -> Log:
-    """Bursts of three lanes that count on, and a few accidents anywhere."""
+    """Return bursts of three lanes with consecutive sequences and a few random flaws."""
     rng = random.Random(seed)
     first = rng.choice([0, 990, 10**8 - 60])
     following = [first] * 3
@@ -168,7 +168,7 @@ def logs() -> list[Log]:
 
 
 class Folds:
-    """All logs in one frame, window behind window: a fold takes one job."""
+    """Put all logs into one frame, with one window each, so that a fold takes one job."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -181,7 +181,7 @@ class Folds:
             for log, start in zip(self.logs, self.starts, strict=False)
             for batch in log.batches(10**6)
         ]
-        # One task, or rows of one window would not come in order.
+        # One task, because otherwise the rows of a window would not be in order.
         self.frame: DataFrame = spark.createDataFrame(pa.concat_tables(tables)).coalesce(1).cache()
         self.plain = [told(log, list(log.batches(200))) for log in self.logs]
 
@@ -201,7 +201,7 @@ class Folds:
 
 
 def told(log: Log, batches: list[pa.RecordBatch]) -> list[object]:
-    """What a log tells when its rows come like this: the rows of a scan, and the whole account."""
+    """Return the scan's rows and the observation of a log for these rows."""
     rows = pa.Table.from_batches(list(scan_words(Wanted(RUN, with_runs=True))(iter(batches))), row.SCHEMA)
     account = by_batches(log, lambda: iter(batches))
     tables = [
@@ -212,19 +212,19 @@ def told(log: Log, batches: list[pa.RecordBatch]) -> list[object]:
 
 @pytest.fixture(scope="module")
 def folds(spark: SparkSession) -> Folds:
-    """Every log, and what it tells unfolded."""
+    """Every log, with its results without a fold."""
     return Folds(spark)
 
 
 def differ(folds: Folds, rows: pa.Table, batch: int) -> Iterator[int]:
-    """The logs that tell something else when they are folded like this."""
+    """Return the logs whose results change with this fold."""
     for i, (mine, plain) in enumerate(zip(folds.told(rows, batch), folds.plain, strict=True)):
         if mine != plain:
             yield i
 
 
 @pytest.mark.parametrize("batch", [11, 50_000])
-def test_folded_logs_tell_what_unfolded_ones_tell(folds: Folds, batch: int) -> None:
+def test_folded_logs_give_the_same_results_as_unfolded_ones(folds: Folds, batch: int) -> None:
     rows = folds.rows()
     assert rows.num_rows < sum(len(log.rows) for log in folds.logs) / 2
     for i, mine in enumerate(folds.of_logs(rows)):
@@ -233,21 +233,21 @@ def test_folded_logs_tell_what_unfolded_ones_tell(folds: Folds, batch: int) -> N
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_every_rule_is_needed(folds: Folds, rule: str, tmp_path: Path) -> None:
+def test_every_rule_of_the_fold_is_needed(folds: Folds, rule: str, tmp_path: Path) -> None:
     old, new = RULES[rule]
     text = SOURCE.read_text()
     assert text.count(old) == 1
-    # A name of its own, because executors load a class once.
+    # A separate name, because executors load a class only once.
     name = f"Without{list(RULES).index(rule)}"
     text = text.replace(old, new).replace(SOURCE.stem, name)
     rows = folds.rows(compiled(folds.spark, text, tmp_path / f"{name}.jar", name))
     try:
         assert next(differ(folds, rows, 50_000), None) is not None
     except ValueError as error:
-        assert "offsets went back" in str(error)  # noqa: PT017
+        assert "offsets decreased" in str(error)  # noqa: PT017
 
 
-def test_what_counts_on_is_one_row(spark: SparkSession) -> None:
+def test_consecutive_records_are_one_row(spark: SparkSession) -> None:
     values = [
         *LANE.batch(0, MOST + 3, 7, "c"),
         *LANE.batch(MOST + 3, 2, 8, "c"),

@@ -1,4 +1,4 @@
-"""What Spark finds of pipelines against the pure checkers, case by case, and on the real cluster by name."""
+"""Spark's findings on pipelines equal those of the checkers, and are complete on a real cluster."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MANY = 300
 
 
 def drawn(seed: int) -> Tiny:
-    """Draw a pipeline whose workers take turns, with none to three things wrong."""
+    """Draw a pipeline with alternating workers and zero to three flaws."""
     rng = random.Random(seed)
     pipe = Pipe(inputs=rng.choice([2, 60, 300, 700]))
     for _ in range(rng.randint(1, 6)):
@@ -53,7 +53,7 @@ def drawn(seed: int) -> Tiny:
     if not pipe.position:
         pipe.process(7, 1, "commit ok")
     chosen = rng.sample(sorted(PLANTINGS), rng.choice([0, 1, 1, 2]))
-    # An output that lost its origin is the last flaw: the others look for an output that has one.
+    # An output without origin is the last flaw, because the others need outputs with one.
     for name in sorted(chosen, key=lambda name: name == "never_processed"):
         PLANTINGS[name][0](pipe, rng.randrange(1000))
     return pipe.case()
@@ -113,7 +113,7 @@ def test_findings_equal_the_pure_checkers(spark: SparkSession) -> None:
         owed.append((i, case.expect.pipeline.outputs))
     frames = (frame_of(spark, outputs), frame_of(spark, inputs))
     found: list[dict[str, int]] = [{} for _ in all_cases]
-    for one in pipeline_findings(*frames, spark.createDataFrame(owed, "case int, owed int")).collect():
+    for one in pipeline_findings(*frames, spark.createDataFrame(owed, "case int, expected int")).collect():
         found[one["case"]][one["name"]] = one["count"]
     assert found == wanted
     assert {name for one in found for name in one} == set(NAMES)
@@ -156,7 +156,7 @@ def history(folder: Path, run: str, producer: int, topic: str, sent: list[tuple[
 
 
 def plant(cluster: Cluster, folder: Path, *, flawed: bool) -> Piped:
-    """Write inputs and their outputs; flawed ones too often, not at all, and beyond the group's position."""
+    """Write inputs and outputs; if flawed, some too often, some not at all, some beyond the position."""
     run, bootstrap = uuid.uuid4().hex[:8], cluster.bootstrap("DIRECT")
     source, target, group = f"pipe-in-{run}", f"pipe-out-{run}", f"pipe-{run}"
     for topic in (source, target):
@@ -201,7 +201,7 @@ WANTED = {"processed_twice": 3, "never_processed": 1, "offset_drift": 11}
 
 def assert_named(found: dict[str, Anomaly], topics: list[str]) -> None:
     source, target = topics
-    more = "input {} of producer 1 lane 0 has one output more: part 0, first made at"
+    more = "input {} of producer 1 lane 0 has an output too many: part 0, first made at"
     assert {name: one.count for name, one in found.items()} == WANTED
     assert sorted(proofs(found["processed_twice"])) == [
         (f"{more.format(255)} {target}-0 offset 255", [(target, 1, MANY, MANY)]),
@@ -209,11 +209,11 @@ def assert_named(found: dict[str, Anomaly], topics: list[str]) -> None:
             f"{more.format(299)} {target}-0 offset 299",
             [(target, 0, MANY, MANY), (target, 0, MANY - 1, MANY - 1)],
         ),
-        ("inputs 3 of producer 1 lane 1 have outputs that are not owed (part 1)", []),
+        ("inputs 3 of producer 1 lane 1 have outputs of part 1, but the pipeline makes only 1 per input", []),
     ]
     group = [(source, 0, MANY, MANY), (source, 1, MANY - 10, MANY - 10)]
     ((what, places),) = proofs(found["never_processed"])
-    assert what.startswith("inputs 256 of producer 1 lane 0 were passed by group")
+    assert what.startswith("inputs 256 of producer 1 lane 0 are before the position of group")
     assert places == [*group, (source, 0, 256, 256)]
     assert [what.partition(" lane ")[0] for what, _ in proofs(found["offset_drift"])] == [
         "inputs 290-299 of producer 1",
@@ -222,7 +222,7 @@ def assert_named(found: dict[str, Anomaly], topics: list[str]) -> None:
 
 
 @pytest.mark.cluster
-def test_batch_and_stream_name_what_a_pipeline_did_wrong(
+def test_batch_and_stream_find_the_errors_of_a_pipeline(
     spark: SparkSession, cluster: Cluster, tmp_path: Path
 ) -> None:
     planted, expect = plant(cluster, tmp_path / "flawed", flawed=True)

@@ -1,4 +1,4 @@
-"""Known violations on the real cluster: all of them found, by name, in batch and in stream; nothing else."""
+"""Known violations on a real cluster: batch and stream find all of them by name, and nothing else."""
 
 from __future__ import annotations
 
@@ -22,7 +22,12 @@ from harness.evidence.ledger import fold
 from harness.evidence.observation import Observation, Spot
 from harness.witness.plain_consumer import observe_topics
 from harness.witness.spark.frozen_offsets import freeze_ends
-from harness.witness.spark.topic_verification import WITH_LEDGER, observe_alone, verify_topics
+from harness.witness.spark.topic_verification import (
+    WITH_LEDGER,
+    Verified,
+    observe_without_ledger,
+    verify_topics,
+)
 from spark_jobs import streaming_job
 from spark_jobs.kafka_source import KafkaSource
 from spark_jobs.scan_pass import Wanted
@@ -33,9 +38,9 @@ from tests.spark.planting import SEQS, WANTED, counts, make, write
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 
-# Of what the verdict says: producer, lane and sequences; transaction, producer, and how many can be read.
-READ = re.compile(r"producer (\d+) lane (\d+) [^;]*?(?:cannot be read: |read )([\d-]+)(?:$|;)")
-TORN = re.compile(r"transaction (\d+) of producer (\d+) \(\w+\): (\d+) of its")
+# From example texts: producer, lane and sequences; transaction, producer, and number of readable records.
+READ = re.compile(r"producer (\d+) lane (\d+) [^;]*?(?:missing are |read )([\d-]+)(?:$|;)")
+TORN = re.compile(r"transaction (\d+) of producer (\d+) \(\w+\): only (\d+) of its")
 
 
 class Planted(NamedTuple):
@@ -96,7 +101,7 @@ def spots(found: list[Spot]) -> set[tuple[str, int, int, int, int]]:
     return {(one.topic, one.partition, one.producer, one.lane, one.seq) for one in found}
 
 
-def test_batch_finds_all_and_agrees_with_itself(spark: SparkSession, flawed: Planted) -> None:
+def test_batch_finds_everything_and_agrees_with_the_checkers(spark: SparkSession, flawed: Planted) -> None:
     found = verify_topics(flawed.bootstrap, flawed.topics, history=flawed.history, session=spark)
     assert found.judgement is not None
     assert counts(found.judgement) == WANTED
@@ -118,11 +123,15 @@ def test_batch_finds_all_and_agrees_with_itself(spark: SparkSession, flawed: Pla
         ("1", "8", "1"),
         ("2", "9", "100"),
     }
-    assert "producer 910 lane 0, which no client declared" in "".join(examples_of(found.judgement, "phantom"))
-    shares = {(one.producer, one.partition, one.fate): (one.owed, one.read) for one in found.shares}
+    assert "producer 910 lane 0: no client declared this lane" in "".join(
+        examples_of(found.judgement, "phantom")
+    )
+    shares = {(one.producer, one.partition, one.fate): (one.expected, one.read) for one in found.shares}
     assert shares[5, 0, "committed"] == (400, 389)
     assert shares[8, 0, "aborted"] == (100, 1)
-    assert sum(owed - read for (_, _, fate), (owed, read) in shares.items() if fate == "committed") == 13
+    assert (
+        sum(expected - read for (_, _, fate), (expected, read) in shares.items() if fate == "committed") == 13
+    )
     meta = found.observations[0].meta
     duplicate, elsewhere, *_ = flawed.topics
     assert spots(meta.repeats.examples) == {(duplicate, 0, 1, 0, SEQS - 1), (elsewhere, 1, 2, 0, 10)}
@@ -139,7 +148,7 @@ def test_batch_raises_no_false_alarm(spark: SparkSession, clean: Planted) -> Non
 
 
 @pytest.mark.parametrize("most", [3000, pytest.param(20_000, marks=pytest.mark.soak)])
-def test_stream_finds_what_batch_finds(
+def test_the_stream_finds_the_same_as_the_batch(
     spark: SparkSession, flawed: Planted, clean: Planted, tmp_path: Path, most: int
 ) -> None:
     found = of_stream(spark, flawed, tmp_path / "flawed", most)
@@ -153,20 +162,24 @@ def test_stream_finds_what_batch_finds(
 
 def test_without_a_ledger(spark: SparkSession, flawed: Planted, clean: Planted) -> None:
     source = KafkaSource(flawed.bootstrap)
-    (one,) = observe_alone(spark, source, freeze_ends(flawed.bootstrap, flawed.topics).windows, [])
+    (one,) = observe_without_ledger(
+        spark, source, Verified(freeze_ends(flawed.bootstrap, flawed.topics).windows, [])
+    )
     assert (one.run, one.duplicates.count, one.reordered.count, one.foreign.count) == (flawed.run, 2, 2, 1)
     assert one.unchecked
     gaps = {(gap.producer, gap.lane): gap.missing for gap in one.gaps}
     assert gaps[3, 0] == 1 + 2 * 100  # the first record, an aborted and an unknown transaction
-    assert (4, 1) in gaps  # aborted ones: the very last record is missing, and nobody can tell
+    assert (4, 1) in gaps  # aborted ones: the very last record is missing, but that cannot be detected
     assert one.aborted_intent == 1
     assert one.anomalies == 5
-    (two,) = observe_alone(spark, source, freeze_ends(clean.bootstrap, clean.topics).windows, [])
+    (two,) = observe_without_ledger(
+        spark, source, Verified(freeze_ends(clean.bootstrap, clean.topics).windows, [])
+    )
     assert (two.anomalies, two.foreign.count) == (0, 0)
 
 
-@pytest.mark.soak  # a session of its own
-def test_the_command_says_what_the_records_alone_tell(flawed: Planted) -> None:
+@pytest.mark.soak  # starts its own session
+def test_the_command_reports_what_the_records_alone_show(flawed: Planted) -> None:
     eos = Path(sys.executable).with_name("eos")
     topics = [word for topic in flawed.topics for word in ("--topic", topic)]
     done = subprocess.run(
@@ -178,10 +191,10 @@ def test_the_command_says_what_the_records_alone_tell(flawed: Planted) -> None:
     )
     assert done.returncode == ExitCode.ANOMALY, done.stderr
     assert f"run {flawed.run}: " in done.stdout
-    assert "records meant to be aborted: 1" in done.stdout
+    assert "records intended to be aborted: 1" in done.stdout
 
 
-def test_an_open_transaction_is_named_and_not_waited_for(cluster: Cluster) -> None:
+def test_a_hanging_transaction_is_reported_after_the_limit(cluster: Cluster) -> None:
     topic, bootstrap = f"sv-open-{uuid.uuid4().hex[:8]}", cluster.bootstrap("DIRECT")
     cluster.create_topic(topic, 2)
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": topic})

@@ -1,4 +1,4 @@
-"""The streaming driver is killed at awkward moments, and all brokers go away: the verdict stays the same."""
+"""The streaming driver is killed at critical moments, and all brokers stop: the verdict stays the same."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def batches(live: StreamVerification) -> int:
 
 
 def until(live: StreamVerification, traffic: Traffic, condition: Callable[[], bool], what: str) -> None:
-    """Write transaction after transaction until something is so."""
+    """Write transactions until a condition is true."""
 
     def step() -> bool:
         live.watch()
@@ -69,7 +69,7 @@ def until(live: StreamVerification, traffic: Traffic, condition: Callable[[], bo
 
 
 def close(live: StreamVerification, traffic: Traffic, folder: Path) -> Observation:
-    """Freeze the ends, take the account, and compare it with the plain observer's and with the history."""
+    """Freeze the end offsets, and compare the observation with the plain observer's and with the history."""
     topic = traffic.topic
     frozen = freeze_ends(live.job.bootstrap, [topic])
     assert not frozen.hanging
@@ -86,12 +86,12 @@ def close(live: StreamVerification, traffic: Traffic, folder: Path) -> Observati
 
 
 def between_rows_and_commit(live: StreamVerification) -> Callable[[], bool]:
-    """A batch's rows are on disk and Spark has not committed it."""
+    """The rows of a batch are on disk, but Spark has not committed it."""
     return lambda: any(batch > live.segments.committed() for batch in live.segments.batches())
 
 
 def under_way(live: StreamVerification) -> Callable[[], bool]:
-    """A batch's offsets are planned and its rows are not written."""
+    """The offsets of a batch are planned, but its rows are not written."""
 
     def condition() -> bool:
         planned = live.segments.checkpoint / "offsets"
@@ -107,7 +107,7 @@ MOMENTS = ("rows without a commit", "a batch under way", "a start", "some batche
 def killed_when(
     live: StreamVerification, traffic: Traffic, condition: Callable[[], bool], what: str
 ) -> Callable[[], bool]:
-    """Kill the driver when something is so, and say whether it was still so when the driver was dead."""
+    """Kill the driver when a condition is true; return whether it is still true afterwards."""
 
     def killed() -> bool:
         until(live, traffic, condition, what)
@@ -118,7 +118,7 @@ def killed_when(
 
 
 @pytest.mark.parametrize("kills", [3, pytest.param(10, marks=pytest.mark.soak)])
-def test_a_killed_driver_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path: Path, kills: int) -> None:
+def test_a_killed_driver_continues_from_its_checkpoint(cluster: Cluster, tmp_path: Path, kills: int) -> None:
     live, traffic = verification(cluster, tmp_path / "job")
     chance = random.Random(20)
     live.start()
@@ -127,7 +127,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path:
         for number in range(kills):
             what, before = MOMENTS[number % 4], batches(live)
             if what == "rows without a commit":
-                # The worst moment: the state is written and the commit is not.
+                # The worst moment: the state is written, but the commit is not.
                 killed = killed_when(live, traffic, between_rows_and_commit(live), what)
                 wait_until(killed, LIMIT, f"a kill that finds {what}", every=0)
             elif what == "a batch under way":
@@ -143,11 +143,11 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path:
         found = close(live, traffic, tmp_path / "history")
     finally:
         live.kill()
-    # A kill that came too late for its moment is made again, and counts as well.
+    # Repeat a kill that was too late for its moment; both count as restarts.
     assert live.starts > kills
     progress = live.progress(ask_brokers=False)
     assert progress is not None
-    # A driver that was killed while it started has said nothing; a query that began anew by itself is told.
+    # A driver that was killed during its start reported nothing; a query that restarted by itself did.
     anew = [line for line in live.lines() if line["what"] == "restart"]
     assert 0 < progress.restarts <= live.starts - 1 + len(anew)
     assert (progress.duplicates, progress.aborted_intent) == (0, 0)
@@ -156,7 +156,7 @@ def test_a_killed_driver_goes_on_from_its_checkpoint(cluster: Cluster, tmp_path:
 
 @pytest.mark.soak
 def test_transactions_of_up_to_20_000_records(cluster: Cluster, tmp_path: Path) -> None:
-    """A transaction that spans several batches is one transaction still; one in ten of them is aborted."""
+    """A transaction that spans several batches remains one transaction; one in ten is aborted."""
     live, traffic = verification(cluster, tmp_path / "job")
     live.start()
     try:
@@ -173,7 +173,7 @@ def test_transactions_of_up_to_20_000_records(cluster: Cluster, tmp_path: Path) 
         found = close(live, traffic, tmp_path / "history")
     finally:
         live.kill()
-    # Batches of 8,000 offsets at most: a large transaction lies in several.
+    # At most 8,000 offsets per batch, so a large transaction spans several.
     assert found.meta.records > 250_000
 
 
@@ -193,14 +193,14 @@ def test_an_outage_of_all_brokers_is_survived(cluster: Cluster, tmp_path: Path) 
             wait_until(over, OUTAGE_S + 30, "the outage to have lasted", every=0.5)
             silent = live.progress(ask_brokers=False)
             assert silent is not None
-            assert silent.silent_s > OUTAGE_S - 30  # a batch may have been under way: no longer than that
+            assert silent.silent_s > OUTAGE_S - 30  # at most the one batch that was already running
         before = batches(live)
         until(live, traffic, lambda: batches(live) > before, "a batch after the outage")
         found = close(live, traffic, tmp_path / "history")
         print([line for line in live.lines() if line["what"] in ("start", "restart", "last_pass")])
     finally:
         live.kill()
-    # It lived on, or began anew from its checkpoint; either way nobody had to help, and each start is told.
+    # It continued, or restarted from its checkpoint; either way without help, and every start is reported.
     said = [line["what"] for line in live.lines()]
     assert said.count("start") == live.starts
     assert said.count("last_pass") == 1

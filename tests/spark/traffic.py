@@ -13,7 +13,7 @@ from harness.evidence.record import LaneEncoder
 
 
 class Traffic:
-    """One transactional producer that writes to every partition of a topic, and notes what it did."""
+    """A transactional producer that writes to every partition of a topic and records what it did."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, run: str, seed: int) -> None:
         self.random = random.Random(seed)
@@ -45,7 +45,7 @@ class Traffic:
         self.producer.init_transactions(30)
 
     def transaction(self, size: int) -> None:
-        """Write one transaction over some of the partitions; one in ten is aborted."""
+        """Write one transaction to some of the partitions; one in ten is aborted."""
         aborted = self.random.random() < 0.1
         chosen = self.random.sample(range(len(self.lanes)), self.random.randint(1, len(self.lanes)))
         self.producer.begin_transaction()
@@ -59,7 +59,7 @@ class Traffic:
                 self.producer.produce(self.topic, value, partition=lane)
                 self.records += 1
             self.producer.poll(0)
-        # Aborted records must have reached the log, or there is nothing to be seen too much.
+        # Aborted records must be in the log; otherwise a reader could not return them by mistake.
         assert self.producer.flush(60) == 0
         f = "abort" if aborted else "commit"
         (self.producer.abort_transaction if aborted else self.producer.commit_transaction)(60)

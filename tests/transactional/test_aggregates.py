@@ -73,4 +73,4 @@ def test_positions_outside_the_transaction_count_inputs_twice(
     evidence(crash=crash.bite, between=between, names=judged.names(), drift=drift[:1])
     assert between == []
     assert {"aggregate_drift", "processed_twice"} <= set(judged.names()), text(judged)
-    assert all("counted too many" in what for what in drift)
+    assert all("inputs too many" in what for what in drift)

@@ -1,4 +1,4 @@
-"""Aggregates of a stateful pipeline: their records, the truth from the inputs, what scenarios may ask for."""
+"""Aggregates of a stateful pipeline: records, expected totals from the inputs, and scenario options."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness.clients.client_spec import PipelineSpec
 from harness.clients.progress import ClientProgress
 from harness.evidence import observation
 from harness.evidence.changelog_record import KEYS, Totals, key_bytes, key_of, payload_of, totals_in
-from harness.evidence.checkers.aggregates import check, true_totals
+from harness.evidence.checkers.aggregates import check, totals_of_inputs
 from harness.evidence.checkers.model import Pipeline, Verdict
 from harness.evidence.history import HistoryWriter
 from harness.evidence.observation import AGGREGATE, Meta, Observation, Window
@@ -27,7 +27,7 @@ PIPELINE = Pipeline(group="g", inputs=["in"], changelog="log")
 
 
 def consumed(rows: list[tuple[int, int]]) -> Observation:
-    """The account of an input partition that holds these (producer, sequence), offset by offset."""
+    """Return the observation of an input partition with these (producer, sequence), offset by offset."""
     records = Records()
     for offset, (producer, seq) in enumerate(rows):
         records.add(0, offset, Identity("r7k2m9qa", producer, 7, seq))
@@ -36,7 +36,7 @@ def consumed(rows: list[tuple[int, int]]) -> Observation:
     return observe(meta, records)
 
 
-def test_a_changelog_record_is_a_record_that_says_what_its_key_has_come_to() -> None:
+def test_a_changelog_record_is_a_record_with_the_totals_of_its_key() -> None:
     identity = LaneEncoder("r7k2m9qa", 3, 4).batch(5, 1)[0]
     value = identity + payload_of(11, Totals(12, 345_678_901_234))
 
@@ -53,18 +53,18 @@ def test_every_input_counts_for_one_key() -> None:
     assert Totals().add(3).add(19) == Totals(2, 22)
 
 
-def test_the_truth_is_counted_from_every_record_in_the_log() -> None:
+def test_expected_totals_count_every_record_in_the_log() -> None:
     rows = [(1, 0), (1, 1), (1, 2), (2, 16), (1, 17), (1, 17)]
 
-    found = true_totals(consumed(rows), PIPELINE)
+    found = totals_of_inputs(consumed(rows), PIPELINE)
 
-    # What stands in the input twice has been given to the worker twice.
+    # The worker got a record twice if it is in the input twice.
     assert found == {(2, 0): Totals(2, 16), (2, 1): Totals(3, 35), (2, 2): Totals(1, 2)}
-    assert true_totals(consumed([]), PIPELINE) == {}
-    assert true_totals(consumed(rows), Pipeline(group="g", inputs=["another"], changelog="log")) == {}
+    assert totals_of_inputs(consumed([]), PIPELINE) == {}
+    assert totals_of_inputs(consumed(rows), Pipeline(group="g", inputs=["another"], changelog="log")) == {}
 
 
-def test_what_nobody_has_read_is_unknown() -> None:
+def test_a_lane_without_a_reader_is_unknown() -> None:
     for purpose, why in (("aggregates", "read the changelog log"), ("consumed", "read the inputs")):
         evidence = counted(SAID).evidence()
         assert check(evidence).verdict is Verdict.VALID
@@ -82,7 +82,7 @@ def test_a_changelog_that_was_not_read_to_its_end_proves_nothing() -> None:
     assert check(evidence).verdict is Verdict.UNKNOWN
 
 
-def test_the_account_of_a_changelog_can_be_read_back(tmp_path: Path) -> None:
+def test_the_observation_of_a_changelog_can_be_read_back(tmp_path: Path) -> None:
     one = consumed([(1, 0)])
     observation.save(one, tmp_path / "without")
     one.aggregates = np.array([(0, 3, 2, 22, 19)], AGGREGATE)

@@ -1,4 +1,4 @@
-"""What the verdict does with results, with checkers that crash, with witnesses, and with limits."""
+"""The verdict: merging of results, crashes of checkers, witnesses, and limits."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_the_worst_verdict_wins_and_none_is_unknown() -> None:
     [(GOOD, True, 0), (GOOD, False, 3), (BAD, True, 1), (BAD, False, 1)],
     ids=["valid", "limit breached", "anomaly", "anomaly before limit"],
 )
-def test_limits_are_judged_apart_from_safety(case: Tiny, held: bool, code: int) -> None:
+def test_limits_are_checked_separately_from_safety(case: Tiny, held: bool, code: int) -> None:
     limit = Limit(name="recovery", measured=1.0 if held else 9.0, limit=2.0, unit="s")
     judgement = judge(case.evidence(), [limit])
 
@@ -42,7 +42,7 @@ def test_limits_are_judged_apart_from_safety(case: Tiny, held: bool, code: int) 
     assert judgement.verdict is (Verdict.VALID if case is GOOD else Verdict.INVALID)
 
 
-def test_a_checker_that_crashes_is_unknown_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checker_that_crashes_is_unknown_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     def crash(_: Evidence) -> None:
         raise ZeroDivisionError("half way")
 
@@ -74,7 +74,7 @@ def test_two_witnesses_that_agree_are_valid() -> None:
     assert judge(with_second_witness(GOOD, GOOD)).verdict is Verdict.VALID
 
 
-def test_two_witnesses_that_disagree_are_a_finding_of_their_own() -> None:
+def test_two_witnesses_that_disagree_make_a_run_unknown() -> None:
     unknown = "p1 commit ok a:0-4 b:0-4\n p3 send info a:0-4"
     settings = {"p3": {"transactional_id": None}}
     one = Tiny(unknown, {"a": "p1:0-4 . p3:0-1 .", "b": "p1:0-4 ."}, settings)
@@ -98,21 +98,21 @@ def test_the_worst_examples_come_first_and_the_rest_are_counted() -> None:
     assert [ref.line for ref in lost.examples[0].lines] == [25, 26]
 
 
-def test_an_observation_that_counts_less_than_it_saw_is_unknown() -> None:
+def test_an_observation_with_fewer_records_than_sequences_is_unknown() -> None:
     evidence = GOOD.evidence()
     evidence.observations[0].words["n"][0] -= 1
 
     assert judge(evidence).verdict is Verdict.UNKNOWN
 
 
-def test_late_records_without_a_producer_are_not_believed() -> None:
+def test_late_records_without_a_producer_are_unknown() -> None:
     evidence = GOOD.evidence()
     evidence.observations[0].meta.late = Findings(compared=3, count=1)
 
     assert judge(evidence).verdict is Verdict.UNKNOWN
 
 
-def test_promised_properties_only_are_checked() -> None:
+def test_only_expected_properties_are_checked() -> None:
     evidence = dataclasses.replace(BAD.evidence(), expect=Expect(properties=["order"]))
 
     assert [result.property for result in judge(evidence).results] == ["order"]

@@ -27,7 +27,7 @@ def see(*rows: tuple[int, int, int], origin: Origin | None = None) -> Observatio
     return observe(Meta(witness="w", kind="reference", windows=windows), records)
 
 
-def test_words_hold_bits_count_and_offsets() -> None:
+def test_words_have_bits_count_and_offsets() -> None:
     words = see((0, 10, 0), (0, 11, 63), (0, 12, 64), (0, 20, 256), (0, 21, 256)).words
 
     assert words["word"].tolist() == [0, 1]

@@ -82,7 +82,7 @@ def test_a_complete_file_is_read(tmp_path: Path) -> None:
 
 
 MISTAKES = {
-    "not-toml": ('id = "4L6g', "id = 4L6g", "not TOML", "quote texts"),
+    "not-toml": ('id = "4L6g', "id = 4L6g", "not TOML", "put texts and durations in quotes"),
     "unknown-table": ("[topics]", "[topic]", "topic: there is no such key", "did you mean topics?"),
     "unknown-key": ("min_insync =", "min_isr =", ":15: topics.min_isr: there is no such key", "min_insync"),
     "no-id": ('id = "4L6g3nShT-eMCtK--X86sw"\n', "", ":1: cluster: id is missing", "add id = ..."),

@@ -1,4 +1,4 @@
-"""A history is on disk before the deed, reads back as it was written, and says when its end is torn."""
+"""A history is on disk before each action, can be read back, and reports an incomplete last line."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def lines_of(path: Path) -> list[Line]:
     return [line for _, line in HistoryFile(path).read()]
 
 
-def test_what_is_written_is_read_back(tmp_path: Path) -> None:
+def test_written_lines_are_read_back(tmp_path: Path) -> None:
     path = tmp_path / "p-1.jsonl"
     write_one_of_everything(path)
 
@@ -127,7 +127,7 @@ def test_a_transaction_writes_the_same_number_of_lines_whatever_its_size(tmp_pat
 
 
 @pytest.mark.parametrize("cut", [1, 20, 60])
-def test_a_torn_last_line_is_tolerated_and_said(tmp_path: Path, cut: int) -> None:
+def test_an_incomplete_last_line_is_tolerated_and_reported(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "p-1.jsonl"
     write_one_of_everything(path)
     data = path.read_bytes()
@@ -140,7 +140,7 @@ def test_a_torn_last_line_is_tolerated_and_said(tmp_path: Path, cut: int) -> Non
     assert history.torn == data.splitlines(keepends=True)[-1][:-cut]
 
 
-def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
+def test_a_damaged_line_is_reported_with_its_number(tmp_path: Path) -> None:
     path = tmp_path / "p-1.jsonl"
     write_one_of_everything(path)
     lines = path.read_bytes().splitlines(keepends=True)
@@ -163,7 +163,7 @@ def test_blocks_are_whole_lines_whatever_the_block_size(tmp_path: Path) -> None:
         assert numbers == [1 + whole[: whole.find(block.data)].count(b"\n") for block in blocks]
 
 
-def test_a_client_killed_between_intent_and_deed_leaves_the_intent(tmp_path: Path) -> None:
+def test_a_client_killed_between_intent_and_action_leaves_the_intent(tmp_path: Path) -> None:
     path = tmp_path / "victim.jsonl"
     script = (
         "import os, signal, sys; from pathlib import Path\n"
@@ -185,7 +185,7 @@ def test_a_history_is_never_continued_by_another_process(tmp_path: Path) -> None
     path = tmp_path / "p-1.jsonl"
     write_one_of_everything(path)
 
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         HistoryWriter(path, run="r7k2m9qa", client="p-1", role="producer")
 
 
@@ -193,7 +193,7 @@ def test_an_operation_completes_once(tmp_path: Path) -> None:
     with HistoryWriter(tmp_path / "p.jsonl", run="r7k2m9qa", client="p", role="producer") as history:
         op = history.invoke("commit", producer=1, txn=1)
         history.ok(op)
-        with pytest.raises(ValueError, match="completed before"):
+        with pytest.raises(ValueError, match="already complete"):
             history.info(op, UNCLEAR)
 
 
@@ -201,7 +201,7 @@ def test_a_file_without_its_opening_line_is_refused_with_a_hint(tmp_path: Path) 
     path = tmp_path / "p.jsonl"
     path.write_bytes(b"")
 
-    with pytest.raises(UsageError, match="no opening line"):
+    with pytest.raises(UsageError, match="not an opening line"):
         history_files(tmp_path)[0].opening()
 
 

@@ -1,4 +1,4 @@
-"""The fold gives every record one fate, and says where a history contradicts itself."""
+"""The fold gives every record one fate, and reports contradictions within a history."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PLAIN = {"p2": {"transactional_id": None}}
 
 
 def fates(history: str, settings: dict[str, dict[str, Any]] | None = None) -> list[str]:
-    """The intervals of a history, as `producer lane first-last fate`."""
+    """Return the intervals of a history as `producer lane first-last fate`."""
     ledger = Tiny(history, {}, settings or {}).evidence().ledger
     assert ledger.problems == []
     return intervals(ledger)
@@ -54,7 +54,7 @@ def intervals(ledger: Ledger) -> list[str]:
         ("p1 commit fail again a:0-4\n p1 abort fail", "aborted"),
     ],
 )
-def test_the_end_of_a_transaction_decides_all_of_it(history: str, fate: str) -> None:
+def test_the_end_of_a_transaction_determines_the_fate_of_all_its_records(history: str, fate: str) -> None:
     assert fates(history) == [f"p1 a 0-4 {fate}"]
 
 
@@ -75,11 +75,11 @@ def test_the_end_of_a_transaction_decides_all_of_it(history: str, fate: str) -> 
         ("p2 send ok a:0-4\n p2 send info a:5-9 -a:5-9", ["p2 a 0-4 committed", "p2 a 5-9 never sent"]),
     ],
 )
-def test_delivery_reports_decide_without_transactions(history: str, expected: list[str]) -> None:
+def test_delivery_reports_determine_the_fate_without_transactions(history: str, expected: list[str]) -> None:
     assert fates(history, PLAIN) == expected
 
 
-def test_what_a_killed_client_may_have_sent_is_aborted_to_the_end() -> None:
+def test_open_transactions_of_a_killed_client_are_aborted_to_the_end() -> None:
     found = fates("p1 commit ok a:0-4\n p1 begin")
 
     assert found == [
@@ -95,7 +95,7 @@ def test_a_begun_transaction_that_ended_has_no_tail() -> None:
     assert fates("p1 begin\n p1 commit ok a:0-4") == ["p1 a 0-4 committed"]
 
 
-def test_an_abandoned_transaction_was_never_asked_to_commit() -> None:
+def test_an_abandoned_transaction_never_requested_a_commit() -> None:
     assert intervals(fold([history({**COMMIT, "f": "abandon"})])) == ["p1 a 0-9 aborted"]
 
 
@@ -143,9 +143,9 @@ COMMIT = {"type": "invoke", "f": "commit", "op": 0, "producer": 1, "txn": 1, "se
 @pytest.mark.parametrize(
     ("lines", "problem"),
     [
-        ([COMMIT, {**COMMIT, "op": 1, "txn": 2, "sent": [[0, 9, 12]]}], "handed over twice"),
+        ([COMMIT, {**COMMIT, "op": 1, "txn": 2, "sent": [[0, 9, 12]]}], "sent by two operations"),
         ([{**COMMIT, "sent": [[7, 0, 9]]}], "never declared"),
-        ([{**COMMIT, "sent": [[0, 9, 0]]}], "ends before it begins"),
+        ([{**COMMIT, "sent": [[0, 9, 0]]}], "ends before it starts"),
         ([{"type": "ok", "f": "send", "op": 5, "acked": [[0, 0, 0, 7]]}, COMMIT], "sent nothing"),
         (
             [
@@ -159,23 +159,23 @@ COMMIT = {"type": "invoke", "f": "commit", "op": 0, "producer": 1, "txn": 1, "se
     ],
     ids=["overlap", "undeclared lane", "backwards", "acknowledged nothing", "both"],
 )
-def test_a_history_that_contradicts_itself_is_said(lines: list[dict[str, Any]], problem: str) -> None:
+def test_a_history_that_contradicts_itself_is_a_problem(lines: list[dict[str, Any]], problem: str) -> None:
     assert problem in " ".join(fold([history(*lines)]).problems)
 
 
-def test_one_producer_number_in_two_files_is_said() -> None:
+def test_one_producer_number_in_two_files_is_a_problem() -> None:
     ledger = fold([history(COMMIT), history(name="p2")])
 
-    assert "declared by another client too" in ledger.problems[0]
+    assert "already declared by another client" in ledger.problems[0]
 
 
-def test_a_single_producer_need_not_be_named_on_every_line() -> None:
+def test_the_only_producer_of_a_client_may_be_omitted() -> None:
     line = {key: value for key, value in COMMIT.items() if key != "producer"}
 
     assert intervals(fold([history(line)])) == ["p1 a 0-9 unknown"]
 
 
-def test_operations_the_fold_does_not_know_are_counted_and_left_alone() -> None:
+def test_unknown_operations_are_counted_and_ignored() -> None:
     flush = {"type": "invoke", "f": "flush", "op": 7}
     ledger = fold([history(flush, {**flush, "type": "ok"}, COMMIT)])
 
@@ -191,7 +191,7 @@ def test_a_damaged_line_is_named() -> None:
         fold([HistoryFile(Path("p1.jsonl"), b'{"type":"close","mono":1,"wall":1,"reason":"x"}\n')])
 
 
-def test_a_line_of_no_known_type_is_named() -> None:
+def test_a_line_of_unknown_type_is_reported() -> None:
     with pytest.raises(UsageError, match=r"p1\.jsonl:3: not a history line"):
         fold([history({"type": "thought"})])
 
@@ -218,7 +218,7 @@ def test_columns_are_the_same_whatever_the_block_size(monkeypatch: pytest.Monkey
     assert np.array_equal(pieces.groups.ask_line, whole.groups.ask_line)
 
 
-def test_files_read_side_by_side_give_the_same_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_read_in_parallel_give_the_same_ledger(monkeypatch: pytest.MonkeyPatch) -> None:
     files = [history(COMMIT, {"type": "ok", "f": "commit", "op": 0}), other_client()]
     in_turn = fold(files)
     monkeypatch.setattr("harness.evidence.ledger.parallel_scan.WORTH_BYTES", 0)
@@ -228,4 +228,4 @@ def test_files_read_side_by_side_give_the_same_ledger(monkeypatch: pytest.Monkey
     assert side_by_side.clients[0].producers == in_turn.clients[0].producers
     with pytest.raises(UsageError, match=r"p3\.jsonl:3: not a history line") as caught:
         fold([*files, history({"type": "thought"}, name="p3")])
-    assert "damaged" in caught.value.hint
+    assert "changed" in caught.value.hint

@@ -1,4 +1,4 @@
-"""The identity of a record is read back exactly, or refused with the reason."""
+"""The identity of a record is decoded exactly, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ identities = st.builds(
 
 
 @pytest.mark.parametrize("case", VECTORS["good"], ids=[str(n) for n in range(len(VECTORS["good"]))])
-def test_every_published_vector_reads_and_writes(case: dict[str, Any]) -> None:
+def test_every_published_vector_is_encoded_and_decoded(case: dict[str, Any]) -> None:
     fields = dict(case["identity"])
     origin = fields.pop("origin")
     identity = Identity(**fields, origin=Origin(**origin) if origin else None)
@@ -58,7 +58,7 @@ def test_every_bad_vector_is_refused(case: dict[str, Any]) -> None:
 
 
 @given(identity=identities, payload=st.binary(max_size=100))
-def test_what_is_encoded_is_decoded(identity: Identity, payload: bytes) -> None:
+def test_an_encoded_identity_is_decoded(identity: Identity, payload: bytes) -> None:
     value = encode(identity, payload)
 
     assert decode(value) == identity

@@ -1,4 +1,4 @@
-"""A run on disk: readable after a crash at any moment, judged again offline, byte for byte the same."""
+"""A run on disk: readable after a crash at any moment, and checked again offline with the same bytes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def make_run(root: Path, shown: int = 10, limits: list[Limit] | None = None) -> 
     return run
 
 
-def test_a_run_is_judged_again_to_the_same_bytes(tmp_path: Path) -> None:
+def test_checking_a_run_again_gives_the_same_bytes(tmp_path: Path) -> None:
     run = make_run(tmp_path, shown=9)
     code, judgement = check_run(run.path)
     first = {name: (run.path / name).read_bytes() for name in ("verdict.json", "summary.json")}
@@ -99,7 +99,7 @@ def test_the_text_names_lines_and_offsets(tmp_path: Path) -> None:
     assert text.endswith("verdict: invalid\n")
 
 
-def test_a_witness_that_died_half_way_is_said(tmp_path: Path) -> None:
+def test_a_witness_that_died_half_way_is_reported(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     (run.observations / "reader" / "meta.json").unlink()
 
@@ -107,7 +107,7 @@ def test_a_witness_that_died_half_way_is_said(tmp_path: Path) -> None:
         check_run(run.path)
 
 
-def test_a_run_that_crashed_before_its_end_can_still_be_judged(tmp_path: Path) -> None:
+def test_a_run_that_crashed_before_its_end_can_still_be_checked(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     path = run.histories / "p-1.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
@@ -116,22 +116,22 @@ def test_a_run_that_crashed_before_its_end_can_still_be_judged(tmp_path: Path) -
     code, judgement = check_run(run.path)
 
     assert code is ExitCode.VALID
-    assert any("torn" in note for note in judgement.notes)
+    assert any("incomplete" in note for note in judgement.notes)
 
 
 def test_two_runs_never_share_a_directory_and_latest_points_to_the_newest(tmp_path: Path) -> None:
     RunDirectory.create(tmp_path, INFO)
-    with pytest.raises(UsageError, match="exists already"):
+    with pytest.raises(UsageError, match="already exists"):
         RunDirectory.create(tmp_path, INFO)
     newer = RunInfo(run="r7k2m9qb", scenario="demo", seed=8, started="2026-01-02T03:04:06")
     run = RunDirectory.create(tmp_path, newer)
 
     assert (tmp_path / "demo" / "latest").resolve() == run.path.resolve()
-    with pytest.raises(UsageError, match="holds no run"):
+    with pytest.raises(UsageError, match="is not the directory of a run"):
         RunDirectory.open(tmp_path)
 
 
-def test_a_file_that_was_never_whole_is_named(tmp_path: Path) -> None:
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     (run.path / "limits.json").write_text("[{")
 

@@ -32,7 +32,13 @@ lasts = ["2s", "5s"]
 
 # A change of the good file (old, new), the line and key that the error must name, and a part of its text.
 MISTAKES = [
-    pytest.param('name = "mine"', "name = mine", "line 2", "quote texts", id="text-without-quotes"),
+    pytest.param(
+        'name = "mine"',
+        "name = mine",
+        "line 2",
+        "put texts and durations in quotes",
+        id="text-without-quotes",
+    ),
     pytest.param("[plan]", "[plna]", "plna", "did you mean plan?", id="table-misspelt"),
     pytest.param(
         "duration =", "durration =", ":6: plan.durration", "did you mean duration?", id="key-misspelt"

@@ -1,4 +1,4 @@
-"""Secrets: looked up where they stand, and redacted from then on, in outputs and in files."""
+"""Secrets: resolved from references, and then redacted in outputs and files."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from harness.evidence.history import Error, HistoryWriter
 from harness.evidence.run_directory import write_atomic
 from harness.kafka.security import Security
 
-KIND = "PRIVATE"  # not in one word with the rest: no file here has a key
+KIND = "PRIVATE"  # split, because no file in this repository may contain a key
 VALUE = 'tr0ub"4dor&3\\'
 
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A secret that this process has looked up."""
+    """A secret that this process has resolved."""
     monkeypatch.setenv("A_SECRET", VALUE)
     return look_up("env:A_SECRET")
 
 
-def test_it_stands_in_the_environment_or_in_a_file(known: str, tmp_path: Path) -> None:
+def test_a_secret_comes_from_the_environment_or_a_file(known: str, tmp_path: Path) -> None:
     (tmp_path / "password").write_text("of the file\n")
     assert (known, look_up(f"file:{tmp_path}/password")) == (VALUE, "of the file")
 
@@ -40,24 +40,22 @@ def test_it_stands_in_the_environment_or_in_a_file(known: str, tmp_path: Path) -
     [
         ("env:NO_SUCH_NAME", "the environment has no NO_SUCH_NAME"),
         ("file:/no/such/file", "there is no file /no/such/file"),
-        ("hunter22", "not named by where it stands"),
-        ("env:", "not named by where it stands"),
+        ("hunter22", "not given as a reference"),
+        ("env:", "not given as a reference"),
     ],
 )
-def test_one_that_is_not_there_is_an_error_that_names_the_place(reference: str, said: str) -> None:
+def test_a_missing_secret_is_an_error_that_names_the_reference(reference: str, said: str) -> None:
     with pytest.raises(UsageError) as found:
         look_up(reference)
     assert said in found.value.message
     assert "hunter22" not in str(found.value)
 
 
-def test_nothing_is_changed_while_no_secret_is_known() -> None:
+def test_text_is_unchanged_while_no_secret_is_known() -> None:
     assert redact("password = anything") == "password = anything"
 
 
-def test_who_is_wary_redacts_what_looks_like_a_secret_before_one_is_known(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_process_can_redact_before_it_knows_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     beware()
@@ -65,7 +63,7 @@ def test_who_is_wary_redacts_what_looks_like_a_secret_before_one_is_known(
     assert out.getvalue() == "ssl.key.password=[redacted]\n"
 
 
-def test_a_client_that_logs_in_with_a_certificate_is_wary(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_logs_in_with_a_certificate_redacts_its_output(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(secrets, "_wary", Event())
     monkeypatch.setattr(sys, "stdout", sys.stdout)
     monkeypatch.setattr(sys, "stderr", sys.stderr)
@@ -73,12 +71,12 @@ def test_a_client_that_logs_in_with_a_certificate_is_wary(monkeypatch: pytest.Mo
     assert redact("password = anything") == "password = [redacted]"
 
 
-def test_a_file_that_is_not_to_be_read_is_an_error_that_shows_nothing_of_it(
+def test_an_unreadable_secret_file_is_an_error_without_its_contents(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "password"
     path.write_bytes(b"hunter22\xff")
-    with pytest.raises(UsageError, match="it is not text in UTF-8") as found:
+    with pytest.raises(UsageError, match="it is not UTF-8 text") as found:
         look_up(f"file:{path}")
     assert "hunter" not in str(found.value)
 
@@ -102,7 +100,7 @@ def test_a_file_that_is_not_to_be_read_is_an_error_that_shows_nothing_of_it(
         f"-----BEGIN RSA {KIND} KEY-----\nanother-one\n-----END RSA {KIND} KEY-----",
     ],
 )
-def test_the_secret_and_what_looks_like_one_are_redacted(known: str, text: str) -> None:
+def test_secrets_and_text_that_looks_like_one_are_redacted(known: str, text: str) -> None:
     clean = redact(text)
     assert "[redacted]" in clean
     assert known not in clean
@@ -112,7 +110,7 @@ def test_the_secret_and_what_looks_like_one_are_redacted(known: str, text: str) 
         assert json.loads(clean).keys() == json.loads(text).keys()
 
 
-def test_where_a_secret_stands_may_be_told(known: str) -> None:  # noqa: ARG001
+def test_references_to_secrets_are_not_redacted(known: str) -> None:  # noqa: ARG001
     text = '{"password":"env:A_SECRET","key_password":"file:/run/key"}'
     assert redact(text) == text
 
@@ -138,7 +136,7 @@ def test_outputs_files_histories_and_events_are_redacted(
     assert told == PhaseEvent(name="heal", detail="event [redacted]")
 
 
-def test_what_is_handed_to_spark_has_no_secret_in_it(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_for_spark_contain_no_secret(known: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("EOS_SASL_PASSWORD", raising=False)
     security = Security(protocol="SASL_PLAINTEXT", username="me", password="env:A_SECRET")
     options = security.spark()
@@ -148,13 +146,13 @@ def test_what_is_handed_to_spark_has_no_secret_in_it(known: str, monkeypatch: py
     security.for_java()
     import os
 
-    # Quoted as Java's own reader of such lines wants it.
+    # Quoted as Java's parser of such lines expects it.
     assert os.environ["EOS_SASL_PASSWORD"] == 'tr0ub\\"4dor&3\\\\'
 
 
 @pytest.mark.timeout(60)
-def test_a_long_word_is_looked_through_once() -> None:
-    """A page has diagrams and keys of a hundred thousand letters: quadratic time would be minutes."""
+def test_redaction_of_a_long_word_takes_linear_time() -> None:
+    """A page contains words of a hundred thousand letters, for which quadratic time would be minutes."""
     beware()
     text = f"{'x' * 1_000_000} my.password={'y' * 10}"
     assert redact(text) == text[:-10] + "[redacted]"

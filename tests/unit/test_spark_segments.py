@@ -30,7 +30,7 @@ def commit(segments: Segments, batch: int, ends: dict[str, int]) -> None:
         (folder / str(batch)).write_text(text)
 
 
-def test_a_batch_done_again_replaces_its_own_rows(tmp_path: Path) -> None:
+def test_a_repeated_batch_replaces_its_own_rows(tmp_path: Path) -> None:
     segments = Segments(tmp_path)
     segments.write(0, rows(0, 10))
     segments.write(1, rows(10, 10))
@@ -42,7 +42,7 @@ def test_a_batch_done_again_replaces_its_own_rows(tmp_path: Path) -> None:
     assert segments.read(0)["n"].to_pylist() == [10]
 
 
-def test_the_last_pass_begins_where_the_last_commit_ended(tmp_path: Path) -> None:
+def test_the_last_pass_starts_at_the_end_of_the_last_commit(tmp_path: Path) -> None:
     segments = Segments(tmp_path)
     assert segments.committed() == -1
     assert segments.ends(WINDOWS) == {("t", 0): 5, ("t", 1): 0}
@@ -57,7 +57,7 @@ def test_the_last_pass_begins_where_the_last_commit_ended(tmp_path: Path) -> Non
     assert segments.batches() == [10]
 
 
-def test_the_frozen_ends_appear_whole(tmp_path: Path) -> None:
+def test_the_frozen_end_offsets_are_written_atomically(tmp_path: Path) -> None:
     segments = Segments(tmp_path)
     assert segments.frozen_windows() is None
     segments.freeze(WINDOWS)
@@ -68,10 +68,10 @@ def test_running_totals_count_repeats_of_earlier_batches() -> None:
     live = RunningTotals()
     live.add(rows(0, 300))
     live.add(rows(299, 3, "a"))
-    assert live.told() == {"records": 303, "duplicates": 1, "aborted_intent": 3, "foreign": 0, "behind": 0}
+    assert live.as_dict() == {"records": 303, "duplicates": 1, "aborted_intent": 3, "foreign": 0, "behind": 0}
 
 
-def test_any_isolation_but_read_committed_is_refused() -> None:
+def test_only_read_committed_is_accepted() -> None:
     with pytest.raises(NotReadCommittedError, match="read_uncommitted"):
         KafkaSource("b:1", options={ISOLATION: "read_uncommitted"}).all_options()
     assert KafkaSource("b:1").all_options()[ISOLATION] == "read_committed"

@@ -8,12 +8,12 @@ from harness.base.errors import ExitCode
 from harness.evidence.observation import Findings, Window
 from harness.run.spark_stream import describe_progress
 from harness.witness.spark.stream_supervisor import Lag, StreamProgress
-from harness.witness.spark.topic_verification import SelfEvident, Verified, self_evident
+from harness.witness.spark.topic_verification import RunWithoutLedger, Verified, check_without_ledger
 from harness.witness.spark.verify_report import exit_code_of, format_verification
 from tests.spark.generated import RUN, by_words, draw_flaws, draw_shape, generate, ours
 
 
-def alone(**given: object) -> SelfEvident:
+def result(**given: object) -> RunWithoutLedger:
     fields: dict[str, object] = {
         "run": RUN,
         "records": 5,
@@ -23,14 +23,14 @@ def alone(**given: object) -> SelfEvident:
         "gaps": [],
     }
     fields |= {"duplicates": Findings(), "reordered": Findings(), "foreign": Findings()}
-    return SelfEvident(**{**fields, **given})  # type: ignore[arg-type]
+    return RunWithoutLedger(**{**fields, **given})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_density_is_that_of_the_distinct_sequences(seed: int) -> None:
     rng = random.Random(seed)
     log = generate(rng, draw_shape(rng), draw_flaws(rng))
-    found = self_evident(RUN, by_words(log, 100), 0)
+    found = check_without_ledger(RUN, by_words(log, 100), 0)
     lanes: dict[tuple[int, int], set[int]] = {}
     offsets = set()
     for partition, offset, value in log.rows:
@@ -46,25 +46,25 @@ def test_density_is_that_of_the_distinct_sequences(seed: int) -> None:
 @pytest.mark.parametrize(
     ("one", "code"),
     [
-        (alone(), ExitCode.VALID),
-        (alone(missing=1), ExitCode.UNKNOWN),
-        (alone(records=0), ExitCode.UNKNOWN),
-        (alone(aborted_intent=1), ExitCode.ANOMALY),
-        (alone(duplicates=Findings(count=1), missing=4), ExitCode.ANOMALY),
-        (alone(reordered=Findings(count=1)), ExitCode.ANOMALY),
+        (result(), ExitCode.VALID),
+        (result(missing=1), ExitCode.UNKNOWN),
+        (result(records=0), ExitCode.UNKNOWN),
+        (result(aborted_intent=1), ExitCode.ANOMALY),
+        (result(duplicates=Findings(count=1), missing=4), ExitCode.ANOMALY),
+        (result(reordered=Findings(count=1)), ExitCode.ANOMALY),
     ],
 )
-def test_exit_codes_without_a_ledger(one: SelfEvident, code: ExitCode) -> None:
-    found = Verified([], [], alone=[one])
+def test_exit_codes_without_a_ledger(one: RunWithoutLedger, code: ExitCode) -> None:
+    found = Verified([], [], without_ledger=[one])
     assert exit_code_of(found) == code
     assert any("not checked: " in line for line in format_verification(found))
 
 
 def test_a_hanging_transaction_is_an_anomaly_and_named() -> None:
     window = Window("t", 3, 0, 7, 9, 7)
-    found = Verified([window], [window], alone=[alone()])
+    found = Verified([window], [window], without_ledger=[result()])
     assert exit_code_of(found) == ExitCode.ANOMALY
-    assert "hanging_transaction: t-3 is stable to 7 of 9 only" in format_verification(found)
+    assert "hanging_transaction: t-3 is stable only to offset 7 of 9" in format_verification(found)
 
 
 def test_nothing_at_all_is_unknown() -> None:
@@ -87,7 +87,7 @@ def test_nothing_at_all_is_unknown() -> None:
     ],
     ids=["reading", "idle", "stuck", "brokers away", "restarted"],
 )
-def test_a_run_tells_of_outages_and_new_beginnings(
+def test_the_progress_of_spark_shows_outages_and_restarts(
     restarts: int, silent_s: float, lag: Lag | None, told: str
 ) -> None:
     said = StreamProgress(

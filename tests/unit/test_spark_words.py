@@ -40,14 +40,14 @@ def assert_same(found: Observation, wanted: Observation, foreign: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_words_tell_what_the_plain_observer_tells(seed: int) -> None:
+def test_words_equal_those_of_the_plain_observer(seed: int) -> None:
     rng = random.Random(seed)
     log = generate(rng, draw_shape(rng), draw_flaws(rng))
     assert_same(by_words(log, rng.choice([7, 100, 1000])), *reference(log))
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_rows_that_stand_for_several_records_tell_the_same(seed: int) -> None:
+def test_rows_that_stand_for_several_records_give_the_same_observation(seed: int) -> None:
     rng = random.Random(seed)
     log = generate(rng, Shape(rng.choice([1, 3]), rng.choice([1, 2, 5]), 250, 100), draw_flaws(rng))
     rows = plainly_folded(log)
@@ -81,14 +81,14 @@ def test_a_batch_that_is_a_slice_of_another_is_read_from_its_own_start() -> None
     assert by_words(log, 0).words["n"].tolist() == [256, 256, 256, 232]
 
 
-def test_offsets_that_go_back_are_refused() -> None:
+def test_decreasing_offsets_are_refused() -> None:
     value = encode(Identity(RUN, 0, 0, 5))
     with pytest.raises(ValueError, match="offset order"):
         by_words(Log(1, [(0, 7, value), (0, 6, value)]), 10)
 
 
 def test_segments_of_one_word_are_compared_with_each_other() -> None:
-    """The second segment goes on below where the first ended: only a look at both can tell."""
+    """The second segment continues below the end of the first, which only a comparison of both shows."""
     lane = LaneEncoder(RUN, 0, 0)
     parts = [lane.batch(10, 5), lane.batch(0, 5)]
     log = Log(1, [(0, i, value) for i, value in enumerate(parts[0] + parts[1])])
@@ -125,7 +125,7 @@ def test_eight_digits_at_once() -> None:
     assert bytes(good) == b"0123456789"
 
 
-def test_the_highest_sequence_is_carried_over_batches() -> None:
+def test_the_highest_sequence_is_kept_from_batch_to_batch() -> None:
     highest = Highest()
     ints = lambda *numbers: np.array(numbers, np.int64)  # noqa: E731
     assert [a.tolist() for a in highest.before(ints(1, 2, 1), ints(5, 9, 7), ints(10, 11, 12))] == [
@@ -138,7 +138,7 @@ def test_the_highest_sequence_is_carried_over_batches() -> None:
     ]
 
 
-def test_a_lane_that_goes_on_in_another_partition_is_two_runs() -> None:
+def test_a_lane_that_continues_in_another_partition_is_two_runs() -> None:
     values = LaneEncoder(RUN, 0, 0).batch(0, 6)
     log = Log(2, [(i // 3, i % 3, value) for i, value in enumerate(values)])
     found = by_words(log, 100)

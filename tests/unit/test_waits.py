@@ -1,4 +1,4 @@
-"""A wait says what it waited for and what it last saw, and never waits longer than it may."""
+"""A wait reports what it waited for and the last value, and never exceeds its limit."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.base.errors import WaitTimeoutError
 from harness.base.waits import wait_until
 
 
-def test_what_is_true_already_is_returned_at_once_and_asked_once() -> None:
+def test_a_true_condition_returns_at_once_after_one_call() -> None:
     asked: list[int] = []
 
     def condition() -> str:
@@ -24,11 +24,11 @@ def test_what_is_true_already_is_returned_at_once_and_asked_once() -> None:
     assert asked == [1]
 
 
-def test_a_limit_of_nothing_still_looks_once() -> None:
+def test_a_limit_of_zero_still_checks_the_condition_once() -> None:
     assert wait_until(lambda: 7, 0, "seven") == 7
 
 
-def test_the_error_says_what_was_waited_for_and_last_seen() -> None:
+def test_the_error_contains_what_was_waited_for_and_the_last_value() -> None:
     values = iter(range(1000))
 
     def condition() -> bool:
@@ -49,7 +49,7 @@ def test_a_false_value_is_shown_as_it_was_seen() -> None:
 
 
 @pytest.mark.parametrize("error", [ConnectionRefusedError, TimeoutError, EOFError, OSError])
-def test_a_node_that_starts_is_not_yet_an_error(error: type[Exception]) -> None:
+def test_an_error_of_a_starting_node_counts_as_not_yet(error: type[Exception]) -> None:
     def tries() -> Iterator[str]:
         yield ""
         yield "up"

@@ -1,10 +1,10 @@
-"""Aggregates: what a stateful pipeline has counted and summed is what its inputs come to.
+"""Aggregates: the counts and sums of a stateful pipeline match its inputs.
 
-    a key whose count or sum is not that of its inputs      aggregate_drift
+    a key whose count or sum differs from its inputs      aggregate_drift
 
-The truth is counted anew, from the input topic up to the group's position, by a reader that knows nothing of
-the worker and its changelog. Outputs that stand once each prove nothing here: a state that was not rebuilt
-after an abort has the same inputs twice.
+The expected values are computed from the input topic up to the group's position, independently of the worker
+and its changelog. Correct outputs prove nothing here: a worker that does not restore its state after an abort
+counts the same inputs twice although each output exists once.
 """
 
 from __future__ import annotations
@@ -20,36 +20,38 @@ from harness.evidence.checkers.positions import consumed_by
 from harness.evidence.observation import Observation
 
 Key = tuple[int, int]
-"""Partition of the input and of the changelog, and key."""
+"""Partition number (the same for input and changelog) and key."""
 
 
-class _Said(NamedTuple):
+class _Reported(NamedTuple):
     totals: Totals
     offset: int
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare the changelog's last word on every key with the inputs that the group has passed."""
+    """Compare the last changelog record of every key with the inputs before the group's position."""
     out = Collector("aggregates", "keys")
     pipeline = evidence.expect.pipeline
     if pipeline is None or not pipeline.changelog:
-        out.reasons.append("the run names no changelog")
+        out.reasons.append("the run's pipeline has no changelog")
         return out.result()
-    counted = [one for one in consumed_by(evidence, pipeline) if one.runs is not None]
-    if not counted:
+    inputs = [view for view in consumed_by(evidence, pipeline) if view.runs is not None]
+    if not inputs:
         out.reasons.append(f"no witness read the inputs up to the position of group {pipeline.group}")
-    told = [one for one in evidence.observations if one.meta.purpose == "aggregates" and one.meta.complete]
-    if not told:
+    changelogs = [
+        view for view in evidence.observations if view.meta.purpose == "aggregates" and view.meta.complete
+    ]
+    if not changelogs:
         out.reasons.append(f"no witness read the changelog {pipeline.changelog} to its end")
-    for consumed in counted:
-        truth = true_totals(consumed, pipeline)
-        for view in told:
-            _compare(truth, view, pipeline, out)
+    for consumed in inputs:
+        expected = totals_of_inputs(consumed, pipeline)
+        for changelog in changelogs:
+            _compare(expected, changelog, pipeline, out)
     return out.result()
 
 
-def true_totals(consumed: Observation, pipeline: Pipeline) -> dict[Key, Totals]:
-    """Count and sum the inputs key by key, every record that stands in the log."""
+def totals_of_inputs(consumed: Observation, pipeline: Pipeline) -> dict[Key, Totals]:
+    """Return count and sum of the inputs of each key."""
     assert consumed.runs is not None
     totals: dict[Key, Totals] = {}
     for index, window in enumerate(consumed.meta.windows):
@@ -66,32 +68,38 @@ def true_totals(consumed: Observation, pipeline: Pipeline) -> dict[Key, Totals]:
     return totals
 
 
-def _compare(truth: dict[Key, Totals], view: Observation, pipeline: Pipeline, out: Collector) -> None:
-    said: dict[Key, _Said] = {}
-    assert view.aggregates is not None
-    for window, key, inputs, total, offset in view.aggregates.tolist():
-        said[view.window(window).partition, key] = _Said(Totals(inputs, total), offset)
-    keys = sorted(truth.keys() | said.keys())
+def _compare(expected: dict[Key, Totals], changelog: Observation, pipeline: Pipeline, out: Collector) -> None:
+    reported: dict[Key, _Reported] = {}
+    assert changelog.aggregates is not None
+    for window, key, inputs, total, offset in changelog.aggregates.tolist():
+        reported[changelog.window(window).partition, key] = _Reported(Totals(inputs, total), offset)
+    keys = sorted(expected.keys() | reported.keys())
     out.compared += len(keys)
-    nothing = _Said(NOTHING, -1)
-    wrong = [key for key in keys if truth.get(key, NOTHING) != said.get(key, nothing).totals]
+    absent = _Reported(NOTHING, -1)
+    wrong = [key for key in keys if expected.get(key, NOTHING) != reported.get(key, absent).totals]
     examples = [
-        _example(key, truth.get(key, NOTHING), said.get(key, nothing), view, pipeline) for key in wrong
+        _example(key, expected.get(key, NOTHING), reported.get(key, absent), changelog, pipeline)
+        for key in wrong
     ]
     worst = sorted(examples, key=lambda example: -example.weight)[:EXAMPLES]
     out.add("aggregate_drift", "keys", len(wrong), worst)
 
 
-def _example(key: Key, true: Totals, said: _Said, view: Observation, pipeline: Pipeline) -> Example:
+def _example(
+    key: Key, expected: Totals, reported: _Reported, changelog: Observation, pipeline: Pipeline
+) -> Example:
     partition, number = key
-    more = said.totals.inputs - true.inputs
-    how = f"{more} counted too many" if more > 0 else f"{-more} not counted" if more else "another sum"
+    extra = reported.totals.inputs - expected.inputs
+    difference = (
+        f"{extra} inputs too many" if extra > 0 else f"{-extra} inputs missing" if extra else "a wrong sum"
+    )
     return Example(
-        what=f"key {number} of partition {partition} is said to have {said.totals.inputs} inputs with sum "
-        f"{said.totals.total}, and has {true.inputs} with sum {true.total}: {how}",
-        weight=max(1, abs(more)),
-        witness=view.meta.witness,
-        offsets=[OffsetRef(pipeline.changelog, partition, said.offset, said.offset)]
-        if said.offset >= 0
+        what=f"key {number} of partition {partition}: {reported.totals.inputs} inputs with sum "
+        f"{reported.totals.total} in the changelog, {expected.inputs} inputs with sum {expected.total} in "
+        f"the input topic: {difference}",
+        weight=max(1, abs(extra)),
+        witness=changelog.meta.witness,
+        offsets=[OffsetRef(pipeline.changelog, partition, reported.offset, reported.offset)]
+        if reported.offset >= 0
         else [],
     )

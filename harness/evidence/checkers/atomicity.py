@@ -1,10 +1,10 @@
-"""Atomicity: a transaction is read as a whole or not at all, and never before it commits.
+"""Atomicity: a transaction can be read as a whole or not at all, and never before its commit.
 
-    aborted, and something of it read            aborted_read
-    read in part, whatever its end               torn_transaction
-    read before its commit was asked for         early_read
+    a record of an aborted transaction can be read          aborted_read
+    only a part of a transaction can be read                torn_transaction
+    a record was read before the commit was requested       early_read
 
-An unknown transaction may be read as a whole or not at all. Interleaved transactions are permitted.
+A transaction with an unknown outcome may be visible or not, but only as a whole. Transactions may interleave.
 """
 
 from __future__ import annotations
@@ -20,82 +20,85 @@ from harness.evidence.checkers.visibility_index import (
     group_name,
     lane_name,
     ranges,
-    seen_by,
+    visibility_of,
 )
 from harness.evidence.ledger import ABORTED, FATE_NAMES, NEVER, OPEN_END, Ledger
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare every transaction with what each witness read of it, and when."""
+    """Compare every transaction with the records that each witness read, and with the time of reading."""
     out = Collector("atomicity", "transactions")
     ledger = evidence.ledger
     for observation in evidence.committed_views():
-        seen = seen_by(evidence, observation)
-        size, visible, judged = _totals(seen)
-        _torn(seen, size, visible, judged, out)
-        _aborted(seen, visible, out)
-        _early(seen, visible, out)
+        index = visibility_of(evidence, observation)
+        size, visible, judged = _totals(index)
+        _torn(index, size, visible, judged, out)
+        _aborted(index, visible, out)
+        _early(index, visible, out)
         out.compared += int(judged.sum())
     for reads in reads_of(ledger):
         out.compared += _early_polls(ledger, reads, out)
     return out.result()
 
 
-def _totals(seen: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
-    """Return every group's size and visible records, and which are transactions that can be judged."""
-    ledger, intervals = seen.ledger, seen.ledger.intervals
+def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
+    """Return each group's size, its number of visible records, and whether it can be checked."""
+    ledger, intervals = index.ledger, index.ledger.intervals
     groups = len(ledger.groups.fate)
-    # A transaction is judged when all its partitions were read to their ends: each end moves by itself.
-    readable = seen.covered[intervals.lane] if len(seen.homes) else np.zeros(0, np.bool_)
+    # Check a transaction only if all its partitions were read to the end: their ends move independently.
+    readable = index.covered[intervals.lane] if len(index.homes) else np.zeros(0, np.bool_)
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, groups).astype(np.int64)
-    visible = np.bincount(intervals.group, seen.visible, groups).astype(np.int64)
+    visible = np.bincount(intervals.group, index.visible, groups).astype(np.int64)
     unreadable = np.bincount(intervals.group, ~readable, groups) > 0
     judged = (ledger.groups.txn >= 0) & (size > 0) & ~unreadable
     return size, visible, judged
 
 
-def _torn(seen: VisibilityIndex, size: Ints, visible: Ints, judged: Bools, out: Collector) -> None:
-    # The size of a transaction whose client died before it wrote its end is not known.
+def _torn(index: VisibilityIndex, size: Ints, visible: Ints, judged: Bools, out: Collector) -> None:
+    # If the client died before it wrote the end of a transaction, the size is not known.
     torn = np.flatnonzero(judged & (visible > 0) & (visible < size) & (size < OPEN_END // 2))
     examples = []
     for group in torn[np.argsort(-(size - visible)[torn], kind="stable")][:EXAMPLES].tolist():
         what = (
-            f"{group_name(seen.ledger, group)} ({FATE_NAMES[int(seen.ledger.groups.fate[group])]}): "
-            f"{visible[group]} of its {size[group]} records can be read"
+            f"{group_name(index.ledger, group)} ({FATE_NAMES[int(index.ledger.groups.fate[group])]}): "
+            f"only {visible[group]} of its {size[group]} records can be read"
         )
-        examples.append(_example(seen, group, what, int(size[group] - visible[group])))
+        examples.append(_example(index, group, what, int(size[group] - visible[group])))
     out.add("torn_transaction", "transactions", len(torn), examples)
 
 
-def _aborted(seen: VisibilityIndex, visible: Ints, out: Collector) -> None:
-    groups = seen.ledger.groups
-    found = np.flatnonzero((groups.fate == ABORTED) & (groups.txn >= 0) & (visible > 0))
+def _aborted(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
+    groups = index.ledger.groups
+    leaked = np.flatnonzero((groups.fate == ABORTED) & (groups.txn >= 0) & (visible > 0))
     examples = []
-    for group in found[np.argsort(-visible[found], kind="stable")][:EXAMPLES].tolist():
-        asked = "asked to commit, and aborted" if groups.committing[group] else "never asked to commit"
-        what = f"{group_name(seen.ledger, group)} was {asked}; {visible[group]} of its records can be read"
-        examples.append(_example(seen, group, what, int(visible[group])))
-    out.add("aborted_read", "records", int(visible[found].sum()), examples)
+    for group in leaked[np.argsort(-visible[leaked], kind="stable")][:EXAMPLES].tolist():
+        reason = "its commit did not succeed" if groups.committing[group] else "no commit was requested"
+        what = (
+            f"{group_name(index.ledger, group)} did not commit ({reason}), "
+            f"but {visible[group]} of its records can be read"
+        )
+        examples.append(_example(index, group, what, int(visible[group])))
+    out.add("aborted_read", "records", int(visible[leaked].sum()), examples)
 
 
-def _early(seen: VisibilityIndex, visible: Ints, out: Collector) -> None:
-    """Find transactions that a witness saw although it had finished before their commit was asked for."""
-    meta, groups = seen.observation.meta, seen.ledger.groups
+def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
+    """Find transactions that a witness read although it had finished before their commit was requested."""
+    meta, groups = index.observation.meta, index.ledger.groups
     if not meta.finished:
         return
-    same_clock = _producers_on(seen.ledger, meta.clock)
+    same_clock = _producers_on(index.ledger, meta.clock)
     late = groups.committing & (groups.txn >= 0) & (groups.asked > meta.finished) & same_clock
-    found = np.flatnonzero(late & (visible > 0))
+    early = np.flatnonzero(late & (visible > 0))
     examples = []
-    for group in found[np.argsort(-visible[found], kind="stable")][:EXAMPLES].tolist():
+    for group in early[np.argsort(-visible[early], kind="stable")][:EXAMPLES].tolist():
         ahead = (int(groups.asked[group]) - meta.finished) / 1e6
-        what = f"{group_name(seen.ledger, group)} was read {ahead:.3f} ms before its commit was asked for"
-        examples.append(_example(seen, group, what, int(visible[group])))
-    out.add("early_read", "records", int(visible[found].sum()), examples)
+        what = f"{group_name(index.ledger, group)} was read {ahead:.3f} ms before its commit was requested"
+        examples.append(_example(index, group, what, int(visible[group])))
+    out.add("early_read", "records", int(visible[early].sum()), examples)
 
 
 def _producers_on(ledger: Ledger, clock: str) -> Bools:
-    """Return, group by group, whether its producer reads the same monotonic clock."""
+    """Return, for each group, whether its producer used the same monotonic clock."""
     numbers = sorted(ledger.producers)
     clocks = {client.name: client.opening.clock for client in ledger.clients if client.opening}
     same = [clocks.get(ledger.client_of(number)) == clock for number in numbers]
@@ -103,7 +106,7 @@ def _producers_on(ledger: Ledger, clock: str) -> Bools:
 
 
 def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
-    """Compare when a live reader was given records with when their transaction was asked to commit."""
+    """Compare the time of each poll by a live reader with the time when the commit was requested."""
     intervals, groups = ledger.intervals, ledger.groups
     if not len(intervals.lane) or not len(reads.rows):
         return 0
@@ -112,7 +115,7 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
     width = OPEN_END + 1
     keys = intervals.lane.astype(np.int64) * width + intervals.first
     last = reads.rows["seq"] + reads.rows["count"] - 1
-    # Commits of one producer follow each other, so the last transaction of a run was asked for last.
+    # A producer requests its commits one after another, so the last transaction of a run came last.
     at = np.searchsorted(keys, lane * width + last, side="right") - 1
     held = known & (at >= 0) & (intervals.lane[at] == lane) & (intervals.last[at] >= last)
     group = intervals.group[at]
@@ -128,8 +131,8 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
         topic, partition = reads.places[int(row["place"])]
         end = int(row["offset"]) + int(row["count"]) - 1
         example = Example(
-            what=f"{group_name(ledger, int(group[i]))} was given to {reads.client} {ahead:.3f} ms before its "
-            "commit was asked for",
+            what=f"{group_name(ledger, int(group[i]))} was read by {reads.client} {ahead:.3f} ms before its "
+            "commit was requested",
             weight=records,
             witness=reads.client,
             lines=[*group_lines(ledger, int(group[i])), HistoryRef(reads.client, int(row["line"]))],
@@ -140,23 +143,23 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
     return int(judged.sum())
 
 
-def _example(seen: VisibilityIndex, group: int, what: str, weight: int) -> Example:
-    """Show a transaction: what of every lane can be read, and where."""
-    ledger, intervals = seen.ledger, seen.ledger.intervals
+def _example(index: VisibilityIndex, group: int, what: str, weight: int) -> Example:
+    """Describe a transaction: for each lane, the sequences sent, the sequences read, and their offsets."""
+    ledger, intervals = index.ledger, index.ledger.intervals
     parts, offsets = [], []
     for i in np.flatnonzero(intervals.group == group)[:EXAMPLES].tolist():
         if intervals.fate[i] == NEVER:
             continue
         lane, first, last = int(intervals.lane[i]), int(intervals.first[i]), int(intervals.last[i])
-        found = seen.sequences(lane, first, last)
-        part = "nothing" if not found else "all" if len(found) == last - first + 1 else ranges(found)
+        readable = index.sequences(lane, first, last)
+        part = "nothing" if not readable else "all" if len(readable) == last - first + 1 else ranges(readable)
         sent = f"{first}-{last}" if last < OPEN_END else f"{first} and later"
         parts.append(f"{lane_name(ledger, lane)} sent {sent}, read {part}")
-        offsets += seen.offsets(lane, found[0], found[-1]) if found else []
+        offsets += index.offsets(lane, readable[0], readable[-1]) if readable else []
     return Example(
         what=f"{what} ({'; '.join(parts)})",
         weight=weight,
-        witness=seen.observation.meta.witness,
+        witness=index.observation.meta.witness,
         lines=group_lines(ledger, group),
         offsets=offsets[:EXAMPLES],
     )

@@ -1,4 +1,4 @@
-"""Sets of (producer, lane, sequence) as words: the arithmetic that inputs and outputs are compared by."""
+"""Sets of records as bit words, to compare witnesses with each other and inputs with outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.evidence.observation import Rows
 
 
 class BitSet:
-    """Which sequences of which lanes: sorted word keys, four quarters of bits each."""
+    """A set of (producer, lane, sequence): sorted word keys with four quarters of bits each."""
 
     def __init__(self, keys: Ints, bits: Words) -> None:
         self.keys = keys
@@ -26,7 +26,7 @@ class BitSet:
 
     @classmethod
     def of(cls, rows: Rows) -> BitSet:
-        """Unite the words of an observation, whatever partition or part they stand for."""
+        """Return the union of the words of an observation over all partitions and parts."""
         keys = _keys(rows)
         order = np.argsort(keys, kind="stable")
         keys, bits = keys[order], rows["bits"][order].reshape(-1, 4)
@@ -34,10 +34,10 @@ class BitSet:
         return cls(keys[starts], unite(bits, starts))
 
     def minus(self, other: BitSet) -> BitSet:
-        """Return what is in this set and not in the other."""
+        """Return the elements of this set that are not in the other."""
         bits = self.bits.copy()
-        _, mine, theirs = np.intersect1d(self.keys, other.keys, assume_unique=True, return_indices=True)
-        bits[mine] &= ~other.bits[theirs]
+        _, here, there = np.intersect1d(self.keys, other.keys, assume_unique=True, return_indices=True)
+        bits[here] &= ~other.bits[there]
         kept = bits.any(axis=1)
         return BitSet(self.keys[kept], bits[kept])
 
@@ -45,7 +45,7 @@ class BitSet:
         return int(popcount(self.bits).sum())
 
     def first(self, most: int) -> list[tuple[int, int, list[int]]]:
-        """List producer, lane and sequences of the first words."""
+        """Return producer, lane and sequences of the first words, at most `most` of them."""
         examples = []
         for key, quarters in zip(self.keys[:most].tolist(), self.bits[:most].tolist(), strict=True):
             lane, word = divmod(key, _WORDS)
@@ -54,11 +54,11 @@ class BitSet:
 
 
 _WORDS = 10**7
-"""More than the words of the longest lane that fits beside a producer and a lane into 63 bits."""
+"""Words per lane that fit into a 63-bit key beside the producer and the lane."""
 
 
 def _keys(rows: Rows) -> Ints:
     if len(rows) and int(rows["word"].max()) >= _WORDS:
-        raise OverflowError("a lane has more than 2.5 thousand million records: split it")
+        raise OverflowError("a lane has more than 2.5 thousand million records: use more lanes")
     keys: Ints = lane_key(rows["producer"].astype(np.int64), rows["lane"]) * _WORDS + rows["word"]
     return keys

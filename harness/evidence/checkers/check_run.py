@@ -1,4 +1,4 @@
-"""`eos check RUN`: the whole verdict again, from what a run left on disk; no cluster, no Java, same bytes."""
+"""`eos check RUN`: compute the verdict of a run from its directory, without a cluster and without Java."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.evidence.step_report import WalkthroughStep
 
 
 def evidence_of(run: RunDirectory) -> Evidence:
-    """Fold a run's histories and load what its witnesses saw."""
+    """Fold a run's histories and load its observations."""
     ledger = fold(history_files(run.histories))
     witnesses = sorted(path for path in run.observations.glob("*") if path.is_dir())
     observations = [observation.load(path) for path in witnesses]
@@ -27,7 +27,7 @@ def evidence_of(run: RunDirectory) -> Evidence:
 
 
 def check_run(path: Path) -> tuple[ExitCode, Judgement]:
-    """Judge a run from its directory, write verdict.json and summary.json, and return the exit code."""
+    """Check a run from its directory, write verdict.json and summary.json, and return the exit code."""
     run = RunDirectory.open(path)
     info = run.read("run.json", RunInfo)
     evidence = evidence_of(run)
@@ -38,9 +38,9 @@ def check_run(path: Path) -> tuple[ExitCode, Judgement]:
 
 
 def summarise(info: RunInfo, judgement: Judgement, observations: list[Observation]) -> Summary:
-    """Return the short of a judgement."""
+    """Return the summary of a judgement."""
     results = judgement.results
-    whole = [one.meta for one in observations if one.meta.complete and one.meta.purpose == "all"]
+    whole = [view.meta for view in observations if view.meta.complete and view.meta.purpose == "all"]
     return Summary(
         run=info.run,
         scenario=info.scenario,
@@ -50,7 +50,7 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
         exit_code=judgement.exit_code,
         operations=judgement.operations,
         records=max((meta.records for meta in whole), default=0),
-        witnesses=sorted(one.meta.witness for one in observations),
+        witnesses=sorted(view.meta.witness for view in observations),
         anomalies=_counts([anomaly for result in results for anomaly in result.anomalies]),
         permitted=_counts([anomaly for result in results for anomaly in result.permitted]),
         properties={
@@ -58,8 +58,10 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
             for r in results
         },
         limits={
-            one.name: LimitSummary(measured=one.measured, limit=one.limit, unit=one.unit, held=one.held)
-            for one in judgement.limits
+            limit.name: LimitSummary(
+                measured=limit.measured, limit=limit.limit, unit=limit.unit, held=limit.held
+            )
+            for limit in judgement.limits
         },
         reasons=[f"{result.property}: {reason}" for result in results for reason in result.reasons],
         notes=judgement.notes,
@@ -69,18 +71,20 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
 def _counts(anomalies: list[Anomaly]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for anomaly in anomalies:
-        # Two properties may count one name in two units; the larger says how bad it is.
+        # Two properties may count one anomaly in two units; keep the larger count.
         counts[anomaly.name] = max(anomaly.count, counts.get(anomaly.name, 0))
     return counts
 
 
 def describe(judgement: Judgement) -> str:
-    """Return the judgement as text for a reader: what was compared, and what was found, worst last."""
+    """Return the judgement as text: what was compared and what was found."""
     lines = [f"{judgement.operations} operations"]
     lines += [f"note: {note}" for note in judgement.notes]
     for result in judgement.results:
         lines.append(f"{result.property}: {result.verdict}, compared {result.compared} {result.unit}")
-        lines += [f"  permitted: {one.name}, {one.count} {one.unit}" for one in result.permitted]
+        lines += [
+            f"  permitted: {anomaly.name}, {anomaly.count} {anomaly.unit}" for anomaly in result.permitted
+        ]
         lines += [f"  because {reason}" for reason in result.reasons]
         for anomaly in result.anomalies:
             lines.append(f"  {anomaly.name}: {anomaly.count} {anomaly.unit}")

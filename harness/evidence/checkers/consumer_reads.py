@@ -1,4 +1,4 @@
-"""What live readers were given, poll by poll: a witness that knows when, but not that it has read all."""
+"""Records that live readers got from each poll: a witness with times, but never a complete one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ READ: Final = np.dtype(
 
 @dataclass
 class Reads:
-    """The runs of records that one client was given, and when."""
+    """The runs of records that one client read, with the time of each poll."""
 
     client: str
     clock: str
@@ -37,8 +37,8 @@ class Reads:
 
 
 def reads_of(ledger: Ledger) -> list[Reads]:
-    """Collect the polls of every client that read."""
-    found = []
+    """Return the polls of every client that read records."""
+    reads = []
     for client in ledger.clients:
         places: dict[PartitionId, int] = {}
         rows = []
@@ -47,14 +47,14 @@ def reads_of(ledger: Ledger) -> list[Reads]:
                 place = places.setdefault((topic, partition), len(places))
                 rows.append((done.mono, number, place, offset, producer, lane, seq, count))
         if rows and client.opening:
-            found.append(Reads(client.name, client.opening.clock, list(places), np.array(rows, READ)))
-    return found
+            reads.append(Reads(client.name, client.opening.clock, list(places), np.array(rows, READ)))
+    return reads
 
 
 def observation_of(reads: Reads) -> Observation:
-    """Turn a live reader's polls into an observation, which never claims to be complete."""
+    """Return a live reader's polls as an observation; it is never complete."""
     rows, count = reads.rows, reads.rows["count"]
-    # The position of every record within its run: offsets and sequences grow together.
+    # Position of each record within its run, in which offsets and sequences grow together.
     step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     absent = np.full(len(step), -1, np.int64)
     columns = {
@@ -67,8 +67,8 @@ def observation_of(reads: Reads) -> Observation:
     }
     windows = []
     for place, (topic, partition) in enumerate(reads.places):
-        mine = rows[rows["place"] == place]
-        first, end = int(mine["offset"].min()), int((mine["offset"] + mine["count"]).max())
+        here = rows[rows["place"] == place]
+        first, end = int(here["offset"].min()), int((here["offset"] + here["count"]).max())
         windows.append(Window(topic=topic, partition=partition, start=first, lso=end, hw=end, read_to=end))
     meta = Meta(witness=reads.client, kind="client", clock=reads.clock, windows=windows)
     return observe_columns(meta, columns)

@@ -1,6 +1,7 @@
-"""Coverage: the run had something to say. Every fault bit, every lane was read, every witness agrees.
+"""Coverage: the evidence is complete. Every fault took effect, every lane was read, all witnesses agree.
 
-This property finds no anomaly: it says why the others may not be believed, which makes a run unknown.
+This property finds no anomaly. It gives the reasons why the evidence is not sufficient; any makes a run
+unknown.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ import numpy as np
 from harness.evidence.bit_words import Bools
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.model import Collector, Evidence, Result
-from harness.evidence.checkers.visibility_index import lane_name, ranges, seen_by
+from harness.evidence.checkers.visibility_index import lane_name, ranges, visibility_of
 from harness.evidence.history import Fault
 from harness.evidence.ledger import OPEN_END, Ledger
 from harness.evidence.observation import Observation
 
 
 def check(evidence: Evidence) -> Result:
-    """Say why the evidence is not enough, where it is not."""
+    """Collect the reasons why the evidence is not sufficient."""
     out = Collector("coverage", "faults, lanes and witnesses")
     ledger = evidence.ledger
     out.reasons += [*ledger.problems, *evidence.expect.caveats]
@@ -32,7 +33,7 @@ def _runs(ledger: Ledger, out: Collector) -> None:
     runs = sorted({client.opening.run for client in ledger.clients if client.opening})
     if len(runs) > 1:
         out.reasons.append(f"the histories belong to several runs: {', '.join(runs)}")
-    out.reasons += [f"{c.name}: the history has no whole line" for c in ledger.clients if not c.lines]
+    out.reasons += [f"{c.name}: the history has no complete line" for c in ledger.clients if not c.lines]
 
 
 def _faults(evidence: Evidence, out: Collector) -> None:
@@ -42,43 +43,47 @@ def _faults(evidence: Evidence, out: Collector) -> None:
             stages.setdefault(fault.id, []).append(fault)
     for ident, events in sorted(stages.items()):
         out.compared += 1
-        seen = {event.stage for event in events}
+        reached = {event.stage for event in events}
         name = next(
-            (f"{e.fault} on {e.target}" for e in events if e.stage == "intent"), "a fault without intent"
+            (f"{e.fault} on {e.target}" for e in events if e.stage == "intent"),
+            "a fault without an intent line",
         )
-        if "bite" not in seen:
-            said = next((e.detail for e in events if e.stage == "no_bite"), "nothing was measured")
-            out.reasons.append(f"{ident}: {name} did not bite: {said}")
-        if "healed" not in seen:
+        if "bite" not in reached:
+            detail = next((e.detail for e in events if e.stage == "no_bite"), "nothing was measured")
+            out.reasons.append(f"{ident}: {name} did not take effect: {detail}")
+        if "healed" not in reached:
             out.reasons.append(f"{ident}: {name} was not healed")
     if len(stages) < evidence.expect.faults:
-        out.reasons.append(f"{evidence.expect.faults} faults were planned, and {len(stages)} were injected")
+        out.reasons.append(
+            f"{evidence.expect.faults} faults were planned, but only {len(stages)} were injected"
+        )
 
 
 def _lanes(evidence: Evidence, out: Collector) -> None:
-    """Every lane that sent something must have been read to the end by some witness."""
+    """Check that some witness read every used lane to the end of its partition."""
     ledger = evidence.ledger
     covered: Bools = np.zeros(len(ledger.lanes), np.bool_)
     for observation in evidence.committed_views():
         if len(covered):
-            covered |= seen_by(evidence, observation).covered
-    # A client that was killed may have sent to any of its lanes; that alone is no reason to have read them.
+            covered |= visibility_of(evidence, observation).covered
+    # A killed client may have sent to any of its lanes. An open-ended interval alone does not make a lane
+    # used.
     used = np.unique(ledger.intervals.lane[ledger.intervals.last < OPEN_END])
     out.compared += len(used)
     blind = used[~covered[used]] if len(used) else used
     if len(blind):
         out.reasons.append(
-            f"no witness read to the high watermark of {len(blind)} of {len(used)} lanes, "
+            f"no witness read {len(blind)} of the {len(used)} used lanes to the high watermark, "
             f"such as {lane_name(ledger, int(blind[0]))}"
         )
 
 
 def _witnesses(evidence: Evidence, out: Collector) -> None:
-    names = [one.meta.witness for one in evidence.observations]
+    names = [view.meta.witness for view in evidence.observations]
     for name in evidence.expect.witnesses:
         if name not in names:
-            out.reasons.append(f"witness {name} left no account")
-    whole = [one for one in evidence.committed_views() if one.meta.complete]
+            out.reasons.append(f"witness {name} left no observation")
+    whole = [view for view in evidence.committed_views() if view.meta.complete]
     for i, first in enumerate(whole):
         for second in whole[i + 1 :]:
             out.compared += 1
@@ -86,26 +91,19 @@ def _witnesses(evidence: Evidence, out: Collector) -> None:
 
 
 def _agree(first: Observation, second: Observation, out: Collector) -> None:
-    """Two complete witnesses must have read the same records of the partitions that both read."""
-    both = _ends(first) & _ends(second)
-    sets = [
-        BitSet.of(one.words[np.isin(one.words["partition"], _mine(one, both))]) for one in (first, second)
-    ]
+    """Check that two complete witnesses read the same records of the partitions that both read."""
+    places = [[(w.topic, w.partition, w.read_to) for w in view.meta.windows] for view in (first, second)]
+    both = set(places[0]) & set(places[1])
+    sets = []
+    for view, windows in zip((first, second), places, strict=True):
+        common = [i for i, window in enumerate(windows) if window in both]
+        sets.append(BitSet.of(view.words[np.isin(view.words["partition"], common)]))
     names = (first.meta.witness, second.meta.witness)
-    for mine, other, (reader, blind) in ((0, 1, names), (1, 0, names[::-1])):
-        extra = sets[mine].minus(sets[other])
+    for this, other, (reader, blind) in ((0, 1, names), (1, 0, names[::-1])):
+        extra = sets[this].minus(sets[other])
         if len(extra):
-            producer, lane, found = extra.first(1)[0]
+            producer, lane, sequences = extra.first(1)[0]
             out.reasons.append(
                 f"witnesses disagree: {reader} read {len(extra)} records that {blind} did not, "
-                f"such as sequences {ranges(found)} of producer {producer} lane {lane}"
+                f"such as sequences {ranges(sequences)} of producer {producer} lane {lane}"
             )
-
-
-def _ends(observation: Observation) -> set[tuple[str, int, int]]:
-    return {(w.topic, w.partition, w.read_to) for w in observation.meta.windows}
-
-
-def _mine(observation: Observation, both: set[tuple[str, int, int]]) -> list[int]:
-    windows = observation.meta.windows
-    return [i for i, w in enumerate(windows) if (w.topic, w.partition, w.read_to) in both]

@@ -1,8 +1,9 @@
-"""Fencing: once a successor has the transactional id, nothing of its predecessor is accepted.
+"""Fencing: once a successor owns the transactional id, the brokers accept nothing from its predecessor.
 
-A predecessor's transaction whose end was asked for after its successor's init had returned must not be
-acknowledged and must not be read: else it is a zombie_write. What was asked before may still be decided
-either way. The raw log tells it too: within a partition the epoch of a producer id never goes back.
+If a predecessor requests the end of a transaction after its successor's init returned, the request must not
+be acknowledged and its records must not be readable; otherwise it is a zombie_write. A request from before
+may still end either way. The raw log is a second source: within a partition the epoch of a producer id never
+decreases.
 """
 
 from __future__ import annotations
@@ -13,15 +14,15 @@ import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, Bools, Ints
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, Result, place
-from harness.evidence.checkers.visibility_index import group_lines, group_name, seen_by
-from harness.evidence.history import Fail, Info, Ok
+from harness.evidence.checkers.visibility_index import group_lines, group_name, visibility_of
+from harness.evidence.history import Ok
 from harness.evidence.ledger import COMMITTED, Ledger
 
 FENCED_NAMES: Final = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_FENCED"})
 
 
 class Fence(NamedTuple):
-    """From when on a producer is fenced, and the line that says so."""
+    """The time from which a producer is fenced, with the history line that proves it."""
 
     at: int
     line: HistoryRef
@@ -36,7 +37,7 @@ class _Init(NamedTuple):
 
 
 def check(evidence: Evidence) -> Result:
-    """Find what was accepted from producers after they were fenced."""
+    """Find transactions and batches that were accepted from fenced producers."""
     out = Collector("fencing", "transactions")
     ledger = evidence.ledger
     groups = ledger.groups
@@ -48,8 +49,8 @@ def check(evidence: Evidence) -> Result:
     out.compared += int(np.isin(groups.producer[groups.txn >= 0], shared).sum())
     visible = np.zeros(len(groups.fate), np.int64)
     for view in evidence.committed_views():
-        seen = seen_by(evidence, view)
-        counted = np.bincount(ledger.intervals.group, seen.visible, len(visible)).astype(np.int64)
+        index = visibility_of(evidence, view)
+        counted = np.bincount(ledger.intervals.group, index.visible, len(visible)).astype(np.int64)
         visible = np.maximum(visible, counted)
     accepted = late & ((groups.fate == COMMITTED) | (visible > 0))
     examples = _examples(ledger, accepted, visible, fences)
@@ -60,37 +61,37 @@ def check(evidence: Evidence) -> Result:
 
 def _sharing(ledger: Ledger) -> list[int]:
     by_id: dict[str, list[int]] = {}
-    for number, one in sorted(ledger.producers.items()):
-        if one.producer.transactional_id is not None:
-            by_id.setdefault(one.producer.transactional_id, []).append(number)
+    for number, declared in sorted(ledger.producers.items()):
+        if declared.producer.transactional_id is not None:
+            by_id.setdefault(declared.producer.transactional_id, []).append(number)
     return [number for numbers in by_id.values() if len(numbers) > 1 for number in numbers]
 
 
 def fences_of(ledger: Ledger) -> dict[int, Fence]:
-    """Return when each producer was fenced: by a successor's init, or as it was told itself."""
-    inits, told = _events(ledger)
-    own: dict[int, int] = {}
+    """Return the fence of each producer: its successor's init, or its own first fencing error."""
+    inits, errors = _events(ledger)
+    last_init: dict[int, int] = {}
     for init in inits:
-        own[init.producer] = max(init.at, own.get(init.producer, 0))
+        last_init[init.producer] = max(init.at, last_init.get(init.producer, 0))
     fences: dict[int, Fence] = {}
     for init in inits:
         txid = ledger.producers[init.producer].producer.transactional_id
-        for number, mine in own.items():
+        for number, own_init in last_init.items():
             same_id = ledger.producers[number].producer.transactional_id == txid and txid is not None
             clocks = {i.clock for i in inits if i.producer == number}
-            if same_id and number != init.producer and init.at > mine and clocks == {init.clock}:
+            if same_id and number != init.producer and init.at > own_init and clocks == {init.clock}:
                 fence = Fence(init.at, init.line, f"producer {init.producer} took over its transactional id")
                 fences[number] = min(fence, fences.get(number, fence))
-    for at, producer, line in told:
-        # An init of its own brings a producer back.
-        if at > own.get(producer, -1):
-            fence = Fence(at, line, "it was told so itself")
+    for at, producer, line in errors:
+        # A later init of its own ends the producer's fencing.
+        if at > last_init.get(producer, -1):
+            fence = Fence(at, line, "it received a fencing error")
             fences[producer] = min(fence, fences.get(producer, fence))
     return fences
 
 
 def _events(ledger: Ledger) -> tuple[list[_Init], list[tuple[int, int, HistoryRef]]]:
-    inits, told = [], []
+    inits, errors = [], []
     for client in ledger.clients:
         asked = {line.op: line.producer for _, line in client.invokes("init")}
         only = next(iter(client.producers)) if len(client.producers) == 1 else None
@@ -102,14 +103,10 @@ def _events(ledger: Ledger) -> tuple[list[_Init], list[tuple[int, int, HistoryRe
                 producer = only if producer is None else producer
                 if producer in ledger.producers:
                     inits.append(_Init(done.mono, producer, ref, clock))
-            elif isinstance(done, Fail | Info) and only is not None and _fenced(done):
-                # A client with one producer was told for that one; with several nobody can say for which.
-                told.append((done.mono, only, ref))
-    return inits, told
-
-
-def _fenced(done: Fail | Info) -> bool:
-    return done.error is not None and done.error.name in FENCED_NAMES
+            elif only is not None and done.error and done.error.name in FENCED_NAMES:
+                # With several producers in one client, the error cannot be assigned to one of them.
+                errors.append((done.mono, only, ref))
+    return inits, errors
 
 
 def _examples(ledger: Ledger, accepted: Bools, visible: Ints, fences: dict[int, Fence]) -> list[Example]:
@@ -117,11 +114,11 @@ def _examples(ledger: Ledger, accepted: Bools, visible: Ints, fences: dict[int, 
     for group in np.flatnonzero(accepted)[:EXAMPLES].tolist():
         fence = fences[int(ledger.groups.producer[group])]
         after = (int(ledger.groups.asked[group]) - fence.at) / 1e6
-        told = "was acknowledged" if ledger.groups.fate[group] == COMMITTED else "was not acknowledged"
+        outcome = "was acknowledged" if ledger.groups.fate[group] == COMMITTED else "was not acknowledged"
         examples.append(
             Example(
-                what=f"{group_name(ledger, group)} was ended {after:.3f} ms after the producer was fenced "
-                f"({fence.why}); it {told}, and {visible[group]} of its records can be read",
+                what=f"{group_name(ledger, group)}: its end was requested {after:.3f} ms after the fencing "
+                f"({fence.why}); it {outcome}, and {visible[group]} of its records can be read",
                 weight=max(1, int(visible[group])),
                 lines=[fence.line, *group_lines(ledger, group)],
             )
@@ -135,8 +132,8 @@ def _raw(evidence: Evidence, out: Collector) -> None:
         out.compared += epochs.compared
         examples = [
             Example(
-                what=f"{spot.topic}-{spot.partition}: a batch at offset {spot.offset} has an older epoch "
-                f"than the one at {spot.other_offset} ({spot.detail})",
+                what=f"{spot.topic}-{spot.partition}: the batch at offset {spot.offset} has an older epoch "
+                f"than the earlier batch at offset {spot.other_offset} ({spot.detail})",
                 witness=observation.meta.witness,
                 offsets=place(spot),
             )

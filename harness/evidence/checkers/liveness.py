@@ -1,10 +1,10 @@
-"""Liveness: after the last fault is healed, transactions end and operations answer within their bounds.
+"""Liveness: after the last fault is healed, transactions end and operations complete within their limits.
 
-    last stable offset at one place, behind the end, for longer     hanging_transaction
+    the last stable offset stayed behind the high watermark for longer     hanging_transaction
     than any transaction may stay open
-    an operation without an answer for longer than the bound        stalled
+    an operation had no answer for longer than the limit                   stalled
 
-Nothing counts that happened while a fault was active: unavailable is permitted then.
+Time while a fault is active does not count: unavailability is permitted then.
 """
 
 from __future__ import annotations
@@ -18,13 +18,10 @@ from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
 from harness.evidence.checkers.visibility_index import group_lines, group_name
 from harness.evidence.history import Ok
-from harness.evidence.ledger import Ledger, Scan
+from harness.evidence.ledger import LINE_OPERATIONS, Ledger, Scan
 
 ABORT_SWEEP_MS: Final = 15_000
-"""The coordinator looks for transactions past their timeout every 10 s; 5 s more for it to write markers."""
-
-SINGLE: Final = ("init", "poll", "send_offsets")
-"""Operations whose lines the scan keeps whole; ends of transactions and sends are in the ledger's columns."""
+"""The coordinator checks for timed-out transactions every 10 s; allow 5 s more for writing the markers."""
 
 
 class _Look(NamedTuple):
@@ -35,12 +32,12 @@ class _Look(NamedTuple):
 
 
 def check(evidence: Evidence) -> Result:
-    """Look for transactions that never end and for operations that never answer, after the last heal."""
+    """Find transactions that do not end and operations that get no answer after the last heal."""
     out = Collector("liveness", "operations and partitions")
     ledger = evidence.ledger
     healed = last_heal(ledger)
     if healed is None:
-        out.reasons.append("a fault was never healed: nothing can be said about recovery")
+        out.reasons.append("a fault was never healed, so recovery cannot be checked")
         return out.result()
     _hanging(evidence, healed, out)
     limit = evidence.expect.stall_ms * 1_000_000
@@ -51,7 +48,7 @@ def check(evidence: Evidence) -> Result:
 
 
 def last_heal(ledger: Ledger) -> int | None:
-    """Return when the last fault was healed, 0 when there was none, nothing when one is still active."""
+    """Return when the last fault was healed, 0 if there was none, None if a fault is still active."""
     active: dict[str, int] = {}
     last = 0
     for client in ledger.clients:
@@ -66,7 +63,7 @@ def last_heal(ledger: Ledger) -> int | None:
 
 def _hanging(evidence: Evidence, healed: int, out: Collector) -> None:
     ledger = evidence.ledger
-    timeouts = [one.producer.timeout_ms or 0 for one in ledger.producers.values()]
+    timeouts = [declared.producer.timeout_ms or 0 for declared in ledger.producers.values()]
     timeout_ms = max([evidence.expect.transaction_timeout_ms, *timeouts])
     limit = (timeout_ms + ABORT_SWEEP_MS) * 1_000_000
     for (topic, partition), looks in sorted(_looks(ledger).items()):
@@ -83,12 +80,12 @@ def _hanging(evidence: Evidence, healed: int, out: Collector) -> None:
         if stuck <= limit:
             out.reasons.append(
                 f"{topic}-{partition}: the last stable offset {last.lso} is behind the high watermark "
-                f"{last.hw}, and was watched for {max(stuck, 0) / 1e9:.1f} s only, of {limit / 1e9:.1f} s"
+                f"{last.hw}, but was observed for {max(stuck, 0) / 1e9:.1f} s, less than {limit / 1e9:.1f} s"
             )
             continue
         example = Example(
-            what=f"{topic}-{partition}: the last stable offset stood at {last.lso} for {stuck / 1e9:.1f} s, "
-            f"with the high watermark at {last.hw}; no transaction may stay open for over {timeout_ms} ms",
+            what=f"{topic}-{partition}: the last stable offset stayed at {last.lso} for {stuck / 1e9:.1f} s "
+            f"with the high watermark at {last.hw}; a transaction may stay open for {timeout_ms} ms",
             weight=last.hw - last.lso,
             lines=[since.line, last.line],
             offsets=[OffsetRef(topic, partition, last.lso, last.hw - 1)],
@@ -114,7 +111,7 @@ def _slow_answers(ledger: Ledger, healed: int, limit: int, out: Collector) -> No
     slow = np.flatnonzero(answered & (took > limit))
     examples = [
         Example(
-            what=f"{group_name(ledger, group)} waited {took[group] / 1e9:.1f} s for its answer",
+            what=f"{group_name(ledger, group)} got its answer after {took[group] / 1e9:.1f} s",
             weight=int(took[group] // 1_000_000),
             lines=group_lines(ledger, group),
         )
@@ -124,9 +121,9 @@ def _slow_answers(ledger: Ledger, healed: int, limit: int, out: Collector) -> No
 
 
 def _unanswered(client: Scan, healed: int, limit: int, out: Collector) -> None:
-    """Find single operations with a late answer, and any operation without one when the client closed."""
-    requests = {line.op: (line.mono, number, line.f) for number, line in client.invokes(*SINGLE)}
-    for number, done in client.completions(*SINGLE):
+    """Find operations with a late answer, and any operation without one when the client closed."""
+    requests = {line.op: (line.mono, number, line.f) for number, line in client.invokes(*LINE_OPERATIONS)}
+    for number, done in client.completions(*LINE_OPERATIONS):
         requested, request_line, f = requests.pop(done.op, (done.mono, number, done.f))
         took = done.mono - max(requested, healed)
         out.compared += 1
@@ -144,7 +141,7 @@ def _unanswered(client: Scan, healed: int, limit: int, out: Collector) -> None:
 
 def _stalled(client: Scan, f: str, took: int, lines: list[int], out: Collector) -> None:
     example = Example(
-        what=f"{client.name} waited {took / 1e9:.1f} s for {f}",
+        what=f"client {client.name} waited {took / 1e9:.1f} s for {f}",
         weight=max(1, took // 1_000_000),
         lines=[HistoryRef(client.name, line) for line in lines],
     )

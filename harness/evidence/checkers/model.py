@@ -1,4 +1,4 @@
-"""The shapes of a finding: an example with its evidence, an anomaly with its count, a property's result."""
+"""Types of a verdict: example with evidence, anomaly with count, result of a property; and their input."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SEVERITY: Final = {name: rank for rank, name in enumerate(ANOMALIES)}
 
 
 class Verdict(StrEnum):
-    """Valid, unknown or invalid; the worst wins."""
+    """Valid, unknown or invalid; invalid is the worst."""
 
     VALID = "valid"
     UNKNOWN = "unknown"
@@ -52,7 +52,7 @@ _BADNESS: Final = {Verdict.VALID: 0, Verdict.UNKNOWN: 1, Verdict.INVALID: 2}
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """Return the worst of some verdicts; of none at all, unknown."""
+    """Return the worst verdict; unknown if there is none."""
     return max(verdicts, key=lambda verdict: _BADNESS[verdict], default=Verdict.UNKNOWN)
 
 
@@ -64,7 +64,7 @@ class HistoryRef(msgspec.Struct, frozen=True):
 
 
 class OffsetRef(msgspec.Struct, frozen=True):
-    """Offsets of one partition, first to last."""
+    """A range of offsets of one partition; `last` is included."""
 
     topic: str
     partition: int
@@ -73,7 +73,7 @@ class OffsetRef(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, kw_only=True):
-    """One case of an anomaly, in words, with the history lines and the offsets that prove it."""
+    """One case of an anomaly as a sentence, with the history lines and offsets that prove it."""
 
     what: str
     weight: int = 1
@@ -83,7 +83,7 @@ class Example(msgspec.Struct, kw_only=True):
 
 
 class Anomaly(msgspec.Struct, kw_only=True):
-    """All cases of one anomaly: how many there are, in which unit, and the worst of them."""
+    """All cases of one anomaly: their number, its unit, and the worst examples."""
 
     name: str
     count: int
@@ -92,7 +92,7 @@ class Anomaly(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """What one property's checker found, and how many things it compared to find it."""
+    """The result of one property's checker, with the number of things compared."""
 
     property: str
     verdict: Verdict
@@ -104,9 +104,9 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A consume-transform-produce whose every input owes `outputs` outputs, read by one group.
+    """A consume-transform-produce application: one group reads, each input yields `outputs` outputs.
 
-    A stateful one has a changelog, which says how many inputs each key has had, and their sum.
+    A stateful pipeline has a changelog with the number of inputs of each key and their sum.
     """
 
     group: str
@@ -116,11 +116,10 @@ class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What a run promised to check, and its bounds; written by the run before it starts.
+    """What to check and with which limits; the run writes it before it starts.
 
-    Without a list of properties, those are checked that the run's producers and pipeline give rise to.
-    A producer is held to what Kafka promises for its settings, or, with `exactly_once`, to exactly-once
-    whatever its settings: then what Kafka permits is an anomaly too.
+    If `properties` is empty, the run's producers and pipeline determine them. With `hold_to` = "settings" a
+    deviation that Kafka permits for a producer's settings is no anomaly; with "exactly_once" it is.
     """
 
     hold_to: Literal["settings", "exactly_once"] = "settings"
@@ -132,13 +131,13 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     transaction_timeout_ms: int = 60_000
     faults: int = 0
     walkthrough_steps: int = msgspec.field(name="flow_steps", default=0)
-    # Why the evidence proves less, as far as it is known before the run starts.
+    # Reasons, known before the start, why the run cannot be valid.
     caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 
 
 @dataclass
 class Evidence:
-    """Everything that a checker may look at."""
+    """The complete input of a checker."""
 
     ledger: Ledger
     observations: list[Observation]
@@ -147,39 +146,39 @@ class Evidence:
     cache: dict[int, Any] = field(default_factory=dict, init=False)
 
     def committed_views(self) -> list[Observation]:
-        """Return the witnesses' read_committed accounts of whole topics."""
+        """Return the read_committed observations of whole topics."""
         return [
-            one
-            for one in self.observations
-            if one.meta.purpose == "all" and one.meta.isolation == "read_committed"
+            view
+            for view in self.observations
+            if view.meta.purpose == "all" and view.meta.isolation == "read_committed"
         ]
 
 
 class Collector:
-    """Gathers the cases of one property by anomaly name; keeps the worst and counts the rest."""
+    """Collects the cases of one property by anomaly name; keeps the worst examples and counts all."""
 
     def __init__(self, name: str, unit: str) -> None:
         self.name = name
         self.unit = unit
         self.compared = 0
         self.reasons: list[str] = []
-        self._found: dict[tuple[bool, str, str], tuple[int, list[Example]]] = {}
+        self._cases: dict[tuple[bool, str, str], tuple[int, list[Example]]] = {}
 
     def add(
         self, name: str, unit: str, count: int, examples: list[Example], *, permitted: bool = False
     ) -> None:
-        """Add cases of one anomaly; `permitted` are those that Kafka's contract allows."""
+        """Add cases of one anomaly; `permitted` if Kafka's contract allows them."""
         assert name in ANOMALIES
         if count:
-            total, kept = self._found.get((permitted, name, unit), (0, []))
+            total, kept = self._cases.get((permitted, name, unit), (0, []))
             kept = sorted([*kept, *examples], key=lambda e: (-e.weight, e.witness, e.what))
-            self._found[permitted, name, unit] = (total + count, kept[:EXAMPLES])
+            self._cases[permitted, name, unit] = (total + count, kept[:EXAMPLES])
 
     def result(self) -> Result:
-        """Close the collection: an anomaly is invalid; nothing compared, or a reason, is unknown."""
-        found = sorted(self._found.items(), key=lambda item: SEVERITY[item[0][1]])
+        """Return the result: invalid with an anomaly, unknown with a reason or if nothing was compared."""
+        cases = sorted(self._cases.items(), key=lambda item: SEVERITY[item[0][1]])
         lists: dict[bool, list[Anomaly]] = {False: [], True: []}
-        for (permitted, name, unit), (count, examples) in found:
+        for (permitted, name, unit), (count, examples) in cases:
             lists[permitted].append(Anomaly(name=name, count=count, unit=unit, examples=examples))
         reasons = list(self.reasons)
         if not self.compared:
@@ -197,7 +196,7 @@ class Collector:
 
 
 def place(spot: Spot) -> list[OffsetRef]:
-    """Return the offsets that a spot in a log points to."""
+    """Return the offsets of a spot."""
     refs = [OffsetRef(spot.topic, spot.partition, spot.offset, spot.offset)]
     if spot.other_offset >= 0:
         refs.append(OffsetRef(spot.topic, spot.partition, spot.other_offset, spot.other_offset))

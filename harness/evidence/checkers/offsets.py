@@ -1,11 +1,12 @@
-"""Offsets: one offset holds one record, whoever tells of it, and a group's position agrees with outputs.
+"""Offsets: all sources report the same record at an offset, and a group's position agrees with the outputs.
 
-    one offset, two records                              inconsistent_offset
-    position past an input without output, or behind     offset_drift
-    an output's input
+    one offset is reported with two records                         inconsistent_offset
+    an input before the group's position has no output,             offset_drift
+    or an input behind it has one
 
-Told by: the acknowledgements that producers got, and the runs that each witness read. The same record
-acknowledged twice at one offset is no contradiction; an offset that nobody reads is a marker or aborted.
+The sources are the acknowledgements of the producers and the runs that each witness read. A record that is
+acknowledged twice at one offset is no contradiction. An offset that no witness read is a marker or an aborted
+record.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from harness.evidence.checkers.visibility_index import (
     VisibilityIndex,
     contract_of_lanes,
     lane_name,
-    seen_by,
+    visibility_of,
 )
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation
@@ -32,12 +33,12 @@ _PLACE_SHIFT: Final = 44
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare what acknowledgements and witnesses say of every offset, and groups with outputs."""
-    out = Collector("offsets", "offsets told twice")
+    """Compare acknowledgements and witnesses offset by offset, and group positions with outputs."""
+    out = Collector("offsets", "offsets reported by two sources")
     _clashes(evidence, out)
     _claims(evidence, out)
     for observation in evidence.committed_views():
-        _bounds(seen_by(evidence, observation), out)
+        _bounds(visibility_of(evidence, observation), out)
     if evidence.expect.pipeline is not None:
         check_positions(evidence, evidence.expect.pipeline, out)
     return out.result()
@@ -49,7 +50,7 @@ def _clashes(evidence: Evidence, out: Collector) -> None:
         examples = [
             Example(
                 what=f"{witness} read two records at offset {spot.offset} of {spot.topic}-{spot.partition}: "
-                f"sequence {spot.seq} of producer {spot.producer}, and sequence {spot.other_seq}",
+                f"sequence {spot.seq} of producer {spot.producer} and sequence {spot.other_seq}",
                 witness=witness,
                 offsets=place(spot),
             )
@@ -60,7 +61,7 @@ def _clashes(evidence: Evidence, out: Collector) -> None:
 
 
 def _claims(evidence: Evidence, out: Collector) -> None:
-    """Sort everything that was said of runs of offsets, and compare whatever overlaps."""
+    """Sort the claims of all sources about runs of offsets, and compare those that overlap."""
     ledger = evidence.ledger
     places = {place: i for i, place in enumerate(sorted(set(ledger.places)))}
     tables = [_acks(ledger, places)]
@@ -74,29 +75,31 @@ def _claims(evidence: Evidence, out: Collector) -> None:
     claims = claims[np.lexsort((claims[:, 2], claims[:, 1], claims[:, 0]))]
     names = {i: place for place, i in places.items()}
     durable = claims[:, 8] == 1
-    # What is told for sure is compared by itself first: an acknowledgement that promises nothing must
-    # not stand between two witnesses that contradict each other.
+    # Compare durable claims by themselves first: an acknowledgement without a guarantee must not come
+    # between two witnesses that contradict each other.
     for permitted, chosen in ((False, claims[durable]), (True, claims[: 0 if durable.all() else None])):
         pairs, overlaps = _contradictions(chosen)
         out.compared += 0 if permitted else overlaps
-        found = [(a, b) for a, b in pairs if not permitted or not (chosen[a, 8] and chosen[b, 8])]
-        examples = [_claim_example(ledger, chosen[a], chosen[b], names, sources) for a, b in found[:EXAMPLES]]
-        out.add("inconsistent_offset", "offsets", len(found), examples, permitted=permitted)
+        contradictions = [(a, b) for a, b in pairs if not permitted or not (chosen[a, 8] and chosen[b, 8])]
+        examples = [
+            _claim_example(ledger, chosen[a], chosen[b], names, sources) for a, b in contradictions[:EXAMPLES]
+        ]
+        out.add("inconsistent_offset", "offsets", len(contradictions), examples, permitted=permitted)
 
 
 def _contradictions(claims: Ints) -> tuple[list[tuple[int, int]], int]:
-    """Return the pairs of sorted claims that overlap and differ, and how many overlap."""
+    """Return the pairs of sorted claims that overlap and differ, and the number of overlapping pairs."""
     if len(claims) < 2:
         return [], 0
     ends = (claims[:, 0] << _PLACE_SHIFT) + claims[:, 2]
     furthest = np.maximum.accumulate(ends)
-    # The claim that reaches furthest so far: whatever overlaps any earlier claim overlaps that one.
+    # A claim that overlaps any earlier claim also overlaps the one with the furthest end so far.
     reach = np.maximum.accumulate(np.where(ends == furthest, np.arange(len(ends)), 0))
     before, after = reach[:-1], np.arange(1, len(ends))
     overlap = furthest[:-1] > (claims[after, 0] << _PLACE_SHIFT) + claims[after, 1]
     differ = np.any(claims[before, 3:6] != claims[after, 3:6], axis=1)
-    found = np.flatnonzero(overlap & differ)
-    return list(zip(before[found].tolist(), after[found].tolist(), strict=True)), int(overlap.sum())
+    pairs = np.flatnonzero(overlap & differ)
+    return list(zip(before[pairs].tolist(), after[pairs].tolist(), strict=True)), int(overlap.sum())
 
 
 def _acks(ledger: Ledger, places: dict[PartitionId, int]) -> Ints:
@@ -124,9 +127,9 @@ def _runs(observation: Observation, places: dict[PartitionId, int], source: int)
     runs = observation.runs
     assert runs is not None
     windows = [(w.topic, w.partition) for w in observation.meta.windows]
-    for one in windows:
-        places.setdefault(one, len(places))
-    home = np.array([places[one] for one in windows], np.int64)
+    for window in windows:
+        places.setdefault(window, len(places))
+    home = np.array([places[window] for window in windows], np.int64)
     zeros = np.zeros(len(runs), np.int64)
     return np.column_stack(
         [
@@ -148,49 +151,49 @@ def _claim_example(
 ) -> Example:
     topic, partition = names[int(after[0])]
     offset = int(after[1])
-    said = [
-        f"{sources[int(c[6])]} has sequence {int(c[5]) + offset} of producer {int(c[3])} lane {int(c[4])}"
+    reports = [
+        f"{sources[int(c[6])]} reports sequence {int(c[5]) + offset} of producer {int(c[3])} lane {int(c[4])}"
         for c in (before, after)
     ]
     lines = [HistoryRef(ledger.client_of(int(c[3])), int(c[7])) for c in (before, after) if c[7]]
     return Example(
-        what=f"offset {offset} of {topic}-{partition}: {said[0]}, {said[1]}",
+        what=f"offset {offset} of {topic}-{partition}: {reports[0]}, {reports[1]}",
         lines=lines,
         offsets=[OffsetRef(topic, partition, offset, offset)],
     )
 
 
-def _bounds(seen: VisibilityIndex, out: Collector) -> None:
-    """Find records that are read, but nowhere near the offset that was acknowledged."""
-    acks, words = seen.ledger.acks, seen.words
+def _bounds(index: VisibilityIndex, out: Collector) -> None:
+    """Find records that can be read, but in a word that does not reach the acknowledged offset."""
+    acks, words = index.ledger.acks, index.words
     if not len(acks) or not len(words):
         return
-    durable = contract_of_lanes(seen.ledger, "no_loss")
-    keys = seen.keys[::4] >> 2
+    durable = contract_of_lanes(index.ledger, "no_loss")
+    keys = index.keys[::4] >> 2
     for end in (1, 2):
         lane, seq = acks[:, 0], acks[:, end]
         offset = acks[:, 3] + seq - acks[:, 1]
         key = (lane << (QUARTER_SHIFT - 2)) | (seq // WORD_SEQS)
         at = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-        read = (keys[at] == key) & (seen.count(lane, seq, seq) > 0)
+        read = (keys[at] == key) & (index.count(lane, seq, seq) > 0)
         out.compared += int(read.sum())
         outside = read & ((offset < words["lo"][at]) | (offset > words["hi"][at]))
         for permitted in (False, True):
-            found = np.flatnonzero(outside & (durable[lane] != permitted))
+            misplaced = np.flatnonzero(outside & (durable[lane] != permitted))
             examples = [
-                _bounds_example(seen, i, int(seq[i]), int(offset[i])) for i in found[:EXAMPLES].tolist()
+                _bounds_example(index, i, int(seq[i]), int(offset[i])) for i in misplaced[:EXAMPLES].tolist()
             ]
-            out.add("inconsistent_offset", "offsets", len(found), examples, permitted=permitted)
+            out.add("inconsistent_offset", "offsets", len(misplaced), examples, permitted=permitted)
 
 
-def _bounds_example(seen: VisibilityIndex, i: int, seq: int, offset: int) -> Example:
-    lane, line = int(seen.ledger.acks[i, 0]), int(seen.ledger.acks[i, 4])
-    topic, partition = seen.ledger.places[lane]
-    producer = split_lane_key(int(seen.ledger.lanes[lane]))[0]
+def _bounds_example(index: VisibilityIndex, i: int, seq: int, offset: int) -> Example:
+    lane, line = int(index.ledger.acks[i, 0]), int(index.ledger.acks[i, 4])
+    topic, partition = index.ledger.places[lane]
+    producer = split_lane_key(int(index.ledger.lanes[lane]))[0]
     return Example(
-        what=f"{lane_name(seen.ledger, lane)}: sequence {seq} was acknowledged at offset {offset}, "
-        "and is read elsewhere",
-        witness=seen.observation.meta.witness,
-        lines=[HistoryRef(seen.ledger.client_of(producer), line)],
-        offsets=[OffsetRef(topic, partition, offset, offset), *seen.offsets(lane, seq, seq)],
+        what=f"{lane_name(index.ledger, lane)}: sequence {seq} was acknowledged at offset {offset} "
+        "but is read at another offset",
+        witness=index.observation.meta.witness,
+        lines=[HistoryRef(index.ledger.client_of(producer), line)],
+        offsets=[OffsetRef(topic, partition, offset, offset), *index.offsets(lane, seq, seq)],
     )

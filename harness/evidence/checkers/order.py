@@ -1,9 +1,9 @@
-"""Order: within a partition, the records of one producer's lane stand in the order they were sent.
+"""Order: within a partition, the records of each lane are in the order in which they were sent.
 
-A record is late when its first appearance has a higher offset than that of a later one. Repeats are
-judged as duplicates, and never as late. Interleaving with other producers is permitted, and gaps are
-(markers, aborted records). A producer without idempotence and with several requests in flight is not
-promised any order.
+A record is late when its first appearance has a higher offset than that of a record sent after it. Repeats
+count as duplicates, never as late. Records of other producers in between are permitted, and so are gaps
+(markers, aborted records). Kafka promises no order to a producer with several requests in flight and no
+idempotence.
 """
 
 from __future__ import annotations
@@ -12,19 +12,20 @@ from harness.evidence.checkers.model import Collector, Evidence, Example, Result
 
 
 def check(evidence: Evidence) -> Result:
-    """Judge the late records that every read_committed witness found."""
+    """Report the late records that the read_committed witnesses found."""
     out = Collector("order", "neighbouring records")
     producers = evidence.ledger.producers
     for observation in evidence.committed_views():
         late, witness = observation.meta.late, observation.meta.witness
         out.compared += late.compared
-        unpromised = {number for number, one in producers.items() if not one.contract.ordered}
+        unpromised = {number for number, producer in producers.items() if not producer.contract.ordered}
         for permitted in (False, True):
             count = sum(n for producer, n in late.by_producer if (producer in unpromised) is permitted)
             examples = [
                 Example(
-                    what=f"producer {spot.producer} lane {spot.lane}: sequence {spot.seq} stands at offset "
-                    f"{spot.offset} of {spot.topic}-{spot.partition}, after sequence {spot.other_seq}",
+                    what=f"producer {spot.producer} lane {spot.lane}: sequence {spot.seq} is at offset "
+                    f"{spot.offset} of {spot.topic}-{spot.partition}, behind the later sequence "
+                    f"{spot.other_seq} at offset {spot.other_offset}",
                     weight=abs(spot.other_seq - spot.seq),
                     witness=witness,
                     offsets=place(spot),
@@ -34,5 +35,5 @@ def check(evidence: Evidence) -> Result:
             ]
             out.add("reordered", "records", count, examples, permitted=permitted)
         if late.count and not late.by_producer:
-            out.reasons.append(f"witness {witness} counted late records and named no producer")
+            out.reasons.append(f"witness {witness} counted late records but named no producer")
     return out.result()

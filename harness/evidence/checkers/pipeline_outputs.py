@@ -1,10 +1,10 @@
-"""Pipeline: every input that the group has passed has its outputs, each of them once.
+"""Pipeline: every input before the group's position has each of its outputs exactly once.
 
-    an input with one output more than it owes      processed_twice
-    an input before the group's position without    never_processed
+    an input has more outputs than the pipeline makes of it      processed_twice
+    an input before the group's position has no output           never_processed
 
-An input processed in an aborted transaction and again in a committed one is permitted, and so is an
-input behind the group's position that has not been processed yet.
+An input may be processed in an aborted transaction and again in a committed one. An input at or behind the
+group's position may have no output yet.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, popcount
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.model import Collector, Evidence, Example, OffsetRef, Pipeline, Result, place
-from harness.evidence.checkers.positions import consumed_by, inputs_of, places_of
+from harness.evidence.checkers.positions import consumed_by, input_offsets, inputs_of
 from harness.evidence.checkers.visibility_index import ranges
 from harness.evidence.observation import Observation, Rows
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare the inputs of all outputs with the inputs that the group has passed."""
+    """Compare the inputs that the outputs name with the inputs before the group's position."""
     out = Collector("pipeline", "outputs")
     pipeline = evidence.expect.pipeline
     if pipeline is None:
-        out.reasons.append("the run names no pipeline")
+        out.reasons.append("the run has no pipeline")
         return out.result()
     consumed = consumed_by(evidence, pipeline)
     if not consumed:
@@ -34,8 +34,8 @@ def check(evidence: Evidence) -> Result:
     for view in evidence.committed_views():
         if view.meta.complete:
             _twice(view, pipeline, out)
-            for one in consumed:
-                _never(view, one, pipeline, out)
+            for inputs in consumed:
+                _never(view, inputs, pipeline, out)
     return out.result()
 
 
@@ -43,24 +43,23 @@ def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:
     origins = view.origins
     out.compared += int(origins["n"].sum())
     extra = origins["n"] - popcount(origins["bits"])
-    # A part that was not owed is one output too many, even when it is there only once.
+    # Outputs with an unexpected part number are too many, even if each exists only once.
     extra = np.where(origins["part"] < pipeline.outputs, extra, origins["n"])
-    found = np.flatnonzero(extra > 0)
-    worst = found[np.argsort(-extra[found], kind="stable")].tolist()
-    owed = [i for i in worst if origins["part"][i] < pipeline.outputs]
-    examples = _named_twice(view) or [
-        _twice_example(origins[i], int(extra[i]), view) for i in owed[:EXAMPLES]
+    excessive = np.flatnonzero(extra > 0)
+    worst = excessive[np.argsort(-extra[excessive], kind="stable")].tolist()
+    repeated = [i for i in worst if origins["part"][i] < pipeline.outputs]
+    examples = _named_by_witness(view) or [
+        _repeated_example(origins[i], int(extra[i]), view) for i in repeated[:EXAMPLES]
     ]
-    unowed = [i for i in worst if origins["part"][i] >= pipeline.outputs]
-    examples += [_unowed_example(origins[i : i + 1], view) for i in unowed[:EXAMPLES]]
-    out.add("processed_twice", "outputs", int(extra[found].sum()), examples)
+    unexpected = [i for i in worst if origins["part"][i] >= pipeline.outputs]
+    examples += [_unexpected_example(origins[i : i + 1], view, pipeline) for i in unexpected[:EXAMPLES]]
+    out.add("processed_twice", "outputs", int(extra[excessive].sum()), examples)
 
 
-def _named_twice(view: Observation) -> list[Example]:
-    """Name what the witness named: the input, and where its second output stands."""
+def _named_by_witness(view: Observation) -> list[Example]:
     return [
         Example(
-            what=f"input {spot.seq} of producer {spot.producer} lane {spot.lane} has one output more: "
+            what=f"input {spot.seq} of producer {spot.producer} lane {spot.lane} has an output too many: "
             f"{spot.detail}",
             witness=view.meta.witness,
             offsets=place(spot),
@@ -69,23 +68,21 @@ def _named_twice(view: Observation) -> list[Example]:
     ]
 
 
-def _twice_example(row: Any, extra: int, view: Observation) -> Example:
-    """Tell of a word, where the witness named no records."""
+def _repeated_example(row: Any, extra: int, view: Observation) -> Example:
     first = int(row["word"]) * WORD_SEQS
     return Example(
-        what=f"inputs of producer {int(row['producer'])} lane {int(row['lane'])} among sequences "
-        f"{first}-{first + WORD_SEQS - 1} have {extra} outputs (part {int(row['part'])}) too many",
+        what=f"producer {int(row['producer'])} lane {int(row['lane'])}: the inputs among sequences "
+        f"{first}-{first + WORD_SEQS - 1} have {extra} outputs too many of part {int(row['part'])}",
         weight=extra,
         witness=view.meta.witness,
     )
 
 
-def _unowed_example(row: Rows, view: Observation) -> Example:
-    """Name the inputs that have an output of a part that no input owes."""
-    ((producer, lane, found),) = BitSet.of(row).first(1)
+def _unexpected_example(row: Rows, view: Observation, pipeline: Pipeline) -> Example:
+    ((producer, lane, sequences),) = BitSet.of(row).first(1)
     return Example(
-        what=f"inputs {ranges(found)} of producer {producer} lane {lane} have outputs that are not owed "
-        f"(part {int(row['part'][0])})",
+        what=f"inputs {ranges(sequences)} of producer {producer} lane {lane} have outputs of part "
+        f"{int(row['part'][0])}, but the pipeline makes only {pipeline.outputs} per input",
         weight=int(row["n"][0]),
         witness=view.meta.witness,
     )
@@ -99,12 +96,12 @@ def _never(view: Observation, consumed: Observation, pipeline: Pipeline, out: Co
         out.compared += len(missing)
         examples = [
             Example(
-                what=f"inputs {ranges(found)} of producer {producer} lane {lane} were passed by group "
-                f"{pipeline.group} and have no output (part {part})",
-                weight=len(found),
+                what=f"inputs {ranges(sequences)} of producer {producer} lane {lane} are before the "
+                f"position of group {pipeline.group} but have no output of part {part}",
+                weight=len(sequences),
                 witness=view.meta.witness,
-                offsets=[*positions[:EXAMPLES], *places_of(consumed, producer, lane, found)],
+                offsets=[*positions[:EXAMPLES], *input_offsets(consumed, producer, lane, sequences)],
             )
-            for producer, lane, found in missing.first(EXAMPLES)
+            for producer, lane, sequences in missing.first(EXAMPLES)
         ]
         out.add("never_processed", "inputs", len(missing), examples)

@@ -1,4 +1,4 @@
-"""A group's position against its outputs: the part of the offsets property that only a pipeline has."""
+"""The part of the offsets property for pipelines: a group's position agrees with its outputs."""
 
 from __future__ import annotations
 
@@ -14,42 +14,42 @@ from harness.evidence.observation import Observation, Rows
 
 
 def consumed_by(evidence: Evidence, pipeline: Pipeline) -> list[Observation]:
-    """Return the witnesses' accounts of the inputs up to the group's committed position."""
+    """Return the observations of the inputs up to the group's committed position."""
     return [
-        one
-        for one in evidence.observations
-        if one.meta.purpose == "consumed" and one.meta.group == pipeline.group and one.meta.complete
+        view
+        for view in evidence.observations
+        if view.meta.purpose == "consumed" and view.meta.group == pipeline.group and view.meta.complete
     ]
 
 
 def inputs_of(observation: Observation, pipeline: Pipeline) -> Rows:
-    """Return the words that lie in the pipeline's input topics."""
-    mine = [i for i, window in enumerate(observation.meta.windows) if window.topic in pipeline.inputs]
-    return observation.words[np.isin(observation.words["partition"], mine)]
+    """Return the words of the pipeline's input topics."""
+    windows = [i for i, window in enumerate(observation.meta.windows) if window.topic in pipeline.inputs]
+    return observation.words[np.isin(observation.words["partition"], windows)]
 
 
-def places_of(consumed: Observation, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
-    """Return where the first inputs stand: exactly where runs were kept, else between which offsets."""
+def input_offsets(consumed: Observation, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
+    """Return the offsets of the first sequences: exact if runs were kept, else those of the word."""
     rows = consumed.words if consumed.runs is None else consumed.runs
     rows = rows[(rows["producer"] == producer) & (rows["lane"] == lane)]
-    found = []
+    offsets = []
     for seq in sequences[:EXAMPLES]:
         if consumed.runs is None:
-            held = rows[rows["word"] == seq // WORD_SEQS][:1]
-            low, high = held["lo"], held["hi"]
+            match = rows[rows["word"] == seq // WORD_SEQS][:1]
+            low, high = match["lo"], match["hi"]
         else:
-            held = rows[(rows["seq"] <= seq) & (seq < rows["seq"] + rows["count"])][:1]
-            low = high = held["offset"] + seq - held["seq"]
+            match = rows[(rows["seq"] <= seq) & (seq < rows["seq"] + rows["count"])][:1]
+            low = high = match["offset"] + seq - match["seq"]
         for window, first, last in zip(
-            *(column.tolist() for column in (held["partition"], low, high)), strict=True
+            *(column.tolist() for column in (match["partition"], low, high)), strict=True
         ):
-            there = consumed.window(window)
-            found.append(OffsetRef(there.topic, there.partition, first, last))
-    return found
+            place = consumed.window(window)
+            offsets.append(OffsetRef(place.topic, place.partition, first, last))
+    return offsets
 
 
 def check_positions(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
-    """Compare the group's position with the inputs of the outputs, and with what was committed."""
+    """Compare the group's position with the inputs that have outputs, and with committed transactions."""
     for consumed in consumed_by(evidence, pipeline):
         inputs = BitSet.of(inputs_of(consumed, pipeline))
         for view in evidence.committed_views():
@@ -62,25 +62,27 @@ def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observatio
     out.compared += len(inputs) + len(outputs.minus(inputs))
     positions = [OffsetRef(topic, p, offset, offset) for topic, p, offset in consumed.meta.positions]
     for drift, what in (
-        (inputs.minus(outputs), "lie before the group's position and have no output"),
-        (outputs.minus(inputs), "have outputs and lie behind the group's position"),
+        (inputs.minus(outputs), "are before the group's position but have no output"),
+        (outputs.minus(inputs), "have outputs but are not before the group's position"),
     ):
         examples = [
             Example(
-                what=f"inputs {ranges(found)} of producer {producer} lane {lane} {what}",
-                weight=len(found),
+                what=f"inputs {ranges(sequences)} of producer {producer} lane {lane} {what}",
+                weight=len(sequences),
                 witness=witness,
-                offsets=[*positions[:EXAMPLES], *places_of(consumed, producer, lane, found)],
+                offsets=[*positions[:EXAMPLES], *input_offsets(consumed, producer, lane, sequences)],
             )
-            for producer, lane, found in drift.first(EXAMPLES)
+            for producer, lane, sequences in drift.first(EXAMPLES)
         ]
         out.add("offset_drift", "inputs", len(drift), examples)
 
 
 def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
-    """Compare the position that the brokers hold with the ones that committed transactions wrote."""
+    """Compare the position that the brokers returned last with those in committed transactions."""
     last = _last_positions(evidence.ledger, pipeline.group)
-    fates = _fates(evidence.ledger)
+    groups = evidence.ledger.groups
+    transactions = zip(groups.producer.tolist(), groups.txn.tolist(), strict=True)
+    fates = dict(zip(transactions, groups.fate.tolist(), strict=True))
     least: dict[PartitionId, tuple[int, HistoryRef]] = {}
     most: dict[PartitionId, int] = {}
     for client in evidence.ledger.clients:
@@ -103,8 +105,8 @@ def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> 
         if low <= position <= most[key]:
             continue
         example = Example(
-            what=f"group {pipeline.group} stands at {position} of {topic}-{partition}; its transactions "
-            f"committed {low} and nothing beyond {most[key]}",
+            what=f"group {pipeline.group} is at position {position} of {topic}-{partition}, but its "
+            f"transactions surely committed {low}, and at most {most[key]}",
             weight=abs(position - low),
             lines=[ref, low_ref],
             offsets=[OffsetRef(topic, partition, position, position)],
@@ -124,9 +126,3 @@ def _last_positions(ledger: Ledger, group: str) -> dict[PartitionId, tuple[int, 
         for topic, partition, offset in sample.positions:
             last[topic, partition] = (offset, HistoryRef(name, number))
     return last
-
-
-def _fates(ledger: Ledger) -> dict[tuple[int, int], int]:
-    groups = ledger.groups
-    keys = zip(groups.producer.tolist(), groups.txn.tolist(), strict=True)
-    return dict(zip(keys, groups.fate.tolist(), strict=True))

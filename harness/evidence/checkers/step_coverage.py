@@ -1,7 +1,7 @@
-"""Walkthrough: every step that a run promised was carried out, and each has the evidence that it needs.
+"""Walkthrough: every step that a walkthrough announced was carried out and has its evidence.
 
-This property finds no anomaly: what a broken guarantee leaves behind, the other checkers find. It says why a
-step shows nothing, which makes a run unknown.
+This property finds no anomaly: the other checkers find broken guarantees. It gives the reasons why a step
+shows nothing; any makes a run unknown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from harness.evidence.checkers.model import Collector, Evidence, Result
 
 
 def check(evidence: Evidence) -> Result:
-    """Look for steps that are not there, and for evidence that is not there."""
+    """Find missing steps and missing evidence."""
     out = Collector("walkthrough", "observations of a step")
     done = {step.number for step in evidence.walkthrough}
     out.reasons += [

@@ -1,6 +1,6 @@
-"""The verdict: every property's result, worst wins; limits are judged apart from safety.
+"""The verdict: the worst result of all properties; limits are checked separately from safety.
 
-A checker that crashes is unknown, never valid. The same evidence gives the same bytes.
+If a checker crashes, its result is unknown, never valid. Equal evidence gives equal bytes.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ CHECKERS: Final[dict[str, Checker]] = {
 
 
 class Limit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A bound on how well a run went: it never touches safety."""
+    """A limit on the performance of a run; it does not affect the verdict on safety."""
 
     name: str
     measured: float
@@ -54,12 +54,12 @@ class Limit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def held(self) -> bool:
-        """Whether what was measured lies within the limit."""
+        """Whether the measured value is within the limit."""
         return self.measured <= self.limit
 
 
 class Judgement(msgspec.Struct, kw_only=True):
-    """The verdict on a run with everything it rests on."""
+    """The verdict on a run with all results."""
 
     format: int = FORMAT
     verdict: Verdict
@@ -71,27 +71,27 @@ class Judgement(msgspec.Struct, kw_only=True):
     notes: list[str] = []
 
     def encode(self) -> bytes:
-        """Return the judgement as JSON text: the same bytes for the same evidence."""
+        """Return the judgement as JSON; equal evidence gives equal bytes."""
         return msgspec.json.format(msgspec.json.encode(self)) + b"\n"
 
     def names(self) -> list[str]:
-        """Return the names of the anomalies that were found."""
+        """Return the names of all anomalies."""
         return [anomaly.name for result in self.results for anomaly in result.anomalies]
 
 
 def properties_of(evidence: Evidence) -> list[str]:
-    """Return which properties to check: what the run promised, or what its clients give rise to."""
+    """Return the properties to check: those in `expect`, or else those that fit the run's clients."""
     if evidence.expect.properties:
         return [name for name in CHECKERS if name in evidence.expect.properties]
-    ids = [one.producer.transactional_id for one in evidence.ledger.producers.values()]
-    known = [one for one in ids if one is not None]
+    declared = [producer.producer.transactional_id for producer in evidence.ledger.producers.values()]
+    ids = [transactional_id for transactional_id in declared if transactional_id is not None]
     wanted = {"exactly_once", "order", "offsets", "liveness", "coverage"}
-    wanted |= {"atomicity"} if known else set()
+    wanted |= {"atomicity"} if ids else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
     wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()
     wanted |= {"walkthrough"} if evidence.expect.walkthrough_steps else set()
-    raw = any(one.meta.epochs.compared for one in evidence.observations)
-    wanted |= {"fencing"} if raw or len(set(known)) < len(known) else set()
+    raw = any(view.meta.epochs.compared for view in evidence.observations)
+    wanted |= {"fencing"} if raw or len(set(ids)) < len(ids) else set()
     return [name for name in CHECKERS if name in wanted]
 
 
@@ -99,7 +99,7 @@ def judge(evidence: Evidence, limits: list[Limit] | None = None) -> Judgement:
     """Run the checkers and merge their results."""
     results = [_run(name, CHECKERS[name], evidence) for name in properties_of(evidence)]
     missing = [name for name in evidence.expect.properties if name not in CHECKERS]
-    results += [_unknown(name, "there is no such checker") for name in missing]
+    results += [_unknown(name, "no checker has this name") for name in missing]
     verdict = worst([result.verdict for result in results])
     limits = limits or []
     breached = [limit.name for limit in limits if not limit.held]
@@ -118,35 +118,35 @@ def _run(name: str, checker: Checker, evidence: Evidence) -> Result:
     try:
         result = checker(evidence)
         return held_to_exactly_once(result) if evidence.expect.hold_to == "exactly_once" else result
-    except Exception as error:  # noqa: BLE001 - whatever a checker dies of, its verdict is unknown and says why
+    except Exception as error:  # noqa: BLE001 - any crash of a checker makes its result unknown
         return _unknown(name, f"the checker crashed: {describe_error(error)}")
 
 
 def held_to_exactly_once(result: Result) -> Result:
-    """Return the result with what Kafka permits for these settings counted as anomalies, and said so."""
+    """Return the result with permitted deviations counted as anomalies, and the reason for it."""
     if not result.permitted:
         return result
     merged = {(anomaly.name, anomaly.unit): anomaly for anomaly in result.anomalies}
-    for one in result.permitted:
-        forbidden = merged.get((one.name, one.unit))
-        merged[one.name, one.unit] = (
-            one
+    for permitted in result.permitted:
+        forbidden = merged.get((permitted.name, permitted.unit))
+        merged[permitted.name, permitted.unit] = (
+            permitted
             if forbidden is None
             else msgspec.structs.replace(
                 forbidden,
-                count=forbidden.count + one.count,
-                examples=[*forbidden.examples, *one.examples][:EXAMPLES],
+                count=forbidden.count + permitted.count,
+                examples=[*forbidden.examples, *permitted.examples][:EXAMPLES],
             )
         )
-    names = ", ".join(sorted({one.name for one in result.permitted}))
+    names = ", ".join(sorted({anomaly.name for anomaly in result.permitted}))
     return msgspec.structs.replace(
         result,
         verdict=Verdict.INVALID,
-        anomalies=sorted(merged.values(), key=lambda one: SEVERITY[one.name]),
+        anomalies=sorted(merged.values(), key=lambda anomaly: SEVERITY[anomaly.name]),
         permitted=[],
         reasons=[
             *result.reasons,
-            f"{names}: these settings promise no better, and the run holds them to exactly-once",
+            f"{names}: Kafka permits this for the producer's settings, but the scenario demands exactly-once",
         ],
     )
 
@@ -163,8 +163,10 @@ def _exit_code(verdict: Verdict, breached: bool) -> int:
 
 def _notes(evidence: Evidence) -> list[str]:
     clients = evidence.ledger.clients
-    torn = [f"{c.name}: the last line is torn, and was left out" for c in clients if c.torn]
+    torn = [f"{c.name}: the last line is incomplete and was ignored" for c in clients if c.torn]
     killed = [
-        f"{c.name}: the history has no closing line: its process was killed" for c in clients if not c.closing
+        f"{c.name}: the history has no closing line, so its process was killed"
+        for c in clients
+        if not c.closing
     ]
     return torn + killed

@@ -1,4 +1,4 @@
-"""How much of every interval a witness saw: a ranked bit set, asked for whole columns at once."""
+"""Index of the sequences that a witness read, with fast counts per interval for whole columns at once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Rows
 
 QUARTER_SHIFT: Final = 36
-"""Bits of a key below the lane: 2^36 quarters of 64 sequences hold more than the 10^12 of a record."""
+"""Bits of a key below the lane: 2^36 quarters of 64 sequences hold all 10^12 possible sequences."""
 
 CHUNK: Final = 1 << 20
-"""Intervals asked for at once, so that temporary columns stay small whatever the history's size."""
+"""Intervals counted at once, so that temporary columns stay small whatever the size of the history."""
 
 
 class VisibilityIndex:
-    """The sequences that one witness saw in the right partition, and the words that lie nowhere."""
+    """The sequences that one witness read in the partition of their lane; other words are `stray`."""
 
     def __init__(self, ledger: Ledger, observation: Observation) -> None:
         self.ledger = ledger
@@ -40,14 +40,14 @@ class VisibilityIndex:
         order = np.lexsort((self.words["word"], self.word_lane))
         self.words, self.word_lane = self.words[order], self.word_lane[order]
         keys = (self.word_lane[:, None] << QUARTER_SHIFT) | (self.words["word"][:, None] * 4 + np.arange(4))
-        # Empty quarters stay in: dropping them would cost a copy and win nothing.
+        # Empty quarters stay: dropping them would cost a copy without a benefit.
         self.keys: Ints = keys.reshape(-1)
         self.bits: np.ndarray[Any, np.dtype[np.uint64]] = np.ascontiguousarray(self.words["bits"]).reshape(-1)
         self.before: Ints = np.zeros(len(self.keys) + 1, np.int64)
         np.cumsum(np.bitwise_count(self.bits), out=self.before[1:])
 
     def rank(self, lane: Ints, seq: Ints) -> Ints:
-        """Count the sequences seen in all lanes before (lane, seq)."""
+        """Count the sequences read in all lanes before each (lane, seq)."""
         if not len(self.keys):
             return np.zeros(len(lane), np.int64)
         key = (lane << QUARTER_SHIFT) | (seq >> 6)
@@ -59,12 +59,12 @@ class VisibilityIndex:
         return total
 
     def count(self, lane: Ints, first: Ints, last: Ints) -> Ints:
-        """Count the sequences seen in every interval."""
+        """Count the sequences read in each interval."""
         return self.rank(lane, last + 1) - self.rank(lane, first)
 
     @property
     def visible(self) -> Ints:
-        """Sequences seen of every interval of the ledger."""
+        """Number of sequences read in each interval of the ledger."""
         if self._visible is None:
             intervals = self.ledger.intervals
             out = np.empty(len(intervals.lane), np.int64)
@@ -76,22 +76,22 @@ class VisibilityIndex:
         return self._visible
 
     def sequences(self, lane: int, first: int, last: int) -> list[int]:
-        """List the sequences seen of one interval, in order."""
+        """List the sequences read in one interval, in order."""
         key_first, key_last = (lane << QUARTER_SHIFT) | (first >> 6), (lane << QUARTER_SHIFT) | (last >> 6)
         low, high = np.searchsorted(self.keys, [key_first, key_last + 1]).tolist()
-        found: list[int] = []
+        sequences: list[int] = []
         for key, bits in zip(self.keys[low:high].tolist(), self.bits[low:high].tolist(), strict=True):
             base = (key & ((1 << QUARTER_SHIFT) - 1)) << 6
-            found += [base + bit for bit in range(64) if bits >> bit & 1 and first <= base + bit <= last]
-        return found
+            sequences += [base + bit for bit in range(64) if bits >> bit & 1 and first <= base + bit <= last]
+        return sequences
 
     def missing(self, lane: int, first: int, last: int) -> str:
-        """Name the sequences of an interval that were not seen."""
-        seen = set(self.sequences(lane, first, last))
-        return ranges([seq for seq in range(first, last + 1) if seq not in seen])
+        """Return the sequences of an interval that were not read, as text."""
+        read = set(self.sequences(lane, first, last))
+        return ranges([seq for seq in range(first, last + 1) if seq not in read])
 
     def offsets(self, lane: int, first: int, last: int) -> list[OffsetRef]:
-        """Return the offsets between which the words of an interval were seen."""
+        """Return the offset range in which the words of an interval were read."""
         inside = (self.word_lane == lane) & (self.words["word"] >= first // WORD_SEQS)
         rows = self.words[inside & (self.words["word"] <= last // WORD_SEQS)]
         if not len(rows):
@@ -101,25 +101,25 @@ class VisibilityIndex:
 
     @property
     def covered(self) -> Bools:
-        """Lane by lane, whether missing means lost: its partition was read to its very end.
+        """For each lane, whether its partition was read to the high watermark, so that missing means lost.
 
-        While the last stable offset is behind the high watermark, committed records wait there unread.
+        While the last stable offset is behind the high watermark, committed records wait in between.
         """
         meta = self.observation.meta
         whole = np.array([meta.complete and w.read_to >= w.hw for w in meta.windows] + [False], np.bool_)
         return whole[self.homes]
 
 
-def seen_by(evidence: Evidence, observation: Observation) -> VisibilityIndex:
-    """Return what a witness saw; several properties ask for it, and it is worked out once."""
-    found: VisibilityIndex | None = evidence.cache.get(id(observation))
-    if found is None:
-        found = evidence.cache[id(observation)] = VisibilityIndex(evidence.ledger, observation)
-    return found
+def visibility_of(evidence: Evidence, observation: Observation) -> VisibilityIndex:
+    """Return the index of an observation; it is built once and shared by all checkers."""
+    index: VisibilityIndex | None = evidence.cache.get(id(observation))
+    if index is None:
+        index = evidence.cache[id(observation)] = VisibilityIndex(evidence.ledger, observation)
+    return index
 
 
 def ranges(numbers: list[int], most: int = 6) -> str:
-    """Write numbers as ranges, the first few of them."""
+    """Format numbers as at most `most` ranges, such as "1-3, 7 and 2 more ranges"."""
     parts: list[list[int]] = []
     for number in numbers:
         if parts and parts[-1][1] == number - 1:
@@ -131,7 +131,7 @@ def ranges(numbers: list[int], most: int = 6) -> str:
 
 
 def group_lines(ledger: Ledger, group: int) -> list[HistoryRef]:
-    """Return the history lines that decided a group."""
+    """Return the history lines that determine the fate of a group."""
     producer = int(ledger.groups.producer[group])
     if producer not in ledger.producers:
         return []
@@ -141,19 +141,19 @@ def group_lines(ledger: Ledger, group: int) -> list[HistoryRef]:
 
 
 def group_name(ledger: Ledger, group: int) -> str:
-    """Name a group for a reader."""
+    """Return the name of a group in example texts."""
     producer, txn = int(ledger.groups.producer[group]), int(ledger.groups.txn[group])
-    return f"producer {producer}" if txn < 0 else f"transaction {txn} of producer {producer}"
+    return f"a send of producer {producer}" if txn < 0 else f"transaction {txn} of producer {producer}"
 
 
 def lane_name(ledger: Ledger, lane: int) -> str:
-    """Name a lane, with the partition it lies in."""
+    """Return the name of a lane in example texts, with its partition."""
     producer, number = split_lane_key(int(ledger.lanes[lane]))
     topic, partition = ledger.places[lane]
     return f"producer {producer} lane {number} ({topic}-{partition})"
 
 
 def contract_of_lanes(ledger: Ledger, name: str) -> Bools:
-    """Return, lane by lane, whether Kafka promises this to the lane's producer."""
+    """Return, for each lane, whether Kafka makes the promise `name` (a field of Contract) to its producer."""
     producers = split_lane_key(ledger.lanes)[0].tolist()
     return np.array([getattr(ledger.producers[p].contract, name) for p in producers], np.bool_)

@@ -1,4 +1,4 @@
-"""The history: append-only facts as clients and fault injectors observed them (docs/history-format.md)."""
+"""The history: append-only files of what clients and fault injectors observed (docs/history-format.md)."""
 
 from harness.evidence.history.file_reader import Block, HistoryFile, history_files
 from harness.evidence.history.lines import (

@@ -1,4 +1,4 @@
-"""Reads a history file as a stream: blocks of whole lines, never the file as a whole."""
+"""Reads a history file in blocks of complete lines, in constant memory."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from harness.base.errors import UsageError
 from harness.evidence.history.lines import FORMAT, HistoryOpened, Line
 
 BLOCK_BYTES: Final = 1 << 18
-"""A block and what is decoded from it stay in the processor's cache: twice as fast as blocks of megabytes."""
+"""A block and its decoded lines fit into the processor's cache: twice as fast as blocks of megabytes."""
 
 
 class Block(NamedTuple):
-    """Some whole lines, and the number of the first of them, counted from 1."""
+    """Consecutive complete lines, and the number of the first one, counted from 1."""
 
     first_line: int
     data: bytes
 
 
 class HistoryFile:
-    """One client's history; after `blocks` has ended, `lines` and `torn` say what was found."""
+    """The history of one client; `lines` and `torn` are set once `blocks` is exhausted."""
 
     def __init__(self, path: Path, data: bytes | None = None) -> None:
-        """Read the file at `path`, or `data` under its name."""
+        """Use the file at `path`, or `data` in its place."""
         self.path = path
         self._data = data
         self.lines = 0
@@ -35,16 +35,16 @@ class HistoryFile:
 
     @property
     def name(self) -> str:
-        """The client's name, which is the file's."""
+        """Name of the client, which is the name of the file."""
         return self.path.stem
 
     @property
     def size(self) -> int:
-        """Bytes to read."""
+        """Size in bytes."""
         return self.path.stat().st_size if self._data is None else len(self._data)
 
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[Block]:
-        """Yield the whole lines in blocks; a last line without its newline is kept apart in `torn`."""
+        """Yield the complete lines in blocks; an incomplete last line goes to `torn`."""
         self.lines, self.torn = 0, None
         rest = b""
         with self.path.open("rb") if self._data is None else BytesIO(self._data) as file:
@@ -57,44 +57,44 @@ class HistoryFile:
                     self.lines += block.data.count(b"\n")
                     yield block
         if rest:
-            # A line is written with its newline in one write: without it the writer died within the line.
+            # Line and newline are one write, so without a newline the writer died within the line.
             self.torn = rest
 
     def read(self) -> Iterator[tuple[int, Line]]:
-        """Yield every whole line, typed, with its number."""
+        """Yield every complete line, decoded, with its number."""
         decoder = msgspec.json.Decoder(Line)
         for block in self.blocks():
             for number, data in enumerate(block.data.splitlines(), block.first_line):
                 yield number, decode_line(decoder, data, self.path, number)
 
     def opening(self) -> HistoryOpened:
-        """Return the first line, which says who wrote the file."""
+        """Return the opening line, which identifies the client that wrote the file."""
         for number, line in self.read():
             if isinstance(line, HistoryOpened):
                 if line.format != FORMAT:
                     raise UsageError(
-                        f"{self.path}:{number}: format {line.format}, and this version reads {FORMAT}",
+                        f"{self.path}:{number}: format {line.format}, but this version reads {FORMAT}",
                         "read it with the version of the harness that wrote it",
                     )
                 return line
             break
         raise UsageError(
-            f"{self.path}: the first line is no opening line",
-            "a client that died before its first line was whole wrote nothing else: remove the file",
+            f"{self.path}: the first line is not an opening line",
+            "the client died before its first line was complete: remove the file",
         )
 
 
 def decode_line(decoder: msgspec.json.Decoder[Line], data: bytes, path: Path, number: int) -> Line:
-    """Decode one line, or say which line of which file is broken."""
+    """Decode one line; raises UsageError with file and line number if it is damaged."""
     try:
         return decoder.decode(data)
     except msgspec.DecodeError as error:
         raise UsageError(
             f"{path}:{number}: not a history line: {error}",
-            "only the last line of a history may be torn; this one was damaged after it was written",
+            "only the last line of a history may be incomplete; this one was changed after it was written",
         ) from error
 
 
 def history_files(directory: Path) -> list[HistoryFile]:
-    """Return the histories of a run, by name."""
+    """Return the histories in a directory, sorted by name."""
     return [HistoryFile(path) for path in sorted(directory.glob("*.jsonl"))]

@@ -1,8 +1,8 @@
-"""The lines of a history: what a client asked and what it was told, and what was done to the cluster.
+"""The lines of a history: requests of a client, their results, and faults injected into the cluster.
 
-One JSON object a line. `type` says which of the shapes below it is; intervals of sequences stand
-for records, so a transaction writes the same number of lines whatever its size. docs/history-
-format.md explains every field.
+Each line is one JSON object; `type` is the tag of one of the structs below. Records are listed as intervals
+of sequences, so a transaction has the same number of lines whatever its size. docs/history-format.md explains
+every field.
 """
 
 # ruff: noqa: RUF012 - msgspec copies mutable defaults for every instance
@@ -20,16 +20,16 @@ from harness.evidence.log_line import LogLine
 FORMAT: Final = 1
 
 Sent = tuple[int, int, int]
-"""(lane, first sequence, last sequence) handed to the client."""
+"""(lane, first sequence, last sequence) passed to the client library."""
 
 Acked = tuple[int, int, int, int]
-"""(lane, first sequence, last sequence, offset of the first, or -1 when the client was not told)."""
+"""(lane, first sequence, last sequence, offset of the first record or -1 if unknown)."""
 
 Read = tuple[str, int, int, int, int, int, int]
-"""(topic, partition, first offset, producer, lane, first sequence, count), dense in both."""
+"""(topic, partition, first offset, producer, lane, first sequence, count): a dense run."""
 
 Position = tuple[str, int, int]
-"""(topic, partition, offset): for a group, the next offset to be read."""
+"""(topic, partition, offset): the next offset that a group will read."""
 
 Bounds = tuple[str, int, int, int, int]
 """(topic, partition, log start, last stable offset, high watermark)."""
@@ -38,7 +38,7 @@ FaultStage = Literal["intent", "bite", "no_bite", "healed", "heal_failed"]
 
 
 class HistoryOpened(LogLine, tag="open"):
-    """First line of a file: which client process of which run wrote it, by which monotonic clock."""
+    """First line of a file: run, client process, and the id of its monotonic clock."""
 
     format: int
     run: str
@@ -50,7 +50,7 @@ class HistoryOpened(LogLine, tag="open"):
 
 
 class Producer(LogLine, tag="producer"):
-    """A producer that this client runs, its lanes (index = lane number) and what makes its contract."""
+    """A producer: its lanes (index = lane number) and the settings that define its guarantees."""
 
     producer: int
     lanes: list[PartitionId]
@@ -62,7 +62,7 @@ class Producer(LogLine, tag="producer"):
 
 
 class Error(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What the client library said: its code, the code's name, flags such as fatal, retriable, abortable."""
+    """An error of the client library: code, name of the code, flags such as fatal, retriable, abortable."""
 
     code: int
     name: str
@@ -71,7 +71,7 @@ class Error(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Invoke(LogLine, tag="invoke"):
-    """An operation is about to be asked for; on disk before it is."""
+    """An operation is about to be requested; on disk before the request."""
 
     f: str
     op: int
@@ -95,19 +95,19 @@ class _Done(LogLine):
 
 
 class Ok(_Done, tag="ok"):
-    """The operation surely happened."""
+    """The operation certainly happened."""
 
 
 class Fail(_Done, tag="fail"):
-    """The operation surely did not happen."""
+    """The operation certainly did not happen."""
 
 
 class Info(_Done, tag="info"):
-    """Nobody knows whether the operation happened; whatever part is known stands in acked and failed."""
+    """It is unknown whether the operation happened; `acked` and `failed` list the parts that are known."""
 
 
 class Sample(LogLine, tag="sample"):
-    """Bounds of partitions and positions of a group, read by an observer that no fault touches."""
+    """Bounds of partitions and positions of a group, read by an observer that no fault affects."""
 
     bounds: list[Bounds] = []
     group: str | None = None
@@ -115,7 +115,7 @@ class Sample(LogLine, tag="sample"):
 
 
 class Fault(LogLine, tag="fault"):
-    """One stage of one injection; the intent carries everything that another process needs to heal it."""
+    """One stage of an injection; the intent holds everything that another process needs for healing."""
 
     stage: FaultStage
     id: str
@@ -129,7 +129,7 @@ class Fault(LogLine, tag="fault"):
 
 
 class HistoryClosed(LogLine, tag="close"):
-    """Last line of a client that ended in order; without it the process was killed."""
+    """Last line of a client that ended normally; without it the process was killed."""
 
     reason: str
 

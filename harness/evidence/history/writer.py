@@ -1,10 +1,9 @@
-"""Writes one history file: append-only, one per client process, every intent on disk before its deed.
+"""Writes one history file: append-only, one per client process, every intent on disk before its action.
 
-What "on disk" means: every line goes to the kernel in one write() before the call returns, so it
-survives a SIGKILL of the process, which is what the harness does to clients. Lines that others must
-heal by (fault events), the opening and the closing line are also fsynced, so that they survive the
-host. An fsync per commit would survive the host too, but the brokers under test live on that host:
-their page cache would be gone as well, and the run with it.
+"On disk" means that every line goes to the kernel in one write() before the call returns, so it survives a
+SIGKILL of the process, which is what the harness does to clients. Fault events (needed for healing by another
+process) and the opening and closing lines are also fsynced, so that they survive a crash of the host. Other
+lines need no fsync: the brokers under test run on the same host, so a crash of the host ends the run anyway.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from harness.evidence.log_line import clock_id, timestamps
 
 
 class HistoryWriter:
-    """The pen of one client process; safe to share between its threads."""
+    """Writer of one client process's history; thread-safe."""
 
     def __init__(self, path: Path, *, run: str, client: str, role: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -53,8 +52,8 @@ class HistoryWriter:
             self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o644)
         except FileExistsError:
             raise UsageError(
-                f"the history {path} exists already",
-                "give every client process a name of its own: no process continues the history of another",
+                f"the history {path} already exists",
+                "give every client process its own name: a process never continues another's history",
             ) from None
         self._lock = threading.Lock()
         self._encode = msgspec.json.Encoder().encode
@@ -101,7 +100,7 @@ class HistoryWriter:
         in_flight: int = 5,
         timeout_ms: int | None = None,
     ) -> None:
-        """Declare a producer before it sends; declare it again when it has got more lanes."""
+        """Declare a producer before it sends; declare it again when it has more lanes."""
         line = Producer(
             producer=number,
             lanes=list(lanes),
@@ -125,7 +124,7 @@ class HistoryWriter:
         offsets: Iterable[Position] = (),
         limit_ms: int | None = None,
     ) -> int:
-        """Write the intent of an operation and return its number; call this before asking for it."""
+        """Write the intent of an operation and return its number; call this before the request."""
         with self._lock:
             op = self._ops
             self._ops += 1
@@ -148,7 +147,7 @@ class HistoryWriter:
         with self._lock:
             f = self._asked.pop(op, None)
         if f is None:
-            raise ValueError(f"operation {op} was never invoked, or was completed before")
+            raise ValueError(f"operation {op} was never invoked or is already complete")
         self._write(kind(f=f, op=op, **timestamps(), **fields))
 
     def ok(
@@ -160,7 +159,7 @@ class HistoryWriter:
         pid: int | None = None,
         epoch: int | None = None,
     ) -> None:
-        """Write that the operation surely happened."""
+        """Write that the operation certainly happened."""
         fields = {"acked": list(acked), "read": list(read), "pid": pid, "epoch": epoch}
         self._complete(Ok, op, fields)
 
@@ -173,14 +172,14 @@ class HistoryWriter:
         failed: Iterable[Sent] = (),
         read: Iterable[Read] = (),
     ) -> None:
-        """Write that nobody knows whether it happened; `acked` and `failed` say which parts are known."""
+        """Write that the outcome is unknown; `acked` and `failed` are the parts that are known."""
         fields = {"error": error, "acked": list(acked), "failed": list(failed), "read": list(read)}
         self._complete(Info, op, fields)
 
     def sample(
         self, bounds: Iterable[Bounds] = (), *, group: str | None = None, positions: Iterable[Position] = ()
     ) -> None:
-        """Write what the brokers said of their partitions, or of a group's committed positions."""
+        """Write the bounds of partitions, or a group's committed positions, as the brokers returned them."""
         self._write(Sample(bounds=list(bounds), group=group, positions=list(positions), **timestamps()))
 
     def fault_intent(
@@ -192,7 +191,7 @@ class HistoryWriter:
         params: Mapping[str, Any] | None = None,
         undo: Mapping[str, Any] | None = None,
     ) -> str:
-        """Write and sync that a fault is about to be injected and what heals it; return its id."""
+        """Write and sync the intent to inject a fault, with the steps that heal it; return its id."""
         with self._lock:
             self._faults += 1
             number = self._faults
@@ -211,24 +210,24 @@ class HistoryWriter:
         return ident
 
     def fault_bite(self, ident: str, measured: Mapping[str, Any]) -> None:
-        """Write that the injection took effect, and what was measured."""
+        """Write that the injection took effect, with the measurement."""
         self._write(Fault(stage="bite", id=ident, measured=dict(measured), **timestamps()), sync=True)
 
     def fault_no_bite(self, ident: str, detail: str, measured: Mapping[str, Any] | None = None) -> None:
-        """Write that the injection was done and no effect could be measured."""
+        """Write that the fault was injected but no effect could be measured."""
         line = Fault(stage="no_bite", id=ident, detail=detail, measured=dict(measured or {}), **timestamps())
         self._write(line, sync=True)
 
     def fault_healed(self, ident: str, measured: Mapping[str, Any] | None = None) -> None:
-        """Write that the injection was undone, and reading back showed it gone."""
+        """Write that the fault was healed and its effect has verifiably ended."""
         self._write(Fault(stage="healed", id=ident, measured=dict(measured or {}), **timestamps()), sync=True)
 
     def fault_heal_failed(self, ident: str, detail: str) -> None:
-        """Write that healing was tried and the effect is still there; it may be tried again."""
+        """Write that healing failed because the effect persists; healing may be tried again."""
         self._write(Fault(stage="heal_failed", id=ident, detail=detail, **timestamps()), sync=True)
 
     def close(self, reason: str = "done") -> None:
-        """End the file in order; calling it twice is harmless."""
+        """Write the closing line and close the file; a second call does nothing."""
         if self._fd < 0:
             return
         self._write(HistoryClosed(reason=reason, **timestamps()), sync=True)

@@ -1,7 +1,7 @@
-"""The ledger: the pure fold of a history into the fate of every record, kept as intervals."""
+"""The ledger: a pure fold of histories into the fate of every record, as intervals of sequences."""
 
 from harness.evidence.ledger.fold import fold
-from harness.evidence.ledger.history_scan import Scan, scan
+from harness.evidence.ledger.history_scan import LINE_OPERATIONS, Scan, scan
 from harness.evidence.ledger.tables import (
     ABORTED,
     COMMITTED,
@@ -20,6 +20,7 @@ __all__ = [
     "ABORTED",
     "COMMITTED",
     "FATE_NAMES",
+    "LINE_OPERATIONS",
     "NEVER",
     "OPEN_END",
     "UNKNOWN",

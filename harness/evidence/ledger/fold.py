@@ -1,8 +1,8 @@
-"""The fold of histories into the fate of every record: committed, aborted, unknown, never sent.
+"""Folds histories into the fate of every record: committed, aborted, unknown or never sent.
 
-Transactions decide for a transactional producer, and are all or nothing; delivery reports decide
-for the others. An intent stands on disk before every commit: so a transaction without one was
-surely never asked to commit, and one whose answer is missing or unclear is unknown.
+The fate of a transactional record is that of its transaction; other records have the fate in their delivery
+report. Every commit has an intent on disk before the request. A transaction without an intent therefore
+certainly requested no commit; if the answer is missing or unclear, the fate is unknown.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from harness.evidence.ledger.tables import ABORTED, COMMITTED, NEVER, OPEN_END, 
 
 
 def fold(histories: Iterable[HistoryFile]) -> Ledger:
-    """Fold the histories of one run; the order of the files makes no difference to any fate."""
+    """Fold the histories of one run; the result does not depend on the order of the files."""
     ledger = Ledger()
     for scanned in scans(list(histories)):
         ledger.add_client(scanned)
         _fold_file(ledger, scanned)
-        # The columns of this file are folded: only what later checks read is kept.
+        # Free the columns that no checker reads.
         scanned.ends = scanned.sent = scanned.acked = scanned.failed = np.zeros((0, 0), np.int64)
         scanned.done = scanned.ends
     ledger.finish()
@@ -42,7 +42,7 @@ class _Answers(NamedTuple):
 
 
 def _answers(scanned: Scan, ops: Ints) -> _Answers:
-    """Return answer, time and line of the completion of every op, zeros where there is none."""
+    """Return kind, time and line of the completion of each op; zeros if it has none."""
     done = scanned.done
     if not len(done):
         zeros = np.zeros(len(ops), np.int64)
@@ -50,9 +50,9 @@ def _answers(scanned: Scan, ops: Ints) -> _Answers:
     if np.any(done[1:, 0] <= done[:-1, 0]):
         done = done[np.argsort(done[:, 0], kind="stable")]
     keys = np.ascontiguousarray(done[:, 0])
-    found = np.minimum(np.searchsorted(keys, ops), len(keys) - 1)
-    hit = keys[found] == ops
-    return _Answers(done[found, 1] * hit, done[found, 2] * hit, done[found, 3] * hit)
+    rows = np.minimum(np.searchsorted(keys, ops), len(keys) - 1)
+    answered = keys[rows] == ops
+    return _Answers(done[rows, 1] * answered, done[rows, 2] * answered, done[rows, 3] * answered)
 
 
 def _fold_file(ledger: Ledger, scanned: Scan) -> None:
@@ -91,13 +91,13 @@ def _fold_file(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _default_producer(ledger: Ledger, scanned: Scan) -> None:
-    """Fill in the producer where a client that runs just one left it out."""
+    """Fill in the producer of operations that name none, if the client has only one."""
     missing = scanned.ends[:, 0] == -1
     if -1 in scanned.begun or missing.any():
         if len(scanned.producers) != 1:
             ledger.problem(
                 scanned.name,
-                f"an operation names no producer, and the client declared {len(scanned.producers)} of them",
+                f"an operation names no producer, but the client declared {len(scanned.producers)}",
             )
             return
         only = next(iter(scanned.producers))
@@ -107,7 +107,7 @@ def _default_producer(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answers) -> Ints:
-    """Make one group a transaction from all its commits and aborts; return the group of every row."""
+    """Add one group per transaction from all its commits and aborts; return the group of each row."""
     ends = scanned.ends[rows]
     order = np.lexsort((ends[:, 2], ends[:, 1], ends[:, 0]))
     ends = ends[order]
@@ -124,7 +124,7 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
 
     committed, aborted = any_of(commit & (answer == OK)), any_of(~commit & (answer == OK))
     open_commit = any_of(commit & ((answer == NO_ANSWER) | (answer == INFO)))
-    # Told both is a contradiction of the client, not of the log: nothing follows from it but all or nothing.
+    # Both a commit and an abort confirmed: the client contradicts itself, so the fate is unknown.
     fate = np.select(
         [committed & aborted, committed, aborted, open_commit],
         [UNKNOWN, COMMITTED, ABORTED, UNKNOWN],
@@ -154,7 +154,7 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
 
 
 def _fold_unclear_sends(ledger: Ledger, scanned: Scan, rows: Ints, owner: Ints) -> None:
-    """Split what an unclear send handed over: known to be written, known not to be, and unknown."""
+    """Split the records of an unclear send into written, not written, and unknown."""
     parts: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for op, lane, low, high, *_ in scanned.acked.tolist():
         parts.setdefault((op, lane), []).append((low, high, COMMITTED))
@@ -166,15 +166,15 @@ def _fold_unclear_sends(ledger: Ledger, scanned: Scan, rows: Ints, owner: Ints) 
         known = parts.get((int(scanned.ends[end, 2]), lane), [])
         at = first
         pieces = []
-        # An operation may have several intervals of one lane, and a report may come twice.
+        # An operation may have several intervals of one lane, and a delivery report may be repeated.
         for low, high, fate in sorted(piece for piece in known if first <= piece[0] <= last):
             if high >= at:
                 pieces += [(at, low - 1, UNKNOWN), (max(low, at), high, fate)]
                 at = high + 1
         for low, high, fate in [*pieces, (at, last, UNKNOWN)]:
             if low <= high:
-                one = np.array([[producer, lane, low, high, owner[end]]], np.int64)
-                ledger.add_intervals(one, np.array([fate], np.uint8))
+                interval = np.array([[producer, lane, low, high, owner[end]]], np.int64)
+                ledger.add_intervals(interval, np.array([fate], np.uint8))
 
 
 def _fold_acks(ledger: Ledger, scanned: Scan) -> None:
@@ -183,19 +183,19 @@ def _fold_acks(ledger: Ledger, scanned: Scan) -> None:
         return
     ops = scanned.ends[:, 2]
     order = np.argsort(ops, kind="stable")
-    found = order[np.minimum(np.searchsorted(ops[order], acked[:, 0]), len(ops) - 1)]
-    known = ops[found] == acked[:, 0]
+    rows = order[np.minimum(np.searchsorted(ops[order], acked[:, 0]), len(ops) - 1)]
+    known = ops[rows] == acked[:, 0]
     if not known.all():
         line = int(acked[~known][0, 5])
-        ledger.problem(scanned.name, f"line {line}: an acknowledgement of an operation that sent nothing")
-    ledger.add_acks(scanned.ends[found[known], 0], acked[known])
+        ledger.problem(scanned.name, f"line {line}: an acknowledgement for an operation that sent nothing")
+    ledger.add_acks(scanned.ends[rows[known], 0], acked[known])
 
 
 def _fold_tails(ledger: Ledger, scanned: Scan) -> None:
-    """Give a transaction that was begun and never asked to end all sequences after the last known."""
+    """Assign all later sequences to a transaction that was begun but whose end was never requested."""
     for producer, (txn, line) in scanned.begun.items():
-        mine = scanned.ends[scanned.ends[:, 0] == producer]
-        if np.any((mine[:, 1] == txn) & (mine[:, 3] != SEND)) or producer not in scanned.producers:
+        ends = scanned.ends[scanned.ends[:, 0] == producer]
+        if np.any((ends[:, 1] == txn) & (ends[:, 3] != SEND)) or producer not in scanned.producers:
             continue
         one = np.ones(1, np.int64)
         group = ledger.add_groups(
@@ -217,7 +217,7 @@ def _fold_tails(ledger: Ledger, scanned: Scan) -> None:
             else scanned.sent
         )
         for lane in range(len(declared.lanes)):
-            mine_sent = rows[rows[:, 1] == lane] if len(rows) else rows
-            first = int(mine_sent[:, 3].max()) + 1 if len(mine_sent) else 0
+            sent = rows[rows[:, 1] == lane] if len(rows) else rows
+            first = int(sent[:, 3].max()) + 1 if len(sent) else 0
             tail = np.array([[producer, lane, first, OPEN_END, group[0]]], np.int64)
             ledger.add_intervals(tail, np.array([ABORTED], np.uint8))

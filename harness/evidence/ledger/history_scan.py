@@ -1,8 +1,7 @@
-"""Reads one history file into columns: what grows with the run is numbers in arrays, no objects.
+"""Scans one history file into columns: all data that grows with the run is in arrays, not objects.
 
-Lines are decoded in blocks into slim objects that know only what the fold needs, which makes
-reading a history as fast as decoding it. Lines that are rare (declarations, faults, samples,
-inits) are decoded in full.
+The scan decodes lines in blocks into slim objects with only the fields that the fold needs, so it is as fast
+as decoding. Rare lines (declarations, faults, samples, inits) are decoded in full.
 """
 
 from __future__ import annotations
@@ -42,26 +41,29 @@ ABORT: Final = 1
 SEND: Final = 2
 ABANDON: Final = 3
 ENDS: Final = {"commit": COMMIT, "abort": ABORT, "send": SEND, "abandon": ABANDON}
-"""Operations that say what was sent; abandoning asks for nothing, and so nothing answers it."""
+"""Operations that list what was sent; an abandoned transaction sends no request, so it gets no answer."""
+
+LINE_OPERATIONS: Final = ("init", "send_offsets", "poll")
+"""Operations whose lines the scan keeps as objects; the operations in ENDS become columns."""
 
 NO_ANSWER: Final = 0
 OK: Final = 1
 FAIL: Final = 2
 INFO: Final = 3
 
-# What a line is to the fold, in bits: an answer (with its kind in the two lowest), the end of a
-# transaction or a send, a begin, something that is kept whole, or nothing that matters.
+# Kinds of lines for the fold, as bits: an answer (with its kind in the two lowest bits), the end of a
+# transaction or a send, a begin, a line that is kept whole, or none of them.
 _ANSWER: Final = 4
 _END: Final = 8
 _BEGIN: Final = 16
 _RARE: Final = 32
-_WHOLE: Final = ("init", "send_offsets", "poll")
 
-# Plain dictionaries with every usual operation, because this is looked up once a line; a line with an
-# unusual operation makes its block take the slow way.
+# Plain dictionaries with every usual operation, because each line is looked up here. An operation with
+# another name sends its block through the slow path.
 CODES: Final[dict[str, dict[str, int]]] = {
-    "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(_WHOLE, _RARE),
-    "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK) | dict.fromkeys(_WHOLE, _ANSWER | OK | _RARE),
+    "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(LINE_OPERATIONS, _RARE),
+    "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK)
+    | dict.fromkeys(LINE_OPERATIONS, _ANSWER | OK | _RARE),
     "fail": {},
     "info": {},
     **{name: {"": _RARE} for name in ("open", "producer", "sample", "fault", "close")},
@@ -94,13 +96,13 @@ class _Loose(msgspec.Struct, gc=False):
 
 
 class _Slim(_Loose, gc=False):
-    # Literals are decoded into strings that exist already: no new string, and no new hash of it, a line.
+    # A Literal decodes to an existing string: no new string, and no new hash, per line.
     type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "fault", "close"]
     f: Literal["", "init", "begin", "commit", "abort", "abandon", "send", "send_offsets", "poll"] = ""
 
 
 class At(NamedTuple):
-    """A typed line and its number in its file."""
+    """A decoded line and its line number."""
 
     number: int
     line: Line
@@ -108,7 +110,7 @@ class At(NamedTuple):
 
 @dataclass
 class Scan:
-    """One history file, read."""
+    """The contents of one history file."""
 
     name: str
     lines: int = 0
@@ -135,11 +137,11 @@ class Scan:
         return ((number, line) for number, line in self.rare if isinstance(line, Sample))
 
     def invokes(self, *names: str) -> Iterator[tuple[int, Invoke]]:
-        """Yield the rare operations of these names that were asked for."""
+        """Yield the invoke lines of rare operations with these names."""
         return ((n, line) for n, line in self.rare if isinstance(line, Invoke) and line.f in names)
 
     def completions(self, *names: str) -> Iterator[tuple[int, Completion]]:
-        """Yield the completions of the rare operations of these names, or all that were not ok."""
+        """Yield the completions of rare operations with these names; without names, all kept completions."""
         for number, line in self.rare:
             if isinstance(line, Ok | Fail | Info) and (line.f in names or not names):
                 yield number, line
@@ -151,7 +153,7 @@ def _column(values: list[int]) -> Ints:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    # The decoded lines hold no cycles, and looking for some after every few thousand of them takes time.
+    # Decoded lines contain no cycles, and the collector's search for them takes time.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -162,7 +164,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 class _Columns:
-    """Arrays of one file as they grow, block by block."""
+    """The arrays of one file, extended block by block."""
 
     def __init__(self) -> None:
         self.tables: dict[str, list[Ints]] = {
@@ -186,7 +188,9 @@ class _Columns:
         )
         sent = [x.sent for x in asks]
         triples = np.fromiter(chain.from_iterable(chain.from_iterable(sent)), np.int64).reshape(-1, 3)
-        owners = np.repeat(np.arange(self.rows, self.rows + len(asks)), _column([len(one) for one in sent]))
+        owners = np.repeat(
+            np.arange(self.rows, self.rows + len(asks)), _column([len(intervals) for intervals in sent])
+        )
         self.tables["sent"].append(np.column_stack([owners, triples]))
         self.rows += len(asks)
 
@@ -209,7 +213,7 @@ class _Columns:
 
 
 def scan(history: HistoryFile) -> Scan:
-    """Read one history file in bounded memory, but for the columns that the fold needs."""
+    """Scan one history file; except for the resulting columns, memory stays constant."""
     result, columns = Scan(history.name), _Columns()
     with _no_garbage_collection():
         for block in history.blocks():
@@ -229,7 +233,7 @@ def _decode(history: HistoryFile, block: Block) -> Sequence[_Loose]:
     try:
         return _SLIM.decode_lines(block.data)
     except msgspec.DecodeError:
-        pass  # an operation of a user's own, or a damaged line: the next two steps tell which
+        pass  # an operation with another name, or a damaged line: the next steps find out
     try:
         return _LOOSE.decode_lines(block.data)
     except msgspec.DecodeError:
@@ -276,10 +280,10 @@ def _check_opening(history: HistoryFile, result: Scan) -> None:
     if result.opening is None and result.lines:
         raise UsageError(
             f"{history.path}: there is no opening line",
-            "the first line of a history says which format, run and clock it has; this file lost it",
+            "the first line of a history holds format, run and clock; it was removed from this file",
         )
     if result.opening is not None and result.opening.format != FORMAT:
         raise UsageError(
-            f"{history.path}: format {result.opening.format}, and this version reads {FORMAT}",
+            f"{history.path}: format {result.opening.format}, but this version reads {FORMAT}",
             "read it with the version of the harness that wrote it",
         )

@@ -1,4 +1,4 @@
-"""Reads the history files of a large run side by side, one process a core."""
+"""Scans the history files of a large run in parallel, with one process per core."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from harness.evidence.history import HistoryFile
 from harness.evidence.ledger.history_scan import Scan, scan
 
 WORTH_BYTES: Final = 64 << 20
-"""Below this the readers' start takes longer than they save."""
+"""For smaller histories, starting the processes takes longer than they save."""
 
 
 def scans(histories: Sequence[HistoryFile]) -> Iterator[Scan]:
-    """Read every file, in the order given; side by side where there is enough to read."""
+    """Scan every file, in the given order; in parallel if the files are large."""
     readers = min(os.cpu_count() or 1, len(histories))
     if readers < 2 or sum(history.size for history in histories) < WORTH_BYTES:
         yield from map(scan, histories)
         return
-    # Spawned, not forked: whoever calls may run threads, and a client library's do not survive a fork.
+    # Spawn instead of fork: the caller may run threads, and those of a client library break in a fork.
     with ProcessPoolExecutor(readers, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(scan, histories)

@@ -1,4 +1,4 @@
-"""The ledger in columns: the fate of every record as intervals; memory grows with intervals."""
+"""The ledger as columns: the fate of every record as intervals, so memory grows with their number."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import Bools, Ints, lane_key, split_lane_key
 from harness.evidence.history import Producer
 from harness.evidence.ledger.history_scan import Scan
@@ -19,14 +20,14 @@ UNKNOWN: Final = 3
 NEVER: Final = 4
 FATE_NAMES: Final = {COMMITTED: "committed", ABORTED: "aborted", UNKNOWN: "unknown", NEVER: "never sent"}
 OPEN_END: Final = MAX_SEQ
-"""Last sequence of an interval whose end nobody wrote down: its client died before it could."""
+"""Last sequence of an interval with an unknown end: its client died before it wrote the end."""
 
 Small = npt.NDArray[np.int32]
 Fates = npt.NDArray[np.uint8]
 
 
 class Contract(NamedTuple):
-    """What Kafka promises to a producer with these settings; the rest it permits."""
+    """The guarantees of Kafka for a producer with these settings; other deviations are permitted."""
 
     no_duplicates: bool
     no_loss: bool
@@ -34,7 +35,7 @@ class Contract(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """A producer, who declared it and where."""
+    """A producer, and the client and history line that declared it."""
 
     client: str
     line: int
@@ -42,23 +43,23 @@ class Declared(NamedTuple):
 
     @property
     def contract(self) -> Contract:
-        """Return what Kafka promises to this producer."""
+        """Kafka's guarantees for this producer."""
         p = self.producer
         exact = p.idempotent or p.transactional_id is not None
         return Contract(exact, exact or p.acks in ("all", "-1"), exact or p.in_flight == 1)
 
 
 class Ownership(NamedTuple):
-    """Columns of groups: a group is a transaction, or one send of a producer without transactions."""
+    """Columns of groups; a group is a transaction, or one send of a producer without transactions."""
 
     producer: Ints
     txn: Ints  # -1 for a send
     fate: Fates
-    asked: Ints  # monotonic time of the first commit intent, else of the first intent
-    answered: Ints  # monotonic time of the last answer, 0 where none came
+    asked: Ints  # monotonic time of the first commit intent, or of the first intent without one
+    answered: Ints  # monotonic time of the last answer, 0 without one
     ask_line: Ints
     answer_line: Ints
-    committing: Bools  # a commit was asked for
+    committing: Bools  # a commit was requested
 
 
 _NARROW: Final[dict[str, Any]] = {
@@ -75,7 +76,7 @@ _NARROW: Final[dict[str, Any]] = {
 
 @dataclass
 class Intervals:
-    """Intervals of sequences sorted by lane and first sequence; they never overlap."""
+    """Intervals of sequences, sorted by lane and first sequence, without overlaps."""
 
     lane: Small  # index into Ledger.lanes
     first: Ints
@@ -86,12 +87,12 @@ class Intervals:
 
 @dataclass
 class Ledger:
-    """The fold of a history."""
+    """The fold of the histories of a run."""
 
     clients: list[Scan] = field(default_factory=list)
     producers: dict[int, Declared] = field(default_factory=dict)
     lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # lane keys, sorted
-    places: list[tuple[str, int]] = field(default_factory=list)  # topic and partition of every lane
+    places: list[PartitionId] = field(default_factory=list)  # topic and partition of every lane
     groups: Ownership = field(init=False)
     intervals: Intervals = field(init=False)
     acks: Ints = field(default_factory=lambda: np.zeros((0, 5), np.int64))  # lane first last offset line
@@ -105,18 +106,18 @@ class Ledger:
     _file_groups: int = 0
 
     def problem(self, client: str, text: str) -> None:
-        """Note that a history contradicts itself: nothing that rests on it can be judged."""
+        """Record a contradiction within a history, which makes the run unknown."""
         self.problems.append(f"{client}: {text}")
 
     def add_client(self, scanned: Scan) -> None:
-        """Take over one file's declarations."""
+        """Add the declarations of one file."""
         self.clients.append(scanned)
         self.operations += scanned.lines
         self._file_base, self._file_groups = self._count, len(self._groups)
         for number, (line, declared) in scanned.producers.items():
             if number in self.producers:
                 self.problem(
-                    scanned.name, f"line {line}: producer {number} was declared by another client too"
+                    scanned.name, f"line {line}: producer {number} was already declared by another client"
                 )
             else:
                 self.producers[number] = Declared(scanned.name, line, cast(Producer, declared))
@@ -130,29 +131,29 @@ class Ledger:
         return np.arange(first, self._count)
 
     def fates_of(self, owner: Ints) -> Fates:
-        """Return the fates of groups of the file that is being folded."""
+        """Return the fates of groups of the current file."""
         fates = [groups.fate for groups in self._groups[self._file_groups :]]
         return np.concatenate(fates)[owner - self._file_base] if len(owner) else np.zeros(0, np.uint8)
 
     def add_intervals(self, rows: Ints, fate: Fates) -> None:
-        """Add intervals that share a fate: columns producer, lane, first, last, group."""
+        """Add intervals (columns producer, lane, first, last, group) and the fate of each."""
         key = lane_key(rows[:, 0], rows[:, 1])
         self._rows.append((np.column_stack([key, rows[:, 2:]]), fate))
 
     def add_acks(self, producer: Ints, acked: Ints) -> None:
-        """Add offsets that clients were told; `acked` has op, lane, first, last, offset, line."""
+        """Add acknowledged offsets; `acked` has the columns op, lane, first, last, offset, line."""
         key = lane_key(producer, acked[:, 1])
         self._acks.append(np.column_stack([key, acked[:, 2:]]))
 
     def finish(self) -> None:
-        """Sort what was added, and note intervals that contradict each other."""
-        declared = sorted(
+        """Sort the groups and intervals, and record contradictions between intervals."""
+        lanes = sorted(
             (lane_key(number, lane), place)
-            for number, one in self.producers.items()
-            for lane, place in enumerate(one.producer.lanes)
+            for number, declared in self.producers.items()
+            for lane, place in enumerate(declared.producer.lanes)
         )
-        self.lanes = np.array([key for key, _ in declared], np.int64)
-        self.places = [place for _, place in declared]
+        self.lanes = np.array([key for key, _ in lanes], np.int64)
+        self.places = [place for _, place in lanes]
         empty = [np.zeros(0, _NARROW[name]) for name in Ownership._fields]
         self.groups = Ownership(
             *(np.concatenate([e, *c]) for e, c in zip(empty, zip(*self._groups, strict=True), strict=False))
@@ -174,14 +175,14 @@ class Ledger:
         if not known.all():
             for key in np.unique(rows[~known, 0])[:3].tolist():
                 producer, lane = split_lane_key(key)
-                self.problem(f"producer {producer}", f"it sent on lane {lane}, which it never declared")
+                self.problem(f"producer {producer}", f"it sent on lane {lane}, which was never declared")
             rows, fate, index = rows[known], fate[known], index[known]
         keys = index * (MAX_SEQ + 1) + rows[:, 1]
         if np.any(keys[1:] < keys[:-1]):
-            # Every file's rows are sorted by lane, or nearly: a stable sort is then cheap.
+            # The rows of each file are almost sorted by lane, which makes a stable sort cheap.
             order = np.argsort(keys, kind="stable")
             rows, fate, index, keys = rows[order], fate[order], index[order], keys[order]
-        # A commit that is asked for again repeats what its transaction sent: that is one interval.
+        # A repeated commit request lists the intervals of its transaction again: keep one of each.
         repeat = np.append(False, keys[1:] == keys[:-1]) if len(keys) else np.zeros(0, np.bool_)
         if repeat.any():
             repeat[1:] &= np.all(rows[1:, 1:] == rows[:-1, 1:], axis=1)
@@ -190,28 +191,27 @@ class Ledger:
         for i in clash[:3].tolist():
             producer, lane = split_lane_key(int(self.lanes[index[i]]))
             self.problem(
-                f"producer {producer}",
-                f"lane {lane}: sequence {rows[i + 1, 1]} was handed over twice, in two operations",
+                f"producer {producer}", f"lane {lane}: sequence {rows[i + 1, 1]} was sent by two operations"
             )
         for i in np.flatnonzero(rows[:, 2] < rows[:, 1])[:3].tolist():
-            self.problem("history", f"an interval ends before it begins: {rows[i, 1]}..{rows[i, 2]}")
+            self.problem("history", f"an interval ends before it starts: {rows[i, 1]}..{rows[i, 2]}")
         self.intervals = Intervals(
             index.astype(np.int32), rows[:, 1].copy(), rows[:, 2].copy(), fate, rows[:, 3].astype(np.int32)
         )
 
     def lane_index(self, keys: Ints) -> tuple[Ints, Bools]:
-        """Return the index of every lane key, and whether it was declared."""
+        """Return the index of each lane key, and whether the lane was declared."""
         if not len(self.lanes):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
         index = np.minimum(np.searchsorted(self.lanes, keys), len(self.lanes) - 1)
         return index, self.lanes[index] == keys
 
     def client_of(self, producer: int) -> str:
-        """Return the client, and so the history file, that a producer belongs to."""
+        """Return the client of a producer, which is also the name of its history file."""
         return self.producers[producer].client
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the fold keeps for groups and intervals."""
+        """Size of groups, intervals and acknowledgements in bytes."""
         columns = [*self.groups, *vars(self.intervals).values(), self.acks]
         return sum(column.nbytes for column in columns)

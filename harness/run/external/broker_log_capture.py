@@ -112,7 +112,9 @@ class LogEvidence:
         deadline = time.monotonic() + READ_S
         found = [AddedEntries(self._cluster.admin, place, *span, deadline) for place, span in spans.items()]
         lines = [
-            {"partition": added.partition_id[1]} | line for added in found for line in self._told(log, added)
+            {"partition": added.partition_id[1]} | line
+            for added in found
+            for line in self._entries(log, added)
         ]
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -121,7 +123,7 @@ class LogEvidence:
         cut = "".join(f"; {added.cut}" for added in found if added.cut)
         return f"{counted}, in {len(spans)} partitions (logs/{path.name}){cut}"
 
-    def _told(self, log: str, added: AddedEntries) -> list[dict[str, Any]]:
+    def _entries(self, log: str, added: AddedEntries) -> list[dict[str, Any]]:
         if log == OFFSETS_LOG:
             return [asdict(position) for position in decode_positions(added, self._names[log])]
         return [

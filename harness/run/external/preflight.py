@@ -29,7 +29,7 @@ _NOT_TO_SET: Final = (
     "metadata.broker.list",
 )
 _SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl")
-_MOST_TOLD: Final = 3
+_MOST_LISTED: Final = 3
 
 
 class Consent(NamedTuple):
@@ -48,7 +48,7 @@ class Moved(NamedTuple):
     groups: list[str]
     transactional_ids: list[str]
 
-    def lines(self, most: int | None = _MOST_TOLD) -> list[str]:
+    def lines(self, most: int | None = _MOST_LISTED) -> list[str]:
         """Human-readable form; lists at most `most` names per kind (None: all)."""
         led, groups, ids = self.leaders, self.groups, self.transactional_ids
         return [
@@ -224,6 +224,6 @@ def _state(cluster: ExternalCluster) -> Iterator[str]:
         yield f"clients would be redirected past the proxies: {place}"
 
 
-def _some(names: Sequence[str], most: int | None = _MOST_TOLD) -> str:
+def _some(names: Sequence[str], most: int | None = _MOST_LISTED) -> str:
     more = f" and {len(names) - most} more" if most is not None and len(names) > most else ""
     return f" ({', '.join(names[:most])}{more})" if names else ""

@@ -1,1 +1,1 @@
-"""Starts and supervises the Spark jobs of `spark_jobs`."""
+"""Starts and supervises the Spark jobs in `spark_jobs`."""

@@ -1,4 +1,4 @@
-"""The session whose classes are archived: it does a little of everything that verifying does."""
+"""The session whose classes are archived: it uses each Spark feature of a verification once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def main(archive: str) -> None:
-    """Start a session that writes the archive when its JVM ends."""
+    """Run a session that writes the archive when its JVM exits."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
@@ -54,7 +54,7 @@ def main(archive: str) -> None:
     try:
         spark.read.format("kafka").options(**unreachable).load().count()
     except (PySparkException, Py4JError) as error:
-        # Nobody answers there; what was loaded on the way is what was wanted.
+        # No broker listens there; the attempt only loads the classes of the Kafka source.
         assert "imeout" in str(error) or "imed out" in str(error), error  # noqa: PT017
     with tempfile.TemporaryDirectory() as folder:
         query = (

@@ -1,4 +1,4 @@
-"""Frozen ends: where a verification reads to, told by the brokers once and passed on as numbers."""
+"""Freezes the end offsets of a verification: the brokers are queried once, then the numbers are passed on."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from harness.evidence.observation import Window
 from harness.witness.plain_consumer import freeze
 
 STABLE_LIMIT_S: Final = 90.0
-"""The harness's transaction timeout of 60 s, and half of it for the coordinator to end what timed out."""
+"""The harness's transaction timeout of 60 s, plus 30 s to abort what timed out."""
 
 
 class Frozen(NamedTuple):
-    """The ends, and the partitions whose last stable offset stayed behind: something hangs there."""
+    """The frozen windows, and those whose last stable offset stayed behind because a transaction hangs."""
 
     windows: list[Window]
     hanging: list[Window]
 
 
 def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIMIT_S) -> Frozen:
-    """Wait until every transaction has ended, then freeze; what never ends is named and not waited for.
+    """Wait until all transactions have ended, then freeze; after `limit` seconds, name what hangs.
 
-    Call it when the clients are done: while they write the last stable offset is always behind.
+    Call this when the clients are done: while they write, the last stable offset is always behind.
     """
     names = sorted(topics)
-    seen: list[Window] = []
+    windows: list[Window] = []
 
     def stable() -> bool:
-        seen[:] = freeze(bootstrap, names)
-        return all(window.lso >= window.hw for window in seen)
+        windows[:] = freeze(bootstrap, names)
+        return all(window.lso >= window.hw for window in windows)
 
     try:
         wait_until(
@@ -42,6 +42,6 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
             not_yet=(*NOT_YET_ERRORS, WaitTimeoutError),  # an outage may outlast one freeze
         )
     except WaitTimeoutError:
-        if not seen:
+        if not windows:
             raise
-    return Frozen(list(seen), [window for window in seen if window.lso < window.hw])
+    return Frozen(list(windows), [window for window in windows if window.lso < window.hw])

@@ -1,4 +1,4 @@
-"""A Spark job as a process of its own: what it is asked for stands in a file, and what it found too.
+"""Runs a Spark job as a separate process; a file describes the job, and another one holds its observation.
 
 python -m harness.witness.spark.spark_process JOB.json
 """
@@ -17,7 +17,7 @@ from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
 
 
 class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What to read, from where, and where to put the account."""
+    """What to read, from which cluster, and the folder for the observation."""
 
     kind: Literal["batch", "stream"]
     bootstrap: str
@@ -36,12 +36,12 @@ class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
     security: Security = PLAINTEXT
 
 
-ACCOUNT = "account"
-"""Folder of the observation inside a job's folder; its meta.json says that the job is done."""
+OBSERVATION = "account"
+"""Folder of the observation in a job's folder; the job is done once it contains meta.json."""
 
 
 def write_job(job: Job) -> Path:
-    """Write a job into its folder and return its file."""
+    """Write the description of a job into its folder and return the file."""
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "job.json"
@@ -50,7 +50,7 @@ def write_job(job: Job) -> Path:
 
 
 def run_job(path: Path) -> Observation:
-    """Run a job in this process; done again after a kill it goes on where the first one was."""
+    """Run a job in this process; after a kill, a second run continues from the checkpoint."""
     from spark_jobs import batch_job, streaming_job
     from spark_jobs.kafka_source import KafkaSource
     from spark_jobs.scan_pass import Wanted
@@ -62,15 +62,15 @@ def run_job(path: Path) -> Observation:
     wanted = Wanted(job.run, job.with_runs)
     try:
         if job.kind == "batch":
-            found = batch_job.main(spark, source, job.windows, wanted, purpose=job.purpose)
+            observation = batch_job.main(spark, source, job.windows, wanted, purpose=job.purpose)
         else:
             pace = streaming_job.Pace(job.most_per_batch, job.trigger_s, job.restart_limit_s)
             folder = Path(job.folder)
-            found = streaming_job.main(spark, source, job.windows, wanted, folder=folder, pace=pace)
-        save(found, Path(job.folder) / ACCOUNT)
+            observation = streaming_job.main(spark, source, job.windows, wanted, folder=folder, pace=pace)
+        save(observation, Path(job.folder) / OBSERVATION)
     finally:
         spark.stop()
-    return found
+    return observation
 
 
 if __name__ == "__main__":

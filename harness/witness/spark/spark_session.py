@@ -1,7 +1,7 @@
-"""The Spark session: the only place that knows settings, masters and jars.
+"""Starts Spark sessions; the only module with Spark's settings, masters and jars.
 
-Started in about three seconds instead of eight: no web interface, and the JVM maps its classes from an
-archive (see archive.py) instead of reading and checking 300 jars.
+A session starts in about three seconds instead of eight: it has no web interface, and the JVM maps its
+classes from an archive (cds_archive.py) instead of reading 300 jars.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER: Final = "local[2,4]"
-"""Two tasks at once, and four attempts for each: plain `local[N]` gives up at the first error."""
+"""Two parallel tasks, four attempts for each; plain `local[N]` fails at the first error."""
 
 SPARK_VERSION: Final = "4.2.0"
 DRIVER_HEAP: Final = "1g"
@@ -32,7 +32,7 @@ _SETTINGS: Final[dict[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    # Without this the Kafka source takes its older path, which reads at a third of the speed.
+    # Without this, Spark uses the older Kafka source, which reads at a third of the speed.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -44,14 +44,14 @@ _SETTINGS: Final[dict[str, str]] = {
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and executors are one JVM on this machine."""
+    """Whether driver and executors are the same JVM on this machine."""
     return master.startswith("local")
 
 
 def settings_for(
     master: str, jars: list[Path], java_options: list[str], overrides: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Every setting of a session, `overrides` last."""
+    """Return all settings of a session; `overrides` win."""
     settings = {
         **_SETTINGS,
         "spark.master": master,
@@ -59,7 +59,7 @@ def settings_for(
         "spark.driver.extraJavaOptions": " ".join(java_options),
     }
     if is_local(master):
-        # On the class path itself, because classes of added jars cannot come from an archive.
+        # On the class path, because an archive cannot contain classes of added jars.
         settings["spark.driver.extraClassPath"] = ":".join(map(str, jars))
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -71,14 +71,14 @@ def settings_for(
 def start_session(
     name: str,
     master: str = DEFAULT_MASTER,
-    report: Callable[[str], None] = lambda _: None,
+    log: Callable[[str], None] = lambda _: None,
     overrides: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start a session with the connector's jars and the code that its workers import."""
+    """Start a session with the Kafka connector and the code that Spark's workers import."""
     from harness.witness.spark.cds_archive import share_options
 
-    jars = ensure_jars(report, "spark")
-    # Spark matches a query's whole text with recursive patterns: a dozen topics overflow the usual stack.
+    jars = ensure_jars(log, "spark")
+    # Spark matches the text of a query with recursive patterns: a dozen topics overflow the default stack.
     options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", "-Xss8m"]
     if is_local(master):
         options += share_options()
@@ -86,16 +86,16 @@ def start_session(
 
 
 def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Start a session with exactly these settings."""
+    """Start a session with the given settings only."""
     from pyspark.sql import SparkSession
 
     java = find_java().executable
     if not java.is_symlink() and java.parent.name == "bin":
         os.environ["JAVA_HOME"] = str(java.parent.parent)
-    # Workers must run this interpreter, or they lack numpy or have another version of Python. Elsewhere
-    # it may stand in another place: whoever names a cluster may name its interpreter as well.
-    named = None if is_local(settings["spark.master"]) else os.environ.get("PYSPARK_PYTHON")
-    os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python") or named or sys.executable
+    # Workers must run this interpreter, which has numpy and the right version. On a remote cluster it may
+    # have another path, which the user sets in PYSPARK_PYTHON.
+    remote = None if is_local(settings["spark.master"]) else os.environ.get("PYSPARK_PYTHON")
+    os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python") or remote or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     builder = SparkSession.builder.appName(name)
     for key, value in settings.items():
@@ -103,7 +103,7 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     session = builder.getOrCreate()
     code = str(code_archive())
     session.sparkContext.addPyFile(code)
-    # For workers only: this process goes on importing from where it came from.
+    # The archive is for workers only: this process continues to import its own files.
     sys.path[:] = [entry for entry in sys.path if Path(entry).name != Path(code).name]
     return session
 

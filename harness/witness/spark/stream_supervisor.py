@@ -1,4 +1,4 @@
-"""The live verification of a run: starts the streaming job, watches it, starts it again when it dies."""
+"""Supervises the streaming job of a run: starts its driver, and restarts it when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from harness.base.errors import HarnessError, WaitTimeoutError
 from harness.base.waits import wait_until
 from harness.evidence.observation import Observation, Window, load
 from harness.witness.plain_consumer import freeze
-from harness.witness.spark.spark_process import ACCOUNT, Job, write_job
+from harness.witness.spark.spark_process import OBSERVATION, Job, write_job
 from spark_jobs.stream_segments import Segments
 
 SILENCE_LIMIT_S: Final = 300.0
-"""A driver that says nothing for longer than its client's longest wait (3 x 61 s) is not coming back."""
+"""A driver without progress for longer than its client's longest wait (3 x 61 s) has hung."""
 
-MOST_IN_VAIN: Final = 3
-"""A driver that ends by itself so often in a row without a batch would do so for ever."""
+MAX_FAILED_STARTS: Final = 3
+"""Give up after this many consecutive driver exits without a new batch."""
 
 FINISH_LIMIT_S: Final = 600.0
-HURRIED_LIMIT_S: Final = 30.0
-"""So long the last pass may still take for a user who has asked for the end."""
+INTERRUPTED_LIMIT_S: Final = 30.0
+"""Limit for the last pass after the user interrupted the run."""
 STOP_LIMIT_S: Final = 20.0
 _TAIL: Final = 4096
 
 
 class Lag(NamedTuple):
-    """How far the job is behind what can be read, and how much is written and cannot be read yet."""
+    """Offsets that the job has not read yet: below, and above, the last stable offset."""
 
     behind_stable: int
     unstable: int
 
 
 class StreamProgress(NamedTuple):
-    """What the job said last."""
+    """The latest progress of the job."""
 
     batch: int
     rows: int
@@ -56,25 +56,25 @@ class StreamProgress(NamedTuple):
 class StreamVerification:
     """One streaming job and its driver process."""
 
-    def __init__(self, job: Job, report: Callable[[str], None]) -> None:
+    def __init__(self, job: Job, log: Callable[[str], None]) -> None:
         self.job = job
         self.folder = Path(job.folder)
         self.segments = Segments(self.folder)
         self.starts = 0
         self.given_up = ""
-        self._in_vain = 0
+        self._failed_starts = 0
         self._committed = self.segments.committed()
-        self._report = report
+        self._log = log
         self._path = write_job(job)
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int | None:
-        """The driver's process id, None while none runs."""
+        """Process id of the driver, None while it is not running."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start the driver; it goes on from the checkpoint, if there is one."""
+        """Start the driver; it continues from the checkpoint if one exists."""
         self.starts += 1
         with (self.folder / "driver.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -86,54 +86,55 @@ class StreamVerification:
             )
 
     def kill(self) -> None:
-        """SIGKILL the driver, its JVM and its workers: they share a session of their own."""
+        """Kill the driver, its JVM and its workers with SIGKILL; they share one process group."""
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(STOP_LIMIT_S)
 
     def watch(self) -> None:
-        """Start the driver again if it died, or if it has said nothing for too long."""
+        """Restart the driver if it died or reported nothing for too long."""
         if self.done() or self.given_up:
             return
         if self.pid is not None and self._silence() > SILENCE_LIMIT_S:
-            self._report(f"the Spark driver has said nothing for {SILENCE_LIMIT_S:.0f} s: killed")
+            self._log(f"the Spark driver reported nothing for {SILENCE_LIMIT_S:.0f} s and was killed")
             self.kill()
         if self.pid is None:
-            self._again(self._process.returncode if self._process else 0)
+            self._restart(self._process.returncode if self._process else 0)
 
-    def _again(self, code: int) -> None:
-        """Start a driver that ended; not one that ends by itself again and again and reads nothing."""
+    def _restart(self, code: int) -> None:
+        """Restart the driver, unless it exited several times in a row without reading a batch."""
         committed = self.segments.committed()
         by_itself = code > 0
-        self._in_vain = self._in_vain + 1 if by_itself and committed == self._committed else 0
+        self._failed_starts = self._failed_starts + 1 if by_itself and committed == self._committed else 0
         self._committed = committed
-        if self._in_vain == MOST_IN_VAIN:
-            said = last_line(self.folder / "driver.log")
-            self.given_up = f"the Spark driver ended {MOST_IN_VAIN} times ({code}) and read nothing: {said}"
-            self._report(self.given_up)
+        if self._failed_starts == MAX_FAILED_STARTS:
+            message = last_line(self.folder / "driver.log")
+            times = f"{MAX_FAILED_STARTS} times (code {code})"
+            self.given_up = f"the Spark driver exited {times} and read nothing: {message}"
+            self._log(self.given_up)
             return
-        self._report(f"the Spark driver ended ({code}): starting it again from its checkpoint")
+        self._log(f"the Spark driver exited with code {code}: restarting it from its checkpoint")
         self.start()
 
     def _silence(self) -> float:
-        spoken = [p.stat().st_mtime for p in (self.folder / "progress.jsonl", self._path) if p.exists()]
-        return time.time() - max(spoken, default=time.time())
+        changes = [p.stat().st_mtime for p in (self.folder / "progress.jsonl", self._path) if p.exists()]
+        return time.time() - max(changes, default=time.time())
 
     def done(self) -> bool:
-        """Whether the account is written."""
-        return (self.folder / ACCOUNT / "meta.json").exists()
+        """Whether the observation is written."""
+        return (self.folder / OBSERVATION / "meta.json").exists()
 
     def lines(self) -> list[dict[str, Any]]:
-        """Everything the job has said."""
+        """Return all lines of the progress file."""
         path = self.folder / "progress.jsonl"
         text = path.read_text() if path.exists() else ""
-        # A killed driver may leave half a line behind.
+        # A killed driver may leave an incomplete line.
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
     def progress(
         self, *, ask_brokers: bool = True, bounds: Sequence[Window] | None = None
     ) -> StreamProgress | None:
-        """Return how far the job is, None before its first batch; `bounds` spare asking the brokers."""
+        """Return the job's progress, None before its first batch; with `bounds`, do not query the brokers."""
         lines = self.lines()
         batches = [line for line in lines if line["what"] == "batch"]
         if not batches:
@@ -141,12 +142,12 @@ class StreamVerification:
         last = batches[-1]
         restarts = sum(line["what"] in ("restart", "start") for line in lines) - 1
         names = ("batch", "rows", "rows_per_s", "records", "duplicates", "aborted_intent")
-        said = {name: last[name] for name in names}
+        fields = {name: last[name] for name in names}
         silent = max(0.0, (time.time_ns() - last["wall"]) / 1e9)
         if bounds is None and ask_brokers:
             bounds = self._bounds()
         lag = _lag(last, bounds) if bounds else None
-        return StreamProgress(**said, restarts=restarts, silent_s=silent, lag=lag)
+        return StreamProgress(**fields, restarts=restarts, silent_s=silent, lag=lag)
 
     def _bounds(self) -> list[Window] | None:
         try:
@@ -154,7 +155,7 @@ class StreamVerification:
                 self.job.bootstrap, {window.topic for window in self.job.windows}, self.job.security
             )
         except WaitTimeoutError:
-            return None  # the brokers are away: what the run does to them is not the progress line's affair
+            return None  # the brokers are down, perhaps because of a fault of the run
 
     def finish(
         self,
@@ -162,7 +163,7 @@ class StreamVerification:
         limit: float = FINISH_LIMIT_S,
         hurry: Callable[[], bool] = lambda: False,
     ) -> Observation:
-        """Tell the job where to end, see it through, and return its account; in a `hurry` not for long."""
+        """Set the end offsets, wait for the job, and return its observation; wait less long if `hurry()`."""
         self.segments.freeze(list(windows))
         hint = f"look at {self.folder}/driver.log"
         hurried = 0.0
@@ -174,7 +175,7 @@ class StreamVerification:
                 raise HarnessError(self.given_up, hint)
             if not self.done() and hurry():
                 hurried = hurried or time.monotonic()
-                if time.monotonic() - hurried > HURRIED_LIMIT_S:
+                if time.monotonic() - hurried > INTERRUPTED_LIMIT_S:
                     raise WaitTimeoutError("interrupted before Spark had read to the frozen ends", hint)
             return self.done()
 
@@ -184,10 +185,10 @@ class StreamVerification:
             self.kill()
             raise
         self.stop()
-        return load(self.folder / ACCOUNT)
+        return load(self.folder / OBSERVATION)
 
     def stop(self) -> None:
-        """Let the driver end by itself for a while, then kill it."""
+        """Wait for the driver to exit by itself, then kill it."""
         if self._process is None:
             return
         try:
@@ -197,13 +198,13 @@ class StreamVerification:
 
 
 def _lag(last: dict[str, Any], now: Sequence[Window]) -> Lag:
-    """Return how far the last batch's ends are behind what can be read, and what cannot be read yet."""
+    """Return the lag of the last batch's end offsets."""
     behind = sum(w.lso - last["ends"].get(w.topic, {}).get(str(w.partition), w.start) for w in now)
     return Lag(max(0, behind), sum(w.hw - w.lso for w in now))
 
 
 def last_line(path: Path) -> str:
-    """The last line of a log, however long the log is."""
+    """Return the last line of a log without reading the whole file."""
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
         return file.read().decode(errors="replace").strip().rpartition("\n")[2]

@@ -1,8 +1,8 @@
-"""Verify topics with Spark, with a run's ledger or without any.
+"""Verifies topics with Spark, with or without the ledger of a run.
 
-With a ledger the account goes to the same checkers as every witness's, and Spark's own findings are put
-beside theirs: two ways from the same words, which must agree. Without one, the records themselves say
-much: sequences are dense from 0, each is there once and in order, and none was meant to be aborted.
+With a ledger, the checkers check the observation like that of every witness, and Spark's own findings
+(crosscheck.py) must agree with theirs. Without a ledger, the records themselves show a lot: sequences must be
+dense from 0, each present once and in order, and none intended to be aborted.
 """
 
 from __future__ import annotations
@@ -41,22 +41,21 @@ if TYPE_CHECKING:
     from spark_jobs.kafka_source import KafkaSource
 
 BOTH: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline")
-"""Properties whose anomalies Spark finds by itself as well."""
+"""Properties whose anomalies Spark also finds by itself."""
 
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
-Report = Callable[[str], None]
 
 UNCHECKED: Final = (
-    "records lost at the end of a lane: nobody told how many were sent",
-    "records that were lost or read without having been acknowledged: nobody told which were",
-    "transactions read in part, and transactions whose end is unknown",
-    "what an aborted transaction wrote without meaning to abort",
+    "records lost at the end of a lane: the number of sent records is unknown",
+    "which missing or readable records were acknowledged",
+    "transactions that can be read only in part, and transactions with an unknown outcome",
+    "readable records of transactions that aborted although a commit was intended",
     "group positions, and outputs against inputs",
 )
 
 
 class LaneReport(msgspec.Struct, kw_only=True):
-    """What the records of one lane say of themselves."""
+    """The gaps in the sequences of one lane."""
 
     run: str
     producer: int
@@ -66,8 +65,8 @@ class LaneReport(msgspec.Struct, kw_only=True):
     missing: int
 
 
-class SelfEvident(msgspec.Struct, kw_only=True):
-    """What a topic tells without a ledger; every count is exact, `unchecked` says what was not looked at."""
+class RunWithoutLedger(msgspec.Struct, kw_only=True):
+    """Result for one run without a ledger; all counts are exact, `unchecked` lists what was not checked."""
 
     run: str
     records: int
@@ -82,24 +81,24 @@ class SelfEvident(msgspec.Struct, kw_only=True):
 
     @property
     def anomalies(self) -> int:
-        """How many records speak against the topic; holes do not, since an abort leaves one as well."""
+        """Number of wrong records. Gaps do not count, because an abort also leaves a gap."""
         return self.aborted_intent + self.duplicates.count + self.reordered.count
 
 
 class Share(NamedTuple):
-    """What of one producer's records of one fate can be read in one partition."""
+    """Expected and readable records of one producer and one fate in one partition."""
 
     producer: int
     topic: str
     partition: int
     fate: str
-    owed: int
+    expected: int
     read: int
 
 
 @dataclass
 class Verified:
-    """What a verification found."""
+    """The result of a verification."""
 
     windows: list[Window]
     hanging: list[Window]
@@ -108,7 +107,7 @@ class Verified:
     spark_findings: dict[str, int] = field(default_factory=dict)
     disagreements: list[str] = field(default_factory=list)
     shares: list[Share] = field(default_factory=list)
-    alone: list[SelfEvident] = field(default_factory=list)
+    without_ledger: list[RunWithoutLedger] = field(default_factory=list)
 
 
 def verify_topics(
@@ -119,66 +118,66 @@ def verify_topics(
     expect: Expect | None = None,
     master: str = DEFAULT_MASTER,
     where: Literal["value", "key", "header"] = "value",
-    report: Report = lambda _: None,
+    log: Callable[[str], None] = lambda _: None,
     session: SparkSession | None = None,
 ) -> Verified:
-    """Freeze the ends of some topics and verify them, with the histories of a run where there are any."""
+    """Freeze the end offsets of topics and verify them; `history` is the directory of a run's histories."""
     from spark_jobs.kafka_source import KafkaSource
 
     frozen = freeze_ends(bootstrap, topics)
-    found = Verified(frozen.windows, frozen.hanging)
-    spark = session or start_session("eos verify", master, report)
+    verified = Verified(frozen.windows, frozen.hanging)
+    spark = session or start_session("eos verify", master, log)
     try:
         source = KafkaSource(bootstrap, where)
         if history is None:
-            found.alone = observe_alone(spark, source, frozen.windows, found.observations)
+            verified.without_ledger = observe_without_ledger(spark, source, verified)
         else:
             files = history_files(history)
             if not files:
                 raise UsageError(
-                    f"{history} holds no history", "name the run's directory: eos verify --ledger RUN"
+                    f"{history} contains no history", "pass the directory of a run: eos verify --ledger RUN"
                 )
-            with_ledger(spark, source, found, fold(files), _expected(expect))
+            verify_with_ledger(spark, source, verified, fold(files), _expected(expect))
     finally:
         if session is None:
             spark.stop()
-    return found
+    return verified
 
 
 def _expected(expect: Expect | None) -> Expect:
-    """Keep of what a run promised what one verification can check: its pipeline, not its witnesses."""
+    """Reduce a run's expectations to what one verification can check: its pipeline, not its witnesses."""
     pipeline = expect.pipeline if expect else None
     return Expect(properties=[*WITH_LEDGER, *(["pipeline"] if pipeline else [])], pipeline=pipeline)
 
 
-def with_ledger(
-    spark: SparkSession, source: KafkaSource, found: Verified, ledger: Ledger, expect: Expect
+def verify_with_ledger(
+    spark: SparkSession, source: KafkaSource, verified: Verified, ledger: Ledger, expect: Expect
 ) -> None:
-    """Observe, let the checkers judge, and put Spark's own findings beside theirs."""
+    """Observe the topics, run the checkers, and compare Spark's own findings with theirs."""
     from spark_jobs import batch_job
     from spark_jobs.scan_pass import Wanted
 
     runs = sorted({client.opening.run for client in ledger.clients if client.opening})
     if len(runs) != 1:
-        raise UsageError(f"the histories tell of {len(runs)} runs", "give the directory of one run")
-    observed = batch_job.main_with_rows(spark, source, found.windows, Wanted(runs[0]))
-    found.observations.append(observed.observation)
+        raise UsageError(f"the histories belong to {len(runs)} runs", "pass the directory of one run")
+    observed = batch_job.main_with_rows(spark, source, verified.windows, Wanted(runs[0]))
+    verified.observations.append(observed.observation)
     consumed = None
     if expect.pipeline is not None:
         consumed = consumed_by(spark, source, runs[0], expect.pipeline)
-        found.observations.append(consumed.observation)
-    found.judgement = judge(Evidence(ledger, found.observations, expect))
-    # One set of frames: what the findings have joined and kept, the shares find there.
+        verified.observations.append(consumed.observation)
+    verified.judgement = judge(Evidence(ledger, verified.observations, expect))
+    # Build the frames once: findings and shares reuse the same cached joins.
     frames = frames_of(spark, ledger, observed)
-    found.spark_findings = own_findings(frames)
-    found.shares = own_shares(frames, found.windows)
+    verified.spark_findings = own_findings(frames)
+    verified.shares = own_shares(frames, verified.windows)
     if consumed is not None and expect.pipeline is not None:
-        found.spark_findings |= own_pipeline_findings(spark, observed, consumed, expect.pipeline)
-    found.disagreements = disagreements(found.spark_findings, found.judgement)
+        verified.spark_findings |= own_pipeline_findings(spark, observed, consumed, expect.pipeline)
+    verified.disagreements = disagreements(verified.spark_findings, verified.judgement)
 
 
 def consumed_by(spark: SparkSession, source: KafkaSource, run: str, pipeline: Pipeline) -> Observed:
-    """Observe what a pipeline's group has passed: its inputs up to the positions that it committed."""
+    """Observe the inputs of a pipeline up to the committed positions of its group."""
     from spark_jobs import batch_job
     from spark_jobs.scan_pass import Wanted
 
@@ -196,33 +195,32 @@ def consumed_by(spark: SparkSession, source: KafkaSource, run: str, pipeline: Pi
 
 
 def own_findings(frames: Frames) -> dict[str, int]:
-    """Return what Spark finds by joining the ledger's words with the observed ones, by name."""
+    """Return Spark's own counts of anomalies by name, from joins of expected and observed words."""
     from spark_jobs.crosscheck import findings
 
-    found = findings(frames).collect()
-    return {one["name"]: one["count"] for one in found if not one["permitted"]}
+    return {row["name"]: row["count"] for row in findings(frames).collect() if not row["permitted"]}
 
 
 def own_shares(frames: Frames, windows: Sequence[Window]) -> list[Share]:
-    """Return what Spark counts of each producer's records in each partition, fate by fate."""
+    """Return Spark's counts per producer, partition and fate."""
     from spark_jobs.crosscheck import counts
 
-    found = counts(frames).where("window >= 0").collect()
+    rows = counts(frames).where("window >= 0").collect()
     return sorted(
         Share(
-            one["producer"],
-            windows[one["window"]].topic,
-            windows[one["window"]].partition,
-            FATE_NAMES[one["fate"]],
-            one["owed"],
-            one["visible"],
+            row["producer"],
+            windows[row["window"]].topic,
+            windows[row["window"]].partition,
+            FATE_NAMES[row["fate"]],
+            row["expected"],
+            row["visible"],
         )
-        for one in found
+        for row in rows
     )
 
 
 def frames_of(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames:
-    """Return what was observed, beside what the ledger says of lanes and intervals."""
+    """Return the observed rows with the lanes and intervals of the ledger."""
     from spark_jobs.crosscheck import Frames
     from spark_jobs.expected_words import frame_of, intervals_table, lanes_table
 
@@ -236,45 +234,45 @@ def frames_of(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames
 def own_pipeline_findings(
     spark: SparkSession, observed: Observed, consumed: Observed, pipeline: Pipeline
 ) -> dict[str, int]:
-    """Return what Spark finds by joining the outputs' inputs with those that the group has passed."""
+    """Return Spark's own counts of pipeline anomalies, from joins of outputs and inputs."""
     from spark_jobs.crosscheck_pipeline import pipeline_findings
     from spark_jobs.expected_words import frame_of
 
-    owed = spark.createDataFrame([(0, pipeline.outputs)], "case int, owed int")
-    outputs, inputs = (frame_of(spark, [one.with_case(0)]) for one in (observed, consumed))
-    return {one["name"]: one["count"] for one in pipeline_findings(outputs, inputs, owed).collect()}
+    expected = spark.createDataFrame([(0, pipeline.outputs)], "case int, expected int")
+    outputs, inputs = (frame_of(spark, [scan.with_case(0)]) for scan in (observed, consumed))
+    return {row["name"]: row["count"] for row in pipeline_findings(outputs, inputs, expected).collect()}
 
 
-def disagreements(mine: dict[str, int], judgement: Judgement) -> list[str]:
-    """Say where Spark's findings differ from the checkers'."""
-    theirs: dict[str, int] = {}
+def disagreements(by_spark: dict[str, int], judgement: Judgement) -> list[str]:
+    """List the counts in which Spark's own findings differ from the checkers'."""
+    by_checkers: dict[str, int] = {}
     for result in judgement.results:
-        for one in result.anomalies:
-            if result.property in BOTH and one.unit != "positions":
-                theirs[one.name] = theirs.get(one.name, 0) + one.count
-    names = sorted({*mine, *theirs} - {"inconsistent_offset", "early_read"})
+        for anomaly in result.anomalies:
+            if result.property in BOTH and anomaly.unit != "positions":
+                by_checkers[anomaly.name] = by_checkers.get(anomaly.name, 0) + anomaly.count
+    names = sorted({*by_spark, *by_checkers} - {"inconsistent_offset", "early_read"})
     return [
-        f"{name}: Spark counts {mine.get(name, 0)}, the checkers {theirs.get(name, 0)}"
+        f"{name}: Spark counts {by_spark.get(name, 0)}, the checkers count {by_checkers.get(name, 0)}"
         for name in names
-        if mine.get(name, 0) != theirs.get(name, 0)
+        if by_spark.get(name, 0) != by_checkers.get(name, 0)
     ]
 
 
-def observe_alone(
-    spark: SparkSession, source: KafkaSource, windows: list[Window], observations: list[Observation]
-) -> list[SelfEvident]:
-    """Observe every run that left records in some windows, and let the records speak for themselves."""
+def observe_without_ledger(
+    spark: SparkSession, source: KafkaSource, verified: Verified
+) -> list[RunWithoutLedger]:
+    """Observe every run with records in the windows, and check what the records themselves show."""
     from spark_jobs import batch_job
 
-    found = []
-    for run, observed in batch_job.every_run(spark, source, windows).items():
-        observations.append(observed.observation)
-        found.append(self_evident(run, observed.observation, observed.aborted))
-    return found
+    results = []
+    for run, observed in batch_job.every_run(spark, source, verified.windows).items():
+        verified.observations.append(observed.observation)
+        results.append(check_without_ledger(run, observed.observation, observed.aborted))
+    return results
 
 
-def self_evident(run: str, observation: Observation, aborted: int) -> SelfEvident:
-    """Judge a lane's density by its highest sequence: everything below must be there."""
+def check_without_ledger(run: str, observation: Observation, aborted: int) -> RunWithoutLedger:
+    """Find the gaps of each lane below its highest sequence, and collect the observation's findings."""
     words, meta = observation.words, observation.meta
     columns = {name: words[name] for name in ("producer", "lane", "word", "bits")}
     merged = merge([columns], ("producer", "lane", "word"))
@@ -294,7 +292,7 @@ def self_evident(run: str, observation: Observation, aborted: int) -> SelfEviden
         )
         for i in np.flatnonzero(missing > 0).tolist()
     ]
-    return SelfEvident(
+    return RunWithoutLedger(
         run=run,
         records=meta.records,
         lanes=len(starts),

@@ -1,4 +1,4 @@
-"""What `eos verify` says, and the exit code that goes with it."""
+"""The text report of `eos verify`, and its exit code."""
 
 from __future__ import annotations
 
@@ -8,91 +8,108 @@ from harness.base.errors import ExitCode
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.observation import Findings, Spot
 from harness.report.text_format import format_table
-from harness.witness.spark.topic_verification import SelfEvident, Share, Verified
+from harness.witness.spark.topic_verification import RunWithoutLedger, Share, Verified
 
-_SHOWN = 3
+_EXAMPLES = 3
 _SHARES = 40
 
 
-def exit_code_of(found: Verified) -> ExitCode:
-    """Return 1 for an anomaly, 2 where nothing certain can be said, else 0; the worst wins."""
-    if found.hanging:
+def exit_code_of(verified: Verified) -> ExitCode:
+    """Return 1 for an anomaly, 2 if the result is not certain, else 0; the worst wins."""
+    if verified.hanging:
         return ExitCode.ANOMALY
-    if found.judgement is not None:
-        code = ExitCode(found.judgement.exit_code)
-        return ExitCode.UNKNOWN if found.disagreements and code is ExitCode.VALID else code
-    if any(one.anomalies for one in found.alone):
+    if verified.judgement is not None:
+        code = ExitCode(verified.judgement.exit_code)
+        return ExitCode.UNKNOWN if verified.disagreements and code is ExitCode.VALID else code
+    runs = verified.without_ledger
+    if any(run.anomalies for run in runs):
         return ExitCode.ANOMALY
-    # A hole may be a loss or an aborted transaction: without a ledger nobody can tell.
-    unsure = not found.alone or any(one.missing or not one.records for one in found.alone)
-    return ExitCode.UNKNOWN if unsure else ExitCode.VALID
+    # A gap may be a loss or an aborted transaction; only a ledger can distinguish them.
+    uncertain = not runs or any(run.missing or not run.records for run in runs)
+    return ExitCode.UNKNOWN if uncertain else ExitCode.VALID
 
 
-def format_verification(found: Verified) -> list[str]:
-    """Return the report's lines."""
-    read = sum(window.read_to - window.start for window in found.windows)
-    lines = [f"read {len(found.windows)} partitions to their last stable offsets ({read} offsets)"]
+def format_verification(verified: Verified) -> list[str]:
+    """Return the lines of the report."""
+    read = sum(window.read_to - window.start for window in verified.windows)
+    lines = [f"read {len(verified.windows)} partitions to their last stable offsets ({read} offsets)"]
     lines += [
-        f"hanging_transaction: {w.topic}-{w.partition} is stable to {w.lso} of {w.hw} only"
-        for w in found.hanging
+        f"hanging_transaction: {w.topic}-{w.partition} is stable only to offset {w.lso} of {w.hw}"
+        for w in verified.hanging
     ]
-    if found.judgement is not None:
-        lines += _tell_judgement(found.judgement)
-    lines += _tell_shares(found.shares)
-    lines += [f"Spark and the checkers disagree about {one}" for one in found.disagreements]
-    for one in found.alone:
-        lines += _tell_alone(one)
+    if verified.judgement is not None:
+        lines += _judgement_lines(verified.judgement)
+    lines += _share_lines(verified.shares)
+    lines += [f"Spark and the checkers disagree: {difference}" for difference in verified.disagreements]
+    for run in verified.without_ledger:
+        lines += _run_lines(run)
     return lines
 
 
-def _tell_judgement(judgement: Judgement) -> list[str]:
+def _judgement_lines(judgement: Judgement) -> list[str]:
     lines = [f"verdict: {judgement.verdict}"]
     for result in judgement.results:
         lines.append(f"{result.property}: {result.verdict}, {result.compared} {result.unit} compared")
-        for one in result.anomalies:
-            lines.append(f"  {one.name}: {one.count} {one.unit}")
-            lines += [f"    {example.what}" for example in one.examples[:_SHOWN]]
-        lines += [f"  {one.name}: {one.count} {one.unit} (permitted)" for one in result.permitted]
+        for anomaly in result.anomalies:
+            lines.append(f"  {anomaly.name}: {anomaly.count} {anomaly.unit}")
+            lines += [f"    {example.what}" for example in anomaly.examples[:_EXAMPLES]]
+        lines += [
+            f"  {permitted.name}: {permitted.count} {permitted.unit} (permitted)"
+            for permitted in result.permitted
+        ]
         lines += [f"  unknown: {reason}" for reason in result.reasons]
     return lines
 
 
-def _tell_shares(shares: Sequence[Share]) -> list[str]:
-    """Say who owes what where: those first of which something is missing, or too much is there."""
+def _share_lines(shares: Sequence[Share]) -> list[str]:
+    """Format each producer's share per partition, mismatches first."""
     if not shares:
         return []
-    in_doubt = sorted(shares, key=lambda one: one.read == (one.owed if one.fate == "committed" else 0))
+    mismatches_first = sorted(
+        shares, key=lambda share: share.read == (share.expected if share.fate == "committed" else 0)
+    )
     rows = [
-        (str(one.producer), f"{one.topic}-{one.partition}", one.fate, str(one.owed), str(one.read))
-        for one in in_doubt[:_SHARES]
+        (
+            str(share.producer),
+            f"{share.topic}-{share.partition}",
+            share.fate,
+            str(share.expected),
+            str(share.read),
+        )
+        for share in mismatches_first[:_SHARES]
     ]
-    told = format_table(rows, ("producer", "partition", "fate", "records", "of them read"))
-    return [*told, *([f"and {len(shares) - _SHARES} rows more"] if len(shares) > _SHARES else [])]
+    table = format_table(rows, ("producer", "partition", "fate", "records", "readable"))
+    return [*table, *([f"and {len(shares) - _SHARES} more rows"] if len(shares) > _SHARES else [])]
 
 
-def _tell_alone(one: SelfEvident) -> list[str]:
-    lines = [f"run {one.run or '(no record of any run)'}: {one.records} records in {one.lanes} lanes"]
-    lines += _tell_findings("duplicate", one.duplicates)
-    lines += _tell_findings("reordered", one.reordered)
-    lines.append(f"  records meant to be aborted: {one.aborted_intent}")
-    lines.append(f"  sequences that are not there: {one.missing} (lost, or aborted: only a ledger tells)")
+def _run_lines(run: RunWithoutLedger) -> list[str]:
+    lines = [f"run {run.run or '(no record of any run)'}: {run.records} records in {run.lanes} lanes"]
+    lines += _finding_lines("duplicate", run.duplicates)
+    lines += _finding_lines("reordered", run.reordered)
+    lines.append(f"  records intended to be aborted: {run.aborted_intent}")
+    lines.append(f"  missing sequences: {run.missing} (lost or aborted; only a ledger can distinguish them)")
     lines += [
-        f"    producer {gap.producer} lane {gap.lane}: {gap.missing} below {gap.highest}"
-        for gap in one.gaps[:_SHOWN]
+        f"    producer {gap.producer} lane {gap.lane}: {gap.missing} missing below {gap.highest}"
+        for gap in run.gaps[:_EXAMPLES]
     ]
-    lines += _tell_findings("records without this run's identity", one.foreign)
-    return lines + [f"  not checked: {what}" for what in one.unchecked]
+    lines += _finding_lines("records without this run's identity", run.foreign)
+    return lines + [f"  not checked: {limitation}" for limitation in run.unchecked]
 
 
-def _tell_findings(name: str, found: Findings) -> list[str]:
-    return [f"  {name}: {found.count}", *(f"    {_place(spot)}" for spot in found.examples[:_SHOWN])]
+def _finding_lines(name: str, findings: Findings) -> list[str]:
+    return [
+        f"  {name}: {findings.count}",
+        *(f"    {_format_spot(spot)}" for spot in findings.examples[:_EXAMPLES]),
+    ]
 
 
-def _place(spot: Spot) -> str:
+def _format_spot(spot: Spot) -> str:
     where = f"{spot.topic}-{spot.partition} offset {spot.offset}"
     if spot.detail:
         return f"{where}: {spot.detail}"
-    other = (
-        f", also or after sequence {spot.other_seq} at {spot.other_offset}" if spot.other_offset >= 0 else ""
-    )
-    return f"{where}: producer {spot.producer} lane {spot.lane} sequence {spot.seq}{other}"
+    record = f"{where}: producer {spot.producer} lane {spot.lane} sequence {spot.seq}"
+    if spot.other_offset < 0:
+        return record
+    if spot.other_seq == spot.seq:
+        return f"{record}, also at offset {spot.other_offset}"
+    return f"{record}, behind sequence {spot.other_seq} at offset {spot.other_offset}"
