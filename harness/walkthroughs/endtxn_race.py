@@ -1,4 +1,4 @@
-"""One attempt at the delayed EndTxn: it arrives after a retry of it, in the next transaction.
+"""One attempt at the delayed EndTxn: it arrives after its retry, while the next transaction is open.
 
     aC   A aborts, B commits      cA   A commits, B aborts      cC, aA   both end the same way
 

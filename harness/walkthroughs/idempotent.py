@@ -155,7 +155,7 @@ class _IdempotentSteps:
         self._send_under_jitter(step)
 
     def _send_under_jitter(self, step: WalkthroughStep) -> None:
-        """The same by chance: many batches under jitter, and connections that are cut."""
+        """Show retries by chance: send many batches under jitter, and cut connections meanwhile."""
         producer = self.stage.idempotent("shaken", linger_ms=5)
         bursts: list[Burst] = []
         leader = f"leader_of({self.stage.topic}, {A})"
@@ -218,7 +218,7 @@ class _IdempotentSteps:
             f"contains it {len(stored)} time",
             sent.broker == self.leader and len(stored) == 1 and stored[0].base_offset == delivery.offset,
         )
-        self._resent_to_new_leader(step, log)
+        self._resend_to_new_leader(step, log)
         self.kill.heal()
         copies = wait_until(
             lambda: self._copies(len(log)), 30, "the same log on every replica, broker 1 included"
@@ -231,7 +231,7 @@ class _IdempotentSteps:
         )
         step.show(offset=delivery.offset, log=_rows(log)[-2:], served_again=self.kill.health)
 
-    def _resent_to_new_leader(self, step: WalkthroughStep, log: list[Batch]) -> None:
+    def _resend_to_new_leader(self, step: WalkthroughStep, log: list[Batch]) -> None:
         """Send the batch of step 3 to the new leader, which was a follower when the batch was written."""
         old = next(b for b in log if b[2:5] == (self.pid, self.epoch, RECORDS))
         values = [value for _, value in old.values if value is not None]

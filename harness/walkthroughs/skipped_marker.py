@@ -138,7 +138,7 @@ class _SkippedMarker:
 
     def one_replica(self, step: WalkthroughStep) -> None:
         commits = self.commits
-        for commit in commits:  # what takes long is over: these must be open when the broker is killed
+        for commit in commits:  # after the slow calls: these must still be open when the broker is killed
             commit.client.begin()
             commit.client.send(0, "commit")
             commit.client.send(1, "commit")

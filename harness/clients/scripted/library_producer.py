@@ -26,7 +26,7 @@ End = Literal["commit", "abort"]
 
 
 class LibraryProducer(TransactionHistory):
-    """One client; `init` replaces its producer, and transactions continue to count."""
+    """One client; `init` replaces the library's producer, and transaction numbers continue."""
 
     def __init__(self, spec: TransactionalSpec, library: str, lanes: Sequence[int]) -> None:
         super().__init__(spec, lanes)
