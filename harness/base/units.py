@@ -78,7 +78,9 @@ class Span(tuple[Duration, Duration]):
 
 
 def plain(value: object) -> object:
-    """Return the number of a value with a unit, in seconds, bytes or bytes per second."""
+    """Return the stored form of a parsed value: a text, or a number of seconds, bytes or bytes per second."""
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, Span):
         return [float(value[0]), float(value[1])]
     if isinstance(value, Size):
