@@ -2,7 +2,7 @@
 
 Passing a row to a Python worker costs as much as reading it from Kafka. Most records of a log differ from the
 one before only in their sequence, so `java/FoldRuns.java` folds them. A row with `window` (the number of
-topic and partition), `offset`, `value` (the bytes of the identity) and `n` stands for `n` records; its fields
+topic and partition), `offset`, `value` (the bytes of the identity) and `n` represents `n` records; its fields
 are those of the first one. Only scan_pass.py interprets records. It also accepts rows without a fold, so the
 fold affects only the speed.
 """

@@ -2,7 +2,7 @@
 
 A run is a part of the log with consecutive sequences of one lane; a piece is the part of a run within one
 word. A log has far fewer runs than records, and the expensive work is done per run. Runs count records, not
-rows, because a folded row stands for several records (jvm_fold.py). `Places` maps records to offsets.
+rows, because a folded row represents several records (jvm_fold.py). `Places` maps records to offsets.
 """
 
 from __future__ import annotations

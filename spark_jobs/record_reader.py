@@ -52,7 +52,7 @@ class Decoded(NamedTuple):
 
 
 def portions(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """Cut batches so that each stands for about `most` records, which bounds memory."""
+    """Cut batches so that each represents about `most` records, which bounds memory."""
     for batch in batches:
         starts = group_starts(np.cumsum(_records_per_row(batch)) // most).tolist()
         for start, end in pairwise([*starts, batch.num_rows]):
@@ -60,7 +60,7 @@ def portions(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Record
 
 
 def _records_per_row(batch: pa.RecordBatch) -> Ints:
-    """Return the number of records that each row stands for; one if the batch has no column `n`."""
+    """Return the number of records that each row represents; one if the batch has no column `n`."""
     if batch.num_columns == 3:
         return np.ones(batch.num_rows, np.int64)
     return np.asarray(batch.column(3)).astype(np.int64)
@@ -160,7 +160,7 @@ class Reader:
     def _fresh(self, decoded: Decoded) -> Bools | None:
         """Return which rows do not repeat the offset before them; None if no row does.
 
-        A row that repeats an offset stands for one record, because the fold never joins it.
+        A row that repeats an offset is one record, because the fold never joins it.
         """
         window, table, (offset, n) = decoded.window, decoded.table, (decoded.places.offset, decoded.places.n)
         end = offset + n - 1

@@ -46,7 +46,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "jdk: deselected where Java has no compiler")
     config.addinivalue_line("markers", "needs(*capabilities): deselected on a back end that lacks one")
     config.stash[PART_SECONDS] = defaultdict(float)
-    # How long an example takes says nothing here, and what is drawn anew in each session is for a soak.
+    # The duration of an example does not matter here. Only a soak draws new examples in each session.
     soak = bool(config.getoption("soak"))
     slow = [HealthCheck.too_slow]
     settings.register_profile("suite", deadline=None, derandomize=not soak, suppress_health_check=slow)

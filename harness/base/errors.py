@@ -17,7 +17,7 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of the command line tool (docs/report.md)."""
+    """Exit codes of the command line tool, as listed in README.md."""
 
     VALID = 0
     ANOMALY = 1
@@ -35,9 +35,8 @@ class HarnessError(Exception):
     exit_code = ExitCode.UNKNOWN
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(
-            message, hint
-        )  # pass both: exceptions from another process are rebuilt from their arguments
+        # Pass both, because an exception from another process is rebuilt from its arguments.
+        super().__init__(message, hint)
         self.message = message
         self.hint = hint
 

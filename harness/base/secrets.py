@@ -90,7 +90,7 @@ def remember(secret: str) -> None:
 
 
 def beware() -> None:
-    """Make this process redact its output and files, even if it knows no secret yet."""
+    """Make this process redact its output and files, even if it has resolved no secret yet."""
     _wary.set()
     sys.stdout, sys.stderr = redacting(sys.stdout), redacting(sys.stderr)
 

@@ -29,10 +29,10 @@ def _requests() -> dict[int, Any]:
     from kafka.protocol.api_message import ApiMessage
 
     classes: dict[int, Any] = {}
-    for each in _subclasses(ApiMessage):
+    for message in _subclasses(ApiMessage):
         # A class with one version is a wrapper of the class with all versions.
-        if each._class_version is None and each.is_request():
-            classes.setdefault(each.API_KEY, each)
+        if message._class_version is None and message.is_request():
+            classes.setdefault(message.API_KEY, message)
     return classes
 
 
@@ -42,9 +42,9 @@ def preload() -> None:
 
 
 def _subclasses(root: Any) -> Iterator[Any]:
-    for each in root.__subclasses__():
-        yield each
-        yield from _subclasses(each)
+    for subclass in root.__subclasses__():
+        yield subclass
+        yield from _subclasses(subclass)
 
 
 @cache

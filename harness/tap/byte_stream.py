@@ -154,4 +154,4 @@ class ByteStream:
     def _limit_reading(self) -> None:
         """Pause reading while the target is slow, or while too much waits behind a frame that is kept."""
         waiting = self.framer.buffered if self._kept else 0
-        self.source.read(wanted=self.target.queued < MOST_QUEUED and waiting < MOST_QUEUED)
+        self.source.set_reading(on=self.target.queued < MOST_QUEUED and waiting < MOST_QUEUED)

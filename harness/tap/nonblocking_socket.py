@@ -36,12 +36,12 @@ class NonblockingSocket:
         """No more bytes can be written."""
         self.closed = False
 
-    def read(self, *, wanted: bool) -> None:
+    def set_reading(self, *, on: bool) -> None:
         """Start or stop reading; while stopped, the kernel slows the peer down."""
-        if self.closed or self.ended or wanted is self._reading:
+        if self.closed or self.ended or on is self._reading:
             return
-        self._reading = wanted
-        if wanted:
+        self._reading = on
+        if on:
             self._loop.add_reader(self._sock, self._readable)
         else:
             self._loop.remove_reader(self._sock)
@@ -73,7 +73,7 @@ class NonblockingSocket:
         """Close the socket and drop the queue."""
         if self.closed:
             return
-        self.read(wanted=False)
+        self.set_reading(on=False)
         self._drop_queue()
         self.closed = self.ended = self.broken = True
         self._loop.remove_writer(self._sock)
@@ -91,7 +91,7 @@ class NonblockingSocket:
             assert self.on_data is not None
             self.on_data(data)
             return
-        self.read(wanted=False)
+        self.set_reading(on=False)
         self.ended = True
         assert self.on_end is not None
         self.on_end()

@@ -77,8 +77,8 @@ class Relay:
         hub.log.put(Connection(conn=conn, broker=broker, client=f"{host}:{port}", **timestamps()))
 
     def start(self) -> None:
-        self.client.read(wanted=True)
-        self.upstream.read(wanted=True)
+        self.client.set_reading(on=True)
+        self.upstream.set_reading(on=True)
 
     def must_look_first(self) -> bool:
         """Require complete frames while any rule is armed."""

@@ -168,8 +168,8 @@ async def serve(folder: Path, cluster: str, listens: dict[int, int], upstreams: 
     api_keys.preload()
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
-    for each in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(each, done.set)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, done.set)
     server = Server(Hub(loop, cluster, {b: (HOST, port) for b, port in upstreams.items()}), listens)
     loop.set_exception_handler(server.failed)
     server.listen()

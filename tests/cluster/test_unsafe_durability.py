@@ -40,9 +40,11 @@ def test_all_acknowledgements_of_a_leader_that_is_alone(
             faults.enter_context(inject(cluster, Stop(), f"kafka-{broker}"))
         wait_until(lambda: cluster.partition(topic, 0).isr == (1,), 30, "the leader to be alone")
         together = client.progress().acknowledged
-        wait_until(lambda: client.progress().acknowledged > together + 100, 30, "records that nobody copies")
+        wait_until(
+            lambda: client.progress().acknowledged > together + 100, 30, "records that no replica copies"
+        )
         assert client.stop() == 0
-        told = client.progress().acknowledged
+        acknowledged = client.progress().acknowledged
         faults.enter_context(inject(cluster, Kill(), "kafka-1"))
         for broker in (2, 3):
             cluster.node(broker).start()
@@ -52,6 +54,6 @@ def test_all_acknowledgements_of_a_leader_that_is_alone(
         left = cluster.end_offsets(topic)[0].high_watermark
 
     judged = case.judge()
-    evidence(acknowledged=told, together=together, left=left, verdict=judged.verdict)
-    assert left < told
+    evidence(acknowledged=acknowledged, together=together, left=left, verdict=judged.verdict)
+    assert left < acknowledged
     assert judged.names() == ["lost"], text(judged)

@@ -56,8 +56,8 @@ def test_all_clients_together_are_valid_through_faults(
     assert sum(worker.progress().committed for worker in workers) > 0
 
 
-def test_what_an_idle_worker_is_told_does_not_pile_up(case: ClientCase) -> None:
-    # Some 10 KB of statistics every 2 ms: 5 MB a second, if nobody takes them.
+def test_statistics_of_an_idle_worker_do_not_accumulate(case: ClientCase) -> None:
+    # Some 10 KB of statistics every 2 ms: 5 MB a second, if no callback takes them.
     worker = case.pipeline(case.topic("source"), case.topic("sink"), settings={"statistics.interval.ms": 2})
     wait_until(lambda: "assigned" in worker.log(), 30, "the worker to get its partitions", every=0.1)
     before = memory_of(worker.pid, children=True)
@@ -90,14 +90,14 @@ def test_an_end_that_was_sent_twice_is_noticed(case: ClientCase, cluster: Cluste
     case.wait_committed(client, more_than=committed + 3)
     assert client.stop() == 0
 
-    said = [
+    messages = [
         line.error.message for line in operations(client, "reinit") if isinstance(line, Info) and line.error
     ]
     if discipline == "reinit":
-        assert any("EndTxn was sent" in why or "coordinator" in why for why in said), client.log()
-        assert len([line for line in operations(client, "init") if isinstance(line, Ok)]) == 1 + len(said)
+        assert any("EndTxn was sent" in why or "coordinator" in why for why in messages), client.log()
+        assert len([line for line in operations(client, "init") if isinstance(line, Ok)]) == 1 + len(messages)
     else:
-        assert said == []
+        assert messages == []
 
 
 def test_a_client_that_was_fenced_by_a_successor_stops(case: ClientCase, cluster: Cluster) -> None:
@@ -137,14 +137,14 @@ def test_a_client_whose_transaction_timed_out_goes_on(case: ClientCase, cluster:
     def timed_out() -> bool:
         wait_until(moved, 20, "an open transaction")
         with inject(cluster, Zombie(client.pid, client.mark), "all"):
-            # The coordinator aborts it: nothing is open any more, though nobody ended it.
+            # The coordinator aborts it: nothing is open any more, although no client ended it.
             wait_until(lambda: not moved(), 30, "the open transaction to be aborted")
         committed = client.progress().committed
         case.wait_committed(client, more_than=committed + 1)
         # One that was ending when it was frozen is no such transaction: then the next one.
         done = operations(client, "reinit")
-        said = [line.error.message for line in done if isinstance(line, Info) and line.error]
-        return any("open for too long" in why for why in said)
+        messages = [line.error.message for line in done if isinstance(line, Info) and line.error]
+        return any("open for too long" in why for why in messages)
 
     wait_until(timed_out, 90, "a transaction to be open for too long")
     assert client.stop() == 0

@@ -35,12 +35,12 @@ def test_without_idempotence_a_lost_answer_makes_duplicates(case: ClientCase, cl
         wait_until(
             lambda before=acknowledged: client.progress().acknowledged > before,  # type: ignore[misc]
             30,
-            "the producer to go on",
+            "the producer to continue",
         )
     assert client.stop() == 0
 
     judged = case.judge()
-    # The settings allow it, so it is told and is no breach.
+    # The settings allow it, so it is reported and is no breach.
     assert "duplicate" in permitted(judged), text(judged)
     assert "duplicate" not in judged.names()
 

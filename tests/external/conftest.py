@@ -79,7 +79,7 @@ class User:
         keys: dict[str, dict[str, str]] = {
             "cluster": {
                 "id": f'"{self.cluster.cluster_id}"',
-                "bootstrap": json.dumps(self.cluster.bootstrap(self.door("straight")).split(",")),
+                "bootstrap": json.dumps(self.cluster.bootstrap(self.listener("straight")).split(",")),
                 "prefix": f'"{PREFIX}"',
             },
             "security": self.security(),
@@ -101,7 +101,7 @@ class User:
         path.write_text("\n".join([*lines, more]) + "\n")
         return path
 
-    def door(self, name: str) -> str:
+    def listener(self, name: str) -> str:
         """The direct or the proxied listener with this user's login method."""
         return f"mutual_{name}" if self.login == "certificate" else name
 
@@ -131,7 +131,7 @@ class User:
 
     def proxies(self, *, host: str = HOST) -> str:
         """A Toxiproxy that the harness must start."""
-        listen, proxied = self.door("listen"), self.door("proxied")
+        listen, proxied = self.listener("listen"), self.listener("proxied")
         ways = [
             f'[[proxy]]\nbroker = {i}\nlisten = "{host}:{p[listen]}"\nupstream = "{HOST}:{p[proxied]}"'
             for i, p in self.cluster.ports.items()
@@ -260,9 +260,9 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
     """The stand-in cluster; the user has only the rights that a dry run lists."""
     with stand_in(tmp_path_factory.mktemp("standin")) as cluster:
         for login in ("plain", "certificate"):  # with SCRAM it is the same user as with PLAIN
-            someone = User(cluster, tmp_path_factory.mktemp("rights"), login)
-            logs = someone.logs() if login == "certificate" else ""  # only this user may read the logs
-            cluster.grant(acls(load_cluster_file(someone.file(more=logs))))
+            user = User(cluster, tmp_path_factory.mktemp("rights"), login)
+            logs = user.logs() if login == "certificate" else ""  # only this user may read the logs
+            cluster.grant(acls(load_cluster_file(user.file(more=logs))))
         yield cluster
 
 

@@ -45,7 +45,7 @@ PREFIX = "eos-chaos-"
 FOREIGN = {"payments": 3, "shipments": 2}
 SUBJECT = "CN=chaos,O=Stand-in"
 """Subject of the client's certificate: the principal's name."""
-DOORS = (
+LISTENERS = (
     "open",
     "controller",
     "straight",
@@ -113,17 +113,18 @@ class StandIn:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.cluster_id = random_cluster_id()
-        ports = free_ports(3 * len(DOORS))
+        size = len(LISTENERS)
+        ports = free_ports(3 * size)
         self.ports = {
-            i: dict(zip(DOORS, ports[(i - 1) * len(DOORS) : i * len(DOORS)], strict=True)) for i in (1, 2, 3)
+            i: dict(zip(LISTENERS, ports[(i - 1) * size : i * size], strict=True)) for i in (1, 2, 3)
         }
         self.admin = Admin({i: (HOST, p["open"]) for i, p in self.ports.items()}, timeout=10)
         self.servers = self.bootstrap("open")
         self.keys = folder / "keys"
         self.ca = self.keys / "ca.pem"
 
-    def bootstrap(self, door: str) -> str:
-        return ",".join(f"{HOST}:{ports[door]}" for ports in self.ports.values())
+    def bootstrap(self, listener: str) -> str:
+        return ",".join(f"{HOST}:{ports[listener]}" for ports in self.ports.values())
 
     @cached_property
     def client(self) -> AdminClient:

@@ -67,14 +67,14 @@ def containers() -> Iterator[Containers]:
     cluster_id, client, made = random_cluster_id(), docker.from_env(), []
     try:
         for number in (1, 2):
-            door = f"OPEN://{HOST}:{ports[number]}"
+            listener = f"OPEN://{HOST}:{ports[number]}"
             leads = f",CONTROLLER://{HOST}:{ports[0]}" if number == 1 else ""
             environment = SETTINGS | {
                 "CLUSTER_ID": cluster_id,
                 "KAFKA_NODE_ID": str(number),
-                "KAFKA_LISTENERS": door + leads,
+                "KAFKA_LISTENERS": listener + leads,
                 "KAFKA_PROCESS_ROLES": "broker,controller" if leads else "broker",
-                "KAFKA_ADVERTISED_LISTENERS": door,
+                "KAFKA_ADVERTISED_LISTENERS": listener,
                 "KAFKA_CONTROLLER_QUORUM_VOTERS": f"1@{HOST}:{ports[0]}",
             }
             made.append(

@@ -64,17 +64,17 @@ def captured_logs(user: User) -> list[str]:
     assert all(line["transactional_id"].startswith(PREFIX) for line in noted)
     states = Counter(line["state"] for line in noted)
     assert states["PrepareCommit"] == states["CompleteCommit"] > 10
-    told_of = [event["committed"] for event in events_of(user) if event["event"] == "progress"][-1]
-    assert states["PrepareCommit"] >= told_of > 10
+    committed = [event["committed"] for event in events_of(user) if event["event"] == "progress"][-1]
+    assert states["PrepareCommit"] >= committed > 10
     lines = [
         json.loads(line) for line in (run / "logs" / "__consumer_offsets.jsonl").read_text().splitlines()
     ]
     kept = [line for line in lines if line["transaction"] == "committed"]
     assert {line["transaction"] for line in lines} <= {"committed", "aborted"}  # no transaction is left open
     positions = {(line["topic"], line["of"], line["position"]) for line in kept}
-    stood = json.loads((run / "observations" / "consumed" / "meta.json").read_text())["positions"]
-    assert stood != []
-    assert {tuple(place) for place in stood} <= positions
+    positions_read = json.loads((run / "observations" / "consumed" / "meta.json").read_text())["positions"]
+    assert positions_read != []
+    assert {tuple(place) for place in positions_read} <= positions
     for number in user.cluster.ports:
         assert len((run / "logs" / f"kafka-{number}.log").read_text().splitlines()) == 50
     read = [line for line in user.audit() if line["action"] == "read"]

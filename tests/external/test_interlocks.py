@@ -88,7 +88,7 @@ def test_a_prefix_without_rights_is_refused(user: User) -> None:
 @pytest.mark.soak
 @pytest.mark.parametrize("user", ["plain", "scram"], indirect=True)
 def test_a_wrong_user_is_refused(user: User) -> None:
-    assert "refused the login" in refused(user, user.file(security__username='"nobody"'))
+    assert "refused the login" in refused(user, user.file(security__username='"stranger"'))
 
 
 @pytest.mark.soak

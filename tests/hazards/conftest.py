@@ -16,7 +16,7 @@ from harness.scenario import find, load
 from harness.scenario.plan import draw
 
 CHANGED = (
-    "a client or a broker has changed: read the step, then say so in docs/hazards.md "
+    "a client or a broker has changed: read the step, then update docs/hazards.md "
     "and turn this expectation round"
 )
 

@@ -125,7 +125,7 @@ def test_a_replaced_producer_that_thaws_is_not_refused(
         )
         assert replacement.stop() == 0
         overtaken = high_watermark(cluster, case)
-    wait_until(lambda: frozen.progress().sent > end_at_freeze + 500, 30, "the one that was frozen to go on")
+    wait_until(lambda: frozen.progress().sent > end_at_freeze + 500, 30, "the frozen producer to continue")
     assert frozen.stop() == 0
 
     pids = {b.producer_id for p in range(3) for b in case.log(p)}

@@ -89,7 +89,7 @@ def test_all_brokers_are_killed_and_restarted_in_any_order(
     with inject(cluster, Kill(), "all"):
         acknowledged = client.progress().acknowledged
         led = {broker: restart_broker(cluster, broker, case.topic) for broker in order}
-    wait_until(lambda: client.progress().acknowledged > acknowledged + 500, 60, "the producer to go on")
+    wait_until(lambda: client.progress().acknowledged > acknowledged + 500, 60, "the producer to continue")
     assert client.stop() == 0
 
     recognised = resend_last_batches(cluster, case)

@@ -41,7 +41,7 @@ CAUGHT = {
         "before the first": Tiny("p1 commit ok a:5-9", {"a": "p1:4-9 ."}),
         "between two transactions": Tiny("p1 commit ok a:0-4\n p1 commit ok a:6-9", {"a": "p1:0-9"}),
         "after the very last": Tiny(THREE, {"a": "p1:0-9 . p1:10-19 . p1:20-30"}),
-        "of a producer that nobody declared": Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 . p7:0"}),
+        "of a producer that was never declared": Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 . p7:0"}),
         "in the wrong partition": Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 .", "b": "p1a:3"}),
         "bytes that are not ours": Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 . ?"}),
         "surely not delivered, and read": Tiny("p2 send info a:0-9 +a:0-4 -a:9", {"a": "p2:0-4 p2:9"}, PLAIN),

@@ -34,18 +34,18 @@ STATEFUL = """
 """The same with twenty inputs and a changelog: sequences 16-19 are the second inputs of keys 0-3."""
 
 MADE = [f"p9:{n}<p1:{n}" for n in range(20)]
-SAID = [f"p9:{n}={n}:1/{n}" for n in range(16)] + [f"p9:{n}={n - 16}:2/{2 * n - 16}" for n in range(16, 20)]
+TOTALS = [f"p9:{n}={n}:1/{n}" for n in range(16)] + [f"p9:{n}={n - 16}:2/{2 * n - 16}" for n in range(16, 20)]
 
 
-def counted(said: list[str], history: str = STATEFUL, consumed: int = 20, made: list[str] = MADE) -> Tiny:
+def counted(totals: list[str], history: str = STATEFUL, consumed: int = 20, made: list[str] = MADE) -> Tiny:
     """Return a case of a stateful pipeline with this changelog."""
-    log = {"i": "p1:0-19 .", "o": " ".join(made), "c": " ".join(said)}
+    log = {"i": "p1:0-19 .", "o": " ".join(made), "c": " ".join(totals)}
     return Tiny(history, log, expect=pipeline(changelog="log"), consumed=consumed)
 
 
-def changed(n: int, said: str) -> list[str]:
+def changed(n: int, totals: str) -> list[str]:
     """Return the changelog with its n-th record replaced."""
-    return [*SAID[:n], said, *SAID[n + 1 :]]
+    return [*TOTALS[:n], totals, *TOTALS[n + 1 :]]
 
 
 def piped(out: str, history: str = PIPE, consumed: int = 10, outputs: int = 1) -> Tiny:
@@ -68,7 +68,7 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             piped(TEN, PIPE.replace("group i:10", "group i:9"), consumed=9),
             {"offset_drift"},
         ),
-        "no transaction said where it stood": (
+        "no transaction committed the position": (
             piped(TEN, "p1 commit ok i:0-9\n p9 commit ok o:0-9", consumed=5),
             {"offset_drift"},
         ),
@@ -99,7 +99,7 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             piped(f"{TEN} p9:10<p1:9 .", PIPE + "\n p9 commit ok o:10-10"),
             {"processed_twice"},
         ),
-        "an output that is not owed": (
+        "an output that is not expected": (
             piped(f"{TEN} p9:10<p1:4/1 .", PIPE + "\n p9 commit ok o:10-10"),
             {"processed_twice"},
         ),
@@ -133,16 +133,16 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
         ),
         "one counted twice for another": (counted(changed(17, "p9:17=1:2/34")), {"aggregate_drift"}),
         "a key that the changelog does not have": (
-            counted([*SAID[:15], *SAID[16:]], STATEFUL.replace("c:10-19", "c:10-14 c:16-19")),
+            counted([*TOTALS[:15], *TOTALS[16:]], STATEFUL.replace("c:10-19", "c:10-14 c:16-19")),
             {"aggregate_drift"},
         ),
         "a key that no input has": (
-            counted([*SAID, "p9:20=99:1/99"], STATEFUL.replace("c:10-19", "c:10-20")),
+            counted([*TOTALS, "p9:20=99:1/99"], STATEFUL.replace("c:10-19", "c:10-20")),
             {"aggregate_drift"},
         ),
         "counted twice, and made twice": (
             counted(
-                [*SAID, "p9:20=3:3/41"],
+                [*TOTALS, "p9:20=3:3/41"],
                 STATEFUL.replace("o:10-19 c:10-19", "o:10-20 c:10-20"),
                 made=[*MADE, "p9:20<p1:19"],
             ),
@@ -170,7 +170,7 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 ."}, epochs=[("a", 4, 3)]),
             {"zombie_write"},
         ),
-        "after it had been told": (
+        "after it had received the error": (
             Tiny(
                 "p1 init ok\n p1 commit fail!PRODUCER_FENCED a:0-4\n p1 commit ok a:5-9\n p2 commit ok a:0-1",
                 {"a": "p1:5-9 . p2:0-1"},
@@ -192,7 +192,7 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             Tiny("p1 commit ok b:0-1\n @2 look a 0/5\n @200 look a 0/5", {"b": "p1:0-1"}),
             {"hanging_transaction"},
         ),
-        "in the middle, while others go on": (
+        "in the middle, while others continue": (
             Tiny("p1 commit ok b:0-1\n @2 look a 5/9\n @50 look a 5/20\n @200 look a 5/90", {"b": "p1:0-1"}),
             {"hanging_transaction"},
         ),
@@ -253,7 +253,7 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
     },
     "processed_twice": {
         "once aborted, once committed": piped(f". . . . . {TEN}", "p9 abort ok o:10-14\n" + PIPE),
-        "two outputs that are owed": piped(
+        "two outputs that are expected": piped(
             "p9:0<p1:0 p9:1<p1:0/1", "p1 commit ok i:0-9\n p9 commit ok o:0-1", 1, outputs=2
         ),
         "by two workers, each its share": piped(
@@ -274,18 +274,18 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "processed after an abort": piped(f". . . {TEN}", "p9 abort ok o:10-14\n" + PIPE),
     },
     "aggregate_drift": {
-        "all counted": counted(SAID),
+        "all counted": counted(TOTALS),
         "counted in vain by an aborted transaction, and again": counted(
-            [".", ".", *SAID], "p9 abort ok o:20-21 c:20-21\n" + STATEFUL, made=[".", ".", *MADE]
+            [".", ".", *TOTALS], "p9 abort ok o:20-21 c:20-21\n" + STATEFUL, made=[".", ".", *MADE]
         ),
         "behind the group's position": counted(
-            SAID[:10],
+            TOTALS[:10],
             "p1 commit ok i:0-19\n p9 offsets i:10\n p9 commit ok o:0-9 c:0-9\n group i:10",
             consumed=10,
             made=MADE[:10],
         ),
         "by two workers, one after the other": counted(
-            [*SAID[:10], *(said.replace("p9:", "p8:") for said in SAID[10:])],
+            [*TOTALS[:10], *(totals.replace("p9:", "p8:") for totals in TOTALS[10:])],
             STATEFUL.replace(
                 "p9 offsets i:20\n    p9 commit ok o:10-19", "p8 offsets i:20\n    p8 commit ok o:10-19"
             ),
@@ -313,7 +313,7 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             {"a": "p1:0-4"},
             expect=Expect(properties=["exactly_once"]),
         ),
-        "told, then back with an init of its own": Tiny(
+        "fenced, then back with its own init": Tiny(
             "p1 init ok\n p1 commit fail!PRODUCER_FENCED a:0-4\n p1 init ok\n p1 commit ok a:5-9",
             {"a": "p1:5-9"},
             SHARED,
@@ -333,7 +333,7 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         ),
     },
     "stalled": {
-        "given up, which nobody answers": Tiny(
+        "given up, without an answer": Tiny(
             "p1 commit ok a:0-4\n p1 abandon none a:5-9\n @500 p1 close", {"a": "p1:0-4"}
         ),
         "slow, and within the bound": Tiny("@1-50 p1 commit ok a:0-4", {"a": "p1:0-4"}),
@@ -344,7 +344,7 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "idle, with nothing to do": Tiny(
             "@1 p1 commit ok a:0-4\n @500 p1 commit ok a:5-9\n @900 p1 close", {"a": "p1:0-9"}
         ),
-        "killed soon after it asked, while others go on": Tiny(
+        "killed soon after it asked, while others continue": Tiny(
             "@1 p1 commit none a:0-4\n @500 p3 commit ok a:0-1", {"a": "p3:0-1"}
         ),
     },

@@ -56,7 +56,7 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             Tiny(THREE.format("commit ok"), {**BOTH, "a": "p1:1-4 . p1:5-9 . p1:10-14 ."}),
             {"lost", "torn_transaction"},
         ),
-        "told committed and aborted, half of it read": (
+        "answered as committed and as aborted, half of it read": (
             Tiny("p1 commit ok again a:0-1\n p1 abort ok\n p1 commit ok a:2-3", {"a": "p1:0 p1:2-3"}),
             {"torn_transaction"},
         ),
@@ -169,7 +169,7 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "contradicted by an acknowledgement that promises nothing": Tiny(
             "p2 send ok a:0-1>0\n p3 send ok a:0-1", {"a": "p3:0 p2:0-1 p3:1"}, {**LOOSE, "p3": PLAIN["p2"]}
         ),
-        "nobody told the offset": Tiny("p2 send ok a:0-4", {"a": ". . p2:0-4"}, PLAIN),
+        "no answer with the offset": Tiny("p2 send ok a:0-4", {"a": ". . p2:0-4"}, PLAIN),
         "the same offset of two partitions": Tiny(
             "p2 send ok a:0-4>0 b:0-4>0", {"a": "p2:0-4", "b": "p2:0-4"}, PLAIN
         ),

@@ -123,12 +123,12 @@ def pipeline(outputs: int = 1, changelog: str = "") -> Expect:
 
 def _totals(tokens: list[str]) -> list[tuple[int, ...]]:
     """Return the last changelog record of each key."""
-    said: dict[int, tuple[int, ...]] = {}
+    totals: dict[int, tuple[int, ...]] = {}
     for offset, token in enumerate(tokens):
         if match := re.search(r"=(\d+):(\d+)/(\d+)$", token):
             key, inputs, total = map(int, match.groups())
-            said[key] = (0, key, inputs, total, offset)
-    return list(said.values())
+            totals[key] = (0, key, inputs, total, offset)
+    return list(totals.values())
 
 
 def _offsets(text: str) -> list[str]:

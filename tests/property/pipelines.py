@@ -20,7 +20,7 @@ class Pipe:
     log: list[str] = field(default_factory=list)
     totals: dict[int, Totals] = field(default_factory=dict)
     made: dict[int, int] = field(default_factory=lambda: {7: 0, 8: 0})
-    said: dict[int, int] = field(default_factory=lambda: {7: 0, 8: 0})
+    next_total: dict[int, int] = field(default_factory=lambda: {7: 0, 8: 0})
     position: int = 0
     consumed: int | None = None
 
@@ -42,9 +42,9 @@ class Pipe:
             self.out.append(f"p{worker}:{first + i}<p1:{self.position + i}" if shown else ".")
         self.out.append(".")
         until = self.position + count
-        said = self._count(worker, until, shown=shown)
+        written = self._count(worker, until, shown=shown)
         self.history.append(f"p{worker} offsets i:{until}")
-        self.history.append(f"p{worker} {end} o:{first}-{first + count - 1} c:{said[0]}-{said[-1]}")
+        self.history.append(f"p{worker} {end} o:{first}-{first + count - 1} c:{written[0]}-{written[-1]}")
         self.position = until if shown else self.position
 
     def _count(self, worker: int, until: int, *, shown: bool) -> range:
@@ -53,8 +53,8 @@ class Pipe:
         for seq in range(self.position, until):
             changed.add(key_of(seq))
             totals[key_of(seq)] = totals.get(key_of(seq), NOTHING).add(seq)
-        first = self.said[worker]
-        self.said[worker] = first + len(changed)
+        first = self.next_total[worker]
+        self.next_total[worker] = first + len(changed)
         for seq, key in enumerate(sorted(changed), first):
             now = totals[key]
             self.log.append(f"p{worker}:{seq}={key}:{now.inputs}/{now.total}" if shown else ".")
@@ -109,8 +109,8 @@ def aggregate_drift(pipe: Pipe, place: int) -> None:
     """Make the last changelog record of a key count one input too many."""
     key = sorted(pipe.totals)[place % len(pipe.totals)]
     last = max(i for i, token in enumerate(pipe.log) if f"={key}:" in token)
-    told, said = pipe.log[last].split(":")[:2], pipe.totals[key].add(place)
-    pipe.log[last] = f"{':'.join(told)}:{said.inputs}/{said.total}"
+    fields, correct = pipe.log[last].split(":")[:2], pipe.totals[key].add(place)
+    pipe.log[last] = f"{':'.join(fields)}:{correct.inputs}/{correct.total}"
 
 
 PLANTINGS = {

@@ -105,7 +105,7 @@ def _drawn(rng: random.Random, seed: int, shape: Shape, flaws: dict[str, float])
             sent.append((lane, first, following[producer, lane] - 1))
         end = rng.choice(ENDS) if transactional else rng.choice(("ok", "ok", "fail"))
         history = histories.setdefault(producer, _opening(producer, shape, rng, transactional))
-        _tell(history, producer, step, sent, end)
+        _write_end(history, producer, step, sent, end)
         visible = end == "ok" or (end == "info" and rng.random() < 0.5)
         for lane, first, last in sent:
             for seq in range(first, last + 1):
@@ -161,7 +161,7 @@ def _opening(producer: int, shape: Shape, rng: random.Random, transactional: boo
     return [{**opening, **clocks}, {**declared, **clocks}]
 
 
-def _tell(history: list[dict[str, Any]], producer: int, step: int, sent: Sent, end: str) -> None:
+def _write_end(history: list[dict[str, Any]], producer: int, step: int, sent: Sent, end: str) -> None:
     transactional = history[1]["transactional_id"] is not None
     f = ("abort" if end == "abort" else "commit") if transactional else "send"
     asked: dict[str, Any] = {"type": "invoke", "f": f, "op": step, "producer": producer, "sent": sent}

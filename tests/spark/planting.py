@@ -98,8 +98,8 @@ def phantom_producer(t: Topic) -> None:
     t.parts[0].insert(7, (900 + t.producer, 0, 0))
 
 
-def bytes_of_nobody(t: Topic) -> None:
-    t.parts[1].insert(9, b"nobody's")
+def bytes_without_identity(t: Topic) -> None:
+    t.parts[1].insert(9, b"unknown")
 
 
 KINDS: tuple[Callable[[Topic], None], ...] = (
@@ -113,7 +113,7 @@ KINDS: tuple[Callable[[Topic], None], ...] = (
     aborted_and_read,
     half_a_transaction,
     phantom_producer,
-    bytes_of_nobody,
+    bytes_without_identity,
 )
 
 WANTED = {"lost": 13, "duplicate": 1, "phantom": 3, "reordered": 2, "aborted_read": 1, "torn_transaction": 5}

@@ -183,7 +183,7 @@ class Folds:
         ]
         # One task, because otherwise the rows of a window would not be in order.
         self.frame: DataFrame = spark.createDataFrame(pa.concat_tables(tables)).coalesce(1).cache()
-        self.plain = [told(log, list(log.batches(200))) for log in self.logs]
+        self.plain = [observed(log, list(log.batches(200))) for log in self.logs]
 
     def rows(self, fold: Any = None) -> pa.Table:
         return folded(as_read(self.frame, self.starts[-1]), fold).toArrow()
@@ -195,12 +195,12 @@ class Folds:
             number = pc.subtract(mine["window"], pa.scalar(start, pa.int32()))
             yield mine.set_column(0, "window", number).combine_chunks()
 
-    def told(self, rows: pa.Table, batch: int) -> Iterator[list[object]]:
+    def observed(self, rows: pa.Table, batch: int) -> Iterator[list[object]]:
         for log, mine in zip(self.logs, self.of_logs(rows), strict=True):
-            yield told(log, mine.to_batches(batch))
+            yield observed(log, mine.to_batches(batch))
 
 
-def told(log: Log, batches: list[pa.RecordBatch]) -> list[object]:
+def observed(log: Log, batches: list[pa.RecordBatch]) -> list[object]:
     """Return the scan's rows and the observation of a log for these rows."""
     rows = pa.Table.from_batches(list(scan_words(Wanted(RUN, with_runs=True))(iter(batches))), row.SCHEMA)
     account = by_batches(log, lambda: iter(batches))
@@ -218,7 +218,7 @@ def folds(spark: SparkSession) -> Folds:
 
 def differ(folds: Folds, rows: pa.Table, batch: int) -> Iterator[int]:
     """Return the logs whose results change with this fold."""
-    for i, (mine, plain) in enumerate(zip(folds.told(rows, batch), folds.plain, strict=True)):
+    for i, (mine, plain) in enumerate(zip(folds.observed(rows, batch), folds.plain, strict=True)):
         if mine != plain:
             yield i
 

@@ -96,7 +96,7 @@ def by_checkers(case: Tiny, observation: Observation) -> dict[str, int]:
 
 
 def test_findings_equal_the_pure_checkers(spark: SparkSession) -> None:
-    all_cases, outputs, inputs, owed, wanted = list(cases()), [], [], [], []
+    all_cases, outputs, inputs, parts, wanted = list(cases()), [], [], [], []
     for i, case in enumerate(all_cases):
         assert case.expect.pipeline is not None
         log = log_of(case, list(case.log), None)
@@ -110,10 +110,10 @@ def test_findings_equal_the_pure_checkers(spark: SparkSession) -> None:
         wanted.append(by_checkers(case, observation))
         outputs.append(rows_of(log, i))
         inputs.append(rows_of(log_of(case, ["i"], case.consumed), i))
-        owed.append((i, case.expect.pipeline.outputs))
+        parts.append((i, case.expect.pipeline.outputs))
     frames = (frame_of(spark, outputs), frame_of(spark, inputs))
     found: list[dict[str, int]] = [{} for _ in all_cases]
-    for one in pipeline_findings(*frames, spark.createDataFrame(owed, "case int, expected int")).collect():
+    for one in pipeline_findings(*frames, spark.createDataFrame(parts, "case int, expected int")).collect():
         found[one["case"]][one["name"]] = one["count"]
     assert found == wanted
     assert {name for one in found for name in one} == set(NAMES)

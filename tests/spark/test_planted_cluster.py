@@ -108,14 +108,14 @@ def test_batch_finds_everything_and_agrees_with_the_checkers(spark: SparkSession
     assert found.spark_findings == WANTED
     assert found.disagreements == []
     read = {
-        name: [READ.search(said) for said in examples_of(found.judgement, name)]
+        name: [READ.search(example) for example in examples_of(found.judgement, name)]
         for name in ("lost", "aborted_read")
     }
     assert {name: {one.groups() for one in ones if one} for name, ones in read.items()} == {
         "lost": {("3", "0", "0"), ("4", "1", "599"), ("5", "0", "250-260")},
         "aborted_read": {("8", "0", "142")},
     }
-    torn = [TORN.match(said) for said in examples_of(found.judgement, "torn_transaction")]
+    torn = [TORN.match(example) for example in examples_of(found.judgement, "torn_transaction")]
     assert {one.groups() for one in torn if one} == {
         ("0", "3", "199"),
         ("5", "4", "199"),

@@ -148,8 +148,8 @@ def test_a_killed_driver_continues_from_its_checkpoint(cluster: Cluster, tmp_pat
     progress = live.progress(ask_brokers=False)
     assert progress is not None
     # A driver that was killed during its start reported nothing; a query that restarted by itself did.
-    anew = [line for line in live.lines() if line["what"] == "restart"]
-    assert 0 < progress.restarts <= live.starts - 1 + len(anew)
+    restarts = [line for line in live.lines() if line["what"] == "restart"]
+    assert 0 < progress.restarts <= live.starts - 1 + len(restarts)
     assert (progress.duplicates, progress.aborted_intent) == (0, 0)
     assert found.meta.records > 0
 
@@ -201,7 +201,7 @@ def test_an_outage_of_all_brokers_is_survived(cluster: Cluster, tmp_path: Path) 
     finally:
         live.kill()
     # It continued, or restarted from its checkpoint; either way without help, and every start is reported.
-    said = [line["what"] for line in live.lines()]
-    assert said.count("start") == live.starts
-    assert said.count("last_pass") == 1
+    kinds = [line["what"] for line in live.lines()]
+    assert kinds.count("start") == live.starts
+    assert kinds.count("last_pass") == 1
     assert found.meta.records > 0

@@ -68,8 +68,8 @@ class Observed(ExternalCluster):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(FILE, State(folder / "state"), VIEW)
-        self.brokers_say = Brokers()
-        self.admin = cast(Any, self.brokers_say)
+        self.fake_brokers = Brokers()
+        self.admin = cast(Any, self.fake_brokers)
         self.proxied: list[str] = []
 
     def start_proxies(self) -> None:

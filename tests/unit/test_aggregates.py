@@ -21,7 +21,7 @@ from harness.evidence.observation import AGGREGATE, Meta, Observation, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity, LaneEncoder, NotARecordError, encode
 from harness.scenario import find, load
-from tests.planted.cases_systems import SAID, counted
+from tests.planted.cases_systems import TOTALS, counted
 
 PIPELINE = Pipeline(group="g", inputs=["in"], changelog="log")
 
@@ -66,7 +66,7 @@ def test_expected_totals_count_every_record_in_the_log() -> None:
 
 def test_a_lane_without_a_reader_is_unknown() -> None:
     for purpose, why in (("aggregates", "read the changelog log"), ("consumed", "read the inputs")):
-        evidence = counted(SAID).evidence()
+        evidence = counted(TOTALS).evidence()
         assert check(evidence).verdict is Verdict.VALID
         evidence.observations[:] = [o for o in evidence.observations if o.meta.purpose != purpose]
         result = check(evidence)
@@ -75,7 +75,7 @@ def test_a_lane_without_a_reader_is_unknown() -> None:
 
 
 def test_a_changelog_that_was_not_read_to_its_end_proves_nothing() -> None:
-    evidence = counted(SAID).evidence()
+    evidence = counted(TOTALS).evidence()
     for one in evidence.observations:
         one.meta.complete = one.meta.purpose != "aggregates"
 

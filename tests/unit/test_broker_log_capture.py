@@ -283,11 +283,11 @@ def test_an_unreadable_node_log_is_named(fake: tuple[Fake, LogEvidence], tmp_pat
         return AuditedNode(inner, cluster.audit, logs=True)
 
     cluster.nodes = {"kafka-1": node("kafka-1", "echo it serves"), "kafka-2": node("kafka-2", "false")}
-    said = {name: one.log() for name, one in cluster.nodes.items()}
+    logs = {name: one.log() for name, one in cluster.nodes.items()}
     evidence.collect(tmp_path)
 
-    assert said["kafka-1"] == "it serves\n"
-    assert said["kafka-2"].startswith("not read: `false` exited with 1")
+    assert logs["kafka-1"] == "it serves\n"
+    assert logs["kafka-2"].startswith("not read: `false` exited with 1")
     captured = json.loads((tmp_path / "logs.json").read_text())
     assert captured["shown"] == ["the brokers' logs: logs/kafka-1.log"]
     assert "the brokers' logs (kafka-2): `false` exited with 1: " in captured["not_shown"]

@@ -254,8 +254,8 @@ def test_a_client_that_gives_up_reports_the_reason(
 
     assert "a successor has it" in capsys.readouterr().err
     lines = [line for _, line in HistoryFile(tmp_path / "h.jsonl").read()]
-    told = next(line for line in lines if isinstance(line, Info))
-    assert told.f == "give_up"
-    assert told.error is not None
-    assert (told.error.name, told.error.message) == ("_FENCED", "a successor has it: away")
+    info = next(line for line in lines if isinstance(line, Info))
+    assert info.f == "give_up"
+    assert info.error is not None
+    assert (info.error.name, info.error.message) == ("_FENCED", "a successor has it: away")
     assert load_progress(tmp_path / "progress.json").state == "gave up"

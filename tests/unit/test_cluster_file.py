@@ -258,9 +258,9 @@ def test_an_unencrypted_key_is_redacted_by_its_content(
 ) -> None:
     monkeypatch.setenv("EOS_TLS_KEY", "")
     key = tmp_path / "me.key"
-    key.write_text("-----BEGIN PRIVATE of a kind that no pattern knows\n")
+    key.write_text("-----BEGIN PRIVATE of a kind that no pattern matches\n")
     Security(protocol="SSL", certificate="/me.pem", key=str(key)).for_java()
-    assert redact(f"said {key.read_text()}") == f"said {REDACTED}\n"
+    assert redact(f"printed {key.read_text()}") == f"printed {REDACTED}\n"
 
 
 def test_java_gets_a_key_in_a_format_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

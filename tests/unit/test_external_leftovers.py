@@ -34,7 +34,7 @@ def test_a_run_killed_between_faults_blocks_the_next_one(
     check_left_over(theirs)
     theirs.made.note_topic(TOPIC)
     check_left_over(theirs)  # the run was killed before the topic existed
-    theirs.brokers_say.topics = [TOPIC]
+    theirs.fake_brokers.topics = [TOPIC]
     theirs.made.note_groups([GROUP])
     with pytest.raises(RefusedError, match="2 topics and groups were not deleted") as found:
         check_left_over(theirs)
@@ -49,15 +49,15 @@ def test_a_run_killed_between_faults_blocks_the_next_one(
 def test_a_group_is_deleted_once_it_is_empty(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.base.waits.time.sleep", lambda _: None)
     theirs.made.note_groups([GROUP, "eos-chaos-other.ab12cd34"])
-    theirs.brokers_say.group_codes = [68, 14, 0, 69]
+    theirs.fake_brokers.group_codes = [68, 14, 0, 69]
     assert theirs.made.delete_groups() == [GROUP, "eos-chaos-other.ab12cd34"]
-    assert theirs.brokers_say.deleted == [GROUP, "eos-chaos-other.ab12cd34"]
+    assert theirs.fake_brokers.deleted == [GROUP, "eos-chaos-other.ab12cd34"]
     assert theirs.made.groups() == []
 
 
 def test_a_group_that_cannot_be_deleted_is_reported_and_stays_recorded(theirs: Observed) -> None:
     theirs.made.note_groups([GROUP])
-    theirs.brokers_say.group_codes = [30]
+    theirs.fake_brokers.group_codes = [30]
     with pytest.raises(HarnessError, match="GROUP_AUTHORIZATION_FAILED"):
         theirs.made.delete_groups()
     assert theirs.made.groups() == [GROUP]
@@ -71,9 +71,9 @@ def test_heal_deletes_topics_and_groups(
     monkeypatch.setattr(running, "beware", lambda: None)
     monkeypatch.setattr(running, "heal", lambda *_: 1)
     theirs.made.note_topic(TOPIC)
-    theirs.brokers_say.topics = [TOPIC]
+    theirs.fake_brokers.topics = [TOPIC]
     theirs.made.note_groups([GROUP])
-    theirs.brokers_say.group_codes = [0]
+    theirs.fake_brokers.group_codes = [0]
     messages: list[str] = []
     assert running.heal_external(tmp_path / "live.toml", theirs.state, messages.append) == 3
     assert messages == [f"deleted topic {TOPIC}", f"deleted group {GROUP}"]
@@ -89,7 +89,7 @@ def test_brokers_that_do_not_answer_the_preflight_refuse_the_run(
     def silent(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr(theirs.brokers_say, "call", silent)
+    monkeypatch.setattr(theirs.fake_brokers, "call", silent)
     with pytest.raises(RefusedError, match="determine what its node faults would move") as found:
         foreign_moves(theirs, planned(tmp_path, KILL)[1])
     assert found.value.hint == "try again when the brokers answer"
@@ -98,7 +98,7 @@ def test_brokers_that_do_not_answer_the_preflight_refuse_the_run(
 def test_broker_id_0_is_not_taken_for_no_broker(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.cluster.cluster.ROLE_LIMIT_S", 0)
     assert theirs.leader_of(TOPIC, 0) == theirs.group_coordinator(GROUP) == theirs.txn_coordinator("x") == 0
-    theirs.brokers_say.holder = -1
+    theirs.fake_brokers.holder = -1
     with pytest.raises(HarnessError, match="a leader of"):
         theirs.leader_of(TOPIC, 0)
 

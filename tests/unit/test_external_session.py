@@ -45,12 +45,12 @@ def ready(monkeypatch: pytest.MonkeyPatch, folder: Path, ended: Any) -> None:
 
 def test_a_second_run_is_refused_before_it_can_disturb_the_first(theirs: Observed, tmp_path: Path) -> None:
     theirs.made.note_topic(TOPIC)
-    theirs.brokers_say.topics = [TOPIC]
+    theirs.fake_brokers.topics = [TOPIC]
     first = State(theirs.state.path)
     with first.locked("run first"), pytest.raises(RefusedError, match="`eos run first`"):
         do(theirs, tmp_path)
     assert theirs.proxied == []
-    assert theirs.brokers_say.deleted == []
+    assert theirs.fake_brokers.deleted == []
     assert theirs.made.topics() == [TOPIC]
 
 
@@ -80,7 +80,7 @@ def test_resources_kept_by_one_run_are_not_deleted_by_another(
     def made(name: str) -> Any:
         def ended(*_: object) -> str:
             theirs.made.note_topic(name)
-            theirs.brokers_say.topics.append(name)
+            theirs.fake_brokers.topics.append(name)
             return name
 
         return ended
@@ -89,7 +89,7 @@ def test_resources_kept_by_one_run_are_not_deleted_by_another(
     do(theirs, tmp_path, keep=True)
     ready(monkeypatch, tmp_path, made("eos-chaos-orders.ffffffff"))
     do(theirs, tmp_path)
-    assert theirs.brokers_say.topics == [TOPIC]
+    assert theirs.fake_brokers.topics == [TOPIC]
 
 
 def test_a_toxiproxy_interrupted_during_its_start_is_ended(

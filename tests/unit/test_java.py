@@ -14,7 +14,7 @@ MakeJava = Callable[..., Path]
 
 
 @pytest.fixture(autouse=True)
-def _looked_for_anew(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _without_cache(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     find_java.cache_clear()
     yield

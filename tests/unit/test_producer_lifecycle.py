@@ -157,6 +157,6 @@ def test_a_call_that_the_library_drops_stays_undecided(
     for_ever.set()
     assert error is not None
     assert (error.code(), error.retriable()) == (KafkaError._TIMED_OUT, False)
-    [said] = [line for _, line in HistoryFile(tmp_path / "c-1.jsonl").read() if isinstance(line, Info)]
-    assert said.error is not None
-    assert (said.op, said.error.name) == (op, "_TIMED_OUT")
+    [info] = [line for _, line in HistoryFile(tmp_path / "c-1.jsonl").read() if isinstance(line, Info)]
+    assert info.error is not None
+    assert (info.op, info.error.name) == (op, "_TIMED_OUT")

@@ -38,7 +38,7 @@ def test_the_table_has_a_line_for_each_fact_and_marks_it() -> None:
 
 
 def test_a_default_is_what_the_loaded_library_takes() -> None:
-    """Asked for by name, of settings of a client and of a topic; and what it says is what it accepts."""
+    """The lookup takes names of client and topic settings; the client accepts the returned values."""
     asked = ("transaction.timeout.ms", "message.timeout.ms", "enable.idempotence")
     found = client_defaults(asked)
     assert set(found) == set(asked)

@@ -43,7 +43,7 @@ FOREIGN = re.compile(
 
 
 def tracked() -> list[Path]:
-    """The text files of the checkout that git knows."""
+    """The text files of the checkout that git tracks."""
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, timeout=60, check=False
     )
@@ -117,7 +117,7 @@ def test_tests_neither_sleep_nor_skip_nor_expect_to_fail() -> None:
 
 
 def unexplained_pauses(path: Path) -> Iterator[int]:
-    """The lines that sleep; a pause that is no wait for something says so on its line."""
+    """The lines that sleep; a pause that is not a wait has a mark on its line."""
     if path.suffix != ".py":
         return
     text = path.read_text()
@@ -145,6 +145,6 @@ def test_pinned_python_packages_have_hashes() -> None:
     assert len(entries) > 20
     for entry in entries:
         assert "--hash=sha256:" in entry, entry.splitlines()[0]
-    # One version of each for a given Python: a second one stands behind a marker of its own.
+    # One version of each for a given Python: a second one has a different marker.
     pinned = [(entry.split("==")[0].lower(), entry.splitlines()[0].partition(";")[2]) for entry in entries]
     assert len(pinned) == len(set(pinned))

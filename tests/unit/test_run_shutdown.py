@@ -229,7 +229,7 @@ class ClusterStub:
 
 
 class ProgramStub:
-    """A program that does nothing, or fails where a test says so."""
+    """A program that does nothing, or fails where a test requires it."""
 
     def __init__(self, run: RunContext, error: BaseException | None = None) -> None:
         self.run, self.error = run, error

@@ -36,7 +36,7 @@ def test_a_secret_comes_from_the_environment_or_a_file(known: str, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("reference", "said"),
+    ("reference", "message"),
     [
         ("env:NO_SUCH_NAME", "the environment has no NO_SUCH_NAME"),
         ("file:/no/such/file", "there is no file /no/such/file"),
@@ -44,10 +44,10 @@ def test_a_secret_comes_from_the_environment_or_a_file(known: str, tmp_path: Pat
         ("env:", "not given as a reference"),
     ],
 )
-def test_a_missing_secret_is_an_error_that_names_the_reference(reference: str, said: str) -> None:
+def test_a_missing_secret_is_an_error_that_names_the_reference(reference: str, message: str) -> None:
     with pytest.raises(UsageError) as found:
         look_up(reference)
-    assert said in found.value.message
+    assert message in found.value.message
     assert "hunter22" not in str(found.value)
 
 
@@ -55,7 +55,7 @@ def test_text_is_unchanged_while_no_secret_is_known() -> None:
     assert redact("password = anything") == "password = anything"
 
 
-def test_a_process_can_redact_before_it_knows_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_can_redact_before_it_has_a_secret(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr(sys, "stdout", out)
     beware()
@@ -91,8 +91,8 @@ def test_an_unreadable_secret_file_is_an_error_without_its_contents(
 @pytest.mark.parametrize(
     "text",
     [
-        f"said {VALUE} aloud",
-        json.dumps({"said": VALUE}),
+        f"printed {VALUE} in text",
+        json.dumps({"text": VALUE}),
         "sasl.password=another-one,",
         "'ssl.key.password': 'another-one'",
         '{"token": "another-one"}',
@@ -127,13 +127,13 @@ def test_outputs_files_histories_and_events_are_redacted(
     write_atomic(tmp_path / "file", f"file {known}".encode())
     with HistoryWriter(tmp_path / "h.jsonl", run="ab12cd34", client="c", role="r") as history:
         history.info(history.invoke("f"), Error(code=1, name="X", message=f"history {known}"))
-    told = redacted(PhaseEvent(name="heal", detail=f"event {known}"))
+    event = redacted(PhaseEvent(name="heal", detail=f"event {known}"))
 
     assert out.getvalue() == "out [redacted]\n"
     assert err.getvalue() == "err [redacted]\n"
     assert (tmp_path / "file").read_text() == "file [redacted]"
     assert "history [redacted]" in (tmp_path / "h.jsonl").read_text()
-    assert told == PhaseEvent(name="heal", detail="event [redacted]")
+    assert event == PhaseEvent(name="heal", detail="event [redacted]")
 
 
 def test_options_for_spark_contain_no_secret(known: str, monkeypatch: pytest.MonkeyPatch) -> None:

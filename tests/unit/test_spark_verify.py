@@ -72,7 +72,7 @@ def test_nothing_at_all_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
-    ("restarts", "silent_s", "lag", "told"),
+    ("restarts", "silent_s", "lag", "text"),
     [
         (0, 1.0, Lag(7, 0), "50 read (20/s), 7 behind, 2 duplicates, 1 aborted"),
         (0, 40.0, Lag(0, 0), "50 read (20/s), 0 behind, 2 duplicates, 1 aborted"),
@@ -88,9 +88,9 @@ def test_nothing_at_all_is_unknown() -> None:
     ids=["reading", "idle", "stuck", "brokers away", "restarted"],
 )
 def test_the_progress_of_spark_shows_outages_and_restarts(
-    restarts: int, silent_s: float, lag: Lag | None, told: str
+    restarts: int, silent_s: float, lag: Lag | None, text: str
 ) -> None:
-    said = StreamProgress(
+    progress = StreamProgress(
         batch=3,
         rows=10,
         rows_per_s=20.0,
@@ -101,4 +101,4 @@ def test_the_progress_of_spark_shows_outages_and_restarts(
         silent_s=silent_s,
         lag=lag,
     )
-    assert describe_progress(said) == told
+    assert describe_progress(progress) == text

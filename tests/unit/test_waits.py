@@ -37,9 +37,9 @@ def test_the_error_contains_what_was_waited_for_and_the_last_value() -> None:
     with pytest.raises(WaitTimeoutError) as raised:
         wait_until(condition, 0.1, "kafka-1 to serve", hint="see its log", every=0.01)
 
-    said = raised.value.message
-    assert said.startswith("waited 0.")
-    assert f"for kafka-1 to serve; last seen: ConnectionRefusedError: try {next(values) - 1}" in said
+    message = raised.value.message
+    assert message.startswith("waited 0.")
+    assert f"for kafka-1 to serve; last seen: ConnectionRefusedError: try {next(values) - 1}" in message
     assert raised.value.hint == "see its log"
 
 

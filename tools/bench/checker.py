@@ -54,7 +54,7 @@ def processor_seconds() -> float:
 
 def write_history(directory: Path, transactions: int) -> None:
     """Write the histories of eight clients, with an equal share of the transactions each."""
-    each = transactions // CLIENTS
+    per_client = transactions // CLIENTS
     for client in range(CLIENTS):
         opening = {"type": "open", "format": 1, "run": "r7k2m9qa", "client": f"p{client}", "role": "producer"}
         opening |= {"host": "h", "pid": 1, "clock": "c", "mono": 0, "wall": 0}
@@ -68,8 +68,8 @@ def write_history(directory: Path, transactions: int) -> None:
         declared["transactional_id"] = f"x{client}"
         with (directory / f"p{client}.jsonl").open("wb") as file:
             file.write(msgspec.json.Encoder().encode_lines([opening, declared]))
-            for start in range(0, each, 10_000):
-                file.write(b"".join(_lines(client, n) for n in range(start, min(start + 10_000, each))))
+            for start in range(0, per_client, 10_000):
+                file.write(b"".join(_lines(client, n) for n in range(start, min(start + 10_000, per_client))))
 
 
 def _lines(client: int, n: int) -> bytes:
@@ -89,10 +89,10 @@ def _lines(client: int, n: int) -> bytes:
 
 def make_observation(transactions: int) -> Observation:
     """Make the observation of a witness that saw exactly the committed records."""
-    each = transactions // CLIENTS
-    seqs = np.arange(-(-each * HALF // WORD_SEQS) * WORD_SEQS)
-    seen = ((seqs // HALF) % ABORT_EVERY != 0) & (seqs < each * HALF)
-    bits = np.packbits(seen.reshape(-1, 64), axis=1, bitorder="little").view("<u8").reshape(-1, 4)
+    per_client = transactions // CLIENTS
+    seqs = np.arange(-(-per_client * HALF // WORD_SEQS) * WORD_SEQS)
+    visible = ((seqs // HALF) % ABORT_EVERY != 0) & (seqs < per_client * HALF)
+    bits = np.packbits(visible.reshape(-1, 64), axis=1, bitorder="little").view("<u8").reshape(-1, 4)
     tables: list[Rows] = []
     for client in range(CLIENTS):
         for lane in (0, 1):

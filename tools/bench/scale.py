@@ -118,13 +118,13 @@ def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, flo
             ],
         ),
     )
-    found = findings(frames).collect()
-    assert not found, found  # the log holds exactly what was committed
-    seen = int(np.asarray(rows["n"]).sum())
+    anomalies = findings(frames).collect()
+    assert not anomalies, anomalies  # the log holds exactly what was committed
+    read = int(np.asarray(rows["n"]).sum())
     committed = int((planned["last"] - planned["first"] + 1)[planned["fate"] == COMMITTED].sum())
-    assert seen == committed, (seen, committed)
+    assert read == committed, (read, committed)
     return {
-        "records": seen,
+        "records": read,
         "rows": rows.num_rows,
         "to the driver": rows.nbytes,
         "shuffled": shuffled(spark) - before,

@@ -53,9 +53,9 @@ def _measure(cluster: Cluster, records: int, singles: int, rounds: int) -> dict[
 
 
 def _summary(rounds: list[_Round], records: int, singles: int) -> dict[str, float]:
-    times = [ms for each in rounds for ms in each.latencies]
+    times = [ms for a_round in rounds for ms in a_round.latencies]
     return {
-        "records_per_s": round(statistics.median(each.rate for each in rounds)),
+        "records_per_s": round(statistics.median(a_round.rate for a_round in rounds)),
         "latency_ms_median": round(statistics.median(times), 3),
         "latency_ms_p99": round(statistics.quantiles(times, n=100)[98], 3),
         "tap_processor_us_per_record": round(sum(r.load_s for r in rounds) / len(rounds) / records * 1e6, 3),
