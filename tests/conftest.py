@@ -19,8 +19,18 @@ from harness.provision.docker_engine import engine_problem
 from harness.testing.plugin import backend
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
-# Fast and pure first: a broken fold is told before a cluster is started for it.
-ORDER = ("unit", "planted", "property", "cluster", "idempotent", "transactional", "hazards", "live", "spark")
+# Fast and pure parts first: a broken fold fails before a cluster is started.
+ORDER = (
+    "unit",
+    "planted",
+    "property",
+    "cluster",
+    "idempotent",
+    "transactional",
+    "hazards",
+    "external",
+    "spark",
+)
 pytest_plugins = ["tests.tapped"]
 
 

@@ -89,7 +89,7 @@ class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
 
     client: str
     exit_code: int | None
-    last_line: str = msgspec.field(name="said")
+    last_line: str = msgspec.field(name="said")  # prose: keep (the name in events.jsonl)
     """The last line of its log."""
 
 

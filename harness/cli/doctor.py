@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+import click
 import psutil
 
 from harness.base.errors import HarnessError
@@ -24,7 +25,7 @@ from harness.provision.paths import cache_dir
 from harness.provision.toxiproxy_binary import toxiproxy_binaries
 
 Grade = Literal["green", "amber", "red"]
-_COLOURS = {"green": 32, "amber": 33, "red": 31}
+_COLOURS = {"green": "green", "amber": "yellow", "red": "red"}
 _NEEDED_MEMORY_GB = {"process": 1.5, "compose": 2.5}
 _NEEDED_DISK_GB = 3.0
 
@@ -40,7 +41,7 @@ class Finding(NamedTuple):
         """Format the finding as `green  Java 17 ...`, with the hint on its own line."""
         grade = f"{self.grade:5}"
         if colour and "NO_COLOR" not in os.environ:
-            grade = f"\x1b[{_COLOURS[self.grade]}m{grade}\x1b[0m"
+            grade = click.style(grade, fg=_COLOURS[self.grade])
         return f"{grade}  {self.what}" + (f"\n       hint: {self.hint}" if self.hint else "")
 
 

@@ -10,6 +10,7 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.cluster.toxiproxy_client import ToxiproxyError
 from harness.faults.intents import unhealed
+from harness.report.text_format import format_table
 
 
 class NodeRow(msgspec.Struct, frozen=True):
@@ -40,12 +41,11 @@ class Status(msgspec.Struct, frozen=True):
 
     def text(self) -> str:
         """Return aligned lines for a terminal."""
-        wide = max(len(row.name) for row in self.nodes)
         lines = [
             f"{self.name}: {self.backend}, {self.profile}, cluster id {self.cluster_id}",
             f"state {self.state}",
-            *(f"{listener.lower():8} {servers}" for listener, servers in self.bootstrap.items()),
-            *(f"{row.name:{wide}}  {row.condition:9} {row.roles}".rstrip() for row in self.nodes),
+            *format_table([(listener.lower(), servers) for listener, servers in self.bootstrap.items()]),
+            *format_table([(row.name, row.condition, row.roles) for row in self.nodes]),
             *(f"toxic: {toxic}" for toxic in self.toxics),
             *(f"not healed: {intent}" for intent in self.unhealed),
             *(f"problem: {ailment}" for ailment in self.ailments),

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Message
 from harness.base.errors import WaitTimeoutError
 from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
-from harness.clients.client import Deadline, Log, bounded, error_of, kafka_error
+from harness.clients.client import ClientPart, Deadline, bounded, error_of, kafka_error
 from harness.clients.client_settings import (
     ATTEMPT_LIMIT_S,
     CONSUMER,
@@ -44,16 +44,13 @@ class _Committed:
     totals: dict[int, Totals] = field(default_factory=dict)
 
 
-class Changelog:
+class Changelog(ClientPart[PipelineSpec]):
     """Aggregates of a worker's partitions, as they will be if the open transaction commits."""
 
     def __init__(
         self, spec: PipelineSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
     ) -> None:
-        self._spec = spec
-        self._history = history
-        self._stop = stop
-        self._log = Log(progress)
+        super().__init__(spec, history, progress, stop)
         self._state: dict[int, dict[int, Totals]] = {}
         self._changed: dict[int, set[int]] = defaultdict(set)
         self._committed: dict[int, _Committed] = defaultdict(_Committed)

@@ -6,7 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
@@ -14,6 +14,7 @@ from harness.clients.client_settings import FINISH_LIMIT_S
 from harness.clients.progress import ClientProgress
 from harness.evidence.history import Error, HistoryWriter
 
+S = TypeVar("S")
 LEAST_LIMIT_S: Final = 0.5
 """Minimum time for any call, even after the deadline."""
 MOST_BEHIND_S: Final = 1.0
@@ -143,3 +144,14 @@ def note(history: HistoryWriter, what: str, number: int, why: str) -> None:
     """Record in the history why the client acts on its own initiative."""
     op = history.invoke(what, producer=number)
     history.info(op, Error(code=0, name=what.upper(), message=why))
+
+
+class ClientPart(Generic[S]):
+    """A part of a client that talks to Kafka: its spec, history, progress, deadline and log."""
+
+    def __init__(self, spec: S, history: HistoryWriter, progress: ClientProgress, stop: Deadline) -> None:
+        self._spec = spec
+        self._history = history
+        self._progress = progress
+        self._stop = stop
+        self._log = Log(progress)

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from harness.base.errors import UsageError
+from harness.base.partition_id import PartitionId
 from harness.clients.client_settings import TRANSACTION_LIMIT_S, Protocol, Value
 from harness.kafka.security import PLAINTEXT, Security
 
@@ -79,7 +80,7 @@ class TransactionalSpec(TransactionsBase, frozen=True, kw_only=True, tag="transa
     rate: Positive = 2000
 
     @property
-    def places(self) -> list[tuple[str, int]]:
+    def places(self) -> list[PartitionId]:
         """The lanes of the producer."""
         return [(self.topic, partition) for partition in range(self.partitions)]
 
@@ -102,7 +103,7 @@ class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
     work: float = 0.0  # seconds between the last output of a transaction and its offsets
 
     @property
-    def places(self) -> list[tuple[str, int]]:
+    def places(self) -> list[PartitionId]:
         """The lanes: the partitions of the sink, then those of the changelog."""
         outputs = [(self.sink, partition) for partition in range(self.partitions)]
         return outputs + [(self.changelog, partition) for partition in range(self.changelog_partitions)]

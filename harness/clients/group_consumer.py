@@ -15,8 +15,8 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPar
 
 from harness.clients.client import (
     CannotGoOnError,
+    ClientPart,
     Deadline,
-    Log,
     NeverReturnedError,
     bounded,
     error_of,
@@ -39,17 +39,13 @@ from harness.evidence.history import HistoryWriter, Position
 POLL_S: Final = 0.5
 
 
-class GroupConsumer:
+class GroupConsumer(ClientPart[PipelineSpec]):
     """A member of the pipeline's group."""
 
     def __init__(
         self, spec: PipelineSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
     ) -> None:
-        self._spec = spec
-        self._history = history
-        self._progress = progress
-        self._stop = stop
-        self._log = Log(progress)
+        super().__init__(spec, history, progress, stop)
         self._member: Consumer | None = None
         self._stranger: Consumer | None = None
         self._metadata: object = None

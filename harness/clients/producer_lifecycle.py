@@ -117,10 +117,10 @@ class ProducerLife:
     def _init(self) -> KafkaError | None:
         limit = self._stop.limit(ATTEMPT_LIMIT_S)
         op = self._history.invoke("init", producer=self._spec.number, limit_ms=int(limit * 1000))
-        return self.attempt_within(limit, op, self.live.init_transactions)
+        return self.attempt_within(limit, op, self.producer.init_transactions)
 
     @property
-    def live(self) -> Producer:
+    def producer(self) -> Producer:
         """The current producer; a later call may return its successor."""
         assert self._producer is not None
         return self._producer
@@ -163,14 +163,14 @@ class ProducerLife:
     def serve(self, seconds: float) -> None:
         """Wait while serving the library's callbacks."""
         try:
-            self.live.poll(seconds)
+            self.producer.poll(seconds)
         except KafkaException as exception:
             raise BrokenTransactionError(kafka_error(exception)) from exception
 
     def serve_quietly(self, seconds: float = 0.0) -> None:
         """Do the same, but only log what is raised: another call handles a fatal error."""
         try:
-            self.live.poll(seconds)
+            self.producer.poll(seconds)
         except KafkaException as exception:
             self._on_error(kafka_error(exception))
 

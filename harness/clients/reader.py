@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from harness.clients.client import CannotGoOnError, Deadline, Log, bounded, error_of, kafka_error
+from harness.clients.client import CannotGoOnError, ClientPart, Deadline, bounded, error_of, kafka_error
 from harness.clients.client_settings import (
     ATTEMPT_LIMIT_S,
     CONSUMER,
@@ -24,17 +24,13 @@ MOST_A_POLL: Final = 2000
 POLL_S: Final = 0.5
 
 
-class ReaderClient:
+class ReaderClient(ClientPart[ReaderSpec]):
     """One consumer that reads from the beginning until asked to stop."""
 
     def __init__(
         self, spec: ReaderSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
     ) -> None:
-        self._spec = spec
-        self._history = history
-        self._progress = progress
-        self._stop = stop
-        self._log = Log(progress)
+        super().__init__(spec, history, progress, stop)
         config: dict[str, Any] = settings(GROUP[spec.protocol] if spec.group else CONSUMER)
         # A reader processes nothing, so its successor's start position may be auto-committed.
         config |= {"isolation.level": spec.isolation, "enable.auto.commit": spec.group is not None}

@@ -24,7 +24,7 @@ from harness.evidence.history import HistoryWriter, Position
 
 
 class Ended(StrEnum):
-    """How a transaction ended, as far as its client knows."""
+    """How a transaction ended, from the answers that its client received."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -66,7 +66,7 @@ class Transactor:
     @property
     def producer(self) -> Producer:
         """The library's current producer."""
-        return self._life.live
+        return self._life.producer
 
     @property
     def identity(self) -> tuple[int, int] | None:
@@ -81,7 +81,7 @@ class Transactor:
         self._commit_asked = False
         self._began, self._began_ms = time.monotonic(), time.time_ns() // 1_000_000
         op = self._history.invoke("begin", producer=self._spec.number, txn=self.txn)
-        error = self._life.attempt(op, self._life.live.begin_transaction)
+        error = self._life.attempt(op, self._life.producer.begin_transaction)
         if error is not None:
             raise BrokenTransactionError(error)
 
@@ -93,7 +93,7 @@ class Transactor:
         """Produce records with consecutive sequences; their delivery is checked at commit."""
         first = self._lanes.take(lane, len(values))
         last = len(values) - 1
-        produce, (topic, partition) = self._life.live.produce, self._places[lane]
+        produce, (topic, partition) = self._life.producer.produce, self._places[lane]
         for i, value in enumerate(values):
             key = keys[i] if keys else None
             try:
@@ -117,7 +117,7 @@ class Transactor:
         while True:
             self.serve(0.1)
             try:
-                self._life.live.produce(topic, value, key, partition=partition)
+                self._life.producer.produce(topic, value, key, partition=partition)
             except BufferError:
                 continue
             except KafkaException as exception:
@@ -141,7 +141,7 @@ class Transactor:
                 limit_ms=int(limit * 1000),
             )
             error = self._life.attempt_within(
-                limit, op, partial(self._life.live.send_offsets_to_transaction, places, metadata)
+                limit, op, partial(self._life.producer.send_offsets_to_transaction, places, metadata)
             )
             if error is None:
                 return
@@ -154,7 +154,7 @@ class Transactor:
             self.flush()
         except BrokenTransactionError as broken:
             return self.give_up(broken.error)
-        return self._count(self._end("commit", self._life.live.commit_transaction))
+        return self._count(self._end("commit", self._life.producer.commit_transaction))
 
     def abort(self) -> Ended:
         """Abort. First wait for what is in flight, because librdkafka fails fatally otherwise."""
@@ -162,18 +162,18 @@ class Transactor:
             self.flush()
         except BrokenTransactionError as broken:
             return self.give_up(broken.error)
-        return self._count(self._end("abort", self._life.live.abort_transaction))
+        return self._count(self._end("abort", self._life.producer.abort_transaction))
 
     def give_up(self, error: KafkaError) -> Ended:
         """End a transaction that cannot be committed: abort it, or leave that to a new producer."""
         if error.txn_requires_abort():
-            return self._count(self._end("abort", self._life.live.abort_transaction))
+            return self._count(self._end("abort", self._life.producer.abort_transaction))
         return self._count(self._leave(error))
 
     def flush(self) -> None:
         """Wait until every produced record is delivered."""
         try:
-            left = self._life.live.flush(self._stop.limit(END_LIMIT_S))
+            left = self._life.producer.flush(self._stop.limit(END_LIMIT_S))
         except KafkaException as exception:
             raise BrokenTransactionError(kafka_error(exception)) from exception
         if left:
@@ -202,7 +202,7 @@ class Transactor:
                 self._life.watch.doubt or f"the {f} of transaction {self.txn} was requested again"
             )
             if error.txn_requires_abort() and f == "commit":
-                return self._end("abort", self._life.live.abort_transaction)
+                return self._end("abort", self._life.producer.abort_transaction)
             if not error.retriable() or time.monotonic() > deadline:
                 return self._leave(error)
 

@@ -23,7 +23,7 @@ from harness.base.errors import RefusedError, UsageError
 from harness.cluster.broker_settings import Profile
 from harness.provision.paths import state_dir
 
-BackendName = Literal["compose", "process", "live"]
+BackendName = Literal["compose", "process", "external"]
 BackendChoice = Literal["auto", "compose", "process"]
 
 

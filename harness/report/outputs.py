@@ -22,16 +22,13 @@ class Recorder(EventHandler):
         self._file: BinaryIO | None = None
 
     def start(self, directory: Path) -> None:
-        """Open the file."""
         self._file = (directory / EVENTS).open("ab", buffering=0)
 
     def handle(self, event: Event) -> None:
-        """Write one line."""
         assert self._file is not None
         self._file.write(msgspec.json.encode(event) + b"\n")
 
     def shutdown(self) -> None:
-        """Close the file."""
         if self._file is not None:
             self._file.close()
 
@@ -45,7 +42,6 @@ class FinalFiles(EventHandler):
         self._judged = False
 
     def start(self, directory: Path) -> None:
-        """Remember the directory."""
         self._directory = directory
 
     def handle(self, event: Event) -> None:

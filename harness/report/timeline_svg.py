@@ -36,7 +36,7 @@ def draw_timeline(series: TimelineData) -> Markup:
     drawn = _Figure(series)
     _lanes(drawn)
     _panel(drawn, "records per second", series.records, ("committed", "aborted", "unknown"))
-    _panel(drawn, "commit latency, ms", series.latency, ("median", "95 %", "slowest"))
+    _panel(drawn, "answer latency, ms", series.latency, ("median", "95 %", "slowest"))
     _panel(drawn, "not yet stable", {"offsets": series.lag}, ("offsets",), height=50)
     _panel(drawn, "minimum in-sync", {"replicas": series.isr}, ("replicas",), height=50, steps=True)
     bottom = drawn.y

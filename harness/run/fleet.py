@@ -174,7 +174,7 @@ class Fleet:
             "number": number,
             "bootstrap": self.cluster.bootstrap(self.listener),
             "history": str(self.histories / f"{name}.jsonl"),
-            # Each client has a time limit, so that a killed harness does not leave load for ever.
+            # Each client has a time limit, so that a killed harness does not leave load forever.
             "seconds": self.cluster.longest_s,
             "settings": workload.settings,
             "security": self.cluster.security,

@@ -36,7 +36,7 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.reason = ""
-        """Why the run must not go on; empty for Ctrl-C."""
+        """Why the run must stop; empty for Ctrl-C."""
         self._event = threading.Event()
 
     def make(self, reason: str = "") -> None:

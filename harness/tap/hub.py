@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from harness.base.addresses import Address
 from harness.evidence.log_line import timestamps
 from harness.tap import api_keys
 from harness.tap.byte_stream import ByteStream
@@ -74,9 +75,7 @@ class KeptFrame:
 class Hub:
     """The state of one tap."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, cluster: str, upstreams: dict[int, tuple[str, int]]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, cluster: str, upstreams: dict[int, Address]) -> None:
         self.loop = loop
         self.stats = Stats()
         self.book = RuleBook()

@@ -39,6 +39,22 @@ class Exchange:
     frame: bytes = b""  # the bytes of a duplicate
     triggers: list[KeptFrame] = field(default_factory=list)
 
+    def line(self, side: Side, conn: int, broker: int, size: int, clocks: Timestamps) -> Frame:
+        """Return the log line of the request, or of its answer."""
+        return Frame(
+            n=self.n,
+            conn=conn,
+            broker=broker,
+            side=side,
+            key=self.head.key,
+            api=self.api,
+            version=self.head.version,
+            correlation=self.head.correlation,
+            bytes=size,
+            client_id=self.head.client_id,
+            **clocks,
+        )
+
 
 class Relay:
     """Relays both directions between a client and a broker."""
@@ -196,7 +212,7 @@ class Relay:
         else:
             fate = actions.on_request(self, exchange, frame, armed)
         if exchange.logged:
-            line = self._line("request", exchange, frame, clocks)
+            line = exchange.line("request", self.conn, self.broker, len(frame), clocks)
             self._log(line, frame, fate, armed)
 
     def _response(self, frame: bytes, sent: int) -> None:
@@ -220,7 +236,7 @@ class Relay:
         else:
             fate = actions.on_response(self, exchange, frame, armed)
         if exchange.logged:
-            line = self._line("response", exchange, frame, clocks)
+            line = exchange.line("response", self.conn, self.broker, len(frame), clocks)
             line.took_ms = round((clocks["mono"] - exchange.mono) / 1e6, 3)
             self._log(line, frame, fate, armed)
         hub.answered(exchange, frame)
@@ -237,22 +253,6 @@ class Relay:
             if exchange.head.key != 0:
                 count(self.hub.stats.odd, "unanswered")
         return exchange
-
-    def _line(self, side: Side, exchange: Exchange, frame: bytes, clocks: Timestamps) -> Frame:
-        head = exchange.head
-        return Frame(
-            n=exchange.n,
-            conn=self.conn,
-            broker=self.broker,
-            side=side,
-            key=head.key,
-            api=exchange.api,
-            version=head.version,
-            correlation=head.correlation,
-            bytes=len(frame),
-            client_id=head.client_id,
-            **clocks,
-        )
 
     def _log(self, line: Frame, frame: bytes, fate: str | None, armed: Armed | None) -> None:
         line.fate, line.rule = fate, armed.rule.id if armed else None

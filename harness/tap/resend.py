@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from harness.evidence.log_line import timestamps
 from harness.tap.counters import count
-from harness.tap.frame_lines import Connection, Frame
+from harness.tap.frame_lines import Connection, Frame, Side
 from harness.tap.framing import Framer, Kind
 
 if TYPE_CHECKING:
@@ -25,8 +25,14 @@ async def send_copy(hub: Hub, exchange: Exchange, frame: bytes, armed: Armed, hi
     conn = hub.connection()
     origin = f"copy of {exchange.n}"
     hub.log.put(Connection(conn=conn, broker=hit.broker, client=origin, origin="tap", **timestamps()))
+
+    def line(side: Side, copy: bytes) -> Frame:
+        logged = exchange.line(side, conn, hit.broker, len(copy), timestamps())
+        logged.fate, logged.rule = "copy", armed.rule.id
+        return logged
+
     start = time.monotonic_ns()
-    hub.log.put(_line(conn, exchange, frame, armed, hit), frame)
+    hub.log.put(line("request", frame), frame)
     try:
         answer = await asyncio.wait_for(_ask(hub, hit.broker, frame), _LIMIT_S)
     except (OSError, EOFError, TimeoutError) as error:
@@ -35,9 +41,9 @@ async def send_copy(hub: Hub, exchange: Exchange, frame: bytes, armed: Armed, hi
     else:
         hit.did = "delivered"
         hit.answer = hub.answer(exchange, answer)
-        line = _line(conn, exchange, answer, armed, hit)
-        line.side, line.took_ms = "response", round((time.monotonic_ns() - start) / 1e6, 3)
-        hub.log.put(line, answer)
+        response = line("response", answer)
+        response.took_ms = round((time.monotonic_ns() - start) / 1e6, 3)
+        hub.log.put(response, answer)
     hit.ended = time.monotonic_ns()
     hub.touched(armed, hit)
 
@@ -60,22 +66,3 @@ async def _ask(hub: Hub, broker: int, frame: bytes) -> bytes:
         return piece.data
     finally:
         writer.close()
-
-
-def _line(conn: int, exchange: Exchange, frame: bytes, armed: Armed, hit: Hit) -> Frame:
-    head = exchange.head
-    return Frame(
-        n=exchange.n,
-        conn=conn,
-        broker=hit.broker,
-        side="request",
-        key=head.key,
-        api=exchange.api,
-        version=head.version,
-        correlation=head.correlation,
-        bytes=len(frame),
-        client_id=head.client_id,
-        fate="copy",
-        rule=armed.rule.id,
-        **timestamps(),
-    )

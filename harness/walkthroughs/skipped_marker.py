@@ -22,6 +22,7 @@ from itertools import groupby
 from typing import Final
 
 from harness.base.errors import UsageError
+from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.clients.scripted import java_client
 from harness.clients.scripted.client_libraries import RefusedCallError
@@ -449,7 +450,7 @@ def _errors(commits: Sequence[_Commit]) -> str:
     return f"; refused: {', '.join(errors)}" if errors else ""
 
 
-def wait_leaderless(cluster: Cluster, place: tuple[str, int], survivors: Sequence[int]) -> None:
+def wait_leaderless(cluster: Cluster, place: PartitionId, survivors: Sequence[int]) -> None:
     """Wait until the metadata of every surviving broker has no leader for a partition."""
     topic, partition = place
 

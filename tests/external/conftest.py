@@ -97,7 +97,7 @@ class User:
         lines = []
         for table, entries in keys.items():
             lines += [f"[{table}]", *(f"{name} = {value}" for name, value in entries.items() if value)]
-        path = self.folder / "live.toml"
+        path = self.folder / "cluster.toml"
         path.write_text("\n".join([*lines, more]) + "\n")
         return path
 

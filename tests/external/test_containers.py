@@ -98,7 +98,7 @@ def containers() -> Iterator[Containers]:
 def test_a_container_is_killed_frozen_and_stopped_in_a_run(
     containers: Containers, tmp_path: Path, evidence: Callable[..., None]
 ) -> None:
-    (tmp_path / "live.toml").write_text(f"""[cluster]
+    (tmp_path / "cluster.toml").write_text(f"""[cluster]
 id = "{containers.cluster_id}"
 bootstrap = {json.dumps(containers.bootstrap)}
 prefix = "eos-chaos-"
@@ -123,7 +123,7 @@ logs = ["nodes"]
         for kind, at in (("kill", "1s"), ("pause", "2s"), ("stop", "3s"))
     ]
     (tmp_path / "short.toml").write_text("\n".join([SCENARIO, *faults]))
-    typed = f"run short.toml --cluster live.toml --i-understand {containers.cluster_id} --move-foreign"
+    typed = f"run short.toml --cluster cluster.toml --i-understand {containers.cluster_id} --move-foreign"
     command = [Path(sys.executable).with_name("eos"), *typed.split(), "--state", "state", "--runs", "runs"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=400, check=False, cwd=tmp_path)
 

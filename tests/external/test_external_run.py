@@ -48,7 +48,7 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
     assert user.cluster.ours() == []
     assert user.left() == []
     # The password is in use: if it were written unredacted, the fixture would find it.
-    assert "env:CHAOS_KEY_PASSWORD" in (user.folder / "live.toml").read_text()
+    assert "env:CHAOS_KEY_PASSWORD" in (user.folder / "cluster.toml").read_text()
     evidence(
         records=summary["records"], witnesses=summary["witnesses"], created=created, logs=captured_logs(user)
     )
@@ -112,7 +112,7 @@ def test_link_faults_use_a_toxiproxy_started_for_the_run(user: User, evidence: C
     assert {line["method"] for line in changes} >= {"POST", "DELETE"}
     # The replay command equals the command that was typed.
     again = [event["replay"] for event in events_of(user) if event["event"] == "verdict"]
-    scenario, file, typed = user.folder / "short.toml", user.folder / "live.toml", user.cluster.cluster_id
+    scenario, file, typed = user.folder / "short.toml", user.folder / "cluster.toml", user.cluster.cluster_id
     where = f"--runs {user.folder / 'runs'} --state {user.folder / 'state'}"
     typed_again = f"--seed 1 --cluster {file} --i-understand {typed} {where}"
     assert again[0].startswith(f"eos run {scenario} {typed_again}   (")

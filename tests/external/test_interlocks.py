@@ -222,16 +222,16 @@ def test_a_killed_harness_is_healed_by_another_command(user: User, evidence: Cal
     assert any("toxiproxy" in command for command in left)
     assert user.cluster.ours() != []
 
-    again = user.do(user.run_command(user.scenario(), user.folder / "live.toml"))
+    again = user.do(user.run_command(user.scenario(), user.folder / "cluster.toml"))
     assert again.returncode == ExitCode.REFUSED
     assert "not healed" in again.stderr
 
-    healed = user.do(user.command("heal", "--cluster", user.folder / "live.toml"))
+    healed = user.do(user.command("heal", "--cluster", user.folder / "cluster.toml"))
     assert healed.returncode == 0, healed.stderr
     assert "healing down on" in healed.stderr
     assert user.left() == []
     assert user.cluster.ours() == []
-    nothing = user.do(user.command("heal", "--cluster", user.folder / "live.toml"))
+    nothing = user.do(user.command("heal", "--cluster", user.folder / "cluster.toml"))
     assert "there was nothing to heal" in nothing.stderr
     evidence(left=left, healed=healed.stderr.splitlines())
 
@@ -239,7 +239,7 @@ def test_a_killed_harness_is_healed_by_another_command(user: User, evidence: Cal
 def test_a_second_run_is_refused_and_does_not_disturb_the_first(user: User) -> None:
     process = begin(user)
     ours = user.cluster.ours()
-    again = user.do(user.run_command(user.scenario(), user.folder / "live.toml"))
+    again = user.do(user.run_command(user.scenario(), user.folder / "cluster.toml"))
 
     assert again.returncode == ExitCode.REFUSED
     assert "is changing the cluster of" in again.stderr
@@ -257,12 +257,12 @@ def test_a_harness_killed_between_faults_blocks_the_next_run_until_healed(
     user.wait_for_output("== faults")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait(10)
-    again = user.do(user.run_command(user.scenario(), user.folder / "live.toml"))
+    again = user.do(user.run_command(user.scenario(), user.folder / "cluster.toml"))
     assert again.returncode == ExitCode.REFUSED
     assert "client processes still run" in again.stderr
     assert "topics and groups were not deleted" in again.stderr
 
-    healed = user.do(user.command("heal", "--cluster", user.folder / "live.toml"))
+    healed = user.do(user.command("heal", "--cluster", user.folder / "cluster.toml"))
     assert healed.returncode == 0, healed.stderr
     assert "deleted group eos-chaos-billing." in healed.stderr
     assert user.left() == []

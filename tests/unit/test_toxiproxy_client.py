@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from harness.base.waits import NOT_YET_ERRORS
 from harness.cluster import toxiproxy_client
+from harness.cluster.external.audit_log import Audit
+from harness.cluster.external.external_proxies import AuditedToxiproxy
 from harness.cluster.toxiproxy_client import Toxiproxy, ToxiproxyError, ToxiproxyWedgedError
 from tests.unit.toxiproxy_stand_in import StandIn
 
@@ -196,3 +200,23 @@ def test_threads_use_several_servers_at_the_same_time(server: StandIn, client: T
         other_server.close()
     assert not any("POST /proxies/proxied-1" in request for request in other_server.requests)
     assert "POST /proxies" not in server.requests
+
+
+def test_changes_of_an_external_toxiproxy_are_in_the_audit_log(server: StandIn, tmp_path: Path) -> None:
+    log = tmp_path / "audit.jsonl"
+    client = AuditedToxiproxy("127.0.0.1", server.port, Audit(log))
+    server.misbehave["POST /proxies/proxied-1"] = 500
+    with pytest.raises(ToxiproxyError):
+        client.set_enabled("proxied-1", enabled=False)
+    client.add_toxic("proxied-1", "late", "latency", "downstream", {"latency": 1})
+    client.remove_toxic("proxied-1", "late")
+
+    entries = [json.loads(line) for line in log.read_text().splitlines()]
+
+    assert [(entry["method"], entry["path"]) for entry in entries] == [
+        ("POST", "/proxies/proxied-1"),  # also a change that failed
+        ("POST", "/proxies/proxied-1/toxics"),
+        ("POST", "/proxies/proxied-1/toxics/late"),
+        ("DELETE", "/proxies/proxied-1/toxics/late"),
+    ]
+    assert entries[0]["body"] == {"enabled": False}

@@ -140,7 +140,7 @@ def main(bootstrap: str, rate: int, seconds: float, warm_up: float) -> None:
     for txn in range(FIRST):
         writer.transaction(txn)
     windows = [Window(topic, partition, 0, 0, 0, 0) for partition in range(PARTITIONS)]
-    with tempfile.TemporaryDirectory(prefix="eos-live-") as folder:
+    with tempfile.TemporaryDirectory(prefix="eos-stream-") as folder:
         job = Job(kind="stream", bootstrap=bootstrap, windows=windows, folder=folder, run=RUN)
         live = StreamVerification(job, log)
         live.start()

@@ -37,8 +37,7 @@ Client = TypeVar("Client", bound=Closable)
 class ScriptedClients:
     """The scripted clients of one run.
 
-    Keyword arguments are fields of the client's spec. `settings` of confluent-kafka may be written with
-    underscores instead of dots.
+    Keyword arguments are fields of the client's spec.
     """
 
     def __init__(self, run_id: str, bootstrap: str, histories: Path, first_number: int = 1) -> None:
@@ -49,8 +48,9 @@ class ScriptedClients:
         self._open = ExitStack()
 
     def idempotent(self, name: str, topic: str, partitions: int = 1, **fields: Any) -> IdempotentProducer:
-        """Return an idempotent producer."""
-        fields["settings"] = ONE_BATCH_A_SEND | OFTEN | dotted(fields.get("settings", {}))
+        """Return an idempotent producer; names of `settings` may have underscores instead of dots."""
+        dotted = {key.replace("_", "."): value for key, value in fields.pop("settings", {}).items()}
+        fields["settings"] = ONE_BATCH_A_SEND | OFTEN | dotted
         spec = self.spec(IdempotentSpec, name, topic=topic, partitions=partitions, payload=0, **fields)
         return self.keep(IdempotentProducer(spec))
 
@@ -107,10 +107,4 @@ class ScriptedClients:
     def _transactional_spec(
         self, name: str, topic: str, partitions: int, fields: dict[str, Any]
     ) -> TransactionalSpec:
-        fields = {**fields, "settings": dotted(fields.get("settings", {}))}
         return self.spec(TransactionalSpec, name, topic=topic, partitions=partitions, **fields)
-
-
-def dotted(settings: dict[str, Value]) -> dict[str, Value]:
-    """Return settings with dots in their names instead of underscores."""
-    return {name.replace("_", "."): value for name, value in settings.items()}

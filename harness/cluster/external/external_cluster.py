@@ -40,7 +40,7 @@ from harness.kafka.connection import RawConnection, answers
 from harness.kafka.errors import KafkaAnswerError
 
 REQUEST_S: Final = 5.0
-_MOST_TOLD: Final = 3
+_MOST_LISTED: Final = 3
 
 
 class ExternalCluster(Cluster):
@@ -58,8 +58,8 @@ class ExternalCluster(Cluster):
         self.longest_s = float(file.limits.deadline)
         self.addresses = dict(sorted(view.addresses.items()))
         self.record = ClusterRecord(
-            name=f"live {file.cluster.id}",
-            backend="live",
+            name=f"external {file.cluster.id}",
+            backend="external",
             profile="quick",
             cluster_id=file.cluster.id,
             port_base=0,
@@ -240,7 +240,7 @@ class ExternalCluster(Cluster):
         missing = [f"{self.name_of(b)} is missing" for b in self.addresses if b not in view.brokers]
         silent = [f"{self.name_of(b)} does not answer" for b in view.brokers if not self._serves(b)]
         ill = [describe_partition(p) for p in view.partitions if ailing(p)]
-        return missing + silent + self._ailing_links() + ill[:_MOST_TOLD]
+        return missing + silent + self._ailing_links() + ill[:_MOST_LISTED]
 
     def _serves(self, broker: int) -> bool:
         return broker not in self.addresses or self.answers(broker)
@@ -268,7 +268,7 @@ class ExternalCluster(Cluster):
         levels = features.levels(self.admin)
         return {
             "kafka": f"metadata.version {levels.get('metadata.version', 'unknown')}",
-            "backend": "live",
+            "backend": "external",
             "cluster_id": self.record.cluster_id,
             "brokers": len(self.addresses),
             "prefix": self.prefix,
@@ -278,7 +278,7 @@ class ExternalCluster(Cluster):
 class _ExternalBackend:
     """Capabilities of an external cluster, from its file; a run refuses anything else by name."""
 
-    name: BackendName = "live"
+    name: BackendName = "external"
 
     def __init__(self, cluster: ExternalCluster) -> None:
         self._cluster = cluster

@@ -8,7 +8,7 @@ from typing import Any
 
 from requests import Response
 
-from harness.base.addresses import parse_address
+from harness.base.addresses import Address, parse_address
 from harness.base.ports import free_ports
 from harness.cluster.external.audit_log import Audit
 from harness.cluster.external.cluster_file import START, LinksPart, ProxyPart
@@ -61,7 +61,7 @@ def toxiproxy_node(folder: Path, proxies: list[ProxyPart]) -> ProcessNode:
     return ProcessNode("toxiproxy", 0, "proxy", folder, command)
 
 
-def toxiproxy_address(links: LinksPart, folder: Path) -> tuple[str, int]:
+def toxiproxy_address(links: LinksPart, folder: Path) -> Address:
     """Return the address of its HTTP interface."""
     if links.toxiproxy == START:
         return "127.0.0.1", int((folder / "port").read_text())

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
+from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import Bools, Ints, lane_key, split_lane_key
 from harness.evidence.history import Producer
 from harness.evidence.ledger.history_scan import Scan
@@ -91,7 +92,7 @@ class Ledger:
     clients: list[Scan] = field(default_factory=list)
     producers: dict[int, Declared] = field(default_factory=dict)
     lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # lane keys, sorted
-    places: list[tuple[str, int]] = field(default_factory=list)  # topic and partition of every lane
+    places: list[PartitionId] = field(default_factory=list)  # topic and partition of every lane
     groups: Ownership = field(init=False)
     intervals: Intervals = field(init=False)
     acks: Ints = field(default_factory=lambda: np.zeros((0, 5), np.int64))  # lane first last offset line

@@ -60,7 +60,7 @@ class LogEvidence:
             try:
                 self._starts[log] = self._ends(log)
             except Exception as error:  # noqa: BLE001  # optional evidence: reported by collect
-                self._starts[log] = f"its end offset before the run is unknown: {_said(error)}"
+                self._starts[log] = f"its end offset before the run is unknown: {_reason(error)}"
 
     def collect(self, run: Path) -> None:
         """Write the run's entries to its directory, and name each log that could not be read."""
@@ -78,7 +78,7 @@ class LogEvidence:
                 try:
                     shown.append(f"{what}: {self._lines(log, run / 'logs' / f'{log}.jsonl')}")
                 except Exception as error:  # noqa: BLE001  # the verdict is there, and nothing here may lose it
-                    missing.append(f"{what} ({log}): {_said(error)}")
+                    missing.append(f"{what} ({log}): {_reason(error)}")
         write_atomic(run / NAME, json.dumps({"shown": shown, "not_shown": missing}, indent=1).encode())
 
     def _wanted(self) -> list[str]:
@@ -112,7 +112,9 @@ class LogEvidence:
         deadline = time.monotonic() + READ_S
         found = [AddedEntries(self._cluster.admin, place, *span, deadline) for place, span in spans.items()]
         lines = [
-            {"partition": added.partition_id[1]} | line for added in found for line in self._told(log, added)
+            {"partition": added.partition_id[1]} | line
+            for added in found
+            for line in self._entries(log, added)
         ]
         path.parent.mkdir(exist_ok=True)
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
@@ -121,7 +123,7 @@ class LogEvidence:
         cut = "".join(f"; {added.cut}" for added in found if added.cut)
         return f"{counted}, in {len(spans)} partitions (logs/{path.name}){cut}"
 
-    def _told(self, log: str, added: AddedEntries) -> list[dict[str, Any]]:
+    def _entries(self, log: str, added: AddedEntries) -> list[dict[str, Any]]:
         if log == OFFSETS_LOG:
             return [asdict(position) for position in decode_positions(added, self._names[log])]
         return [
@@ -138,7 +140,7 @@ class LogEvidence:
         ]
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """Return the reason in words that do not presume knowledge of the harness's code."""
     if isinstance(error, HarnessError):
         return error.message

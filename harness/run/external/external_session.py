@@ -141,7 +141,7 @@ class ExternalRunHandler(EventHandler):
     def handle(self, event: Event) -> None:
         """Audit an event, except progress, which is sent every second and changes nothing."""
         if not isinstance(event, ProgressEvent):
-            self._cluster.audit.note("event", event=str(event.__struct_config__.tag), told=_short(event))
+            self._cluster.audit.note("event", event=str(event.__struct_config__.tag), fields=_short(event))
 
     def shutdown(self) -> None:
         """Stop the guard, then capture the logs: a failure there must not stop the run."""

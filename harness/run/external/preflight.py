@@ -31,7 +31,7 @@ _NOT_TO_SET: Final = (
     "metadata.broker.list",
 )
 _SECURITY: Final = ("security.", "sasl.", "ssl.", "enable.ssl", "enable.sasl")
-_MOST_TOLD: Final = 3
+_MOST_LISTED: Final = 3
 
 
 class Consent(NamedTuple):
@@ -50,7 +50,7 @@ class Moved(NamedTuple):
     groups: list[str]
     transactional_ids: list[str]
 
-    def lines(self, most: int | None = _MOST_TOLD) -> list[str]:
+    def lines(self, most: int | None = _MOST_LISTED) -> list[str]:
         """Human-readable form; lists at most `most` names per kind (None: all)."""
         led, groups, ids = self.leaders, self.groups, self.transactional_ids
         return [
@@ -232,6 +232,6 @@ def _steps(plan: Plan) -> list[PlannedFault]:
     return [*plan.throughout, *plan.steps]
 
 
-def _some(names: Sequence[str], most: int | None = _MOST_TOLD) -> str:
+def _some(names: Sequence[str], most: int | None = _MOST_LISTED) -> str:
     more = f" and {len(names) - most} more" if most is not None and len(names) > most else ""
     return f" ({', '.join(names[:most])}{more})" if names else ""

@@ -1,0 +1,104 @@
+"""The pages agree with the tree: every link, path, module, command and scenario that they name exists."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from harness.cli.main import cli
+from harness.scenario import shipped
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+# The changelog names modules, commands and scenarios of earlier releases.
+CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
+ROOMS = ("harness", "spark_jobs", "tests", "tools")
+
+
+def ids(path: Path) -> str:
+    return path.name
+
+
+def headings(page: Path) -> set[str]:
+    """The anchors of a page, as GitHub makes them."""
+    lines = [line.lstrip("#").strip() for line in page.read_text().splitlines() if line.startswith("#")]
+    return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
+
+
+def missing_links(page: Path) -> Iterator[str]:
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+        name, _, anchor = link.partition("#")
+        target = page.parent / name if name else page
+        if "://" not in link and (not target.exists() or (anchor and anchor not in headings(target))):
+            yield link
+
+
+def missing_paths(page: Path) -> Iterator[str]:
+    """Paths in backticks, from the checkout or from `harness/`; a name with a placeholder is none."""
+    for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|toml|java|sh|json))`", page.read_text()):
+        if path.split("/")[0] in ("history", "runs"):
+            continue  # in the directory of a run
+        if not any((base / path).exists() for base in (ROOT, ROOT / "harness", ROOT / "docs")):
+            yield path
+
+
+def missing_modules(page: Path) -> Iterator[str]:
+    """Dotted names: the module must exist, and define the rest of the name."""
+    for name in re.findall(rf"\b((?:{'|'.join(ROOMS)})(?:\.[A-Za-z_]+)+)\b", page.read_text()):
+        parts = name.split(".")
+        for length in range(len(parts), 0, -1):
+            path = ROOT.joinpath(*parts[:length])
+            source = path.with_suffix(".py") if path.with_suffix(".py").exists() else path / "__init__.py"
+            if source.exists():
+                break
+        else:
+            yield name
+            continue
+        if length < len(parts) and not re.search(rf"\b{parts[length]}\b", source.read_text()):
+            yield name
+
+
+def missing_commands(page: Path) -> Iterator[str]:
+    """`eos COMMAND` and the scenario after `eos run` or `eos plan`, at the start of a line or a code span."""
+    scenarios = {path.stem for path in shipped()}
+    for command, name in re.findall(
+        r"(?:^ *|`)eos ([a-z]+)(?: ([a-z][a-z-]+)(?= |`|$))?", page.read_text(), re.MULTILINE
+    ):
+        if command not in cli.commands:
+            yield f"eos {command}"
+        if command in ("run", "plan") and name and name not in scenarios:
+            yield f"eos {command} {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert list(missing_links(page)) == []
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=ids)
+def test_named_paths_and_modules_exist(page: Path) -> None:
+    assert [*missing_paths(page), *missing_modules(page)] == []
+
+
+@pytest.mark.parametrize("page", CURRENT, ids=ids)
+def test_named_commands_and_scenarios_exist(page: Path) -> None:
+    assert list(missing_commands(page)) == []
+
+
+# The examples of CONTRIBUTING.md run on a cluster: tests/cluster/test_contributing.py.
+@pytest.mark.parametrize("page", [page for page in CURRENT if page.name != "CONTRIBUTING.md"], ids=ids)
+def test_python_examples_import_names_that_exist(page: Path) -> None:
+    for module, names in re.findall(r"^ *from (harness[\w.]*) import (.+)$", page.read_text(), re.MULTILINE):
+        for name in names.split(", "):
+            assert hasattr(import_module(module), name), f"{module} has no {name}"
+
+
+def test_the_first_line_of_each_page_is_for_its_reader() -> None:
+    generated = ("idempotent-walkthrough.md", "transactional-walkthrough.md", "README.md")
+    openings = {page.name: page.read_text().split("\n\n")[1] for page in PAGES if page.name not in generated}
+
+    assert [name for name, opening in openings.items() if not opening.startswith("For ")] == []
