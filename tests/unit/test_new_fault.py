@@ -144,7 +144,7 @@ def test_a_fault_in_one_new_file_runs_from_toml_and_another_process_heals_it(fol
     assert clocks(folder) == ["500", "500"]
 
 
-def test_the_loader_knows_the_parameters_of_a_new_fault(folder: Path) -> None:
+def test_the_loader_checks_the_parameters_of_a_new_fault(folder: Path) -> None:
     (folder / "skew.toml").write_text(SCENARIO.replace("ahead =", "behind ="))
     script = """
 import json
