@@ -11,7 +11,7 @@ for state in .eos .eos-tests .eos-demo; do
     fi
 done
 external=(.eos-external runs)
-all_healed='import sys, pathlib; from harness.faults.intents import owed; sys.exit(owed(pathlib.Path(".eos-external")))'
+all_healed='import sys, pathlib; from harness.faults.intents import has_leftovers; sys.exit(has_leftovers(pathlib.Path(".eos-external")))'
 if [ -d .eos-external ] && ! "$venv/bin/python" -c "$all_healed"; then
     echo "kept .eos-external and runs: \`eos heal --cluster FILE\` undoes what is noted there" >&2
     external=()

@@ -70,3 +70,8 @@ class NoBiteError(HarnessError):
 
 class HealError(HarnessError):
     """A fault was healed but its effect persists."""
+
+
+def describe_error(error: BaseException) -> str:
+    """Return the error as one line without its hint."""
+    return error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"

@@ -12,7 +12,6 @@ from typing import Any, TypeVar, get_args, get_type_hints
 import msgspec
 
 from harness.base.errors import UsageError
-from harness.base.units import Duration, Rate, Size, Span
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -53,7 +52,7 @@ class StrictFile:
     def convert(self, data: dict[str, Any], kind: type[T]) -> T:
         """Convert the parsed file into a struct with its tables as fields."""
         try:
-            return msgspec.convert(data, kind, dec_hook=_decode_unit)
+            return msgspec.convert(data, kind, dec_hook=_decode_text)
         except msgspec.ValidationError as error:
             raise self._explained(str(error), kind) from error
 
@@ -113,7 +112,8 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f"did you mean {near[0]}?" if near else ""
 
 
-def _decode_unit(kind: type, value: object) -> object:
-    if issubclass(kind, Duration | Size | Rate | Span):
+def _decode_text(kind: type, value: object) -> object:
+    """Read a field whose type has a `parse`, such as Duration or Target."""
+    if hasattr(kind, "parse"):
         return kind.parse(value)
     raise NotImplementedError(kind)

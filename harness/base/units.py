@@ -78,7 +78,9 @@ class Span(tuple[Duration, Duration]):
 
 
 def plain(value: object) -> object:
-    """Return a value with a unit as plain numbers: seconds, bytes or bytes per second."""
+    """Return the stored form of a value: a text, or plain numbers (seconds, bytes or bytes per second)."""
+    if isinstance(value, str):
+        return str(value)
     if isinstance(value, Span):
         return [float(value[0]), float(value[1])]
     if isinstance(value, Size):

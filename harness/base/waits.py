@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from harness.base.errors import WaitTimeoutError
+from harness.base.errors import WaitTimeoutError, describe_error
 
 T = TypeVar("T")
 
@@ -36,7 +36,7 @@ def wait_until(
                 return value
             last = value
         except not_yet as error:
-            last = f"{type(error).__name__}: {error}"
+            last = describe_error(error)
         elapsed = time.monotonic() - start
         if elapsed >= limit:
             raise WaitTimeoutError(f"waited {elapsed:.1f} s for {describe}; last seen: {last}", hint)

@@ -205,8 +205,6 @@ def plan(scenario: str, drawn: PlanOptions) -> None:
 
     The command touches no cluster.
     """
-    from harness.cluster.targets import Target
-
     loaded, timetable = drawn.load(scenario)
     header = loaded.scenario
     click.echo(f"{loaded.name}, seed {timetable.seed}: {' '.join(header.shows.split())}")
@@ -218,9 +216,8 @@ def plan(scenario: str, drawn: PlanOptions) -> None:
             click.echo(f"  step {number}  {title}")
         return
     click.echo(f"{loaded.plan.steady:g} s without faults, then {timetable.duration:g} s with faults")
-    for step in [*timetable.throughout, *timetable.steps]:
-        target = Target.parse(step.entry.target).preview(random.Random(step.seed))
-        click.echo(f"  {step.text}  -> {target}")
+    for step in timetable.injections:
+        click.echo(f"  {step.text}  -> {step.entry.target.preview(step.seed)}")
     click.echo("the seed replays this plan, not the timing of requests")
 
 

@@ -77,6 +77,11 @@ class Cluster(Topics):
         """Ids of the brokers in Kafka."""
         return BROKER_IDS
 
+    @property
+    def controller_ids(self) -> tuple[int, ...]:
+        """Ids of the controllers in Kafka."""
+        return CONTROLLER_IDS
+
     def name_of(self, node_id: int) -> str:
         """Return the name of a node."""
         return node_name(node_id)
@@ -87,7 +92,7 @@ class Cluster(Topics):
 
     @property
     def controllers(self) -> list[Node]:
-        return [self.node(i) for i in CONTROLLER_IDS]
+        return [self.node(i) for i in self.controller_ids]
 
     def require(self, capability: Capability) -> None:
         """Raise an error that names the capability if this back end lacks it."""
@@ -108,13 +113,28 @@ class Cluster(Topics):
         """Return the bootstrap servers of a listener."""
         return self.ports.bootstrap(BrokerListener(listener))
 
-    def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
-        """Connect to the DIRECT listener of a broker."""
-        return RawConnection(HOST, self.ports.direct(broker), timeout)
+    def address_of(self, broker: int, listener: BrokerListener = BrokerListener.DIRECT) -> tuple[str, int]:
+        """Return host and port at which clients reach this listener of a broker."""
+        port = {
+            BrokerListener.DIRECT: self.ports.direct,
+            BrokerListener.PROXIED: self.ports.proxied,
+            BrokerListener.TAPPED: self.ports.tapped,
+        }[listener]
+        return HOST, port(broker)
 
-    def answers(self, broker: int, timeout: float = 1.0) -> bool:
-        """Return whether a broker answers on its DIRECT listener."""
-        return answers(HOST, self.ports.direct(broker), timeout)
+    def second_proxy_address(self, broker: int) -> str:
+        """Return a free address for a second proxy of a broker, as Toxiproxy itself reaches it."""
+        return f"127.0.0.1:{self.ports.inner_proxy(broker)}"
+
+    def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
+        """Connect to the listener of a broker that no fault hits."""
+        return RawConnection(*self.address_of(broker), timeout, self.security)
+
+    def answers(
+        self, broker: int, timeout: float = 1.0, listener: BrokerListener = BrokerListener.DIRECT
+    ) -> bool:
+        """Return whether a broker answers at a listener."""
+        return answers(*self.address_of(broker, listener), timeout, self.security)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
         """Return the client links of these nodes that faults can disturb; a controller has none."""
@@ -125,8 +145,8 @@ class Cluster(Topics):
             for listener in FAULTED_LISTENERS
         ]
 
-    def doubts(self, capabilities: frozenset[Capability]) -> list[str]:  # noqa: ARG002  # external clusters use it
-        """Return reasons why the observer's reads prove less while faults of these kinds are injected."""
+    def caveats(self, capabilities: frozenset[Capability]) -> list[str]:  # noqa: ARG002
+        """Return why the observer's readings prove less under faults with these capabilities."""
         return []
 
     def facts(self) -> dict[str, Any]:

@@ -1,13 +1,13 @@
-"""Which nodes a fault hits, named by role and resolved when it is injected, not before.
+"""The nodes or the client that a fault hits. A role is resolved when the fault is injected, not before.
 
 kafka-2, controller-11            a node by name
-one, minority, majority, all      that many brokers, drawn by the plan's own random numbers
-controllers(one), ...             the same of the controllers
-leader_of(topic, partition)       the broker that leads it now
+one, minority, majority, all      that many brokers, drawn with the seed of the plan
+controllers(one), ...             the same for the controllers
+leader_of(topic, partition)       the broker that leads the partition now
 txn_coordinator(id)               the broker that coordinates this transactional id now
 group_coordinator(group)          the broker that coordinates this group now
 active_controller                 the controller that leads the quorum now
-client(name)                      a client of the workload, for faults of clients
+client(name)                      a client of the workload; the name may contain `*`
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from harness.base.errors import UsageError
 from harness.cluster.cluster import Cluster
@@ -28,48 +27,85 @@ _SHARES: dict[str, Callable[[int], int]] = {
     "all": lambda nodes: nodes,
 }
 _BROKER = "kafka-"
-# Which brokers there are is for the cluster to say: somebody else's may have any ids.
-_NODE = re.compile("|".join([_BROKER + r"(?:0|[1-9]\d*)", *map(node_name, CONTROLLER_IDS)]))
+_CONTROLLERS = tuple(map(node_name, CONTROLLER_IDS))
+# Broker ids are not checked here: an external cluster may use any ids.
+_NODE = re.compile("|".join([_BROKER + r"(?:0|[1-9]\d*)", *_CONTROLLERS]))
+# Their first argument is a topic, a group or a transactional id, which each run renames.
+_NAMED_ROLES = ("leader_of", "txn_coordinator", "group_coordinator")
+_CLIENT_PATTERN = re.compile(r"[\w.*~-]+")
 _ALLOWED = (
     "a node name, one, minority, majority, all, controllers(one), leader_of(topic, partition), "
     "txn_coordinator(id), group_coordinator(group), active_controller or client(name)"
 )
 
 
-@dataclass(frozen=True)
-class Target:
-    """A parsed target; `role` finds who holds it now, and is None where it names no role."""
+class Target(str):
+    """A parsed target. It is stored and printed as its text."""
 
-    text: str
+    __slots__ = ("arguments", "kind")
     kind: str
-    arguments: tuple[str, ...] = ()
+    arguments: tuple[str, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Target:
-        """Read a target, or say what is allowed."""
-        match = re.fullmatch(r"\s*([a-z0-9_-]+)\s*(?:\(([^()]*)\))?\s*", text)
+    def parse(cls, text: object) -> Target:
+        """Read a target, or raise UsageError with the allowed forms."""
+        if isinstance(text, cls):
+            return text
+        match = isinstance(text, str) and re.fullmatch(r"\s*([a-z0-9_-]+)\s*(?:\(([^()]*)\))?\s*", text)
         if match:
             kind, inside = match[1], match[2]
             arguments = tuple(part.strip() for part in inside.split(",")) if inside else ()
-            if _well_formed(kind, arguments):
-                return cls(text.strip(), kind, arguments)
+            if _is_well_formed(kind, arguments):
+                return cls._made(match[0].strip(), kind, arguments)
         raise UsageError(f"target {text!r} is not known", f"use {_ALLOWED}")
 
-    def preview(self, rng: random.Random) -> str:
-        """What can be said of it before there is a cluster."""
-        if _NODE.fullmatch(self.kind):
-            return self.kind
-        if self.kind in _SHARES:
-            return ", ".join(map(node_name, _draw(BROKER_IDS, self.kind, rng)))
-        if self.kind == "controllers":
-            return ", ".join(map(node_name, _draw(CONTROLLER_IDS, self.arguments[0], rng)))
-        return "resolved when it is injected"
+    @classmethod
+    def _made(cls, text: str, kind: str, arguments: tuple[str, ...]) -> Target:
+        target = super().__new__(cls, text)
+        target.kind, target.arguments = kind, arguments
+        return target
+
+    @property
+    def client(self) -> str | None:
+        """The name or pattern of the client; None if the target is a node."""
+        return self.arguments[0] if self.kind == "client" else None
 
     @property
     def broker(self) -> int | None:
-        """The id of the broker that it names; None if it names none."""
+        """The id of the broker that is named; None for any other target."""
         named = _NODE.fullmatch(self.kind) and self.kind.startswith(_BROKER)
         return int(self.kind.removeprefix(_BROKER)) if named else None
+
+    @property
+    def hits_controllers(self) -> bool:
+        """Whether only controllers can be hit."""
+        return self.kind in ("controllers", "active_controller", *_CONTROLLERS)
+
+    def scoped(self, scoped_name: Callable[[str], str]) -> Target:
+        """Return the target with its topic, group or transactional id mapped by `scoped_name`."""
+        if self.kind not in _NAMED_ROLES:
+            return self
+        arguments = (scoped_name(self.arguments[0]), *self.arguments[1:])
+        return self._made(f"{self.kind}({', '.join(arguments)})", self.kind, arguments)
+
+    def drawn(self, seed: int) -> Target:
+        """Return the single node that this seed draws; any other target as it is."""
+        names = self._drawn_names(random.Random(seed))
+        return Target.parse(names[0]) if names is not None and len(names) == 1 else self
+
+    def preview(self, seed: int) -> str:
+        """Describe the nodes before a cluster exists."""
+        if _NODE.fullmatch(self.kind):
+            return self.kind
+        names = self._drawn_names(random.Random(seed))
+        return "resolved when it is injected" if names is None else ", ".join(names)
+
+    def _drawn_names(self, rng: random.Random) -> list[str] | None:
+        if self.kind in _SHARES:
+            return [node_name(i) for i in _draw(BROKER_IDS, self.kind, rng)]
+        if self.kind == "controllers":
+            return [node_name(i) for i in _draw(CONTROLLER_IDS, self.arguments[0], rng)]
+        return None
 
     def check(self, cluster: Cluster) -> None:
         """Refuse a broker that the cluster does not have."""
@@ -77,28 +113,30 @@ class Target:
             names = ", ".join(map(cluster.name_of, cluster.broker_ids))
             raise UsageError(f"there is no node {self.kind!r}", f"the brokers are {names}")
 
-    def most(self, brokers: int) -> int:
-        """How many nodes it may mean, of so many brokers."""
+    def most_brokers(self, brokers: int) -> int:
+        """Return how many brokers may be hit on a cluster with this many brokers."""
+        if self.client is not None:
+            return 0
         share = self.arguments[0] if self.kind == "controllers" else self.kind
         return _SHARES[share](brokers) if share in _SHARES else 1
 
     def resolve(self, cluster: Cluster, rng: random.Random) -> list[str]:
-        """The names of the nodes that this target means now."""
+        """Return the names of the nodes that are hit now, or the name of the client."""
         if _NODE.fullmatch(self.kind):
             self.check(cluster)
             return [self.kind]
         if self.kind in _SHARES:
             return [cluster.name_of(b) for b in _draw(cluster.broker_ids, self.kind, rng)]
         if self.kind == "controllers":
-            return [cluster.name_of(c) for c in _draw(CONTROLLER_IDS, self.arguments[0], rng)]
-        if self.kind == "client":
-            return [self.arguments[0]]
+            return [cluster.name_of(c) for c in _draw(cluster.controller_ids, self.arguments[0], rng)]
+        if self.client is not None:
+            return [self.client]
         holder = self.role(cluster)
         assert holder is not None
         return [cluster.name_of(holder())]
 
     def role(self, cluster: Cluster) -> Callable[[], int] | None:
-        """Asks who holds the role that this target names; None if it names no role."""
+        """Return a function that asks which node has the named role; None if no role is named."""
         arguments = self.arguments
         if self.kind == "leader_of":
             return lambda: cluster.leader_of(arguments[0], int(arguments[1]))
@@ -115,11 +153,13 @@ def _draw(ids: Sequence[int], share: str, rng: random.Random) -> list[int]:
     return sorted(rng.sample(ids, _SHARES[share](len(ids))))
 
 
-def _well_formed(kind: str, arguments: tuple[str, ...]) -> bool:
+def _is_well_formed(kind: str, arguments: tuple[str, ...]) -> bool:
     if kind == "leader_of":
-        return len(arguments) == 2 and arguments[1].isdigit()
+        return len(arguments) == 2 and bool(arguments[0]) and arguments[1].isdigit()
     if kind == "controllers":
         return len(arguments) == 1 and arguments[0] in _SHARES
-    if kind in ("txn_coordinator", "group_coordinator", "client"):
+    if kind in ("txn_coordinator", "group_coordinator"):
         return len(arguments) == 1 and bool(arguments[0])
+    if kind == "client":
+        return len(arguments) == 1 and bool(_CLIENT_PATTERN.fullmatch(arguments[0]))
     return not arguments and (bool(_NODE.fullmatch(kind)) or kind in _SHARES or kind == "active_controller")

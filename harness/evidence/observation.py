@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from harness.base.errors import UsageError
+from harness.base.errors import UsageError, describe_error
 
 FORMAT: Final = 1
 
@@ -190,7 +190,7 @@ def load(directory: Path) -> Observation:
         )
     except (msgspec.DecodeError, KeyError) as error:
         raise UsageError(
-            f"the observation {directory} is damaged: {type(error).__name__}: {error}",
+            f"the observation {directory} is damaged: {describe_error(error)}",
             "read the cluster again, or restore the run directory",
         ) from error
 

@@ -4,6 +4,7 @@
         run.json            identity of the run and versions; written first
         scenario.json       the scenario with all overrides of this run
         plan.json           the timetable of faults, drawn from the seed
+        names.json          prefix and run id in the names of topics and groups
         expect.json         the properties to check
         limits.json         measured values and their limits
         history/*.jsonl     one file per client process

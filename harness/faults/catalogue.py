@@ -1,28 +1,52 @@
-"""Every fault by its name: a fault is found because it stands in a file of this package."""
+"""Every fault by its name: a dataclass with a `name` in any module of this package is a fault."""
 
 from __future__ import annotations
 
 import pkgutil
+from collections.abc import Iterator
 from dataclasses import is_dataclass
+from functools import cache
 from importlib import import_module
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
 
 import harness.faults
+from harness.base.errors import UsageError
+from harness.base.strict_toml import nearest
 from harness.cluster.backend import Capability
 
+if TYPE_CHECKING:
+    from harness.faults.injection import Fault
 
-def _found() -> dict[str, type[Any]]:
-    classes: dict[str, type[Any]] = {}
-    for module in pkgutil.iter_modules(harness.faults.__path__):
-        if module.name == "catalogue":
-            continue
-        for item in vars(import_module(f"harness.faults.{module.name}")).values():
+
+@cache
+def import_fault_modules() -> tuple[ModuleType, ...]:
+    """Import every module of this package."""
+    modules = pkgutil.iter_modules(harness.faults.__path__, "harness.faults.")
+    return tuple(import_module(module.name) for module in modules)
+
+
+@cache
+def fault_classes() -> dict[str, type[Fault[Any]]]:
+    """Return every fault by its name."""
+    return {kind.name: kind for kind in _classes()}
+
+
+def fault_class(name: object) -> type[Fault[Any]]:
+    """Return the fault with this name, or raise UsageError with the nearest name."""
+    classes = fault_classes()
+    if not isinstance(name, str) or name not in classes:
+        raise UsageError(f"{name!r} is not a fault", nearest(str(name), list(classes), "faults are"))
+    return classes[name]
+
+
+def external_faults() -> dict[str, Capability]:
+    """Return the faults that are allowed on an external cluster, with the capability that each needs."""
+    return {name: kind.capability for name, kind in fault_classes().items() if kind.allowed_on_external}
+
+
+def _classes() -> Iterator[type[Fault[Any]]]:
+    for module in import_fault_modules():
+        for item in vars(module).values():
             if isinstance(item, type) and is_dataclass(item) and isinstance(getattr(item, "name", None), str):
-                classes[item.name] = item  # type: ignore[attr-defined]
-    return classes
-
-
-_ALL = _found()
-# Faults of clients are made by the run, which knows the processes; the others by their parameters alone.
-CLIENT_FAULTS = {name: fault for name, fault in _ALL.items() if fault.capability is Capability.CLIENT}
-FAULTS = {name: fault for name, fault in _ALL.items() if name not in CLIENT_FAULTS}
+                yield cast("type[Fault[Any]]", item)

@@ -1,4 +1,4 @@
-"""Faults of clients: a crash, an end in order, and a freeze past the client's time limits (a zombie)."""
+"""Faults of clients: a crash, an orderly end, and a freeze beyond the time limits of a client (a zombie)."""
 
 from __future__ import annotations
 
@@ -12,107 +12,107 @@ from harness.base.processes import ProcessState
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.faults.injection import Measured
-from harness.faults.undo import UndoStep
+from harness.faults.injection import Fault, FaultContext, MarkedProcess, Measured, TargetKind
+from harness.faults.undo import UndoStep, undo_verb
 
 ENDING_LIMIT_S: Final = 90.0
-"""A client that is asked to end finishes what it has in flight first, which may wait for a broker."""
-_HINT = "a client process is known by its id and a mark in its command line, such as its history file"
+"""A client that is asked to end first finishes what it has in flight, which may wait for a broker."""
+_HINT = "a client process is identified by its id and a mark in its command line, such as its history file"
 
 
-class _ClientFault:
-    """A fault of one client process, known by its id and by a mark in its command line."""
+@undo_verb
+def resume_process(_: Cluster, pid: int, mark: str) -> None:
+    processes.send(pid, mark, signal.SIGCONT)
+
+
+class ClientFault(Fault[None]):
+    """A fault of one client process."""
 
     capability: ClassVar[Capability] = Capability.CLIENT
-    moves_roles: ClassVar[bool] = False
-    pid: int
-    mark: str
+    target_kind: ClassVar[TargetKind] = TargetKind.CLIENT
+    signal_sent: ClassVar[signal.Signals]
+    expected: ClassVar[ProcessState]
+    limit_s: ClassVar[float] = 5.0
 
-    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:  # noqa: ARG002
-        """The client runs."""
-        if not self.mark:
-            raise UsageError(f"client {self.pid} has an empty mark", _HINT)
-        state = processes.state_of(self.pid, self.mark)
+    def before(self, context: FaultContext[None]) -> None:
+        client = _process(context)
+        if not client.mark:
+            raise UsageError(f"client {client.pid} has an empty mark", _HINT)
+        state = processes.state_of(client.pid, client.mark)
         if state is not ProcessState.RUNNING:
-            raise NoBiteError(f"client {self.pid} is {state} already", _HINT)
+            raise NoBiteError(f"client {client.pid} is {state} already", _HINT)
 
-    def _send(self, what: signal.Signals, expected: ProcessState, limit: float = 5.0) -> Measured:
-        processes.send(self.pid, self.mark, what)
+    def apply(self, context: FaultContext[None]) -> None:
+        client = _process(context)
+        processes.send(client.pid, client.mark, self.signal_sent)
+
+    def bite(self, context: FaultContext[None]) -> Measured:
+        """Wait until the system reports the expected state of the process."""
+        client = _process(context)
         wait_until(
-            lambda: processes.state_of(self.pid, self.mark) is expected,
-            limit,
-            f"client {self.pid} to be {expected}",
+            lambda: processes.state_of(client.pid, client.mark) is self.expected,
+            self.limit_s,
+            f"client {client.pid} to be {self.expected}",
         )
-        return {"pid": self.pid, "state": str(expected)}
+        return {"pid": client.pid, "state": str(self.expected)}
 
 
-@dataclass(frozen=True)
-class EndedClient(_ClientFault):
-    """A client that is gone: whoever runs the workload starts a new one, under a history of its own."""
+class EndedClient(ClientFault):
+    """A fault that ends a client: the run starts a successor with a history of its own."""
 
-    ends_by: ClassVar[signal.Signals]
-    gone_within: ClassVar[float] = 5.0
-    pid: int
-    mark: str
+    expected: ClassVar[ProcessState] = ProcessState.GONE
 
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """Send it the signal that it ends by."""
-        processes.send(self.pid, self.mark, self.ends_by)
-
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """It is gone."""
-        return self._send(self.ends_by, ProcessState.GONE, self.gone_within)
-
-    def undo_steps(self, names: list[str], ident: str) -> list[UndoStep]:  # noqa: ARG002
-        """Nothing: a process does not come back."""
+    def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:  # noqa: ARG002
+        """Return no step: a process that has ended stays so."""
         return []
 
-    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """Nothing is left of it."""
-        if processes.state_of(self.pid, self.mark) is not ProcessState.GONE:
-            raise HealError(f"client {self.pid} is still there", _HINT)
+    def health(self, context: FaultContext[None]) -> Measured:
+        client = _process(context)
+        if processes.state_of(client.pid, client.mark) is not ProcessState.GONE:
+            raise HealError(f"client {client.pid} has not ended", _HINT)
         return {}
 
 
 @dataclass(frozen=True)
 class CrashClient(EndedClient):
-    """SIGKILL a client: what it had in flight is unknown, its intents are on disk."""
+    """SIGKILL a client: the outcome of what it had in flight is unknown, its intents are on disk."""
 
     name: ClassVar[str] = "crash_client"
-    ends_by: ClassVar[signal.Signals] = signal.SIGKILL
+    allowed_on_external: ClassVar[bool] = True
+    signal_sent: ClassVar[signal.Signals] = signal.SIGKILL
 
 
 @dataclass(frozen=True)
 class RetireClient(EndedClient):
-    """Ask a client to end: it finishes what it has in flight, leaves its group, and another one joins."""
+    """SIGTERM a client: it finishes what it has in flight and leaves its group; a successor joins."""
 
     name: ClassVar[str] = "retire_client"
-    ends_by: ClassVar[signal.Signals] = signal.SIGTERM
-    gone_within: ClassVar[float] = ENDING_LIMIT_S
+    signal_sent: ClassVar[signal.Signals] = signal.SIGTERM
+    limit_s: ClassVar[float] = ENDING_LIMIT_S
 
 
 @dataclass(frozen=True)
-class Zombie(_ClientFault):
-    """Freeze a client (SIGSTOP) until heal (SIGCONT): then it goes on with what it believed."""
+class Zombie(ClientFault):
+    """Freeze a client (SIGSTOP) until heal (SIGCONT); then it continues with an outdated view."""
 
     name: ClassVar[str] = "zombie"
-    pid: int
-    mark: str
+    allowed_on_external: ClassVar[bool] = True
+    signal_sent: ClassVar[signal.Signals] = signal.SIGSTOP
+    expected: ClassVar[ProcessState] = ProcessState.STOPPED
 
-    def undo_steps(self, names: list[str], ident: str) -> list[UndoStep]:  # noqa: ARG002
-        """Let it go on."""
-        return [{"do": "resume_process", "pid": self.pid, "mark": self.mark}]
+    def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:
+        client = _process(context)
+        return [resume_process.step(pid=client.pid, mark=client.mark)]
 
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """Freeze it."""
-        processes.send(self.pid, self.mark, signal.SIGSTOP)
+    def health(self, context: FaultContext[None]) -> Measured:
+        """Check that the client runs again, or has ended by itself."""
+        client = _process(context)
+        state = processes.state_of(client.pid, client.mark)
+        if state is ProcessState.STOPPED:
+            raise HealError(f"client {client.pid} is still stopped", _HINT)
+        return {"state": str(state)}
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """The system reports it as stopped."""
-        return self._send(signal.SIGSTOP, ProcessState.STOPPED)
 
-    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """It runs again, or has ended by itself since."""
-        if processes.state_of(self.pid, self.mark) is ProcessState.STOPPED:
-            raise HealError(f"client {self.pid} is still stopped", _HINT)
-        return {"state": str(processes.state_of(self.pid, self.mark))}
+def _process(context: FaultContext[None]) -> MarkedProcess:
+    assert context.process is not None
+    return context.process

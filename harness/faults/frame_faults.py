@@ -1,15 +1,15 @@
-"""Faults of one single frame, through the wire tap, for clients of the TAPPED listener.
+"""Faults of single frames, through the wire tap, for clients of the TAPPED listener.
 
     lose_response_frame   the broker executes the request, its answer is lost
-    lose_request_frame    the broker never gets it
-    hold_frame            kept back until released; delivered never, if healed before
-    delay_frame           kept back for a time
+    lose_request_frame    the broker never receives the request
+    hold_frame            held until released; never delivered if it is healed first
+    delay_frame           held for a time
     duplicate_frame       sent again on a new connection
-    cut_after_frame       delivered, and the client cut off behind it
+    cut_after_frame       delivered, then the connection of the client is cut
 
-They bite when the client's frame comes by, not when they are injected. `inject` waits for that, so the
-client must run beside it; `expect` does not wait, and its block raises NoBiteError at its end if no frame
-was hit.
+A frame fault bites when the client sends a matching frame, not when the fault is injected. `inject` waits for
+that, so the client must run in another thread or process. `arm` does not wait; its block raises NoBiteError
+at its end if no frame was hit.
 """
 
 from __future__ import annotations
@@ -25,24 +25,28 @@ from harness.base.errors import HealError, NoBiteError, WaitTimeoutError
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import BROKER_IDS, HOST, node_name
+from harness.cluster.layout import BrokerListener
 from harness.cluster.targets import Target
 from harness.evidence.history import HistoryWriter
-from harness.faults.injection import Fault, Injection, Measured
-from harness.faults.undo import UndoStep
-from harness.kafka.connection import answers
+from harness.faults.injection import Fault, FaultContext, Injection, Measured
+from harness.faults.undo import UndoStep, undo_verb
 from harness.tap.rules import Armed, Hit, Rule, Verb
 from harness.tap.tap_client import Tap, ensure_tap
 
-_HINT = "does the client use the TAPPED listener, and do the selectors name what it sends?"
+_HINT = "does the client use the TAPPED listener, and do the selectors match what it sends?"
+
+
+@undo_verb
+def disarm_frame(cluster: Cluster, rule: str) -> None:
+    """Disarm a rule. A tap that died has lost its rules and held frames; a new tap is started."""
+    ensure_tap(cluster).disarm(rule)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _FrameFault:
-    """What all frame faults share: the selectors, and a rule that is armed in the tap."""
+class FrameFault(Fault[None]):
+    """A rule that is armed in the tap; the fields select the frames that it hits."""
 
     capability: ClassVar[Capability] = Capability.LINK
-    moves_roles: ClassVar[bool] = False
     verb: ClassVar[Verb]
     bitten_when: ClassVar[tuple[str, ...]]
     api: str
@@ -55,65 +59,65 @@ class _FrameFault:
     within_ms: int = 10_000
 
     def __post_init__(self) -> None:
-        """Refuse at once what no frame can ever match."""
+        """Refuse selectors that no frame can match."""
         self.rule((), "unarmed").check()
 
-    def rule(self, brokers: tuple[int, ...], ident: str) -> Rule:
-        """The rule that does it."""
+    def rule(self, brokers: tuple[int, ...], mark: str) -> Rule:
+        """Return the rule for the tap."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in _SELECTORS}
-        return Rule(id=ident, verb=self.verb, brokers=brokers, **fields, **self.special())
+        return Rule(id=mark, verb=self.verb, brokers=brokers, **fields, **self.special())
 
     def special(self) -> dict[str, Any]:
-        """What this verb has of its own."""
+        """Return the fields of the rule that only this verb has."""
         return {}
 
-    def undo_steps(self, names: list[str], ident: str) -> list[UndoStep]:  # noqa: ARG002
-        """Disarm the rule; what it holds is lost."""
-        return [{"do": "disarm_frame", "rule": ident}]
+    def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:
+        return [disarm_frame.step(rule=context.mark)]
 
-    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:
-        """The tap serves the brokers, and the rule is one that a frame can match."""
-        brokers = tuple(broker for broker in BROKER_IDS if node_name(broker) in names)
-        if not brokers:
-            raise NoBiteError(f"{', '.join(names)} has no client link", "a frame fault needs a broker")
-        ensure_tap(cluster)
-        memory["brokers"] = brokers
+    def before(self, context: FaultContext[None]) -> None:
+        """Check that the target is a broker, and start the tap."""
+        if not context.brokers:
+            nodes = ", ".join(context.nodes)
+            raise NoBiteError(f"{nodes} has no client link", "a frame fault needs a broker")
+        ensure_tap(context.cluster)
 
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """Arm the rule."""
-        memory["rule"] = ident
-        ensure_tap(cluster).arm(self.rule(memory["brokers"], ident))
+    def apply(self, context: FaultContext[None]) -> None:
+        ensure_tap(context.cluster).arm(self.rule(tuple(context.brokers), context.mark))
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """Wait until a frame was hit and the tap has done to it what was asked."""
-        tap = ensure_tap(cluster)
-        seen: list[Armed | None] = [None]
+    def bite(self, context: FaultContext[None]) -> Measured:
+        """Wait until a frame was hit and the tap has carried out the rule."""
+        tap = ensure_tap(context.cluster)
+        armed: Armed | None = None
 
         def bitten() -> Hit | None:
-            seen[0] = tap.armed(memory["rule"])
-            hits = seen[0].hits if seen[0] else []
+            nonlocal armed
+            armed = tap.armed(context.mark)
+            hits = armed.hits if armed else []
             return next((hit for hit in hits if hit.did in self.bitten_when), None)
 
         try:
             wait_until(bitten, self.within_ms / 1000, f"{self.verb} of {self.api}", hint=_HINT)
         except WaitTimeoutError as error:
-            matched = seen[0].matched if seen[0] else 0
+            matched = armed.matched if armed else 0
             raise NoBiteError(f"{error.message} ({matched} frames matched)", _HINT) from error
-        assert seen[0] is not None
-        hits = seen[0].hits
-        told = [f"{self.api} of {hit.client_id} at broker {hit.broker} {hit.did}" for hit in hits]
-        return {"told": told, "matched": seen[0].matched, "hits": [msgspec.to_builtins(hit) for hit in hits]}
+        assert armed is not None
+        lines = [f"{self.api} of {hit.client_id} at broker {hit.broker} {hit.did}" for hit in armed.hits]
+        return {
+            "frames": lines,
+            "matched": armed.matched,
+            "hits": [msgspec.to_builtins(hit) for hit in armed.hits],
+        }
 
-    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """The tap knows the rule no more, and every broker that lives answers through it."""
-        tap = ensure_tap(cluster)
-        if tap.armed(memory.get("rule", "")):
+    def health(self, context: FaultContext[None]) -> Measured:
+        """Check that the rule was removed, and that every running broker answers through the tap."""
+        cluster = context.cluster
+        if ensure_tap(cluster).armed(context.mark):
             raise HealError(f"{self.verb} of {self.api} is still armed in the tap", "`eos heal` disarms it")
         through = {}
-        for broker in memory.get("brokers", ()):
-            if answers(HOST, cluster.ports.direct(broker)):
+        for broker in context.brokers:
+            if cluster.answers(broker):
                 start = time.monotonic()
-                if not answers(HOST, cluster.ports.tapped(broker), 5.0):
+                if not cluster.answers(broker, 5.0, BrokerListener.TAPPED):
                     raise HealError(f"broker {broker} does not answer through the tap", "see `eos status`")
                 through[str(broker)] = round((time.monotonic() - start) * 1000, 1)
         return {"through_tap_ms": through}
@@ -123,8 +127,8 @@ _SELECTORS = ("api", "nth", "times", "client_id", "transactional_id", "topic", "
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoseResponseFrame(_FrameFault):
-    """Let the broker execute a request and lose its answer, then cut the connection or carry nothing more."""
+class LoseResponseFrame(FrameFault):
+    """Let the broker execute a request and drop its answer; then cut the connection or pass nothing more."""
 
     name: ClassVar[str] = "lose_response_frame"
     verb: ClassVar[Verb] = "lose_response"
@@ -132,13 +136,12 @@ class LoseResponseFrame(_FrameFault):
     then: Literal["cut", "silence"] = "cut"
 
     def special(self) -> dict[str, Any]:
-        """How the connection ends."""
         return {"then": self.then}
 
 
 @dataclass(frozen=True, kw_only=True)
-class LoseRequestFrame(_FrameFault):
-    """Lose a request before the broker gets it, then cut the connection or carry nothing more."""
+class LoseRequestFrame(FrameFault):
+    """Drop a request before the broker receives it; then cut the connection or pass nothing more."""
 
     name: ClassVar[str] = "lose_request_frame"
     verb: ClassVar[Verb] = "lose_request"
@@ -146,16 +149,15 @@ class LoseRequestFrame(_FrameFault):
     then: Literal["cut", "silence"] = "cut"
 
     def special(self) -> dict[str, Any]:
-        """How the connection ends."""
         return {"then": self.then}
 
 
 @dataclass(frozen=True, kw_only=True)
-class HoldFrame(_FrameFault):
-    """Keep one frame back until it is released: by hand, or when a later request `until` has been answered.
+class HoldFrame(FrameFault):
+    """Hold one frame until it is released: by a call, or when a later request `until` has been answered.
 
-    With `drop_client` the client's connection is cut meanwhile: it retries on a new one, and the frame that
-    is held arrives behind its own retry. Nobody released it when the fault is healed: it is lost.
+    With `drop_client` the client's connection is cut meanwhile: the client retries on a new one, and the held
+    frame arrives after its own retry. A frame that is still held when the fault is healed is lost.
     """
 
     name: ClassVar[str] = "hold_frame"
@@ -166,13 +168,12 @@ class HoldFrame(_FrameFault):
     until: str | None = None
 
     def special(self) -> dict[str, Any]:
-        """What is held, until when, and whether the client stays connected."""
         return {"side": self.side, "drop_client": self.drop_client, "until": self.until}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DelayFrame(_FrameFault):
-    """Keep matching frames back for `delay_ms`; everything behind them on their connection waits too."""
+class DelayFrame(FrameFault):
+    """Hold matching frames for `delay_ms`; everything behind them on their connection waits too."""
 
     name: ClassVar[str] = "delay_frame"
     verb: ClassVar[Verb] = "delay"
@@ -181,13 +182,12 @@ class DelayFrame(_FrameFault):
     side: Literal["request", "response"] = "request"
 
     def special(self) -> dict[str, Any]:
-        """What is delayed, and for how long."""
         return {"side": self.side, "seconds": self.delay_ms / 1000}
 
 
 @dataclass(frozen=True, kw_only=True)
-class DuplicateFrame(_FrameFault):
-    """Send a request again on a new connection: at once, `delay_ms` later, or when `until` was answered."""
+class DuplicateFrame(FrameFault):
+    """Send a request again on a new connection: at once, after `delay_ms`, or when `until` was answered."""
 
     name: ClassVar[str] = "duplicate_frame"
     verb: ClassVar[Verb] = "duplicate"
@@ -197,14 +197,13 @@ class DuplicateFrame(_FrameFault):
     until: str | None = None
 
     def special(self) -> dict[str, Any]:
-        """After which of the two the copy is made, and when it is sent."""
         seconds = None if self.delay_ms is None else self.delay_ms / 1000
         return {"side": self.side, "seconds": seconds, "until": self.until}
 
 
 @dataclass(frozen=True, kw_only=True)
-class CutAfterFrame(_FrameFault):
-    """Deliver a request, or its answer, and cut the client's connection right behind it."""
+class CutAfterFrame(FrameFault):
+    """Deliver a request, or its answer, and then cut the connection of the client."""
 
     name: ClassVar[str] = "cut_after_frame"
     verb: ClassVar[Verb] = "cut_after"
@@ -212,7 +211,6 @@ class CutAfterFrame(_FrameFault):
     side: Literal["request", "response"] = "request"
 
     def special(self) -> dict[str, Any]:
-        """Behind which of the two."""
         return {"side": self.side}
 
 
@@ -220,30 +218,29 @@ class ArmedFrameFault(Injection):
     """A frame fault that is armed and waits for its frame; the bite is measured when the block ends."""
 
     def _measure(self, journal: HistoryWriter, started: float) -> None:
-        """Nothing yet: the frame has still to come."""
+        """Measure nothing yet: the frame is still to come."""
 
     @property
     def tap(self) -> Tap:
-        """The tap that it is armed in."""
         return ensure_tap(self.cluster)
 
     def wait(self, did: str | None = None, limit: float = 10.0) -> Armed:
-        """Wait until a frame was hit, or until `did` has become of it."""
-        return self.tap.wait_hit(self._memory["rule"], did, limit)
+        """Wait until a frame was hit, or until the tap reports `did` for one."""
+        return self.tap.wait_hit(self.context.mark, did, limit)
 
     def release(self) -> int:
-        """Send what is held; return how many frames that were."""
-        return self.tap.release(self._memory["rule"])
+        """Send the held frames; return their number."""
+        return self.tap.release(self.context.mark)
 
     def measure(self) -> Measured:
-        """Measure the bite now, or raise NoBiteError; the end of the block does it if nobody did."""
+        """Measure the bite now, or raise NoBiteError. Without this call the end of the block does it."""
         assert self._journal is not None
         if not self.bite:
             try:
                 super()._measure(self._journal, time.monotonic())
             except NoBiteError as error:
-                assert self._ident is not None
-                self._journal.fault_no_bite(self._ident, error.message)
+                assert self._intent_id is not None
+                self._journal.fault_no_bite(self._intent_id, error.message)
                 raise
         return self.bite
 
@@ -251,12 +248,12 @@ class ArmedFrameFault(Injection):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if error is None and self._ident is not None:
+            if error is None and self._intent_id is not None:
                 self.measure()
         finally:
             self.heal()
 
 
-def arm(cluster: Cluster, fault: Fault, target: str | Target = "all", **options: Any) -> ArmedFrameFault:
-    """A frame fault for `with`: armed inside the block, where the client under test runs."""
+def arm(cluster: Cluster, fault: Fault[Any], target: str | Target = "all", **options: Any) -> ArmedFrameFault:
+    """Return a frame fault for `with`: armed inside the block, in which the client under test runs."""
     return ArmedFrameFault(cluster, fault, target, **options)

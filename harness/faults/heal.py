@@ -1,4 +1,4 @@
-"""Bring a cluster back to health from what is on disk and from what can be seen, whoever broke it."""
+"""Bring a cluster back to health, from the intents on disk and from the state of the cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from harness.base import processes
-from harness.base.errors import HarnessError, HealError, WaitTimeoutError
+from harness.base.errors import HarnessError, HealError, WaitTimeoutError, describe_error
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
@@ -15,20 +15,21 @@ from harness.cluster.nodes import Condition
 from harness.cluster.toxiproxy_client import ToxiproxyWedgedError
 from harness.evidence.history import Fault
 from harness.faults.intents import open_journal, unhealed
-from harness.faults.undo import cure_toxiproxy, undo
+from harness.faults.link_faults import restart_toxiproxy
+from harness.faults.undo import undo
 from harness.tap.tap_client import ensure_tap, find_tap, was_started
 
 Report = Callable[[str], None]
-# A healthy cluster is back within a session or two; one that is cut never is.
+# A cluster without faults is healthy within a session or two; one with cut links never is.
 _SOON_S, LIMIT_S = 30.0, 60.0
 
 
 def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> int:
-    """Undo every intent that nobody healed, then whatever else ails the cluster; return how much was done.
+    """Undo every unhealed intent, then repair what else is broken; return the number of repairs.
 
-    Twice is harmless. On a cluster of our own what no intent tells of (a toxic added by hand, a node killed
-    by the system) is healed as well: after it the cluster is as `eos up` left it, or this raises. A run that
-    heals itself spares its clients: they have yet to finish.
+    A second call is harmless. On a cluster of the harness this also repairs what no intent names (a toxic
+    that was added by hand, a node that the system killed): afterwards the cluster is as `eos up` left it, or
+    this raises. A run that heals itself spares its clients, which still have to finish.
     """
     done = 0 if spare_clients else _end_clients(cluster, report)
     if cluster.owned:
@@ -47,10 +48,10 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
     try:
         cluster.wait_healthy(_SOON_S if Capability.PARTITION in cluster.backend.capabilities else LIMIT_S)
     except WaitTimeoutError:
-        # Packet filters show in nothing that was looked at so far: a cut whose intent was lost.
+        # Nothing that was checked so far shows a packet filter whose intent was lost.
         if Capability.PARTITION not in cluster.backend.capabilities:
             raise
-        report("not healthy yet: removing packet filters, if there are any")
+        report("not healthy yet: removing packet filters")
         for name in cluster.nodes:
             cluster.links.uncut(name)
         cluster.wait_healthy(LIMIT_S)
@@ -58,16 +59,16 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
 
 
 def _end_clients(cluster: Cluster, report: Report) -> int:
-    """End the clients of a run whose harness is gone: nobody will tell them to stop."""
+    """End the clients of a run whose harness was killed."""
     orphans = processes.find(cluster.state.client_mark)
     if orphans:
-        report(f"ending {len(orphans)} processes of clients that a run left behind")
+        report(f"ending {len(orphans)} client processes that a run left behind")
         cluster.state.end_clients()
     return len(orphans)
 
 
 def _start_toxiproxy(cluster: Cluster, report: Report) -> int:
-    """Start it if it does not run: the faults of links are undone by asking it."""
+    """Start Toxiproxy if it does not run: undoing link faults needs its API."""
     node = cluster.node("toxiproxy")
     condition = node.status().condition
     if condition is Condition.RUNNING:
@@ -80,7 +81,7 @@ def _start_toxiproxy(cluster: Cluster, report: Report) -> int:
 
 
 def _undo_intents(cluster: Cluster, intents: list[Fault], report: Report) -> list[str]:
-    """Undo each intent and return what failed: one that cannot be undone must not keep the others."""
+    """Undo each intent, also after one that fails; return the failures."""
     if not intents:
         return []
     failures = []
@@ -92,9 +93,8 @@ def _undo_intents(cluster: Cluster, intents: list[Fault], report: Report) -> lis
             try:
                 undo(cluster, intent.undo["steps"])
             except (HarnessError, OSError) as error:
-                said = error.message if isinstance(error, HarnessError) else str(error)
-                journal.fault_heal_failed(intent.id, said)
-                failures.append(f"{what} could not be undone: {said}")
+                journal.fault_heal_failed(intent.id, describe_error(error))
+                failures.append(f"{what} could not be undone: {describe_error(error)}")
             else:
                 journal.fault_healed(intent.id, {"healed_by": os.getpid()})
     return failures
@@ -106,9 +106,7 @@ def _start_nodes(cluster: Cluster, report: Report) -> int:
         condition = node.status().condition
         if condition is Condition.RUNNING:
             continue
-        report(
-            f"{name} is {condition}: {'letting it go on' if condition is Condition.PAUSED else 'starting it'}"
-        )
+        report(f"{name} is {condition}: {'resuming it' if condition is Condition.PAUSED else 'starting it'}")
         node.resume()
         node.start()
         done += 1
@@ -116,7 +114,7 @@ def _start_nodes(cluster: Cluster, report: Report) -> int:
 
 
 def _clear_tap(cluster: Cluster, report: Report) -> int:
-    """Disarm what is armed in the wire tap, and start one that died; nothing if none was ever wanted."""
+    """Disarm every rule of the wire tap, and start a tap that died; do nothing if no tap was ever started."""
     if not was_started(cluster):
         return 0
     done = 0
@@ -136,7 +134,7 @@ def _clear_links(cluster: Cluster, report: Report) -> int:
         return _clear_proxies(cluster, report)
     except ToxiproxyWedgedError as error:
         report(f"{error.message}: restarting it")
-        cure_toxiproxy(cluster)
+        restart_toxiproxy(cluster)
         return 1 + _clear_proxies(cluster, report)
 
 

@@ -1,8 +1,8 @@
-"""The intents of a cluster on disk: what was about to be injected, by whom, and whether it was healed.
+"""The intents of a cluster on disk: each fault that was about to be injected, and whether it was healed.
 
 They are history files (docs/history-format.md) in <state>/intents/, one for each process that injected
-or healed, so that processes never write the same file. The fold is simple: every intent without a
-`healed` line of the same id, in whatever file, is still to be healed.
+or healed, so that two processes never write the same file. An intent is unhealed as long as no file has
+a `healed` line with its id.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from harness.evidence.history import Fault, HistoryWriter, history_files
 
 
 def open_journal(state: State) -> HistoryWriter:
-    """A new file for the intents of this process."""
+    """Open a new file for the intents of this process."""
     client = f"faults-{os.getpid()}-{time.time_ns() // 1_000_000}"
     return HistoryWriter(state.intents / f"{client}.jsonl", run=state.path.name, client=client, role="faults")
 
 
 @contextmanager
 def journal_in(state: State, path: Path, run: str) -> Iterator[HistoryWriter]:
-    """The intents of a run: written into its own directory, and found by `eos heal` through a link."""
+    """Write the intents of a run into its own directory; `eos heal` finds them through a link."""
     state.intents.mkdir(parents=True, exist_ok=True)
     client = f"faults-{run}"
     with HistoryWriter(path, run=run, client=client, role="faults") as journal:
@@ -35,23 +35,23 @@ def journal_in(state: State, path: Path, run: str) -> Iterator[HistoryWriter]:
 
 
 def unhealed(state: State) -> list[Fault]:
-    """The intents that nobody has healed, oldest first."""
+    """Return the intents that were not healed, oldest first."""
     return fold(state.intents)
 
 
-def owed(folder: Path) -> bool:
-    """Whether the states of clusters that are not ours, a folder each, note something to be undone."""
+def has_leftovers(folder: Path) -> bool:
+    """Return whether the state of any external cluster in this folder lists something to undo."""
     states = [State(path) for path in folder.glob("*") if path.is_dir()]
     return any(unhealed(state) or any((state.path / note).exists() for note in NOTES) for state in states)
 
 
 def fold(folder: Path) -> list[Fault]:
-    """The intents in these files that have no `healed` line."""
+    """Return the intents in these files that have no `healed` line, oldest first."""
     intents: dict[str, Fault] = {}
     healed: set[str] = set()
     for file in history_files(folder) if folder.exists() else []:
         if not file.path.exists():
-            continue  # a link to a run whose directory was removed: heal goes by what it sees
+            continue  # a link to a run directory that was removed
         for _, line in file.read():
             if isinstance(line, Fault):
                 if line.stage == "intent":

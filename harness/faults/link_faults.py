@@ -1,9 +1,10 @@
 """Faults of the links between clients and brokers, through Toxiproxy.
 
 Every fault hits both proxies of each broker, the one of PROXIED and the one behind the wire tap, and is
-measured on both. The names say what happens to bytes:
+measured on both. The names describe what happens to bytes:
 
     jitter         delayed, kept, in order
+    slow_some      delayed on a share of the connections
     stall          held, and returned on heal
     throttle       slowed to a rate
     slice          cut into small pieces
@@ -15,167 +16,404 @@ measured on both. The names say what happens to bytes:
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from harness.base.errors import HealError, NoBiteError
 from harness.base.waits import wait_until
+from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.cluster.toxiproxy_client import Stream
-from harness.faults.injection import Measured
-from harness.faults.link_probe import QUICK_S, Link, round_trip_ms, silent_for
-from harness.faults.linkbase import HINT, ClosedFault, ToxicFault, close_all, on_each, proxies, untouched
+from harness.cluster.toxiproxy_client import Stream, ToxiproxyWedgedError
+from harness.faults.injection import Fault, FaultContext, Measured
+from harness.faults.link_probe import QUICK_S, Link, is_cut, round_trip_ms, silent_for
+from harness.faults.undo import UndoStep, undo_verb
 from harness.kafka.admin import init_producer_id_request
+from harness.kafka.connection import RawConnection
 
+ANSWER_S = 2.0
+"""A link without an answer within this time is hit by something else."""
+_HINT = "is the listener of this fault the one that the clients use? `eos status` shows the proxies"
 _MOST_PROBES = 20
 _PAIRS = 3
-_BASELINE = 9  # quick pairs: one that the machine was late for must not decide
-_BASELINES = 4  # nor may a second that it was late for throughout
+_BASELINE = 9  # quick pairs: one of them may be late on a busy machine
+_BASELINES = 4  # medians: all pairs of one may be late on a busy machine
+_SHARED_PROBES = 16
+"""Connections that are measured: with a share of a half all of them are alike once in 32,768 times."""
+
+T = TypeVar("T")
+L = TypeVar("L", bound="LinkState")
+
+
+def restart_toxiproxy(cluster: Cluster) -> None:
+    """Restart a Toxiproxy that no longer answers; every proxy is then open and without a toxic."""
+    node = cluster.node("toxiproxy")
+    node.kill()
+    node.start()
+    wait_until(cluster.toxiproxy.proxies, 15, "Toxiproxy to answer after its restart")
+
+
+@undo_verb
+def remove_toxic(cluster: Cluster, node: str, toxic: str) -> None:
+    try:
+        for link in cluster.client_links([node]):
+            cluster.toxiproxy.remove_toxic(link.proxy, toxic)
+    except ToxiproxyWedgedError:
+        restart_toxiproxy(cluster)
+
+
+@undo_verb
+def open_proxies(cluster: Cluster, node: str) -> None:
+    try:
+        for link in cluster.client_links([node]):
+            cluster.toxiproxy.set_enabled(link.proxy, enabled=True)
+    except ToxiproxyWedgedError:
+        restart_toxiproxy(cluster)
+
+
+def links(cluster: Cluster, nodes: list[str]) -> list[Link]:
+    """Return the links of each of these brokers."""
+    return [Link(*link, security=cluster.security) for link in cluster.client_links(nodes)]
+
+
+def _proxies(context: FaultContext[L]) -> list[str]:
+    return [link.proxy for link in context.cluster.client_links(context.nodes)]
+
+
+@dataclass
+class LinkState:
+    """The links that answered before the fault; the bite is measured on them."""
+
+    links: list[Link]
+
+
+@dataclass
+class OpenConnections(LinkState):
+    """One connection on each link, opened before the fault."""
+
+    connections: list[tuple[Link, RawConnection]]
+
+    @classmethod
+    def on(cls, answering: list[Link]) -> OpenConnections:
+        """Open the connections, and use each one once."""
+        connections = [(link, link.connect()) for link in answering]
+        for _, connection in connections:
+            round_trip_ms(connection)
+        return cls(answering, connections)
+
+    def close(self) -> None:
+        for _, connection in self.connections:
+            connection.close()
+
+
+@dataclass
+class Baseline(LinkState):
+    """How much slower than the unfaulted listener each proxy was before the fault."""
+
+    slower_ms: dict[str, float]
+
+
+@dataclass
+class Pieces(LinkState):
+    """The number of pieces in which one answer arrived before the fault, by proxy."""
+
+    pieces: dict[str, int]
+
+
+class LinkFault(Fault[L]):
+    """A fault of the links of brokers.
+
+    Faults may overlap. A link without an answer before the fault (its broker may be killed) is hit, but not
+    measured. A link that something else still hits after the fault is read back, but not timed.
+    """
+
+    capability: ClassVar[Capability] = Capability.LINK
+
+    def health(self, context: FaultContext[L]) -> Measured:
+        """Check that every link that nothing else hits answers."""
+        times = [link.round_trips_ms(2)[1] for link in _untouched(context)]
+        return {"links_timed": len(times)} | (
+            {"round_trip_ms": round(statistics.median(times), 2)} if times else {}
+        )
+
+
+def _answering(context: FaultContext[L]) -> list[Link]:
+    """Return the links of the target that answer, or raise NoBiteError if there are none."""
+    nodes = ", ".join(context.nodes)
+    there = links(context.cluster, context.nodes)
+    if not there:
+        raise NoBiteError(f"{nodes} has no client link", "a link fault needs a broker as target")
+    answering = [link for link in there if link.answers(ANSWER_S)]
+    if not answering:
+        raise NoBiteError(f"no link of {nodes} answers", _HINT)
+    return answering
+
+
+def _untouched(context: FaultContext[L]) -> list[Link]:
+    """Return the links whose proxy is open and without toxics, and whose broker answers."""
+    cluster = context.cluster
+    clear = {p.name for p in cluster.toxiproxy.proxies() if p.enabled and not p.toxics}
+    ids = {broker for broker in cluster.broker_ids if cluster.answers(broker)}
+    return [link for link in links(cluster, context.nodes) if link.proxy in clear and link.broker in ids]
+
+
+def _on_each(measured: Sequence[Link], measure: Callable[[Link], T]) -> dict[str, T]:
+    """Measure the links side by side, by proxy: a delay is waited for once, not once per link."""
+    with ThreadPoolExecutor(len(measured)) as pool:
+        return dict(zip((link.proxy for link in measured), pool.map(measure, measured), strict=True))
+
+
+class ToxicFault(LinkFault[L]):
+    """A fault that is one toxic on each proxy."""
+
+    kind: ClassVar[str]
+    stream: Stream = "downstream"
+
+    @property
+    def toxicity(self) -> float:
+        """The share of the connections that the toxic acts on."""
+        return 1.0
+
+    @abstractmethod
+    def attributes(self) -> Mapping[str, int]:
+        """Return the attributes of the toxic."""
+
+    def undo_steps(self, context: FaultContext[L]) -> list[UndoStep]:
+        return [remove_toxic.step(node=name, toxic=context.mark) for name in context.nodes]
+
+    def apply(self, context: FaultContext[L]) -> None:
+        """Add the toxics, and read them back."""
+        for proxy in _proxies(context):
+            context.cluster.toxiproxy.add_toxic(
+                proxy, context.mark, self.kind, self.stream, self.attributes(), toxicity=self.toxicity
+            )
+
+    def health(self, context: FaultContext[L]) -> Measured:
+        """Check that Toxiproxy has removed the toxic from every proxy."""
+        left = [
+            proxy.name
+            for proxy in context.cluster.toxiproxy.proxies()
+            if any(toxic.name == context.mark for toxic in proxy.toxics)
+        ]
+        if left:
+            raise HealError(f"the toxic is still on {', '.join(left)}", _HINT)
+        return super().health(context)
+
+
+class ClosedFault(LinkFault[OpenConnections]):
+    """A fault that closes proxies, which must cut the connections that are open."""
+
+    def undo_steps(self, context: FaultContext[OpenConnections]) -> list[UndoStep]:
+        return [open_proxies.step(node=name) for name in context.nodes]
+
+    def before(self, context: FaultContext[OpenConnections]) -> OpenConnections:
+        return OpenConnections.on(_answering(context))
+
+    def apply(self, context: FaultContext[OpenConnections]) -> None:
+        for proxy in _proxies(context):
+            context.cluster.toxiproxy.set_enabled(proxy, enabled=False)
+
+    def bite(self, context: FaultContext[OpenConnections]) -> Measured:
+        """Check that every open connection was cut."""
+        try:
+            for link, connection in context.state.connections:
+                if not is_cut(connection, 2.0):
+                    raise NoBiteError(f"{link.proxy}: an open connection was not cut", _HINT)
+            return {"connections_cut": len(context.state.connections)}
+        finally:
+            context.state.close()
+
+    def health(self, context: FaultContext[OpenConnections]) -> Measured:
+        """Check that Toxiproxy reports each proxy as open."""
+        names = _proxies(context)
+        if shut := [p.name for p in context.cluster.toxiproxy.proxies() if p.name in names and not p.enabled]:
+            raise HealError(f"{', '.join(shut)} is still closed", _HINT)
+        return super().health(context)
 
 
 @dataclass(frozen=True)
-class Jitter(ToxicFault):
-    """Delay every chunk by `latency_ms` ± `jitter_ms`; nothing is lost and nothing overtakes."""
+class Jitter(ToxicFault[Baseline]):
+    """Delay every chunk by `latency_ms` ± `jitter_ms`; no byte is lost or reordered."""
 
     name: ClassVar[str] = "jitter"
     kind: ClassVar[str] = "latency"
+    allowed_on_external: ClassVar[bool] = True
     latency_ms: int
     jitter_ms: int = 0
     stream: Stream = "downstream"
 
     def attributes(self) -> Mapping[str, int]:
-        """Latency and jitter."""
         return {"latency": self.latency_ms, "jitter": self.jitter_ms}
 
-    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:
-        """Measure how much slower than the unfaulted door each link is already."""
-        super().before(cluster, names, memory)
-        found = on_each(memory["links"], lambda link: self._baseline(cluster, link))
-        memory["slower_ms"] = {link.proxy: round(slower, 1) for link, slower in found.items()}
+    def before(self, context: FaultContext[Baseline]) -> Baseline:
+        """Measure how much slower than the unfaulted listener each link is already."""
+        answering = _answering(context)
+        slower = _on_each(answering, lambda link: self._baseline(context.cluster, link))
+        return Baseline(answering, {proxy: round(ms, 1) for proxy, ms in slower.items()})
 
     def _baseline(self, cluster: Cluster, link: Link) -> float:
-        """The least of a few medians: what another fault adds is in all of them, a busy moment is not."""
-        seen = [statistics.median(_slower_ms(cluster, link, _BASELINE))]
-        while min(seen) > self.latency_ms / 4 and len(seen) < _BASELINES:
-            seen.append(statistics.median(_slower_ms(cluster, link, _BASELINE)))
-        return min(seen)
+        """Return the least of a few medians: another fault is in all of them, a busy moment is not."""
+        medians = [statistics.median(_slower_ms(cluster, link, _BASELINE))]
+        while min(medians) > self.latency_ms / 4 and len(medians) < _BASELINES:
+            medians.append(statistics.median(_slower_ms(cluster, link, _BASELINE)))
+        return min(medians)
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """Each link is slower by half the latency or more.
+    def bite(self, context: FaultContext[Baseline]) -> Measured:
+        """Check that each link is slower by half the latency or more.
 
-        Every round trip is compared with one over the unfaulted door at the same moment, so that a busy
-        machine is not taken for a fault nor hides one; the median of up to twenty such pairs decides.
+        Every round trip is compared with one over the unfaulted listener at the same moment, so that a busy
+        machine neither looks like a fault nor hides one. The median of up to twenty such pairs decides.
         """
+        before_ms = context.state.slower_ms
 
         def slower(link: Link) -> float:
-            wanted = memory["slower_ms"][link.proxy] + self.latency_ms / 2
-            seen = _slower_ms(cluster, link)
-            while statistics.median(seen) < wanted:
-                if len(seen) >= _MOST_PROBES:
-                    said = f"{statistics.median(seen):.1f} ms slower than DIRECT (median of {len(seen)})"
-                    raise NoBiteError(f"{link.proxy} is only {said}", HINT)
-                seen += _slower_ms(cluster, link)
-            return statistics.median(seen)
+            wanted = before_ms[link.proxy] + self.latency_ms / 2
+            measured = _slower_ms(context.cluster, link)
+            while statistics.median(measured) < wanted:
+                if len(measured) >= _MOST_PROBES:
+                    median = f"{statistics.median(measured):.1f} ms slower than DIRECT"
+                    raise NoBiteError(f"{link.proxy} is only {median} (median of {len(measured)})", _HINT)
+                measured += _slower_ms(context.cluster, link)
+            return round(statistics.median(measured), 1)
 
-        found = on_each(memory["links"], slower)
-        measured = {link.proxy: round(value, 1) for link, value in found.items()}
-        return {"slower_ms": measured, "before_ms": memory["slower_ms"]}
+        return {"slower_ms": _on_each(context.state.links, slower), "before_ms": before_ms}
 
-    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:
-        """On each link that nothing else hits some round trip is quicker than the delay would let it be.
+    def health(self, context: FaultContext[Baseline]) -> Measured:
+        """Check that each link that nothing else hits has a round trip quicker than the delay allows.
 
-        One is enough, and a busy machine may take several tries to give it.
+        One such round trip is enough. On a busy machine it may take several attempts.
         """
         shortest_delay = max(self.latency_ms - self.jitter_ms, self.latency_ms / 2)
-        for link in untouched(cluster, names):
-            seen = _slower_ms(cluster, link)
-            while min(seen) >= shortest_delay:
-                if len(seen) >= _MOST_PROBES:
-                    said = f"{min(seen):.1f} ms slower than DIRECT (least of {len(seen)})"
-                    raise HealError(f"{link.proxy} is still {said}", HINT)
-                seen += _slower_ms(cluster, link)
-        return super().health(cluster, names, memory)
+        for link in _untouched(context):
+            measured = _slower_ms(context.cluster, link)
+            while min(measured) >= shortest_delay:
+                if len(measured) >= _MOST_PROBES:
+                    least = f"{min(measured):.1f} ms slower than DIRECT (least of {len(measured)})"
+                    raise HealError(f"{link.proxy} is still {least}", _HINT)
+                measured += _slower_ms(context.cluster, link)
+        return super().health(context)
 
 
 def _slower_ms(cluster: Cluster, link: Link, count: int = _PAIRS) -> list[float]:
-    """How much slower round trips over the link are than over the broker's unfaulted door, pair by pair."""
+    """Measure how much slower a round trip is over the link than over DIRECT, pair by pair."""
     with link.connect() as faulted, cluster.direct(link.broker) as direct:
         return [round_trip_ms(faulted) - round_trip_ms(direct) for _ in range(count)]
 
 
 @dataclass(frozen=True)
-class Stall(ToxicFault):
-    """Hold every byte back; what was held arrives on heal."""
+class SlowShare(ToxicFault[LinkState]):
+    """Delay what clients send by `latency_ms` on a share of their connections, drawn per connection.
+
+    A retry on another connection then overtakes the request that it repeats.
+    """
+
+    name: ClassVar[str] = "slow_some"
+    kind: ClassVar[str] = "latency"
+    latency_ms: int
+    share: float = 0.5
+    stream: Stream = "upstream"
+
+    def attributes(self) -> Mapping[str, int]:
+        return {"latency": self.latency_ms, "jitter": 0}
+
+    @property
+    def toxicity(self) -> float:
+        return self.share
+
+    def before(self, context: FaultContext[LinkState]) -> LinkState:
+        return LinkState(_answering(context))
+
+    def bite(self, context: FaultContext[LinkState]) -> Measured:
+        """Check that some connections are slow and some are not."""
+        probed = [
+            link
+            for link in context.state.links
+            for _ in range(_SHARED_PROBES // len(context.state.links) + 1)
+        ]
+        with ThreadPoolExecutor(len(probed)) as pool:
+            took_ms = list(pool.map(lambda link: link.round_trips_ms(1, timeout=30.0)[0], probed))
+        slow = sum(ms >= self.latency_ms for ms in took_ms)
+        if not 0 < slow < len(took_ms):
+            raise NoBiteError(f"{slow} of {len(took_ms)} connections are slow", _HINT)
+        return {"slow": slow, "of": len(took_ms)}
+
+
+@dataclass(frozen=True)
+class Stall(ToxicFault[OpenConnections]):
+    """Hold every byte; the held bytes arrive on heal."""
 
     name: ClassVar[str] = "stall"
     kind: ClassVar[str] = "bandwidth"
+    allowed_on_external: ClassVar[bool] = True
     stream: Stream = "downstream"
 
     def attributes(self) -> Mapping[str, int]:
-        """No bytes a second: they are held, not dropped."""
         return {"rate": 0}
 
-    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:
+    def before(self, context: FaultContext[OpenConnections]) -> OpenConnections:
         """Open a connection on each link, over which an answer will be held."""
-        super().before(cluster, names, memory)
-        memory["open"] = [(link, link.connect()) for link in memory["links"]]
-        for _, connection in memory["open"]:
-            round_trip_ms(connection)
+        return OpenConnections.on(_answering(context))
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """A request on each open connection gets no answer, and no end."""
-        for _, connection in memory["open"]:
+    def bite(self, context: FaultContext[OpenConnections]) -> Measured:
+        """Check that a request on each open connection gets no answer and no end of the connection."""
+        connections = context.state.connections
+        for _, connection in connections:
             connection.send_api_versions()
-        for link, connection in memory["open"]:
+        for link, connection in connections:
             if not silent_for(connection, QUICK_S):
-                raise NoBiteError(f"{link.proxy} answered within {QUICK_S} s", HINT)
-        return {"silent_for_s": QUICK_S, "links": len(memory["open"])}
+                raise NoBiteError(f"{link.proxy} answered within {QUICK_S} s", _HINT)
+        return {"silent_for_s": QUICK_S, "links": len(connections)}
 
-    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:
-        """The answers that were held arrive now."""
+    def health(self, context: FaultContext[OpenConnections]) -> Measured:
+        """Read the answers that were held."""
         try:
-            returned = sum(bool(connection.read_frame()) for _, connection in memory["open"])
+            returned = sum(bool(connection.read_frame()) for _, connection in context.state.connections)
         finally:
-            close_all(memory)
-        return super().health(cluster, names, memory) | {"held_answers_returned": returned}
+            context.state.close()
+        return super().health(context) | {"held_answers_returned": returned}
 
 
 @dataclass(frozen=True)
-class Throttle(ToxicFault):
-    """Let only `rate_kb_s` kilobytes a second through on each connection."""
+class Throttle(ToxicFault[LinkState]):
+    """Limit each connection to `rate_kb_s` kilobytes per second."""
 
     name: ClassVar[str] = "throttle"
     kind: ClassVar[str] = "bandwidth"
+    allowed_on_external: ClassVar[bool] = True
     rate_kb_s: int
 
     def attributes(self) -> Mapping[str, int]:
-        """The rate in Toxiproxy's kilobytes, which are 1,000 bytes."""
+        """Return the rate in Toxiproxy's kilobytes, which are 1,000 bytes."""
         return {"rate": self.rate_kb_s}
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """Half a second's worth of answers comes no faster than twice the rate."""
+    def before(self, context: FaultContext[LinkState]) -> LinkState:
+        return LinkState(_answering(context))
+
+    def bite(self, context: FaultContext[LinkState]) -> Measured:
+        """Check that half a second's worth of answers arrives no faster than twice the rate."""
         measured = {}
-        for link in memory["links"]:
+        for link in context.state.links:
             rate = link.bytes_per_second(self.rate_kb_s * 500) / 1000
             if rate > 2 * self.rate_kb_s:
-                raise NoBiteError(f"{link.proxy} passed {rate:.0f} kB/s, limit {self.rate_kb_s}", HINT)
+                raise NoBiteError(f"{link.proxy} passed {rate:.0f} kB/s, limit {self.rate_kb_s}", _HINT)
             measured[link.proxy] = round(rate, 1)
         return {"kb_per_s": measured}
 
-    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:
-        """The same answers come faster than that; a busy machine may take several tries to give them."""
-        for link in untouched(cluster, names):
+    def health(self, context: FaultContext[LinkState]) -> Measured:
+        """Check that the same answers arrive faster; on a busy machine it may take several attempts."""
+        for link in _untouched(context):
             rates: list[float] = []
             while not rates or max(rates) <= 2 * self.rate_kb_s:
                 if len(rates) >= _MOST_PROBES:
-                    raise HealError(f"{link.proxy} still passes only {max(rates):.0f} kB/s", HINT)
+                    raise HealError(f"{link.proxy} still passes only {max(rates):.0f} kB/s", _HINT)
                 rates.append(link.bytes_per_second(self.rate_kb_s * 500) / 1000)
-        return super().health(cluster, names, memory)
+        return super().health(context)
 
 
 @dataclass(frozen=True)
-class Slice(ToxicFault):
+class Slice(ToxicFault[Pieces]):
     """Cut the stream into pieces of about `size` bytes with `delay_us` microseconds between them."""
 
     name: ClassVar[str] = "slice"
@@ -184,54 +422,53 @@ class Slice(ToxicFault):
     delay_us: int = 5000
 
     def attributes(self) -> Mapping[str, int]:
-        """Size, a variation of half of it, and the delay."""
         return {"average_size": self.size, "size_variation": self.size // 2, "delay": self.delay_us}
 
-    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:
-        """Remember in how many pieces an answer arrives."""
-        super().before(cluster, names, memory)
-        memory["pieces"] = {link.proxy: link.reads_for_one_answer() for link in memory["links"]}
+    def before(self, context: FaultContext[Pieces]) -> Pieces:
+        answering = _answering(context)
+        return Pieces(answering, {link.proxy: link.reads_for_one_answer() for link in answering})
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """One answer arrives in more pieces than before."""
-        measured = {link.proxy: link.reads_for_one_answer() for link in memory["links"]}
+    def bite(self, context: FaultContext[Pieces]) -> Measured:
+        """Check that one answer arrives in more pieces than before."""
+        before = context.state.pieces
+        measured = {link.proxy: link.reads_for_one_answer() for link in context.state.links}
         for proxy, pieces in measured.items():
-            if pieces <= memory["pieces"][proxy] + 1:
-                raise NoBiteError(f"{proxy}: an answer came in {pieces} pieces", HINT)
-        return {"pieces": measured, "before": memory["pieces"]}
+            if pieces <= before[proxy] + 1:
+                raise NoBiteError(f"{proxy}: an answer came in {pieces} pieces", _HINT)
+        return {"pieces": measured, "before": before}
 
 
 @dataclass(frozen=True)
-class LoseResponse(ToxicFault):
+class LoseResponse(ToxicFault[LinkState]):
     """Pass requests to the broker, which executes them, and cut the connection at the answer's first byte."""
 
     name: ClassVar[str] = "lose_response"
     kind: ClassVar[str] = "limit_data"
 
     def attributes(self) -> Mapping[str, int]:
-        """No byte of an answer."""
         return {"bytes": 0}
 
-    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:
-        """Let each broker fetch its block of producer ids: until it has one it hands out none."""
-        super().before(cluster, names, memory)
-        for broker in {link.broker for link in memory["links"]}:
+    def before(self, context: FaultContext[LinkState]) -> LinkState:
+        """Wait until each broker has a block of producer ids: without one it hands out none."""
+        answering = _answering(context)
+        for broker in {link.broker for link in answering}:
             wait_until(
-                lambda b=broker: cluster.admin.idempotent_producer_id(b) >= 0,  # type: ignore[misc]
+                lambda b=broker: context.cluster.admin.idempotent_producer_id(b) >= 0,  # type: ignore[misc]
                 10,
                 f"broker {broker} to hand out producer ids",
             )
+        return LinkState(answering)
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """A request for a producer id gets no answer, and the broker hands out one more all the same."""
+    def bite(self, context: FaultContext[LinkState]) -> Measured:
+        """Check that a request for a producer id gets no answer, and that the broker still hands out one."""
         executed = {}
-        for link in memory["links"]:
-            first = cluster.admin.idempotent_producer_id(link.broker)
+        for link in context.state.links:
+            first = context.cluster.admin.idempotent_producer_id(link.broker)
             if not link.loses_answer(init_producer_id_request()):
-                raise NoBiteError(f"{link.proxy} answered", HINT)
-            last = cluster.admin.idempotent_producer_id(link.broker)
+                raise NoBiteError(f"{link.proxy} answered", _HINT)
+            last = context.cluster.admin.idempotent_producer_id(link.broker)
             if last - first < 2:
-                raise NoBiteError(f"{link.proxy}: the broker did not execute the request", HINT)
+                raise NoBiteError(f"{link.proxy}: the broker did not execute the request", _HINT)
             executed[link.proxy] = f"producer id {first + 1} handed out, its answer lost"
         return {"executed": executed}
 
@@ -241,14 +478,15 @@ class Down(ClosedFault):
     """Cut every connection and refuse new ones."""
 
     name: ClassVar[str] = "down"
+    allowed_on_external: ClassVar[bool] = True
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:
-        """Every open connection was cut, and a new one gets no answer."""
-        measured = super().bite(cluster, names, memory)
-        for link in memory["links"]:
+    def bite(self, context: FaultContext[OpenConnections]) -> Measured:
+        """Check that every open connection was cut, and that a new one gets no answer."""
+        measured = super().bite(context)
+        for link in context.state.links:
             if not link.refuses():
-                raise NoBiteError(f"{link.proxy} still answers", HINT)
-        return measured | {"refused": len(memory["links"])}
+                raise NoBiteError(f"{link.proxy} still answers", _HINT)
+        return measured | {"refused": len(context.state.links)}
 
 
 @dataclass(frozen=True)
@@ -256,9 +494,10 @@ class Sever(ClosedFault):
     """Cut every connection once; new ones work at once."""
 
     name: ClassVar[str] = "sever"
+    allowed_on_external: ClassVar[bool] = True
 
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:
+    def apply(self, context: FaultContext[OpenConnections]) -> None:
         """Close the proxies and open them again."""
-        super().apply(cluster, names, memory, ident)
-        for proxy in proxies(cluster, names):
-            cluster.toxiproxy.set_enabled(proxy, enabled=True)
+        super().apply(context)
+        for proxy in _proxies(context):
+            context.cluster.toxiproxy.set_enabled(proxy, enabled=True)

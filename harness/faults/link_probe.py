@@ -1,4 +1,4 @@
-"""Measurements on a link, by requests of our own: round trips, cuts, silence, rates, slices."""
+"""Measurements on a link with ApiVersions requests: round trips, cuts, silence, rates, slices."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any
 from harness.kafka.connection import RawConnection
 from harness.kafka.security import PLAINTEXT, Security
 
-QUICK_S = 0.6  # an answer on loopback takes a few milliseconds; after this it is taken as held back
+QUICK_S = 0.6  # an answer on loopback takes a few milliseconds; a later one counts as held
 
 
 @dataclass(frozen=True)
 class Link:
-    """One way from the host to a broker: the port of a Toxiproxy proxy."""
+    """A path of clients to a broker: the address of a Toxiproxy proxy."""
 
     proxy: str
     broker: int
@@ -24,16 +24,16 @@ class Link:
     security: Security = PLAINTEXT
 
     def connect(self, timeout: float = 5.0) -> RawConnection:
-        """A new connection over this link."""
+        """Open a connection over this link."""
         return RawConnection(self.host, self.port, timeout, self.security)
 
     def round_trips_ms(self, count: int, timeout: float = 10.0) -> list[float]:
-        """The times of so many requests over one new connection."""
+        """Return the times of `count` requests over one new connection."""
         with self.connect(timeout) as connection:
             return [round_trip_ms(connection) for _ in range(count)]
 
     def refuses(self) -> bool:
-        """Whether a request over a new connection gets no answer, because it is refused or closed."""
+        """Return whether a new connection is refused, or closed instead of an answer."""
         try:
             with self.connect(2.0) as connection:
                 connection.send_api_versions()
@@ -43,7 +43,7 @@ class Link:
         return False
 
     def answers(self, timeout: float) -> bool:
-        """Whether a request over a new connection is answered in time."""
+        """Return whether a request over a new connection is answered in time."""
         try:
             self.round_trips_ms(1, timeout)
         except (OSError, EOFError):
@@ -51,7 +51,7 @@ class Link:
         return True
 
     def loses_answer(self, request: Any) -> bool:
-        """Whether this request over a new connection ends with the connection instead of an answer."""
+        """Return whether this request over a new connection ends with the connection instead of an answer."""
         try:
             with self.connect() as connection:
                 connection.call(request)
@@ -60,7 +60,7 @@ class Link:
         return False
 
     def bytes_per_second(self, total: int) -> float:
-        """How fast about `total` bytes of answers come back when they are asked for at once."""
+        """Return the rate of about `total` bytes of answers to requests that are sent at once."""
         with self.connect(60.0) as connection:
             connection.send_api_versions()
             answer = len(connection.read_frame()) + 4
@@ -73,7 +73,7 @@ class Link:
             return count * answer / (time.monotonic() - start)
 
     def reads_for_one_answer(self) -> int:
-        """In how many pieces one answer arrives."""
+        """Return the number of pieces in which one answer arrives."""
         with self.connect(10.0) as connection:
             connection.send_api_versions()
             data = connection.read_some()
@@ -87,7 +87,7 @@ class Link:
 
 
 def round_trip_ms(connection: RawConnection) -> float:
-    """The time of one request and its answer."""
+    """Return the time of one request and its answer."""
     start = time.monotonic()
     connection.send_api_versions()
     connection.read_frame()
@@ -95,13 +95,13 @@ def round_trip_ms(connection: RawConnection) -> float:
 
 
 def silent_for(connection: RawConnection, seconds: float) -> bool:
-    """Whether nothing, not even an end, comes over this connection for so long."""
+    """Return whether neither data nor an end arrives over this connection for this time."""
     readable, _, _ = select.select([connection], [], [], seconds)
     return not readable
 
 
 def is_cut(connection: RawConnection, within: float) -> bool:
-    """Whether the peer has closed or reset this connection, or does so within the limit."""
+    """Return whether the peer closes or resets this connection within the limit."""
     if silent_for(connection, within):
         return False
     try:

@@ -9,9 +9,9 @@ from harness.base.errors import NoBiteError
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.nodes import Condition
-from harness.faults.injection import Measured
+from harness.faults.injection import Fault, FaultContext, Measured
 from harness.faults.link_probe import QUICK_S
-from harness.faults.undo import UndoStep
+from harness.faults.undo import UndoStep, undo_verb
 
 KILLED = 128 + 9
 # A JVM that was asked to end shuts down and reports the signal; a container's first process may report 0.
@@ -19,131 +19,144 @@ ENDED_CLEANLY = (0, 128 + 15)
 _HINT = "`eos status` shows the nodes"
 
 
-class _NodeFault:
-    """What all node faults share: the nodes run before, and serve again after."""
+@undo_verb
+def start_node(cluster: Cluster, node: str) -> None:
+    cluster.node(node).resume()
+    cluster.node(node).start()
+
+
+@undo_verb
+def resume_node(cluster: Cluster, node: str) -> None:
+    cluster.node(node).resume()
+
+
+@dataclass
+class NodesBefore:
+    """The process of each node before the fault, and how each ended if the fault started it again."""
+
+    pids: dict[str, int | None]
+    ended: dict[str, int | str | None]
+
+
+class NodeFault(Fault[NodesBefore]):
+    """A fault of nodes that run before it and serve again after it."""
 
     moves_roles: ClassVar[bool] = True
 
-    def undo_steps(self, names: list[str], ident: str) -> list[UndoStep]:  # noqa: ARG002
-        """Start what does not run, let go on what is frozen."""
-        return [{"do": "start_node", "node": name} for name in names]
+    def undo_steps(self, context: FaultContext[NodesBefore]) -> list[UndoStep]:
+        return [start_node.step(node=name) for name in context.nodes]
 
-    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:
-        """Every node runs."""
-        for name in names:
-            status = cluster.node(name).status()
+    def before(self, context: FaultContext[NodesBefore]) -> NodesBefore:
+        pids = {}
+        for name in context.nodes:
+            status = context.cluster.node(name).status()
             if status.condition is not Condition.RUNNING:
                 raise NoBiteError(f"{name} is {status} already", _HINT)
-            memory[name] = status.pid
+            pids[name] = status.pid
+        return NodesBefore(pids, {})
 
-    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """Every node serves: brokers lead or follow in every ISR, controllers keep up with the quorum."""
-        return {name: f"served after {cluster.wait_serving(name):.1f} s" for name in names}
+    def health(self, context: FaultContext[NodesBefore]) -> Measured:
+        """Wait until each broker is in every ISR again, and each controller keeps up with the quorum."""
+        return {name: f"served after {context.cluster.wait_serving(name):.1f} s" for name in context.nodes}
 
 
-def _exit_codes(cluster: Cluster, names: list[str], allowed: tuple[int, ...]) -> Measured:
-    codes = {}
-    for name in names:
-        status = cluster.node(name).status()
-        # Of somebody else's node only the network may tell: that it is gone, and not how it ended.
-        unknown = status.exit_code is None and not cluster.owned
-        if status.condition is not Condition.EXITED or not (unknown or status.exit_code in allowed):
-            raise NoBiteError(
-                f"{name} is {status}, expected exit code {' or '.join(map(str, allowed))}", _HINT
-            )
-        codes[name] = "answers nobody" if unknown else status.exit_code
-    return {"exit_code": codes}
+def _exit_code(cluster: Cluster, name: str, allowed: tuple[int, ...]) -> int | str | None:
+    """Return how a node ended, or raise NoBiteError if it runs or ended in another way."""
+    status = cluster.node(name).status()
+    # The exit code of an external node may be unknown: the network only shows that the node is gone.
+    unknown = status.exit_code is None and not cluster.owned
+    if status.condition is not Condition.EXITED or not (unknown or status.exit_code in allowed):
+        raise NoBiteError(f"{name} is {status}, expected exit code {' or '.join(map(str, allowed))}", _HINT)
+    return "does not answer" if unknown else status.exit_code
+
+
+def _exit_codes(context: FaultContext[NodesBefore], allowed: tuple[int, ...]) -> Measured:
+    return {"exit_code": {name: _exit_code(context.cluster, name, allowed) for name in context.nodes}}
 
 
 @dataclass(frozen=True)
-class Kill(_NodeFault):
-    """SIGKILL: the process is gone at once; what it wrote to files survives, as after no power cut."""
+class Kill(NodeFault):
+    """SIGKILL: the process is gone at once. What it wrote to files survives; this is no power cut."""
 
     name: ClassVar[str] = "kill"
     capability: ClassVar[Capability] = Capability.KILL
+    allowed_on_external: ClassVar[bool] = True
 
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """Kill the nodes, one after the other without a pause."""
-        for name in names:
-            cluster.node(name).kill()
+    def apply(self, context: FaultContext[NodesBefore]) -> None:
+        for name in context.nodes:
+            context.cluster.node(name).kill()
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """The system reports that signal 9 ended each."""
-        return _exit_codes(cluster, names, (KILLED,))
+    def bite(self, context: FaultContext[NodesBefore]) -> Measured:
+        return _exit_codes(context, (KILLED,))
 
 
 @dataclass(frozen=True)
-class Stop(_NodeFault):
+class Stop(NodeFault):
     """A clean stop: the node hands over its roles, closes its files and ends."""
 
     name: ClassVar[str] = "stop"
     capability: ClassVar[Capability] = Capability.STOP
+    allowed_on_external: ClassVar[bool] = True
 
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """Ask each to end, and wait until it has."""
-        for name in names:
-            cluster.node(name).stop()
+    def apply(self, context: FaultContext[NodesBefore]) -> None:
+        for name in context.nodes:
+            context.cluster.node(name).stop()
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """Each ended by itself."""
-        return _exit_codes(cluster, names, ENDED_CLEANLY)
+    def bite(self, context: FaultContext[NodesBefore]) -> Measured:
+        return _exit_codes(context, ENDED_CLEANLY)
 
 
 @dataclass(frozen=True)
-class Pause(_NodeFault):
-    """Freeze: connections stay open and nobody answers; on heal the node goes on with what it believed."""
+class Pause(NodeFault):
+    """Freeze a node: connections stay open without answers. After heal it continues with an outdated view."""
 
     name: ClassVar[str] = "pause"
     capability: ClassVar[Capability] = Capability.PAUSE
+    allowed_on_external: ClassVar[bool] = True
 
-    def undo_steps(self, names: list[str], ident: str) -> list[UndoStep]:  # noqa: ARG002
-        """Let them go on."""
-        return [{"do": "resume_node", "node": name} for name in names]
+    def undo_steps(self, context: FaultContext[NodesBefore]) -> list[UndoStep]:
+        return [resume_node.step(node=name) for name in context.nodes]
 
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """Freeze the nodes."""
-        for name in names:
-            cluster.node(name).pause()
+    def apply(self, context: FaultContext[NodesBefore]) -> None:
+        for name in context.nodes:
+            context.cluster.node(name).pause()
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """The system reports each as frozen, and a broker answers no more."""
-        for name in names:
-            node = cluster.node(name)
+    def bite(self, context: FaultContext[NodesBefore]) -> Measured:
+        """Check that the system reports each node as frozen, and that no frozen broker answers."""
+        for name in context.nodes:
+            node = context.cluster.node(name)
             if node.status().condition is not Condition.PAUSED:
                 raise NoBiteError(f"{name} is {node.status()}, expected paused", _HINT)
-            if node.node_id in cluster.broker_ids and cluster.answers(node.node_id, QUICK_S):
+            if node.node_id in context.brokers and context.cluster.answers(node.node_id, QUICK_S):
                 raise NoBiteError(f"{name} is paused and answers", _HINT)
-        return {"state": dict.fromkeys(names, "paused")}
+        return {"state": dict.fromkeys(context.nodes, "paused")}
 
 
 @dataclass(frozen=True)
-class Restart(_NodeFault):
-    """End and start again at once: cleanly, or with `hard` by SIGKILL."""
+class Restart(NodeFault):
+    """Stop and start again at once; with `hard` by SIGKILL."""
 
     name: ClassVar[str] = "restart"
     capability: ClassVar[Capability] = Capability.STOP
-    # It may be back before anybody noticed.
+    # A node may be back before any role has moved.
     moves_roles: ClassVar[bool] = False
     hard: bool = False
 
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """One node after the other."""
-        for name in names:
-            node = cluster.node(name)
+    def apply(self, context: FaultContext[NodesBefore]) -> None:
+        allowed = (KILLED,) if self.hard else ENDED_CLEANLY
+        for name in context.nodes:
+            node = context.cluster.node(name)
             if self.hard:
                 node.kill()
             else:
                 node.stop()
-            allowed = (KILLED,) if self.hard else ENDED_CLEANLY
-            memory[f"{name} ended"] = _exit_codes(cluster, [name], allowed)["exit_code"][name]
+            context.state.ended[name] = _exit_code(context.cluster, name, allowed)
             node.start()
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:
-        """Each runs again, as another process."""
-        ended = {}
-        for name in names:
-            status = cluster.node(name).status()
-            if status.pid == memory[name]:
+    def bite(self, context: FaultContext[NodesBefore]) -> Measured:
+        """Check that each node runs as another process."""
+        for name in context.nodes:
+            status = context.cluster.node(name).status()
+            if status.pid == context.state.pids[name]:
                 raise NoBiteError(f"{name} is still process {status.pid}", _HINT)
-            ended[name] = memory[f"{name} ended"]
-        return {"exit_code": ended}
+        return {"exit_code": context.state.ended}

@@ -1,10 +1,10 @@
-"""Two proxies in series: what a client has sent is still on its way when the client has long been cut off.
+"""Two proxies in series: requests are still on their way after the client that sent them was cut off.
 
-    client → outer proxy (the one that clients know) → inner proxy → broker
+    client → outer proxy (the one that clients connect to) → inner proxy → broker
 
-Latency of the inner proxy keeps a request under way. Putting the outer one past it cuts the clients, who come
-back at once on the straight way; what is inside the inner proxy still arrives, later than what they send now.
-One proxy cannot do this: it forgets what it holds of a connection that is gone.
+Latency of the inner proxy keeps a request on its way. Pointing the outer proxy past the inner one cuts the
+clients, which reconnect at once on the straight way. What is inside the inner proxy still arrives, later than
+what the clients send now. One proxy cannot do this: it drops what it holds of a connection that has ended.
 """
 
 from __future__ import annotations
@@ -16,58 +16,83 @@ from harness.base.errors import HealError, NoBiteError
 from harness.base.waits import wait_until
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import BROKER_IDS, HOST, BrokerListener, node_name
+from harness.cluster.layout import BrokerListener
 from harness.cluster.proxy_names import proxy_name
-from harness.faults.injection import Injection, Measured
+from harness.cluster.toxiproxy_client import ToxiproxyWedgedError
+from harness.faults.injection import Fault, FaultContext, Injection, Measured
+from harness.faults.link_faults import links, restart_toxiproxy
 from harness.faults.link_probe import Link
-from harness.faults.undo import UndoStep, inner_name
+from harness.faults.undo import UndoStep, undo_verb
+
+
+def inner_name(proxy: str) -> str:
+    """Return the name of the second proxy behind a proxy."""
+    return f"{proxy}-inner"
+
+
+@undo_verb
+def straighten(cluster: Cluster, proxy: str) -> None:
+    """Point a proxy to the upstream of its second proxy, and remove the second proxy."""
+    inner = next((p for p in cluster.toxiproxy.proxies() if p.name == inner_name(proxy)), None)
+    if inner is None:
+        return
+    try:
+        for toxic in inner.toxics:
+            cluster.toxiproxy.remove_toxic(inner.name, toxic.name)
+        if cluster.toxiproxy.proxy(proxy).upstream != inner.upstream:
+            cluster.toxiproxy.set_upstream(proxy, inner.upstream)
+        cluster.toxiproxy.remove_proxy(inner.name)
+    except ToxiproxyWedgedError:
+        restart_toxiproxy(cluster)
 
 
 @dataclass(frozen=True)
-class TwoProxies:
-    """Lead the PROXIED links of brokers through a second proxy each; `Series` makes it slow."""
+class TwoProxies(Fault[list[Link]]):
+    """Lead the PROXIED link of each broker through a second proxy; `ProxyChain` slows that proxy down."""
 
     name: ClassVar[str] = "two_proxies"
     capability: ClassVar[Capability] = Capability.LINK
-    moves_roles: ClassVar[bool] = False
 
-    def undo_steps(self, names: list[str], ident: str) -> list[UndoStep]:  # noqa: ARG002
-        """The straight way again, and no second proxy."""
-        return [{"do": "straighten", "proxy": proxy} for proxy in _outer(names)]
+    def undo_steps(self, context: FaultContext[list[Link]]) -> list[UndoStep]:
+        return [straighten.step(proxy=link.proxy) for link in context.state]
 
-    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:  # noqa: ARG002
-        """The links answer, on the straight way."""
-        if not _outer(names):
-            raise NoBiteError(f"{', '.join(names)} has no client link", "two proxies need a broker as target")
-        _answering(cluster, names)
+    def before(self, context: FaultContext[list[Link]]) -> list[Link]:
+        """Wait until the links answer on the straight way; return them."""
+        outer = _proxied_links(context.cluster, context.nodes)
+        if not outer:
+            nodes = ", ".join(context.nodes)
+            raise NoBiteError(f"{nodes} has no client link", "two proxies need a broker as target")
+        _round_trips_ms(outer)
+        return outer
 
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """Put the second proxy between; this cuts the clients of the link once."""
-        for broker, outer in _brokers(names):
-            upstream = cluster.toxiproxy.proxy(outer).upstream
-            # The address is the one that Toxiproxy itself knows: in containers it is not this host's.
-            address = f"127.0.0.1:{cluster.ports.inner_proxy(broker)}"
-            cluster.toxiproxy.add_proxy(inner_name(outer), address, upstream)
-            cluster.toxiproxy.set_upstream(outer, address)
+    def apply(self, context: FaultContext[list[Link]]) -> None:
+        """Insert the second proxies; this cuts the clients of each link once."""
+        toxiproxy = context.cluster.toxiproxy
+        for link in context.state:
+            address = context.cluster.second_proxy_address(link.broker)
+            toxiproxy.add_proxy(inner_name(link.proxy), address, toxiproxy.proxy(link.proxy).upstream)
+            toxiproxy.set_upstream(link.proxy, address)
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """With the second proxy closed nothing answers; open, everything does."""
-        there = {proxy.name for proxy in cluster.toxiproxy.proxies()}
-        for broker, outer in _brokers(names):
-            if inner_name(outer) not in there:
-                raise NoBiteError(f"{outer} has no second proxy", "see `eos status`")
-            cluster.toxiproxy.set_enabled(inner_name(outer), enabled=False)
-            if not _link(cluster, broker).refuses():
-                raise NoBiteError(f"{outer} answers past its second proxy", "see `eos status`")
-            cluster.toxiproxy.set_enabled(inner_name(outer), enabled=True)
-        return {"through_two_ms": _answering(cluster, names)}
+    def bite(self, context: FaultContext[list[Link]]) -> Measured:
+        """Check that a link answers with its second proxy open, and does not with it closed."""
+        toxiproxy = context.cluster.toxiproxy
+        names = {proxy.name for proxy in toxiproxy.proxies()}
+        for link in context.state:
+            if inner_name(link.proxy) not in names:
+                raise NoBiteError(f"{link.proxy} has no second proxy", "see `eos status`")
+            toxiproxy.set_enabled(inner_name(link.proxy), enabled=False)
+            if not link.refuses():
+                raise NoBiteError(f"{link.proxy} answers past its second proxy", "see `eos status`")
+            toxiproxy.set_enabled(inner_name(link.proxy), enabled=True)
+        return {"through_two_ms": _round_trips_ms(context.state)}
 
-    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """The second proxies are gone, and the links answer."""
-        left = {proxy.name for proxy in cluster.toxiproxy.proxies()} & set(map(inner_name, _outer(names)))
+    def health(self, context: FaultContext[list[Link]]) -> Measured:
+        """Check that the second proxies were removed, and that the links answer."""
+        names = {proxy.name for proxy in context.cluster.toxiproxy.proxies()}
+        left = names & {inner_name(link.proxy) for link in context.state}
         if left:
-            raise HealError(f"{', '.join(sorted(left))} is still there", "`eos heal` removes it")
-        return {"straight_ms": _answering(cluster, names)}
+            raise HealError(f"{', '.join(sorted(left))} still exists", "`eos heal` removes it")
+        return {"straight_ms": _round_trips_ms(context.state)}
 
 
 class ProxyChain(Injection):
@@ -77,38 +102,33 @@ class ProxyChain(Injection):
         super().__init__(cluster, TwoProxies(), "all", **options)
 
     def slow(self, latency_ms: int) -> None:
-        """From now on every request is under way for so long."""
-        for _, outer in _brokers(self.names):
+        """Delay every request from now on."""
+        for link in self.context.state:
             self.cluster.toxiproxy.add_toxic(
-                inner_name(outer), "late", "latency", "upstream", {"latency": latency_ms, "jitter": 0}
+                inner_name(link.proxy), "late", "latency", "upstream", {"latency": latency_ms, "jitter": 0}
             )
 
     def shortcut(self) -> None:
-        """Cut the clients and let them come back on the straight way; what is under way stays so."""
-        for _, outer in _brokers(self.names):
-            inner = self.cluster.toxiproxy.proxy(inner_name(outer))
-            self.cluster.toxiproxy.set_upstream(outer, inner.upstream)
+        """Cut the clients and let them reconnect on the straight way; requests on their way still arrive."""
+        for link in self.context.state:
+            inner = self.cluster.toxiproxy.proxy(inner_name(link.proxy))
+            self.cluster.toxiproxy.set_upstream(link.proxy, inner.upstream)
 
 
-def _brokers(names: list[str]) -> list[tuple[int, str]]:
-    return [(b, proxy_name(b, BrokerListener.PROXIED)) for b in BROKER_IDS if node_name(b) in names]
+def _proxied_links(cluster: Cluster, nodes: list[str]) -> list[Link]:
+    return [
+        link
+        for link in links(cluster, nodes)
+        if link.proxy == proxy_name(link.broker, BrokerListener.PROXIED)
+    ]
 
 
-def _outer(names: list[str]) -> list[str]:
-    return [outer for _, outer in _brokers(names)]
-
-
-def _link(cluster: Cluster, broker: int) -> Link:
-    return Link(proxy_name(broker, BrokerListener.PROXIED), broker, HOST, cluster.ports.proxied(broker))
-
-
-def _answering(cluster: Cluster, names: list[str]) -> dict[str, float]:
-    """How long each link takes to answer, once it does."""
-
-    def timed(broker: int) -> list[float]:
-        return _link(cluster, broker).round_trips_ms(2)
-
+def _round_trips_ms(measured: list[Link]) -> dict[str, float]:
+    """Wait until each link answers; return its second round trip."""
     return {
-        outer: round(wait_until(lambda b=broker: timed(b), 10, f"{outer} to answer")[1], 2)  # type: ignore[misc]
-        for broker, outer in _brokers(names)
+        link.proxy: round(
+            wait_until(lambda each=link: each.round_trips_ms(2), 10, f"{link.proxy} to answer")[1],  # type: ignore[misc]
+            2,
+        )
+        for link in measured
     }

@@ -8,48 +8,47 @@ from typing import ClassVar
 from harness.base.errors import HealError, NoBiteError
 from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
-from harness.faults.injection import Measured
-from harness.faults.undo import UndoStep
+from harness.faults.injection import Fault, FaultContext, Measured
+from harness.faults.undo import UndoStep, undo_verb
+
+
+@undo_verb
+def place(cluster: Cluster, topic: str, partition: int, replicas: list[int]) -> None:
+    cluster.reassign(topic, {partition: replicas})
 
 
 @dataclass(frozen=True)
-class Placement:
-    """Keep a partition on the brokers `on` alone, leader first; healed, it is on those of `back` again."""
+class Placement(Fault[None]):
+    """Keep a partition on the brokers `on` alone, leader first; on heal move it to the brokers `back`."""
 
     name: ClassVar[str] = "placement"
     capability: ClassVar[Capability] = Capability.LINK
-    moves_roles: ClassVar[bool] = False
     topic: str
     partition: int
     on: tuple[int, ...]
     back: tuple[int, ...]
 
-    def undo_steps(self, names: list[str], ident: str) -> list[UndoStep]:  # noqa: ARG002
-        """Move it back."""
-        return [
-            {"do": "place", "topic": self.topic, "partition": self.partition, "replicas": list(self.back)}
-        ]
+    def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:  # noqa: ARG002
+        return [place.step(topic=self.topic, partition=self.partition, replicas=list(self.back))]
 
-    def before(self, cluster: Cluster, names: list[str], memory: Measured) -> None:  # noqa: ARG002
-        """It is where it is taken back to."""
-        found = cluster.partition(self.topic, self.partition).replicas
-        if set(found) != set(self.back):
-            raise NoBiteError(f"{self.topic}-{self.partition} is on {found}", f"expected {self.back}")
+    def before(self, context: FaultContext[None]) -> None:
+        replicas = context.cluster.partition(self.topic, self.partition).replicas
+        if set(replicas) != set(self.back):
+            raise NoBiteError(f"{self.topic}-{self.partition} is on {replicas}", f"expected {self.back}")
 
-    def apply(self, cluster: Cluster, names: list[str], memory: Measured, ident: str) -> None:  # noqa: ARG002
-        """Move it, and wait until it has moved."""
-        cluster.reassign(self.topic, {self.partition: self.on})
+    def apply(self, context: FaultContext[None]) -> None:
+        """Move the partition, and wait until it has moved."""
+        context.cluster.reassign(self.topic, {self.partition: self.on})
 
-    def bite(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """It is there, and the first of them leads."""
-        found = cluster.partition(self.topic, self.partition)
-        if set(found.replicas) != set(self.on) or found.leader not in self.on:
-            raise NoBiteError(f"{self.topic}-{self.partition} is on {found.replicas}", f"expected {self.on}")
-        return {"leader": found.leader, "replicas": list(found.replicas)}
+    def bite(self, context: FaultContext[None]) -> Measured:
+        """Check that the partition is on these brokers alone, and that one of them leads it."""
+        now = context.cluster.partition(self.topic, self.partition)
+        if set(now.replicas) != set(self.on) or now.leader not in self.on:
+            raise NoBiteError(f"{self.topic}-{self.partition} is on {now.replicas}", f"expected {self.on}")
+        return {"leader": now.leader, "replicas": list(now.replicas)}
 
-    def health(self, cluster: Cluster, names: list[str], memory: Measured) -> Measured:  # noqa: ARG002
-        """It is where it was."""
-        found = cluster.partition(self.topic, self.partition)
-        if set(found.isr) != set(self.back):
-            raise HealError(f"{self.topic}-{self.partition} has ISR {found.isr}", f"expected {self.back}")
-        return {"leader": found.leader, "isr": list(found.isr)}
+    def health(self, context: FaultContext[None]) -> Measured:
+        now = context.cluster.partition(self.topic, self.partition)
+        if set(now.isr) != set(self.back):
+            raise HealError(f"{self.topic}-{self.partition} has ISR {now.isr}", f"expected {self.back}")
+        return {"leader": now.leader, "isr": list(now.isr)}

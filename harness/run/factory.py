@@ -9,7 +9,6 @@ from pathlib import Path
 from harness.base.events import EventListener
 from harness.base.units import exact
 from harness.cluster.cluster import Cluster
-from harness.cluster.targets import Target
 from harness.run.fault_program import FaultProgram
 from harness.run.run import Run
 from harness.run.walkthrough_program import WalkthroughProgram
@@ -27,8 +26,8 @@ def make_run(
     replay_command: str = "",
 ) -> Run:
     """Make the run of a scenario, in a new directory below `root`, without starting anything."""
-    for step in [*plan.throughout, *plan.steps]:
-        Target.parse(step.entry.target).check(cluster)
+    for injection in plan.injections:
+        injection.entry.target.check(cluster)
     program = FaultProgram if scenario.walkthrough is None else WalkthroughProgram
     command = replay_command or format_replay_command(scenario.name, plan.seed)
     return Run(cluster, scenario, plan, root, program=program, listeners=listeners, replay_command=command)

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 import msgspec
 
-from harness.base.errors import HarnessError, WaitTimeoutError
+from harness.base.errors import HarnessError, WaitTimeoutError, describe_error
 from harness.base.waits import wait_until
 from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
@@ -16,7 +16,7 @@ from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
 from harness.run.monitor import Monitor
 from harness.run.program import RunContext, measure_recovery
-from harness.run.shutdown import FAILURES, InterruptedRun, describe_error
+from harness.run.shutdown import FAILURES, InterruptedRun
 from harness.run.verification import expectation
 
 DRAIN_EXTRA_S = 30.0
@@ -28,7 +28,7 @@ class FaultProgram:
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
-        self._planned = [*run.plan.throughout, *run.plan.steps]
+        self._planned = run.plan.injections
         self._capture = FrameCapture(run.cluster, run.scenario, run.directory)
         self._fleet = Fleet(
             run.cluster,
@@ -45,7 +45,7 @@ class FaultProgram:
         return msgspec.structs.replace(
             expectation(self._run.scenario),
             faults=len(self._planned),
-            doubts=self._run.cluster.doubts(capabilities),
+            caveats=self._run.cluster.caveats(capabilities),
         )
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:

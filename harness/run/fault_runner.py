@@ -1,4 +1,4 @@
-"""Carries out a plan: every step injected, left to last, healed; whatever happens, nothing stays injected."""
+"""Carry out a plan: inject every step, let it last, heal it. Nothing stays injected on any way out."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from harness.base.errors import HarnessError, HealError
 from harness.base.events import Event, Healed, Injected, NoBite
 from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
+from harness.cluster.targets import Target
 from harness.evidence.history import HistoryWriter
-from harness.faults.catalogue import CLIENT_FAULTS
 from harness.faults.client_faults import EndedClient
 from harness.faults.injection import Injection
 from harness.run.fleet import Fleet
@@ -29,18 +29,18 @@ class FaultRunner:
         cluster: Cluster,
         fleet: Fleet,
         journal: HistoryWriter,
-        watch: Monitor,
-        tell: Callable[[Event], None],
+        monitor: Monitor,
+        emit: Callable[[Event], None],
     ) -> None:
         self._cluster = cluster
         self._fleet = fleet
         self._journal = journal
-        self._watch = watch
-        self._tell = tell
-        self._live: list[tuple[Injection, ClientProcess | None]] = []
+        self._monitor = monitor
+        self._emit = emit
+        self._active: list[tuple[Injection, ClientProcess | None]] = []
 
     def carry_out(self, plan: Plan, pause: Pause) -> None:
-        """Inject what lasts throughout, then the steps one after the other, then heal what lasted."""
+        """Inject what lasts throughout, then the steps one after the other, then heal everything."""
         start = time.monotonic()
         for step in plan.throughout:
             self._inject(step)
@@ -53,50 +53,53 @@ class FaultRunner:
         self.heal_all()
 
     def heal_all(self) -> None:
-        """Heal what is still injected, the newest first; one that will not heal keeps no other from it."""
-        failed = []
-        for injection, _ in reversed(self._live.copy()):
+        """Heal every active fault, the newest first, also after one that fails to heal."""
+        failures = []
+        for injection, _ in reversed(self._active.copy()):
             try:
                 self._heal(injection)
             except HarnessError as error:
-                failed.append(error.message)
-        if failed:
-            raise HealError("; ".join(failed), "`eos heal` tries again")
+                failures.append(error.message)
+        if failures:
+            raise HealError("; ".join(failures), "`eos heal` tries again")
 
     def _inject(self, step: PlannedFault) -> Injection | None:
         started = time.monotonic()
-        client = None
+        target, client = step.entry.target, None
         try:
-            if step.entry.fault in CLIENT_FAULTS:
-                client = self._fleet.choose(step.entry.target[len("client(") : -1], step.seed)
-                fault = CLIENT_FAULTS[step.entry.fault](pid=client.pid, mark=client.mark)
-                target = f"client({client.spec.client})"
-            else:
-                fault, target = make_fault(step.entry), step.entry.target
-            injection = Injection(self._cluster, fault, target, journal=self._journal, seed=step.seed).start()
+            if target.client is not None:
+                client = self._fleet.choose(target.client, step.seed)
+                target = Target.parse(f"client({client.spec.client})")
+            injection = Injection(
+                self._cluster,
+                make_fault(step.entry),
+                target,
+                process=client,
+                journal=self._journal,
+                seed=step.seed,
+            ).start()
         except HarnessError as error:
-            # A fault without effect is no reason to end the run: the verdict says that it proves less.
-            self._tell(NoBite(fault=step.entry.fault, reason=error.message))
+            # A fault without effect does not end the run: the verdict reports that the run proves less.
+            self._emit(NoBite(fault=step.entry.fault, reason=error.message))
             return None
-        self._live.append((injection, client))
-        self._watch.active = [self._name(one) for one, _ in self._live]
+        self._active.append((injection, client))
+        self._update_monitor()
         took = time.monotonic() - started
-        self._tell(Injected(fault=step.entry.fault, names=injection.names, bite=injection.bite, took_s=took))
+        self._emit(Injected(fault=step.entry.fault, names=injection.names, bite=injection.bite, took_s=took))
         return injection
 
     def _heal(self, injection: Injection) -> None:
         started = time.monotonic()
-        index = next(i for i, (one, _) in enumerate(self._live) if one is injection)
+        index = next(i for i, (active, _) in enumerate(self._active) if active is injection)
         injection.heal()
-        # Only now: what would not heal is still injected, and whoever heals next must find it.
-        _, client = self._live.pop(index)
+        # Only now: a fault that does not heal stays active, so that the next attempt finds it.
+        _, client = self._active.pop(index)
         if client is not None and isinstance(injection.fault, EndedClient):
             self._fleet.replace(client)
-        self._watch.active = [self._name(one) for one, _ in self._live]
+        self._update_monitor()
         took = time.monotonic() - started
         name = injection.fault.name
-        self._tell(Healed(fault=name, names=injection.names, health=injection.health, took_s=took))
+        self._emit(Healed(fault=name, names=injection.names, health=injection.health, took_s=took))
 
-    @staticmethod
-    def _name(injection: Injection) -> str:
-        return f"{injection.fault.name}({','.join(injection.names)})"
+    def _update_monitor(self) -> None:
+        self._monitor.active = [f"{i.fault.name}({','.join(i.names)})" for i, _ in self._active]

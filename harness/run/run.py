@@ -28,7 +28,7 @@ from harness.faults.intents import journal_in
 from harness.report.outputs import FinalFiles, Recorder
 from harness.run.environment import environment
 from harness.run.program import Program, RunContext
-from harness.run.run_names import Names, scoped, scoped_plan
+from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.run.shutdown import Shutdown, StopRequest, interruptible
 from harness.run.spark_stream import SparkStream
 from harness.run.verification import Verification
@@ -63,10 +63,11 @@ class Run:
         replay_command: str,
     ) -> None:
         self.run_id = uuid.uuid4().hex[:8]
-        names = Names(cluster.prefix, self.run_id)
-        self.scenario = scoped(scenario, names)
+        self._names = Names(cluster.prefix, self.run_id)
+        self.scenario = rename_scenario(scenario, self._names.scoped)
         """The scenario with the names of this run."""
-        self._plan = scoped_plan(plan, names)
+        self._plan = rename_plan(plan, self._names.scoped)
+        self._as_drawn = {"scenario.json": scenario, "plan.json": plan}
         self._cluster = cluster
         self._root = root
         self._make_program = program
@@ -95,8 +96,9 @@ class Run:
         # An absolute path, because clients have working directories of their own.
         root = self._root.resolve()
         directory = RunDirectory.create(root, info)
-        directory.write("scenario.json", msgspec.to_builtins(self.scenario, enc_hook=plain))
-        directory.write("plan.json", msgspec.to_builtins(self._plan, enc_hook=plain))
+        for name, value in self._as_drawn.items():
+            directory.write(name, msgspec.to_builtins(value, enc_hook=plain))
+        directory.write("names.json", self._names)
         handlers = [Recorder(), *self._handlers, FinalFiles(root)]
         events = EventStream([*(handler.handle for handler in handlers), *self._listeners])
         with ExitStack() as outputs:

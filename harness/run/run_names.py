@@ -1,80 +1,79 @@
-"""Names of one run's own: two runs on one cluster never read each other's records."""
+"""The names of one run: two runs on one cluster never read each other's records."""
 
 from __future__ import annotations
 
-import re
-from typing import NamedTuple
+from collections.abc import Callable
 
 import msgspec
 
 from harness.scenario import FaultEntry, Scenario, WalkthroughPart, Workload
 from harness.scenario.plan import Plan, PlannedFault
 
-# Parameters of a frame fault that name what belongs to one run.
+# Parameters of frame faults that hold a topic or a transactional id.
 _SELECTORS = ("topic", "transactional_id")
+Rename = Callable[[str], str]
 
 
-class Names(NamedTuple):
-    """What is put before and behind every name of a run: the prefix of the cluster, and the run."""
+class Names(msgspec.Struct, frozen=True):
+    """The names of a run: `<prefix of the cluster><name in the scenario>.<id of the run>`."""
 
     prefix: str
     run: str
 
-    def __call__(self, name: str) -> str:
-        """The name in this run."""
+    def scoped(self, name: str) -> str:
+        """Return the name in this run; empty for an empty name."""
         return f"{self.prefix}{name}.{self.run}" if name else ""
 
+    def unscoped(self, name: str) -> str:
+        """Return the name in the scenario; a name that is not of this run stays as it is."""
+        end = f".{self.run}"
+        return name.removesuffix(end).removeprefix(self.prefix) if name.endswith(end) else name
 
-def scoped(scenario: Scenario, names: Names) -> Scenario:
-    """The scenario with every topic, group and transactional id marked by the run, in its targets too."""
+
+def rename_scenario(scenario: Scenario, rename: Rename) -> Scenario:
+    """Return the scenario with every topic, group and transactional id renamed, also in targets."""
     return msgspec.structs.replace(
         scenario,
-        workload=[_workload(workload, names) for workload in scenario.workload],
-        fault=[scoped_entry(entry, names) for entry in scenario.fault],
-        walkthrough=scenario.walkthrough and _walkthrough(scenario.walkthrough, names),
+        workload=[_workload(workload, rename) for workload in scenario.workload],
+        fault=[_entry(entry, rename) for entry in scenario.fault],
+        walkthrough=scenario.walkthrough and _walkthrough(scenario.walkthrough, rename),
     )
 
 
-def _walkthrough(part: WalkthroughPart, names: Names) -> WalkthroughPart:
+def rename_plan(plan: Plan, rename: Rename) -> Plan:
+    """Return the plan with every topic, group and transactional id in targets and parameters renamed."""
+
+    def renamed(injections: list[PlannedFault]) -> list[PlannedFault]:
+        return [msgspec.structs.replace(each, entry=_entry(each.entry, rename)) for each in injections]
+
+    return msgspec.structs.replace(plan, throughout=renamed(plan.throughout), steps=renamed(plan.steps))
+
+
+def _walkthrough(part: WalkthroughPart, rename: Rename) -> WalkthroughPart:
     return msgspec.structs.replace(
-        part, topic=names(part.topic), source=names(part.source), group=names(part.group)
+        part, topic=rename(part.topic), source=rename(part.source), group=rename(part.group)
     )
 
 
-def _workload(workload: Workload, names: Names) -> Workload:
+def _workload(workload: Workload, rename: Rename) -> Workload:
     return msgspec.structs.replace(
         workload,
-        topic=names(workload.topic),
-        source=names(workload.source),
-        group=names(workload.group),
-        changelog=names(workload.changelog),
+        topic=rename(workload.topic),
+        source=rename(workload.source),
+        group=rename(workload.group),
+        changelog=rename(workload.changelog),
     )
 
 
-def scoped_entry(entry: FaultEntry, names: Names) -> FaultEntry:
-    """An injection whose target and selectors name this run's topic, group or transactional id."""
-    target = re.sub(
-        r"^(leader_of|txn_coordinator|group_coordinator)\(\s*([^,)\s]+)",
-        lambda match: f"{match[1]}({names(match[2])}",
-        entry.target,
-    )
-    selected = {
-        name: names(value) if name in _SELECTORS and value else value
+def _entry(entry: FaultEntry, rename: Rename) -> FaultEntry:
+    parameters = {
+        name: rename(value) if name in _SELECTORS and value else value
         for name, value in entry.parameters.items()
     }
-    return msgspec.structs.replace(entry, target=target, parameters=selected)
-
-
-def scoped_plan(plan: Plan, names: Names) -> Plan:
-    """The plan with the targets of this run."""
-
-    def mark(steps: list[PlannedFault]) -> list[PlannedFault]:
-        return [msgspec.structs.replace(step, entry=scoped_entry(step.entry, names)) for step in steps]
-
-    return msgspec.structs.replace(plan, throughout=mark(plan.throughout), steps=mark(plan.steps))
+    return msgspec.structs.replace(entry, target=entry.target.scoped(rename), parameters=parameters)
 
 
 def transactional_id(topic: str, index: int) -> str:
-    """The transactional id of the index-th client of a topic: `orders-1.<run>` for `orders.<run>`."""
+    """Return the transactional id of a client of a topic: `orders-1.<run>` for `orders.<run>`."""
     name, _, run = topic.rpartition(".")
     return f"{name}-{index}.{run}"

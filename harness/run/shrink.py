@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from random import Random
 from threading import TIMEOUT_MAX, Timer
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -25,6 +24,7 @@ from harness.cluster.targets import Target
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
 from harness.faults.heal import heal
 from harness.run.factory import format_replay_command, make_run
+from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.scenario import FaultEntry, Scenario
 from harness.scenario.model import Header, PlanRules
 from harness.scenario.plan import Plan, PlannedFault, draw
@@ -39,6 +39,7 @@ AFTER_LAST_S: Final = 1.0
 """Time for faults that remains after the last injection."""
 
 Log = Callable[[str], None]
+T = TypeVar("T")
 
 
 class SearchLimits(NamedTuple):
@@ -70,22 +71,24 @@ def failed_run(directory: Path) -> Failed:
     info, summary = run.read("run.json", RunInfo), run.read("summary.json", Summary)
     if summary.verdict != "invalid":
         raise UsageError(f"the run of {directory} was {summary.verdict}", "name a run that was invalid")
-    scenario = _stored(run, "scenario.json", Scenario, info.run)
+    names = run.read("names.json", Names, Names("", info.run))
+    scenario = rename_scenario(_stored(run, "scenario.json", Scenario), names.unscoped)
     if scenario.walkthrough is not None:
         raise UsageError(f"{info.scenario} is a walkthrough", "its steps belong together: name another run")
-    plan = _stored(run, "plan.json", Plan, info.run)
+    plan = rename_plan(_stored(run, "plan.json", Plan), names.unscoped)
     anomalies = frozenset(summary.anomalies)
     return Failed(directory.resolve(), _with_plan(scenario, plan, sorted(anomalies)), info.seed, anomalies)
 
 
-def _stored(run: RunDirectory, name: str, kind: type[Any], mark: str) -> Any:
-    """Read a file of a run, and remove the run id from its topics, groups and transactional ids."""
-    raw = (run.path / name).read_bytes().replace(f".{mark}".encode(), b"")
+def _stored(run: RunDirectory, name: str, kind: type[T]) -> T:
+    """Read a scenario or plan of a run; earlier versions stored it with the names of the run."""
 
-    def measured(kind: type[Any], value: Any) -> object:
+    def parsed(kind: type[Any], value: Any) -> object:
+        if issubclass(kind, Target):
+            return Target.parse(value)
         return kind(*value) if issubclass(kind, Span) else kind(value)
 
-    return msgspec.json.decode(raw, type=kind, dec_hook=measured)
+    return msgspec.json.decode((run.path / name).read_bytes(), type=kind, dec_hook=parsed)
 
 
 def _with_plan(scenario: Scenario, plan: Plan, anomalies: list[str]) -> Scenario:
@@ -94,16 +97,16 @@ def _with_plan(scenario: Scenario, plan: Plan, anomalies: list[str]) -> Scenario
         scenario,
         scenario=msgspec.structs.replace(scenario.scenario, expect="invalid", anomalies=anomalies),
         plan=msgspec.structs.replace(scenario.plan, duration=Duration(plan.duration)),
-        fault=[*(step.entry for step in plan.throughout), *map(_entry, plan.steps)],
+        fault=[*(each.entry for each in plan.throughout), *map(_fixed_entry, plan.steps)],
     )
 
 
-def _entry(step: PlannedFault) -> FaultEntry:
-    target = Target.parse(step.entry.target)
-    single = {target.kind, *target.arguments} & {"one", "minority"}
-    drawn = target.preview(Random(step.seed)) if single else step.entry.target
+def _fixed_entry(step: PlannedFault) -> FaultEntry:
     return msgspec.structs.replace(
-        step.entry, at=Duration(step.at), lasts=Span(step.lasts, step.lasts), target=drawn
+        step.entry,
+        at=Duration(step.at),
+        lasts=Span(step.lasts, step.lasts),
+        target=step.entry.target.drawn(step.seed),
     )
 
 

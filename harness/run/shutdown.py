@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, describe_error
 from harness.base.secrets import redact
 from harness.clients.client_process import ClientProcess
 from harness.cluster.cluster import Cluster
@@ -20,11 +20,6 @@ Action = Callable[[], object]
 FAILURES: Final = (HarnessError, OSError, EOFError)
 """Errors that a cluster may cause in any step. Everything else is a bug of the harness."""
 _LOG_LINES: Final = 2000
-
-
-def describe_error(error: BaseException) -> str:
-    """Return the message of an error as one line."""
-    return error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"
 
 
 class InterruptedRun(Exception):  # noqa: N818  # not an error: it leads out of a phase

@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from harness.base.errors import describe_error
 from harness.base.waits import wait_until
 from harness.clients.client import CannotGoOnError
 from harness.clients.producer_lifecycle import BrokenTransactionError
@@ -20,7 +21,7 @@ from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
 from harness.report.diagram import diagram_file
 from harness.report.diagram.sequence import SequenceFilter
 from harness.run.program import RunContext, measure_recovery
-from harness.run.shutdown import FAILURES, InterruptedRun, describe_error
+from harness.run.shutdown import FAILURES, InterruptedRun
 from harness.run.verification import expectation
 from harness.tap import coordinator_entries
 from harness.tap.tap_client import ensure_tap

@@ -1,4 +1,4 @@
-"""Scenarios: what the clients do, what is done to the cluster, what must hold; one strict TOML file each."""
+"""Scenarios: clients, faults and expected properties, in one strict TOML file each."""
 
 from harness.scenario.find import find, shipped
 from harness.scenario.loader import load

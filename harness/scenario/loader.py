@@ -1,9 +1,8 @@
-"""Reads a scenario file, strictly: an error names file, line and key, what was found and what is allowed."""
+"""Read a scenario file strictly: an error names the file, the line, the key and the allowed values."""
 
 from __future__ import annotations
 
 import difflib
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from harness.base.errors import HarnessError, UsageError
 from harness.base.strict_toml import StrictFile, nearest, parse, text_in
 from harness.cluster.targets import Target
 from harness.evidence.checkers.model import ANOMALIES
-from harness.faults.catalogue import CLIENT_FAULTS, FAULTS
+from harness.faults.catalogue import fault_class
 from harness.scenario.model import (
     USED_BY,
     USED_BY_ALL,
@@ -33,7 +32,7 @@ from harness.walkthroughs.catalogue import WALKTHROUGHS
 
 
 def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
-    """Read a scenario with what `--set` changes, or say what is wrong with it and where."""
+    """Read a scenario with the changes of `--set`, or raise UsageError."""
     text = text_in(path)
     data = parse(path, text)
     for key, value in (overrides or {}).items():
@@ -55,7 +54,7 @@ def _override(data: dict[str, Any], key: str, value: str) -> None:
             place[last] = parsed
     except (KeyError, IndexError, ValueError, TypeError, AttributeError) as error:
         raise UsageError(
-            f"--set {key}={value} names no place in the scenario: {error}",
+            f"--set {key}={value} names no key of the scenario: {error}",
             "write the path of a key, such as plan.duration or workload.0.rate",
         ) from error
 
@@ -80,10 +79,12 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 
 
 class _Loader:
-    """Turns a parsed file into a scenario, and every mistake into an error that a newcomer can act on."""
+    """Converts a parsed file, with an error for every mistake."""
 
     def __init__(self, path: Path, text: str) -> None:
-        self._file = StrictFile(path, text, _TABLES, "`eos plan` of a shipped scenario shows a whole one")
+        self._file = StrictFile(
+            path, text, _TABLES, "CONTRIBUTING.md has a complete scenario; `eos list` names the shipped ones"
+        )
         self._fail = self._file.fail
 
     def scenario(self, data: dict[str, Any]) -> Scenario:
@@ -95,6 +96,7 @@ class _Loader:
         for index, entry in enumerate(faults if isinstance(faults, list) else []):
             if isinstance(entry, dict):
                 self._split_parameters(entry, index)
+                self._parse_target(entry, index)
         scenario = self._file.convert(data, Scenario)
         self._check_header(scenario)
         for index, workload in enumerate(scenario.workload):
@@ -105,13 +107,14 @@ class _Loader:
         return scenario
 
     def _split_parameters(self, entry: dict[str, Any], index: int) -> None:
-        """Move the keys that belong to the fault itself into `parameters`, in the units that it counts in."""
+        """Move the keys of the fault itself into `parameters`, in the units of its fields."""
         known = {field for field in FaultEntry.__struct_fields__ if field != "parameters"}
-        name = entry.get("fault")
-        if not isinstance(name, str) or (name not in FAULTS and name not in CLIENT_FAULTS):
-            hint = nearest(str(name), [*FAULTS, *CLIENT_FAULTS], "faults are")
-            raise self._fail(f"fault[{index}].fault", f"{name!r} is not a fault", hint)
-        allowed = {} if name in CLIENT_FAULTS else parameters_of(name)
+        name: Any = entry.get("fault")
+        try:
+            fault_class(name)
+        except UsageError as error:
+            raise self._fail(f"fault[{index}].fault", error.message, error.hint) from None
+        allowed = parameters_of(name)
         parameters = {}
         for key in [key for key in entry if key not in known]:
             if key not in allowed:
@@ -134,29 +137,29 @@ class _Loader:
         for name in header.anomalies:
             if name not in ANOMALIES:
                 hint = nearest(name, list(ANOMALIES), "anomalies are")
-                raise self._fail("scenario.anomalies", f"{name!r} is no anomaly", hint)
+                raise self._fail("scenario.anomalies", f"{name!r} is not an anomaly", hint)
         if (header.expect == "invalid") != bool(header.anomalies):
             raise self._fail(
                 "scenario.expect",
                 f'expect = "{header.expect}" with anomalies {header.anomalies}',
-                "name anomalies where the verdict is expected to be invalid, and only there",
+                "name anomalies if and only if the expected verdict is invalid",
             )
         if scenario.walkthrough is not None:
             self._check_walkthrough(scenario, scenario.walkthrough)
         elif not scenario.workload:
-            raise self._fail(
-                "workload", "there is none", "add a [[workload]]: without one nothing is compared"
-            )
+            raise self._fail("workload", "is missing", "add a [[workload]]: without one nothing is compared")
 
     def _check_walkthrough(self, scenario: Scenario, part: WalkthroughPart) -> None:
         if part.steps not in WALKTHROUGHS:
             hint = nearest(part.steps, list(WALKTHROUGHS), "walkthroughs are")
             raise self._fail("walkthrough.steps", f"there is no walkthrough {part.steps!r}", hint)
         if bool(part.source) != bool(part.group):
-            raise self._fail("walkthrough.source", "source and group belong together", "name both")
+            raise self._fail("walkthrough.source", "source and group belong together", "name both or neither")
         for key, given in (("workload", scenario.workload), ("fault", scenario.fault)):
             if given:
-                raise self._fail(key, "a walkthrough has its own", f"remove [[{key}]] or [walkthrough]")
+                raise self._fail(
+                    key, f"a walkthrough has its own {key}", f"remove [[{key}]] or [walkthrough]"
+                )
 
     def _check_workload(self, workload: Workload, written: dict[str, Any], index: int) -> None:
         place = f"workload[{index}]"
@@ -170,7 +173,7 @@ class _Loader:
         for key, wrong, allowed in (
             ("clients", workload.clients < 1, "one or more"),
             ("partitions", workload.partitions < 1, "one or more"),
-            ("rate", workload.rate < 1, "one or more records a second"),
+            ("rate", workload.rate < 1, "one or more records per second"),
             ("abort_share", not 0 <= workload.abort_share < 1, "from 0 to below 1"),
             ("transaction", not 1 <= least <= most, "[fewest, most] records, from 1 up"),
         ):
@@ -185,30 +188,34 @@ class _Loader:
         for key, given in (("changelog", workload.changelog), ("positions", workload.positions == "apart")):
             if given and not workload.transactions:
                 raise self._fail(
-                    f"{place}.{key}", "it goes with transactions", f"remove {key}, or transactions = false"
+                    f"{place}.{key}", "needs transactions", f"remove {key}, or transactions = false"
                 )
+
+    def _parse_target(self, entry: dict[str, Any], index: int) -> None:
+        if "target" not in entry:
+            return  # the conversion to FaultEntry reports it
+        try:
+            entry["target"] = Target.parse(entry["target"])
+        except UsageError as error:
+            raise self._fail(f"fault[{index}].target", error.message, error.hint) from None
 
     def _check_fault(self, entry: FaultEntry, index: int) -> None:
         place = f"fault[{index}]"
-        if entry.fault in CLIENT_FAULTS:
-            if not re.fullmatch(r"client\([\w*-]+\)", entry.target):
-                raise self._fail(
-                    f"{place}.target",
-                    f"{entry.target!r} names no client",
-                    'write target = "client(idempotent-1)" or "client(*)" for any',
-                )
-        else:
-            try:
-                Target.parse(entry.target)
-            except UsageError as error:
-                raise self._fail(f"{place}.target", error.message, error.hint) from None
-            self._check_parameters(entry, place)
+        try:
+            fault_class(entry.fault).check_target(entry.target)
+        except UsageError as error:
+            raise self._fail(f"{place}.target", error.message, error.hint) from None
+        self._check_parameters(entry, place)
         if entry.throughout and entry.at is not None:
             raise self._fail(
-                f"{place}.at", "a fault that lasts throughout has no time", "remove at or throughout"
+                f"{place}.at", "a fault that lasts throughout has no start time", "remove at or throughout"
             )
         if entry.weight <= 0:
-            raise self._fail(f"{place}.weight", f"{entry.weight} is not above 0", "remove the entry instead")
+            raise self._fail(
+                f"{place}.weight",
+                f"{entry.weight} is not above 0",
+                "write a weight above 0, or remove the entry",
+            )
 
     def _check_parameters(self, entry: FaultEntry, place: str) -> None:
         if missing := missing_parameter(entry):
@@ -225,10 +232,12 @@ class _Loader:
             needed = workload.source if workload.kind == "pipeline" else ""
             if needed and needed not in written:
                 raise self._fail(
-                    f"workload[{index}].source", f"nobody writes {needed!r}", "add a producer of it"
+                    f"workload[{index}].source",
+                    f"no workload writes {needed!r}",
+                    "add a producer of that topic",
                 )
         pipelines = [w for w in scenario.workload if w.kind == "pipeline"]
         sources = {(w.source, w.group, w.changelog) for w in pipelines}
         if len(sources) > 1:
-            hint = "one source, one group and one changelog in a scenario"
-            raise self._fail("workload", "more than one pipeline", hint)
+            hint = "use one source, one group and one changelog per scenario"
+            raise self._fail("workload", "pipelines differ in source, group or changelog", hint)

@@ -1,4 +1,4 @@
-"""What a scenario is: what the clients do, what is done to the cluster, what must hold."""
+"""The model of a scenario: its clients, its faults, the expected properties and the limits."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from harness.base.units import Duration, Size, Span
 from harness.clients.client_spec import Positions
 from harness.cluster.backend import Capability
 from harness.cluster.broker_settings import Profile
-from harness.faults.catalogue import CLIENT_FAULTS, FAULTS
+from harness.cluster.targets import Target
+from harness.faults.catalogue import fault_class
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a scenario shows and what to expect of it."""
+    """What the scenario shows, and the expected verdict."""
 
     name: str
     shows: str
     expect: Literal["valid", "invalid", "unknown"] = "valid"
-    # What must be found where the expected verdict is invalid.
+    # The anomalies that must be found if the expected verdict is invalid.
     anomalies: list[str] = []
 
 
 class ClusterNeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the scenario needs of the cluster."""
+    """The cluster that the scenario needs."""
 
     profile: Profile = "quick"
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Some clients of one kind; what a kind does not use is an error."""
+    """Clients of one kind. A key that this kind does not use is an error."""
 
     kind: Literal["idempotent", "transactional", "pipeline", "reader"]
     clients: int = 1
@@ -47,9 +48,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     source: str = ""
     group: str = ""
     group_metadata: bool = True
-    work: Duration = Duration(0)  # how long a worker takes between its last output and its positions
+    work: Duration = Duration(0)  # time of a worker between its last output and its offsets
     transactions: bool = True
-    changelog: str = ""  # a stateful pipeline's compacted topic of counts and sums by key
+    changelog: str = ""  # compacted topic of a stateful pipeline: counts and sums by key
     positions: Positions = "inside"
     protocol: Literal["classic", "consumer"] = "classic"
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
@@ -90,10 +91,10 @@ USED_BY_ALL = {"kind", "clients", "settings"}
 
 
 class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of injection: how the plan draws it, and the fault's own parameters."""
+    """One kind of injection: how the plan draws it, and the parameters of the fault."""
 
     fault: str
-    target: str
+    target: Target
     lasts: Span = Span(5, 5)
     at: Duration | None = None
     throughout: bool = False
@@ -102,13 +103,12 @@ class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def capability(self) -> Capability:
-        """What the back end must be capable of for this fault."""
-        capability: Capability = {**FAULTS, **CLIENT_FAULTS}[self.fault].capability
-        return capability
+        """The capability of the back end that this fault needs."""
+        return fault_class(self.fault).capability
 
 
 class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How the timetable is drawn."""
+    """The rules by which the plan is drawn."""
 
     steady: Duration = Duration(5)
     duration: Duration = Duration(30)
@@ -129,22 +129,22 @@ class WalkthroughPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Bounds on how well the run goes; they are judged apart from safety."""
+    """Limits on the performance of the run; they are checked separately from safety."""
 
     recovery: Duration = Duration(60)
 
 
 class Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Who reads the topics back."""
+    """The witnesses that read the topics."""
 
     witnesses: list[Literal["reader", "raw-log", "spark"]] = msgspec.field(
         default_factory=lambda: ["spark", "reader"]
     )
-    frames: bool = False  # clients pass the wire tap, and its log is kept
+    frames: bool = False  # clients connect through the wire tap, and its log is kept
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A whole scenario."""
+    """A whole scenario file."""
 
     scenario: Header
     cluster: ClusterNeeds = ClusterNeeds()
@@ -157,17 +157,16 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def name(self) -> str:
-        """The scenario's name."""
         return self.scenario.name
 
     @property
     def changelogs(self) -> dict[str, str]:
-        """The changelogs of its stateful pipelines, and whose aggregates each has: those of which source."""
+        """The changelog topics of the stateful pipelines, each with the topic that it aggregates."""
         return {w.changelog: w.source for w in self.workload if w.changelog}
 
     @property
     def written_topics(self) -> list[str]:
-        """Every topic that its clients write."""
+        """Every topic that the clients write."""
         written = {w.topic for w in self.workload if w.kind != "reader"} | set(self.changelogs)
         shown = {self.walkthrough.topic, self.walkthrough.source} - {""} if self.walkthrough else set()
         return sorted(written | shown)

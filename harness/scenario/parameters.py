@@ -1,15 +1,16 @@
-"""The parameters of a fault: fields of its class in Python, keys with units in a scenario file."""
+"""The parameters of a fault: fields of its class in Python, keys in a scenario file."""
 
 from __future__ import annotations
 
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, Field, fields
 from typing import Any
 
 from harness.base.units import Duration, Rate
-from harness.faults.catalogue import FAULTS
+from harness.faults.catalogue import fault_class
+from harness.faults.injection import Fault
 from harness.scenario.model import FaultEntry
 
-# A parameter is written with its unit; its field carries the unit that the fault counts in.
+# In a file the unit is part of the value (latency = "50ms"); in a field it is part of the name (latency_ms).
 _UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {
     "_ms": (Duration, 1000),
     "_us": (Duration, 1_000_000),
@@ -17,38 +18,41 @@ _UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {
 }
 
 
-def make_fault(entry: FaultEntry) -> Any:
-    """The fault of an entry, with its parameters."""
-    return FAULTS[entry.fault](**entry.parameters)
+def make_fault(entry: FaultEntry) -> Fault[Any]:
+    """Return the fault of an entry, with its parameters."""
+    return fault_class(entry.fault)(**entry.parameters)
 
 
 def parameters_of(fault: str) -> dict[str, str]:
-    """The parameters of a fault as they are written, and the fields that they set."""
-    return {_written(field.name): field.name for field in fields(FAULTS[fault])}
+    """Return the key of each parameter, with the field that it sets."""
+    return {_key(field.name): field.name for field in _fields(fault)}
 
 
 def missing_parameter(entry: FaultEntry) -> str | None:
-    """A parameter that this fault cannot do without and that the entry does not give."""
-    needed = (field.name for field in fields(FAULTS[entry.fault]) if field.default is MISSING)
-    return next((_written(name) for name in needed if name not in entry.parameters), None)
+    """Return the key of a required parameter that the entry lacks; None if it is complete."""
+    needed = (field.name for field in _fields(entry.fault) if field.default is MISSING)
+    return next((_key(name) for name in needed if name not in entry.parameters), None)
 
 
 def in_units_of(field: str, value: object) -> object:
-    """The value as the field counts it; a ValueError says which units are allowed."""
+    """Convert a written value to the unit of the field, or raise ValueError with the allowed units."""
     for suffix, (unit, factor) in _UNITS.items():
         if field.endswith(suffix):
             return round(unit.parse(value) * factor)
     return value
 
 
-def written(field: str, value: object) -> tuple[str, object]:
-    """A parameter as it stands in a file: its key, and its value with the unit."""
+def key_and_value(field: str, value: object) -> tuple[str, object]:
+    """Return the key of a parameter and its value with the unit."""
     for suffix, (unit, factor) in _UNITS.items():
         if field.endswith(suffix) and isinstance(value, int | float):
-            return _written(field), unit(value / factor)
+            return _key(field), unit(value / factor)
     return field, value
 
 
-def _written(field: str) -> str:
-    """A parameter's name in a file: its unit stands with the value."""
+def _key(field: str) -> str:
     return field.removesuffix(next((unit for unit in _UNITS if field.endswith(unit)), ""))
+
+
+def _fields(fault: str) -> tuple[Field[Any], ...]:
+    return fields(fault_class(fault))  # type: ignore[arg-type]

@@ -1,7 +1,7 @@
-"""The timetable of injections, drawn from our own seed and from nothing else.
+"""The plan: the timetable of injections, drawn from the seed alone.
 
 The same scenario and seed give the same plan, on every machine and with every version of Python. They do
-not give the same run: which request meets which fault is decided by the cluster and the network.
+not give the same run: cluster and network decide which request a fault hits.
 """
 
 from __future__ import annotations
@@ -14,32 +14,37 @@ from harness.scenario import FaultEntry, Scenario
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """One injection: when, what, on what, for how long, and the seed that resolves its target."""
+    """One injection: time, fault, target, duration, and the seed that resolves the target."""
 
-    at: float  # seconds after the faults begin; a step waits for the one before it
+    at: float  # seconds after the start of the phase; a step waits for the one before it
     lasts: float
     entry: FaultEntry
     seed: int
 
     @property
     def text(self) -> str:
-        """One line for a person."""
+        """The injection as one line of text."""
         parameters = "".join(f" {name}={value}" for name, value in self.entry.parameters.items())
         when = "throughout" if self.entry.throughout else f"{self.at:6.1f} s  for {self.lasts:.1f} s"
         return f"{when}  {self.entry.fault} on {self.entry.target}{parameters}"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What is injected: throughout, and one after the other."""
+    """The injections that last throughout, and those that follow one another."""
 
     seed: int
     duration: float
     throughout: list[PlannedFault]
     steps: list[PlannedFault]
 
+    @property
+    def injections(self) -> list[PlannedFault]:
+        """Every injection."""
+        return [*self.throughout, *self.steps]
+
 
 def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
-    """Draw the plan of a scenario."""
+    """Draw the plan of a scenario; `duration` replaces the duration that the scenario gives."""
     rng = random.Random(f"{scenario.name}/{seed}")
     length = float(duration if duration is not None else scenario.plan.duration)
     throughout = [
@@ -59,14 +64,14 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
 
 
 def _drawn(scenario: Scenario, rng: random.Random, length: float) -> list[PlannedFault]:
-    """Injections one after the other with gaps between, until the time is used up."""
+    """Draw injections with gaps between them until the time is used up."""
     entries = [entry for entry in scenario.fault if not entry.throughout and entry.at is None]
     steps: list[PlannedFault] = []
     at = _between(rng, scenario.plan.gap)
     while entries:
         entry = rng.choices(entries, [entry.weight for entry in entries])[0]
         lasts = _between(rng, entry.lasts)
-        # At least one: a scenario that names a fault and injects none would show nothing.
+        # At least one: a scenario that has faults and injects none would show nothing.
         if steps and at + lasts > length:
             break
         steps.append(PlannedFault(at=at, lasts=lasts, entry=entry, seed=rng.randrange(1 << 32)))

@@ -1,4 +1,4 @@
-"""Writes a scenario as a person would: what is not the default, in units, so that `load` reads it back."""
+"""Write a scenario as TOML with units and without default values, so that `load` reads it back."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import msgspec
 
 from harness.base.units import Duration, Rate, Size, Span
 from harness.scenario.model import FaultEntry, Scenario
-from harness.scenario.parameters import written
+from harness.scenario.parameters import key_and_value
 
 _TABLES: Final = ("scenario", "cluster", "walkthrough", "plan", "limits", "verify")
 
 
 def text_of(scenario: Scenario) -> str:
-    """The scenario as TOML."""
+    """Return the scenario as TOML."""
     parts = []
     for name in _TABLES:
         table = getattr(scenario, name)
@@ -27,7 +27,7 @@ def text_of(scenario: Scenario) -> str:
 
 
 def _changed(table: msgspec.Struct) -> dict[str, Any]:
-    """The fields that differ from their defaults, and those that have none."""
+    """Return the fields that have no default or differ from it."""
     defaults = {field.name: field for field in msgspec.structs.fields(table)}
     return {
         name: value
@@ -47,7 +47,7 @@ def _fault(entry: FaultEntry) -> dict[str, Any]:
     parameters = fields.pop("parameters", {})
     if entry.throughout:
         fields.pop("lasts", None)
-    return fields | dict(written(name, value) for name, value in parameters.items())
+    return fields | dict(key_and_value(name, value) for name, value in parameters.items())
 
 
 def _lines(table: dict[str, Any]) -> list[str]:
@@ -55,7 +55,7 @@ def _lines(table: dict[str, Any]) -> list[str]:
 
 
 def _value(value: object) -> str:
-    """One value as TOML; a string of JSON is one of TOML."""
+    """Return one value as TOML. A JSON string is also a TOML string."""
     if isinstance(value, Span):
         return _value(value[0]) if value[0] == value[1] else _value(list(value))
     if isinstance(value, Duration | Size | Rate):

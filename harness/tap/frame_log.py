@@ -16,6 +16,7 @@ from typing import IO
 
 import msgspec
 
+from harness.base.errors import describe_error
 from harness.evidence.log_line import clock_id, timestamps
 from harness.tap.counters import Stats, count
 from harness.tap.frame_decoder import Decoder
@@ -155,7 +156,7 @@ class FrameLog:
             line.facts = decode(line.key, line.version, raw)
         except Exception as error:  # noqa: BLE001 - the log names any error of a decoder
             count(self._stats.odd, "undecodable")
-            line.undecoded = f"{type(error).__name__}: {error}"[:200]
+            line.undecoded = describe_error(error)[:200]
 
     def _log_skipped(self, mono: int) -> None:
         if self._skipped:

@@ -6,6 +6,7 @@ import asyncio
 import time
 from typing import TYPE_CHECKING
 
+from harness.base.errors import describe_error
 from harness.evidence.log_line import timestamps
 from harness.tap.counters import count
 from harness.tap.frame_lines import Connection, Frame, Side
@@ -36,7 +37,7 @@ async def send_copy(hub: Hub, exchange: Exchange, frame: bytes, armed: Armed, hi
     try:
         answer = await asyncio.wait_for(_ask(hub, hit.broker, frame), _LIMIT_S)
     except (OSError, EOFError, TimeoutError) as error:
-        hit.did, hit.answer = "undeliverable", f"{type(error).__name__}: {error}"
+        hit.did, hit.answer = "undeliverable", describe_error(error)
         count(hub.stats.odd, "unreachable")
     else:
         hit.did = "delivered"

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, describe_error
 from harness.cluster.layout import HOST
 from harness.evidence.log_line import timestamps
 from harness.tap import api_keys
@@ -114,7 +114,7 @@ class Server:
                     await writer.drain()
         except (OSError, ValueError, TimeoutError) as error:
             count(self.hub.stats.odd, "control")
-            print(f"control: {type(error).__name__}: {error}", flush=True)
+            print(f"control: {describe_error(error)}", flush=True)
         finally:
             writer.close()
 

@@ -12,7 +12,7 @@ from typing import Final
 from harness.clients.scripted.java_client import NAME, running
 from harness.cluster.layout import BROKER_IDS
 from harness.evidence.step_report import WalkthroughStep
-from harness.faults import FeatureLevel
+from harness.faults.feature_level import FeatureLevel
 from harness.kafka import features
 from harness.walkthroughs.delayed_endtxn import PLACEMENT, DelayedEnds
 from harness.walkthroughs.endtxn_race import Case, Variant

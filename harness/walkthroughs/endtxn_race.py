@@ -30,7 +30,7 @@ from harness.evidence.checkers.verdict import Judgement, judge
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import fold
 from harness.evidence.observation import Observation
-from harness.faults import HoldFrame
+from harness.faults.frame_faults import HoldFrame
 from harness.faults.proxy_chain import ProxyChain
 from harness.tap.coordinator_entries import decisions
 from harness.walkthroughs.open_transaction_reader import OpenTransactionReader

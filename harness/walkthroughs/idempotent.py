@@ -11,7 +11,9 @@ from harness.clients.idempotent import Burst
 from harness.clients.scripted.idempotent_producer import IdempotentProducer
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.evidence.step_report import WalkthroughStep
-from harness.faults import Jitter, Kill, LoseResponseFrame, Sever
+from harness.faults.frame_faults import LoseResponseFrame
+from harness.faults.link_faults import Jitter, Sever
+from harness.faults.node_faults import Kill
 from harness.kafka.log.batches import Batch
 from harness.kafka.raw_produce import encode_batch, produce
 from harness.tap.coordinator_entries import PRODUCER_ID_BLOCK

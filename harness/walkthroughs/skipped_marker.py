@@ -31,7 +31,8 @@ from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS
 from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import WalkthroughStep
-from harness.faults import Kill, Placement
+from harness.faults.node_faults import Kill
+from harness.faults.replica_placement import Placement
 from harness.kafka import features
 from harness.kafka.admin import EndOffsets
 from harness.kafka.coordinators import java_hash

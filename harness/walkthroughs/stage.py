@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from harness.clients.client_settings import Value
 from harness.clients.scripted.factory import ScriptedClients
@@ -68,11 +68,11 @@ class Stage:
         """Return a new idempotent producer of the walkthrough's topic."""
         return self.clients.idempotent(name, self.topic, self.partitions, settings=settings)
 
-    def inject(self, fault: Fault, target: str) -> Injection:
+    def inject(self, fault: Fault[Any], target: str) -> Injection:
         """Return an injection for `with`, or for `start` and `heal`."""
         return self._keep(Injection(self.cluster, fault, target, journal=self.journal))
 
-    def arm(self, fault: Fault, target: str = "all") -> ArmedFrameFault:
+    def arm(self, fault: Fault[Any], target: str = "all") -> ArmedFrameFault:
         """Return a fault that waits for a single frame."""
         armed = ArmedFrameFault(self.cluster, fault, target, journal=self.journal)
         self._keep(armed)

@@ -1,9 +1,10 @@
-"""Faults of clients: a crash leaves intents without an end, a zombie goes on where it was frozen."""
+"""Faults of clients: a crash leaves intents without an outcome, a zombie continues after the freeze."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -39,22 +40,22 @@ def test_a_crashed_client_leaves_its_intents(cluster: Cluster, start_client: Sta
     client = start_client(rate=20_000)
     working(client)
 
-    with inject(cluster, CrashClient(client.pid, client.mark), "all") as injection:
+    with inject(cluster, CrashClient(), "client(client)", process=client) as injection:
         assert injection.bite == {"pid": client.pid, "state": "gone"}
 
-    # Its parent notes the exit code a moment after it is gone.
-    wait_until(lambda: client.exit_code() is not None, 10, "the client's end to be noted")
+    # Its parent writes the exit code a moment after the end.
+    wait_until(lambda: client.exit_code() is not None, 10, "the exit code of the client to be written")
     assert client.exit_code() == 137
     lines = [line for _, line in HistoryFile(Path(client.spec.history)).read()]
     assert not any(isinstance(line, HistoryClosed) for line in lines)
     assert sum(isinstance(line, Invoke) for line in lines) >= sum(isinstance(line, Ok) for line in lines)
 
 
-def test_a_frozen_client_goes_on_when_it_is_let_go(cluster: Cluster, start_client: StartClient) -> None:
+def test_a_frozen_client_continues_when_it_is_resumed(cluster: Cluster, start_client: StartClient) -> None:
     client = start_client()
     working(client)
 
-    with inject(cluster, Zombie(client.pid, client.mark), "all") as injection:
+    with inject(cluster, Zombie(), "client(client)", process=client) as injection:
         assert injection.bite["state"] == "stopped"
         frozen_at = acknowledged(client)
         assert client.state() is ProcessState.STOPPED
@@ -63,25 +64,26 @@ def test_a_frozen_client_goes_on_when_it_is_let_go(cluster: Cluster, start_clien
     assert client.stop() == 0
 
 
-def test_a_client_that_is_gone_cannot_be_faulted(cluster: Cluster, start_client: StartClient) -> None:
+def test_a_client_that_has_ended_cannot_be_faulted(cluster: Cluster, start_client: StartClient) -> None:
     client = start_client(seconds=0.5)
     wait_until(lambda: client.exit_code() is not None, 30, "the client to end")
 
     with pytest.raises(NoBiteError, match="is gone already"):
-        inject(cluster, Zombie(client.pid, client.mark), "all").start()
+        inject(cluster, Zombie(), "client(client)", process=client).start()
 
 
-def test_a_process_of_somebody_else_is_never_signalled(cluster: Cluster, start_client: StartClient) -> None:
+def test_a_process_without_the_mark_is_never_signalled(cluster: Cluster, start_client: StartClient) -> None:
     client = start_client()
     working(client)
 
+    other = SimpleNamespace(pid=client.pid, mark="/somewhere/else")
     with pytest.raises(NoBiteError, match="is gone already"):
-        inject(cluster, CrashClient(client.pid, "/somewhere/else"), "all").start()
+        inject(cluster, CrashClient(), "client(other)", process=other).start()
 
     assert client.state() is ProcessState.RUNNING
 
 
-def test_an_idempotent_producer_rides_through_jitter_and_a_leader_kill(
+def test_an_idempotent_producer_survives_jitter_and_a_leader_kill(
     cluster: Cluster, topic: str, start_client: StartClient
 ) -> None:
     client = start_client(rate=2000)
@@ -94,5 +96,5 @@ def test_an_idempotent_producer_rides_through_jitter_and_a_leader_kill(
     assert client.stop() == 0
 
     sent = acknowledged(client)
-    # An idempotent producer alone on a topic: as many records as it was told of, no marker, no duplicate.
+    # One idempotent producer on the topic: as many records as were acknowledged, no marker, no duplicate.
     assert sum(ends.high_watermark for ends in cluster.end_offsets(topic).values()) == sent

@@ -13,6 +13,7 @@ import pytest
 
 from harness.cluster.cluster import Cluster
 from harness.faults import inject
+from harness.faults.intents import unhealed
 from harness.provision.paths import checkout_dir
 from harness.testing.plugin import Ran
 
@@ -41,8 +42,11 @@ def test_the_example_of_a_fault_bites_and_heals(cluster: Cluster, tmp_path: Path
 
     with inject(cluster, imported(path).ProxyLoss(), "all") as injection:
         assert injection.bite["toxiproxy"].startswith("exited")
+        (intent,) = unhealed(cluster.state)
+        assert intent.undo == {"steps": [{"do": "start_toxiproxy"}]}
 
     assert injection.health == {"proxies": 6}
+    assert unhealed(cluster.state) == []
 
 
 def imported(path: Path) -> ModuleType:

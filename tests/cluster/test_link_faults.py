@@ -1,4 +1,4 @@
-"""Each link fault: quiet before, measured while it lasts, gone after; and red when it does nothing."""
+"""Each link fault: absent before, measured while it lasts, gone after; an error when it does nothing."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from harness.cluster.cluster import Cluster
 from harness.faults import Down, Fault, Jitter, LoseResponse, Sever, Slice, Stall, Throttle, inject
 from harness.faults.heal import heal
 from harness.faults.intents import unhealed
+from harness.faults.link_faults import links
 from harness.faults.link_probe import is_cut, round_trip_ms, silent_for
-from harness.faults.linkbase import links
 from harness.kafka.connection import answers
 
 pytestmark = pytest.mark.cluster
@@ -30,7 +30,7 @@ LINK_FAULTS = [
 
 
 @pytest.mark.parametrize("fault", LINK_FAULTS, ids=lambda fault: fault.name)
-def test_bites_both_links_of_its_target_and_no_other_and_is_gone_after(
+def test_a_fault_bites_both_links_of_its_target_and_no_other_and_is_gone_after(
     cluster: Cluster, fault: Fault
 ) -> None:
     bystander = links(cluster, ["kafka-3"])[0]
@@ -41,7 +41,7 @@ def test_bites_both_links_of_its_target_and_no_other_and_is_gone_after(
         assert [i.fault for i in unhealed(cluster.state)] == [fault.name]
         # Jitter delays by 40 ms or more: one quicker answer is enough, and may need several tries.
         wait_until(lambda: min(bystander.round_trips_ms(5)) < 40, 10, "a quick answer of the other broker")
-        # The observer's door is never subject to a fault.
+        # No fault hits the observer's listener.
         assert answers("127.0.0.1", cluster.ports.direct(1), timeout=5)
 
     assert injection.health
@@ -64,7 +64,7 @@ def test_a_fault_that_does_nothing_is_an_error(
 @pytest.mark.parametrize(
     "fault", [Jitter(latency_ms=200), Down(), LoseResponse()], ids=lambda fault: fault.name
 )
-def test_a_fault_that_is_not_undone_is_an_error_and_heal_ends_it(
+def test_a_fault_that_is_not_reverted_is_an_error_and_eos_heal_ends_it(
     cluster: Cluster, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as broken:
@@ -98,7 +98,7 @@ def test_stall_returns_what_it_held(cluster: Cluster) -> None:
         assert connection.read_frame()
 
 
-def test_sever_lets_new_connections_through_while_down_refuses_them(cluster: Cluster) -> None:
+def test_sever_passes_new_connections_and_down_refuses_them(cluster: Cluster) -> None:
     link = links(cluster, ["kafka-1"])[0]
     with inject(cluster, Sever(), "kafka-1"):
         assert not link.refuses()
@@ -106,7 +106,7 @@ def test_sever_lets_new_connections_through_while_down_refuses_them(cluster: Clu
         assert link.refuses()
 
 
-def test_lose_response_cuts_the_connection_that_waits(cluster: Cluster) -> None:
+def test_lose_response_cuts_a_connection_that_waits_for_an_answer(cluster: Cluster) -> None:
     link = links(cluster, ["kafka-1"])[0]
     with link.connect() as connection:
         round_trip_ms(connection)
@@ -115,16 +115,16 @@ def test_lose_response_cuts_the_connection_that_waits(cluster: Cluster) -> None:
             assert is_cut(connection, 2.0)
 
 
-def test_two_faults_on_one_link_are_healed_apart(cluster: Cluster) -> None:
+def test_two_faults_on_one_link_are_healed_separately(cluster: Cluster) -> None:
     link = links(cluster, ["kafka-1"])[0]
-    # Long ones: what a busy machine adds to a round trip must not be taken for one of them, nor hide it.
+    # Long delays: what a busy machine adds to a round trip must neither look like one nor hide one.
     with inject(cluster, Jitter(latency_ms=150), "kafka-1"):
         with inject(cluster, Jitter(latency_ms=450), "kafka-1"):
             assert min(link.round_trips_ms(3)) >= 600
         wait_until(lambda: 150 <= min(link.round_trips_ms(3)) < 600, 10, "the first delay alone")
 
 
-def test_a_fault_on_links_that_are_silent_already_is_told(cluster: Cluster) -> None:
+def test_a_fault_on_links_that_are_already_silent_is_an_error(cluster: Cluster) -> None:
     with inject(cluster, Stall(), "kafka-1"), pytest.raises(NoBiteError, match="no link of kafka-1 answers"):
         inject(cluster, Down(), "kafka-1").start()
 
@@ -138,8 +138,8 @@ def test_healing_at_once_after_a_client_left_does_not_wedge_toxiproxy(cluster: C
         ):
             for _ in range(10):
                 connection.send_api_versions()
-        # The client was gone and its answers still held when the delay was removed: that is what can wedge.
-        assert cluster.node("toxiproxy").status().pid == process, "it had to be restarted"
+        # The delay was removed while it held answers for a client that had left: that can wedge Toxiproxy.
+        assert cluster.node("toxiproxy").status().pid == process, "Toxiproxy was restarted"
 
 
 def test_a_link_fault_needs_a_broker(cluster: Cluster) -> None:
@@ -147,14 +147,14 @@ def test_a_link_fault_needs_a_broker(cluster: Cluster) -> None:
         pytest.fail("a controller has no client link")
 
 
-def test_an_unknown_target_says_what_is_allowed(cluster: Cluster) -> None:
+def test_an_unknown_target_is_refused_with_the_allowed_forms(cluster: Cluster) -> None:
     with pytest.raises(UsageError, match=r"leader_of\(topic, partition\)"):
         inject(cluster, Down(), "the-broker-on-the-left")
 
 
 @dataclass(frozen=True)
 class MisspeltJitter(Jitter):
-    """Toxiproxy takes a toxic with an attribute that it does not know, and does nothing."""
+    """Toxiproxy accepts a toxic with an unknown attribute, and does nothing."""
 
     def attributes(self) -> dict[str, int]:
         return {"latencyy": self.latency_ms}

@@ -10,6 +10,7 @@ import pytest
 
 from harness.base.units import Duration, Span
 from harness.cluster.cluster import Cluster
+from harness.cluster.targets import Target
 from harness.report import results
 from harness.run.shrink import SearchLimits, failed_run, shrink, size_of
 from harness.scenario import FaultEntry, Scenario, Workload, find, load
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.cluster
 
 def with_ballast(scenario: Scenario) -> Scenario:
     """Add a workload and a fault that have no part in what goes wrong."""
-    ballast = FaultEntry(fault="sever", target="one", at=Duration(2), lasts=Span(1, 1))
+    ballast = FaultEntry(fault="sever", target=Target.parse("one"), at=Duration(2), lasts=Span(1, 1))
     return msgspec.structs.replace(
         scenario,
         workload=[*scenario.workload, Workload(kind="transactional", rate=100)],

@@ -104,7 +104,7 @@ def test_a_client_that_was_fenced_by_a_successor_stops(case: ClientCase, cluster
     topic = case.topic("t")
     old = case.transactional(topic, abort_share=0.0)
     case.wait_committed(old)
-    with inject(cluster, Zombie(old.pid, old.mark), "all"):
+    with inject(cluster, Zombie(), "client(old)", process=old):
         new = case.transactional(topic, abort_share=0.0)
         case.wait_committed(new)
     wait_until(lambda: old.exit_code() is not None, 60, "the fenced client to stop")
@@ -136,7 +136,7 @@ def test_a_client_whose_transaction_timed_out_goes_on(case: ClientCase, cluster:
 
     def timed_out() -> bool:
         wait_until(moved, 20, "an open transaction")
-        with inject(cluster, Zombie(client.pid, client.mark), "all"):
+        with inject(cluster, Zombie(), "client(client)", process=client):
             # The coordinator aborts it: nothing is open any more, although no client ended it.
             wait_until(lambda: not moved(), 30, "the open transaction to be aborted")
         committed = client.progress().committed

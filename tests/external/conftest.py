@@ -19,6 +19,7 @@ from harness.base.ports import free_ports
 from harness.base.waits import wait_until
 from harness.cluster.external.cluster_file_loader import load_cluster_file
 from harness.cluster.toxiproxy_client import Toxiproxy
+from harness.faults.catalogue import external_faults
 from harness.provision.toxiproxy_binary import ensure_toxiproxy
 from harness.run.external.dry_run_report import acls
 from tests.external.secured_cluster import (
@@ -262,7 +263,7 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
         for login in ("plain", "certificate"):  # with SCRAM it is the same user as with PLAIN
             user = User(cluster, tmp_path_factory.mktemp("rights"), login)
             logs = user.logs() if login == "certificate" else ""  # only this user may read the logs
-            cluster.grant(acls(load_cluster_file(user.file(more=logs))))
+            cluster.grant(acls(load_cluster_file(user.file(more=logs), external_faults())))
         yield cluster
 
 

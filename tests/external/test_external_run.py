@@ -198,7 +198,7 @@ def test_the_users_commands_fault_brokers_only_with_separate_consent(
         node, undo = NODE_FAULTS[kind]
         # For an external node, only the network shows whether it is frozen or gone.
         assert bites[kind] == (
-            {"state": {node: "paused"}} if kind == "pause" else {"exit_code": {node: "answers nobody"}}
+            {"state": {node: "paused"}} if kind == "pause" else {"exit_code": {node: "does not answer"}}
         )
         assert {(node, kind), (node, undo)} <= set(verbs)
     assert all(user.cluster.serves(number) for number in user.cluster.ports)

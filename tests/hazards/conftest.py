@@ -12,6 +12,7 @@ from harness.cluster.cluster import Cluster
 from harness.evidence.run_directory import RunDirectory
 from harness.evidence.step_report import FILE, WalkthroughStep
 from harness.run import Outcome, make_run
+from harness.run.run_names import Names
 from harness.scenario import find, load
 from harness.scenario.plan import draw
 
@@ -36,8 +37,9 @@ class WalkedThrough:
     @property
     def topic(self) -> str:
         """The topic of the run."""
-        scenario = RunDirectory.open(self.outcome.directory).read("scenario.json", dict[str, Any])
-        return str(scenario["walkthrough"]["topic"])
+        run = RunDirectory.open(self.outcome.directory)
+        names, scenario = run.read("names.json", Names), run.read("scenario.json", dict[str, Any])
+        return names.scoped(scenario["walkthrough"]["topic"])
 
     def tries(self, step: int) -> list[dict[str, Any]]:
         """Return the attempts of a step."""

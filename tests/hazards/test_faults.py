@@ -10,7 +10,7 @@ from harness.cluster.layout import BROKER_IDS
 from harness.faults import Fault, FeatureLevel, Placement, ProxyChain, SlowShare, TwoProxies, inject
 from harness.faults.heal import heal
 from harness.faults.intents import unhealed
-from harness.faults.undo import inner_name
+from harness.faults.proxy_chain import inner_name
 from harness.kafka import features
 from harness.kafka.connection import RawConnection
 from harness.kafka.log.transaction_log import TRANSACTION_TOPIC
@@ -24,7 +24,7 @@ def placement(cluster: Cluster) -> Placement:
     return Placement(topic=TRANSACTION_TOPIC, partition=0, on=(now.leader,), back=now.replicas)
 
 
-def made(cluster: Cluster, name: str) -> Fault:
+def make_fault(cluster: Cluster, name: str) -> Fault:
     if name == "placement":
         return placement(cluster)
     faults: dict[str, Fault] = {
@@ -35,7 +35,7 @@ def made(cluster: Cluster, name: str) -> Fault:
     return faults[name]
 
 
-def standing(cluster: Cluster) -> tuple[object, ...]:
+def affected_state(cluster: Cluster) -> tuple[object, ...]:
     """Return everything that these faults change."""
     proxies = {p.name: (p.upstream, len(p.toxics)) for p in cluster.toxiproxy.proxies()}
     levels = [features.levels(cluster.admin, b).get(features.TRANSACTION_VERSION) for b in BROKER_IDS]
@@ -47,21 +47,21 @@ NAMES = ["two_proxies", "feature_level", "placement", "slow_some"]
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_fault_takes_effect_and_is_undone_afterwards(cluster: Cluster, name: str) -> None:
-    before = standing(cluster)
-    with inject(cluster, made(cluster, name), "all") as injection:
-        assert standing(cluster) != before
+    before = affected_state(cluster)
+    with inject(cluster, make_fault(cluster, name), "all") as injection:
+        assert affected_state(cluster) != before
         assert injection.bite
-    assert standing(cluster) == before
+    assert affected_state(cluster) == before
     assert injection.health
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_heal_undoes_a_fault_of_a_killed_harness(cluster: Cluster, name: str) -> None:
-    before = standing(cluster)
-    inject(cluster, made(cluster, name), "all").start()  # not healed: as after a SIGKILL of the harness
+    before = affected_state(cluster)
+    inject(cluster, make_fault(cluster, name), "all").start()  # not healed: as after a SIGKILL of the harness
     assert [intent.fault for intent in unhealed(cluster.state)] == [name]
     assert heal(cluster, print) >= 1
-    assert standing(cluster) == before
+    assert affected_state(cluster) == before
     assert unhealed(cluster.state) == []
 
 
@@ -69,12 +69,12 @@ def test_heal_undoes_a_fault_of_a_killed_harness(cluster: Cluster, name: str) ->
 def test_a_fault_without_effect_is_an_error(
     cluster: Cluster, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fault = made(cluster, name)
-    before = standing(cluster)
+    fault = make_fault(cluster, name)
+    before = affected_state(cluster)
     monkeypatch.setattr(type(fault), "apply", lambda *_: None)
     with pytest.raises(NoBiteError), inject(cluster, fault, "all"):
         pytest.fail("an injection without effect must not reach the block")
-    assert standing(cluster) == before
+    assert affected_state(cluster) == before
 
 
 def test_the_inner_proxies_stay_when_the_outer_proxies_bypass_them(cluster: Cluster) -> None:

@@ -47,7 +47,7 @@ def test_the_hanging_command_lists_the_remaining_transaction(
     evidence(output=result.output)
     assert result.exit_code == ExitCode.ANOMALY, result.output
     shown, count = result.output.splitlines()
-    assert shown.startswith(f"{walked.topic}-2: open since offset 0, ")
+    assert shown.startswith(f"{walked.topic}-2: open since offset 0")
     assert "reports double" in shown
-    assert "CompleteCommit" in shown
+    assert "as CompleteCommit" in shown
     assert count == "1 hanging in 1 topics"

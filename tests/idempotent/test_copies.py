@@ -115,7 +115,7 @@ def test_a_replaced_producer_that_thaws_is_not_refused(
 ) -> None:
     frozen = case.process(rate=500)
     wait_until(lambda: frozen.progress().acknowledged > 0, 30, "the first producer's first records")
-    with inject(cluster, Zombie(frozen.pid, frozen.mark), "all"):
+    with inject(cluster, Zombie(), "client(frozen)", process=frozen):
         end_at_freeze = high_watermark(cluster, case)
         replacement = case.process(rate=2000)
         wait_until(

@@ -62,7 +62,7 @@ def test_positions_outside_the_transaction_count_inputs_twice(
     stateful = {"changelog": log, "changelog_partitions": 3, "positions": "apart", "abort_share": 0.0}
     first = case.pipeline(source, sink, records=(10**6, 10**6), work=60.0, **stateful)
     wait_until(lambda: any(isinstance(o, Ok) for o in operations(first, "commit")), 60, "a commit")
-    with inject(cluster, CrashClient(first.pid, first.mark), "all") as crash:
+    with inject(cluster, CrashClient(), "client(first)", process=first) as crash:
         between = operations(first, "commit_offsets")
     second = case.pipeline(source, sink, **stateful)
     case.wait_caught_up(source, group)

@@ -109,7 +109,7 @@ def die_at(cluster: Cluster, worker: ClientProcess, step: str, later: float) -> 
     wait_until(lambda: asked_last(worker) == step, 30, f"the worker to {step}", every=0.005)
     due = time.monotonic() + later
     wait_until(lambda: time.monotonic() >= due, 5, "the moment", every=0.005)
-    with inject(cluster, CrashClient(worker.pid, worker.mark), "all"):
+    with inject(cluster, CrashClient(), "client(worker)", process=worker):
         pass
 
 

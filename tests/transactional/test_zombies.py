@@ -54,7 +54,7 @@ def test_a_zombie_is_refused_on_every_request(
             assert zombie.call("send", 0, 3).ok
             name = f"{case.name}-{what}"
             before[what] = by_hand.ProducerIdentity(name, *case.describe(name)[1:3])
-            frozen.enter_context(inject(cluster, Zombie(zombie.pid, zombie.mark), "all"))
+            frozen.enter_context(inject(cluster, Zombie(), "client(zombie)", process=zombie))
         timed_out = {}
         for what, who in before.items():
             timed_out[what] = wait_until(
@@ -231,8 +231,7 @@ def test_a_group_fences_a_frozen_worker_whose_successor_has_another_transactiona
         for kind, fields in kinds.items():
             each = over[kind] = Handover(make_case(kind), fields)
             wait_until(each.between_output_and_offsets, 60, "a transaction whose outputs are sent")
-            zombie = Zombie(each.frozen.pid, each.frozen.mark)
-            frozen.enter_context(inject(cluster, zombie, "all"))
+            frozen.enter_context(inject(cluster, Zombie(), "client(frozen)", process=each.frozen))
         for each in over.values():
             each.replace()
         for each in over.values():

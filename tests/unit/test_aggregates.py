@@ -132,5 +132,5 @@ def test_a_changelog_and_positions_apart_need_transactions(key: str) -> None:
     given = {"changelog": "totals", "positions": "apart"}[key]
     changes = {f"workload.1.{key}": given, "workload.1.transactions": "false"}
 
-    with pytest.raises(UsageError, match=rf"{key}: it goes with transactions"):
+    with pytest.raises(UsageError, match=rf"{key}: needs transactions"):
         load(find("jitter"), {k.replace(".1.", ".2."): v for k, v in changes.items()})

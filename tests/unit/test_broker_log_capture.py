@@ -167,7 +167,7 @@ def test_an_unreadable_log_is_reported_without_failing_the_run(
     captured = json.loads((tmp_path / "logs.json").read_text())
     assert captured["shown"] == []
     assert (
-        f"({STATES}): its end offset before the run is unknown: {STATES} is not for you"
+        f"({STATES}): its end offset before the run is unknown: ConnectionError: {STATES} is not for you"
         in captured["not_shown"][0]
     )
 

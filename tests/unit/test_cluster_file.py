@@ -12,10 +12,9 @@ import pytest
 
 from harness.base.errors import UsageError
 from harness.base.secrets import REDACTED, redact
-from harness.cluster.external.cluster_file import CLIENT_FAULTS, LINK_FAULTS, NODE_FAULTS, ClusterFile
+from harness.cluster.external.cluster_file import ClusterFile
 from harness.cluster.external.cluster_file_loader import load_cluster_file
-from harness.faults.catalogue import CLIENT_FAULTS as ALL_CLIENT_FAULTS
-from harness.faults.catalogue import FAULTS
+from harness.faults.catalogue import external_faults
 from harness.kafka.security import Security
 from harness.run.external.dry_run_report import acls
 
@@ -69,7 +68,7 @@ def loaded(folder: Path, text: str) -> ClusterFile:
     (folder / "ca.pem").write_text("a certificate")
     path = folder / "live.toml"
     path.write_text(text)
-    return load_cluster_file(path)
+    return load_cluster_file(path, external_faults())
 
 
 def test_a_complete_file_is_read(tmp_path: Path) -> None:
@@ -167,9 +166,9 @@ def test_two_proxies_for_one_broker_are_an_error(tmp_path: Path) -> None:
         loaded(tmp_path, without)
 
 
-def test_permitted_faults_are_existing_faults() -> None:
-    assert {*LINK_FAULTS, *NODE_FAULTS} <= set(FAULTS)
-    assert set(CLIENT_FAULTS) <= set(ALL_CLIENT_FAULTS)
+def test_an_external_cluster_may_allow_the_faults_that_declare_it() -> None:
+    links, nodes = {"jitter", "stall", "throttle", "sever", "down"}, {"kill", "stop", "pause"}
+    assert set(external_faults()) == links | nodes | {"crash_client", "zombie"}
 
 
 def test_the_principal_of_a_certificate_has_the_brokers_form(tmp_path: Path) -> None:
@@ -223,7 +222,7 @@ def test_a_file_that_is_not_utf_8_is_reported(tmp_path: Path) -> None:
     path = tmp_path / "live.toml"
     path.write_bytes(WHOLE.replace("chaos", "cha\xf6s").encode("latin-1"))
     with pytest.raises(UsageError, match=r"live\.toml is not text in UTF-8"):
-        load_cluster_file(path)
+        load_cluster_file(path, external_faults())
 
 
 def test_an_unreadable_or_unconvertible_key_is_reported(

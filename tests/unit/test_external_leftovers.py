@@ -66,7 +66,7 @@ def test_a_group_that_cannot_be_deleted_is_reported_and_stays_recorded(theirs: O
 def test_heal_deletes_topics_and_groups(
     theirs: Observed, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(running, "load_cluster_file", lambda _: FILE)
+    monkeypatch.setattr(running, "load_cluster_file", lambda *_: FILE)
     monkeypatch.setattr(running, "attach", lambda _file, _state: theirs)
     monkeypatch.setattr(running, "beware", lambda: None)
     monkeypatch.setattr(running, "heal", lambda *_: 1)

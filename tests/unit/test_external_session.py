@@ -192,6 +192,6 @@ def test_secrets_are_redacted_from_the_moment_the_file_is_read(
 ) -> None:
     done: list[str] = []
     monkeypatch.setattr(running, "beware", lambda: done.append("wary"))
-    monkeypatch.setattr(running, "load_cluster_file", lambda _: done.append("read") or FILE)
+    monkeypatch.setattr(running, "load_cluster_file", lambda *_: done.append("read") or FILE)
     running.open_session(tmp_path / "live.toml", State(tmp_path), Consent())
     assert done == ["wary", "read"]

@@ -1,4 +1,4 @@
-"""Intents on disk: what is still to be healed follows from every file together, whatever was torn."""
+"""Intents on disk: all files together decide what is unhealed, also when some end in a torn line."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_nothing_was_ever_injected(state: State) -> None:
     assert unhealed(state) == []
 
 
-def test_an_intent_is_to_be_healed_until_a_line_says_that_it_was(state: State) -> None:
+def test_an_intent_is_unhealed_until_its_healed_line_is_written(state: State) -> None:
     with open_journal(state) as journal:
         first, second = intent(journal), intent(journal, "kill", "kafka-2")
         journal.fault_bite(first, {"slower_ms": 1})
@@ -42,7 +42,7 @@ def test_an_intent_is_to_be_healed_until_a_line_says_that_it_was(state: State) -
         assert left.undo == {"steps": [{"do": "x", "node": "kafka-2"}]}
 
 
-def test_no_bite_and_a_failed_healing_heal_nothing(state: State) -> None:
+def test_no_bite_and_heal_failed_lines_heal_nothing(state: State) -> None:
     with open_journal(state) as journal:
         one = intent(journal)
         journal.fault_no_bite(one, "too quick")
@@ -50,7 +50,7 @@ def test_no_bite_and_a_failed_healing_heal_nothing(state: State) -> None:
     assert [line.id for line in unhealed(state)] == [one]
 
 
-def test_another_process_heals_in_a_file_of_its_own(state: State) -> None:
+def test_another_process_heals_in_its_own_file(state: State) -> None:
     with writer(state, "faults-1") as dead, writer(state, "faults-2") as alive:
         old = intent(dead)
         new = intent(alive, "pause")
@@ -61,13 +61,13 @@ def test_another_process_heals_in_a_file_of_its_own(state: State) -> None:
     assert unhealed(state) == []
 
 
-def test_two_files_do_not_share_their_ids(state: State) -> None:
+def test_two_files_use_different_ids(state: State) -> None:
     with writer(state, "faults-1") as one, writer(state, "faults-2") as two:
         assert intent(one) != intent(two)
     assert len(unhealed(state)) == 2
 
 
-def test_the_oldest_comes_first_whatever_the_files_are_called(state: State) -> None:
+def test_the_oldest_intent_is_first_for_any_file_names(state: State) -> None:
     with writer(state, "faults-9") as early, writer(state, "faults-1") as late:
         ids = [intent(early), intent(late), intent(early)]
     assert [line.id for line in unhealed(state)] == ids
@@ -86,7 +86,7 @@ def test_a_torn_last_line_is_left_out_and_the_rest_counts(state: State) -> None:
         file.write_bytes(b"".join(lines[:closing]) + lines[closing][:cut])
         assert [line.id for line in fold(state.intents)] == [two]
 
-    # The intent itself torn: it was not whole on disk, so nothing was injected after it.
+    # A torn intent: the injection starts only after the whole line is on disk.
     torn = next(i for i, line in enumerate(lines) if two.encode() in line)
     file.write_bytes(b"".join(lines[:torn]) + lines[torn][:-1])
     assert fold(state.intents) == []
@@ -103,7 +103,7 @@ def test_a_healed_line_that_was_torn_heals_nothing(state: State) -> None:
     assert [line.id for line in fold(state.intents)] == [one]
 
 
-def test_damage_in_the_middle_is_told_by_file_and_line(state: State) -> None:
+def test_damage_in_the_middle_is_reported_with_file_and_line(state: State) -> None:
     with writer(state, "faults-1") as journal:
         intent(journal)
     (file,) = state.intents.glob("*.jsonl")
@@ -113,7 +113,7 @@ def test_damage_in_the_middle_is_told_by_file_and_line(state: State) -> None:
         unhealed(state)
 
 
-def test_a_run_whose_directory_was_removed_hides_no_other(state: State, tmp_path: Path) -> None:
+def test_a_removed_run_directory_hides_no_other_intent(state: State, tmp_path: Path) -> None:
     with writer(state, "faults-1") as journal:
         one = intent(journal)
     (state.intents / "faults-0.jsonl").symlink_to(tmp_path / "removed" / "faults.jsonl")

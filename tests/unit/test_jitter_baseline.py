@@ -1,4 +1,4 @@
-"""How slow a link was before: a busy moment must not hide a bite, another fault must not be forgotten."""
+"""The baseline of a link: a busy moment must not raise it, another active fault must."""
 
 from __future__ import annotations
 

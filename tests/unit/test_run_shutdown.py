@@ -52,7 +52,7 @@ class Injected:
 def faults_with(*injected: Injected) -> FaultRunner:
     nothing: Any = None
     faults = FaultRunner(nothing, nothing, nothing, cast(Any, SimpleNamespace(active=[])), lambda _: None)
-    faults._live = [(cast(Any, one), None) for one in injected]
+    faults._active = [(cast(Any, one), None) for one in injected]
     return faults
 
 
@@ -65,7 +65,7 @@ def test_an_injection_that_does_not_heal_stays_listed_for_the_next_heal() -> Non
     faults.heal_all()
 
     assert one.healed
-    assert faults._live == []
+    assert faults._active == []
 
 
 def test_an_injection_that_does_not_heal_is_reported_and_stops_no_other() -> None:
@@ -387,9 +387,9 @@ def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
     run: Any = SimpleNamespace(
         run_id="r",
         stop=StopRequest(),
-        cluster=SimpleNamespace(state=SimpleNamespace(path=Path()), doubts=lambda _: [], nodes={}),
+        cluster=SimpleNamespace(state=SimpleNamespace(path=Path()), caveats=lambda _: [], nodes={}),
         scenario=load(find("jitter")),
-        plan=SimpleNamespace(seed=7, steps=[], throughout=[]),
+        plan=SimpleNamespace(seed=7, steps=[], throughout=[], injections=[]),
         directory=SimpleNamespace(path=Path(), histories=Path(), write=lambda *_: None),
         spark=SimpleNamespace(start=lambda *_: None),
         events=SimpleNamespace(

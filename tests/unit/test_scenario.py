@@ -1,4 +1,4 @@
-"""Scenario files: the shipped ones load, and each mistake says where it is and what to write."""
+"""Scenario files: the shipped ones load, and each mistake is reported with its place and a remedy."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harness.base.errors import UsageError
-from harness.run.run_names import Names, scoped
+from harness.run.run_names import Names, rename_scenario
 from harness.scenario import find, load, shipped
 from harness.scenario.plan import draw
 
@@ -30,7 +30,7 @@ latency = "50ms"
 lasts = ["2s", "5s"]
 """
 
-# what is changed in the good file: (old, new), the line and key that the message must name, what it must say
+# A change of the good file (old, new), the line and key that the error must name, and a part of its text.
 MISTAKES = [
     pytest.param(
         'name = "mine"',
@@ -105,6 +105,17 @@ MISTAKES = [
         id="client-fault-on-brokers",
     ),
     pytest.param(
+        'target = "all"', 'target = "client(*)"', ":14: fault[0].target", "a node", id="link-fault-on-client"
+    ),
+    pytest.param(
+        '"jitter"\ntarget = "all"\nlatency',
+        '"zombie"\ntarget = "client(*)"\npid',
+        ":15: fault[0].pid",
+        "zombie takes none",
+        id="client-fault-with-parameter",
+    ),
+    pytest.param('target = "all"', "target = 5", ":14: fault[0].target", "5", id="target-as-number"),
+    pytest.param(
         '"jitter"\ntarget = "all"\nlatency = "50ms"',
         '"hold_frame"\ntarget = "all"',
         "fault[0].api",
@@ -121,9 +132,9 @@ MISTAKES = [
 ]
 
 
-@pytest.mark.parametrize(("old", "new", "where", "said"), MISTAKES)
+@pytest.mark.parametrize(("old", "new", "where", "text"), MISTAKES)
 def test_a_mistake_is_reported_with_its_place_and_a_hint(
-    tmp_path: Path, old: str, new: str, where: str, said: str
+    tmp_path: Path, old: str, new: str, where: str, text: str
 ) -> None:
     assert old in GOOD
     path = tmp_path / "mine.toml"
@@ -132,15 +143,15 @@ def test_a_mistake_is_reported_with_its_place_and_a_hint(
     with pytest.raises(UsageError) as caught:
         load(path)
 
-    text = str(caught.value)
-    assert str(path) in text
-    assert where in text
-    assert said in text
+    message = str(caught.value)
+    assert str(path) in message
+    assert where in message
+    assert text in message
     assert caught.value.hint
 
 
 @pytest.mark.parametrize("table", ["fault", "workload", "scenario", "plan"])
-def test_a_number_in_the_place_of_a_table_is_no_bug(tmp_path: Path, table: str) -> None:
+def test_a_number_instead_of_a_table_is_a_usage_error(tmp_path: Path, table: str) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD)
     with pytest.raises(UsageError, match=rf"mine\.toml:\d+: {table}: .*got `int`"):
@@ -177,7 +188,7 @@ def test_a_shipped_scenario_loads_and_has_a_header_and_a_plan(path: Path) -> Non
     )
 
 
-def test_the_same_seed_draws_the_same_plan_and_another_another() -> None:
+def test_the_same_seed_draws_the_same_plan_and_another_seed_another_plan() -> None:
     scenario = load(find("demo"), {"plan.duration": "300s", "fault": "[]"})
     changed = load(find("demo"), {"plan.duration": "300s"})
 
@@ -186,21 +197,29 @@ def test_the_same_seed_draws_the_same_plan_and_another_another() -> None:
     assert draw(scenario, 7).steps == []
 
 
-def test_set_changes_a_key_and_a_wrong_key_is_named() -> None:
+def test_set_changes_a_key_and_a_wrong_key_is_reported() -> None:
     assert load(find("demo"), {"workload.0.rate": "123"}).workload[0].rate == 123
-    with pytest.raises(UsageError, match=r"--set workload\.9\.rate=1 names no place"):
+    with pytest.raises(UsageError, match=r"--set workload\.9\.rate=1 names no key"):
         load(find("demo"), {"workload.9.rate": "1"})
 
 
-def test_an_unknown_scenario_names_the_nearest() -> None:
+def test_the_error_of_an_unknown_scenario_names_the_nearest() -> None:
     with pytest.raises(UsageError, match="did you mean demo"):
         find("dmeo")
 
 
-def test_a_run_marks_topics_groups_and_targets_as_its_own() -> None:
-    own = scoped(load(find("demo")), Names("", "ab12cd34"))
+def test_topics_groups_and_targets_are_scoped_to_a_run() -> None:
+    own = rename_scenario(load(find("demo")), Names("", "ab12cd34").scoped)
 
     assert {w.topic for w in own.workload} == {"clicks.ab12cd34", "orders.ab12cd34", "invoices.ab12cd34"}
     assert own.workload[2].source == "orders.ab12cd34"
     assert own.workload[2].group == "billing.ab12cd34"
     assert own.fault[1].target == "leader_of(orders.ab12cd34, 0)"
+
+
+def test_the_names_of_a_run_map_back_to_those_of_the_scenario() -> None:
+    names = Names("p-", "ab12cd34")
+    scenario = load(find("demo"))
+    assert rename_scenario(rename_scenario(scenario, names.scoped), names.unscoped) == scenario
+    assert rename_scenario(scenario, names.unscoped) == scenario
+    assert names.scoped("") == names.unscoped("") == ""

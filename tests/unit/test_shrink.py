@@ -16,7 +16,7 @@ from harness.base.errors import CapabilityError, ExitCode, HarnessError, UsageEr
 from harness.base.units import Duration, plain
 from harness.evidence.run_directory import RunDirectory
 from harness.run import shrink as shrinking
-from harness.run.run_names import Names, scoped, scoped_plan
+from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.run.shrink import NAME, CandidateRuns, Failed, SearchLimits, failed_run, search, shrink, smaller
 from harness.scenario import Scenario, find, load, shipped
 from harness.scenario.plan import draw
@@ -90,14 +90,18 @@ def invalid(scenario: Scenario) -> Scenario:
     )
 
 
-def run_of(root: Path, scenario: Scenario, verdict: str) -> RunDirectory:
-    """Write a run directory with the files that a search reads."""
+def run_of(root: Path, scenario: Scenario, verdict: str, *, earlier_version: bool = False) -> RunDirectory:
+    """Make a run directory with the files that a shrink reads."""
     run = make_run(root)
     mark = msgspec.json.decode((run.path / "run.json").read_bytes())["run"]
-    run.write("scenario.json", msgspec.to_builtins(scoped(scenario, Names("", mark)), enc_hook=plain))
-    run.write(
-        "plan.json", msgspec.to_builtins(scoped_plan(draw(scenario, 7), Names("", mark)), enc_hook=plain)
-    )
+    names, plan = Names("", mark), draw(scenario, 7)
+    if earlier_version:
+        scenario, plan = rename_scenario(scenario, names.scoped), rename_plan(plan, names.scoped)
+        assert f"orders.{mark}" in {workload.topic for workload in scenario.workload}
+    else:
+        run.write("names.json", names)
+    run.write("scenario.json", msgspec.to_builtins(scenario, enc_hook=plain))
+    run.write("plan.json", msgspec.to_builtins(plan, enc_hook=plain))
     run.write(
         "summary.json",
         {
@@ -122,9 +126,13 @@ def run_of(root: Path, scenario: Scenario, verdict: str) -> RunDirectory:
     return run
 
 
-def test_an_invalid_run_is_read_back_with_its_plan_and_without_its_run_id(tmp_path: Path) -> None:
+@pytest.mark.parametrize("earlier_version", [False, True])
+def test_an_invalid_run_is_read_back_with_its_plan_and_the_names_of_the_scenario(
+    tmp_path: Path, earlier_version: bool
+) -> None:
     scenario = load(find("everything"))
-    failed = failed_run(run_of(tmp_path, scenario, "invalid").path)
+    run = run_of(tmp_path, scenario, "invalid", earlier_version=earlier_version)
+    failed = failed_run(run.path)
 
     assert failed.anomalies == {"lost"}
     plan = draw(scenario, 7)

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from harness.base.errors import UsageError
-from harness.faults.catalogue import FAULTS
+from harness.cluster.targets import Target
+from harness.faults.catalogue import fault_class
 from harness.faults.frame_faults import DelayFrame, DuplicateFrame, HoldFrame
 from harness.scenario import FaultEntry, make_fault
 from harness.tap.rules import Rule
@@ -41,8 +42,8 @@ from harness.tap.rules import Rule
     ],
 )
 def test_a_fault_entry_becomes_a_rule(name: str, parameters: dict[str, Any], rule: dict[str, Any]) -> None:
-    entry = FaultEntry(fault=name, target="all", parameters=parameters)
-    assert FAULTS[name].name == name
+    entry = FaultEntry(fault=name, target=Target.parse("all"), parameters=parameters)
+    assert fault_class(name).name == name
     assert make_fault(entry).rule((1, 2), "r") == Rule(id="r", api="Produce", brokers=(1, 2), **rule)
 
 

@@ -1,4 +1,4 @@
-"""Targets are read strictly: every form that is allowed, and a message that says what is."""
+"""Targets are parsed strictly: every allowed form, and an error that lists the allowed forms."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import pytest
 
 from harness.base.errors import UsageError
 from harness.cluster.cluster import Cluster
-from harness.cluster.layout import BROKER_IDS, node_name
+from harness.cluster.layout import BROKER_IDS, CONTROLLER_IDS, node_name
 from harness.cluster.targets import Target
 
 
 class Roles:
-    """Says who holds which role, as a cluster would."""
+    """Answers role lookups like a cluster."""
 
     def leader_of(self, topic: str, partition: int) -> int:
         return {("orders", 0): 2, ("my-topic.v1", 12): 3}[topic, partition]
@@ -29,6 +29,7 @@ class Roles:
         return 12
 
     broker_ids = BROKER_IDS
+    controller_ids = CONTROLLER_IDS
 
     def name_of(self, node_id: int) -> str:
         return node_name(node_id)
@@ -52,7 +53,7 @@ ROLES = cast(Cluster, Roles())
         ("active_controller", ["controller-12"]),
     ],
 )
-def test_each_form_names_its_nodes(text: str, names: list[str]) -> None:
+def test_each_form_resolves_to_its_nodes(text: str, names: list[str]) -> None:
     assert Target.parse(text).resolve(ROLES, random.Random(1)) == names
 
 
@@ -60,12 +61,12 @@ def test_each_form_names_its_nodes(text: str, names: list[str]) -> None:
     ("text", "count"),
     [("one", 1), ("minority", 1), ("majority", 2), ("controllers(one)", 1), ("controllers(majority)", 2)],
 )
-def test_a_share_is_drawn_by_the_plans_own_numbers(text: str, count: int) -> None:
+def test_a_share_is_drawn_from_the_seed(text: str, count: int) -> None:
     target = Target.parse(text)
     draws = [tuple(target.resolve(ROLES, random.Random(seed))) for seed in range(50)]
 
     assert {len(set(draw)) for draw in draws} == {count}
-    assert len(set(draws)) == 3, "every choice comes up"
+    assert len(set(draws)) == 3, "every choice is drawn"
     assert draws == [tuple(target.resolve(ROLES, random.Random(seed))) for seed in range(50)]
 
 
@@ -88,6 +89,7 @@ def test_a_share_is_drawn_by_the_plans_own_numbers(text: str, count: int) -> Non
         "leader_of(orders, x)",
         "leader_of(orders, -1)",
         "leader_of(orders, 0, 1)",
+        "leader_of(, 0)",
         "txn_coordinator",
         "txn_coordinator()",
         "txn_coordinator(a, b)",
@@ -98,9 +100,12 @@ def test_a_share_is_drawn_by_the_plans_own_numbers(text: str, count: int) -> Non
         "active_controller(1)",
         "leader_of(orders, 0",
         "kafka-1 kafka-2",
+        "client()",
+        "client(a b)",
+        "client(a, b)",
     ],
 )
-def test_a_mistake_is_told_with_what_is_allowed(text: str) -> None:
+def test_an_unknown_target_is_refused_with_the_allowed_forms(text: str) -> None:
     with pytest.raises(UsageError) as raised:
         Target.parse(text)
 
@@ -109,7 +114,7 @@ def test_a_mistake_is_told_with_what_is_allowed(text: str) -> None:
         assert form in raised.value.hint
 
 
-def test_only_roles_can_move() -> None:
+def test_only_a_role_can_move_to_another_node() -> None:
     assert Target.parse("kafka-1").role(ROLES) is None
     assert Target.parse("majority").role(ROLES) is None
     holder = Target.parse("leader_of(orders, 0)").role(ROLES)
@@ -117,12 +122,86 @@ def test_only_roles_can_move() -> None:
     assert holder() == 2
 
 
-def test_which_brokers_there_are_the_cluster_says() -> None:
+def test_broker_ids_are_checked_against_the_cluster() -> None:
     assert Target.parse("kafka-0").broker == 0
     assert Target.parse("kafka-1004").broker == 1004
     assert Target.parse("controller-11").broker is None
     target = Target.parse("kafka-4")
-    assert target.preview(random.Random(1)) == "kafka-4"
+    assert target.preview(1) == "kafka-4"
     with pytest.raises(UsageError, match="there is no node 'kafka-4'") as raised:
         target.resolve(ROLES, random.Random(1))
     assert raised.value.hint == "the brokers are kafka-1, kafka-2, kafka-3"
+
+
+@pytest.mark.parametrize("text", [5, None, ["kafka-1"]])
+def test_a_target_that_is_no_text_is_refused(text: object) -> None:
+    with pytest.raises(UsageError, match="is not known"):
+        Target.parse(text)
+
+
+def test_a_target_is_stored_and_parsed_again_as_its_text() -> None:
+    target = Target.parse(" leader_of( orders ,0 )")
+    assert target == "leader_of( orders ,0 )"
+    assert (target.kind, target.arguments) == ("leader_of", ("orders", "0"))
+    assert Target.parse(target) is target
+
+
+@pytest.mark.parametrize(
+    ("text", "scoped"),
+    [
+        ("leader_of( orders ,2)", "leader_of(p-orders.r, 2)"),
+        ("txn_coordinator(shop-1)", "txn_coordinator(p-shop-1.r)"),
+        ("group_coordinator(readers)", "group_coordinator(p-readers.r)"),
+        ("active_controller", "active_controller"),
+        ("controllers(one)", "controllers(one)"),
+        ("client(reader-orders-1)", "client(reader-orders-1)"),
+        ("kafka-1", "kafka-1"),
+    ],
+)
+def test_only_topics_groups_and_transactional_ids_are_scoped(text: str, scoped: str) -> None:
+    target = Target.parse(text).scoped(lambda name: f"p-{name}.r")
+    assert target == scoped
+    assert Target.parse(scoped).arguments == target.arguments
+
+
+@pytest.mark.parametrize(
+    ("text", "client"),
+    [
+        ("client(*)", "*"),
+        ("client(idempotent-my.topic-1~2)", "idempotent-my.topic-1~2"),
+        ("kafka-1", None),
+        ("all", None),
+    ],
+)
+def test_a_client_is_named_by_name_or_pattern(text: str, client: str | None) -> None:
+    assert Target.parse(text).client == client
+
+
+def test_a_single_node_can_be_drawn_before_the_run() -> None:
+    drawn = {Target.parse("one").drawn(seed) for seed in range(50)}
+    assert drawn == {"kafka-1", "kafka-2", "kafka-3"}
+    seed = 7
+    (resolved,) = Target.parse("minority").resolve(ROLES, random.Random(seed))
+    assert Target.parse("minority").drawn(seed) == resolved
+    for text in ("majority", "all", "controllers(all)", "kafka-3", "leader_of(orders, 0)", "client(*)"):
+        assert Target.parse(text).drawn(seed) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "brokers", "controllers"),
+    [
+        ("one", 1, False),
+        ("majority", 3, False),
+        ("all", 5, False),
+        ("kafka-9", 1, False),
+        ("leader_of(orders, 0)", 1, False),
+        ("client(*)", 0, False),
+        ("controllers(one)", 1, True),
+        ("controller-12", 1, True),
+        ("active_controller", 1, True),
+    ],
+)
+def test_the_most_brokers_that_may_be_hit_are_known(text: str, brokers: int, controllers: bool) -> None:
+    target = Target.parse(text)
+    assert target.most_brokers(5) == brokers
+    assert target.hits_controllers is controllers

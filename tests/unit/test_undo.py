@@ -1,4 +1,4 @@
-"""Undoing: every verb may be carried out twice, or when nothing was injected at all."""
+"""Every undo verb may be carried out twice, or when nothing was injected."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.proxy_names import ClientLink
 from harness.cluster.toxiproxy_client import Toxiproxy
-from harness.faults import undo as undoing
-from harness.faults.undo import UndoStep, undo
+from harness.faults import feature_level, frame_faults
+from harness.faults.undo import UndoStep, undo, undo_verbs
 from tests.unit.toxiproxy_stand_in import StandIn
 
 
 class Node:
-    """Running, paused or exited, as the two back ends' nodes behave."""
+    """A node that is running, paused or exited, like those of both back ends."""
 
     def __init__(self, condition: str) -> None:
         self.condition = condition
@@ -87,6 +87,7 @@ class Broken:
         self.links = Links()
         self.tap = Tap()
         self.admin = Brokers()
+        self.broker_ids = (1,)
 
     def reassign(self, _: str, placement: dict[int, list[int]]) -> None:
         self.admin.placed = tuple(placement[0])
@@ -98,8 +99,8 @@ class Broken:
         assert names == ["kafka-1"]
         return [ClientLink(proxy, 1, "127.0.0.1", 1) for proxy in ("proxied-1", "tapped-1")]
 
-    def seen(self) -> object:
-        """All that a fault could have changed."""
+    def state(self) -> object:
+        """Everything that a fault could have changed."""
         proxies = {p.name: (p.enabled, p.upstream, len(p.toxics)) for p in self.toxiproxy.proxies()}
         conditions = {name: node.condition for name, node in self.nodes.items()}
         return proxies, conditions, self.links.cuts, self.tap.rules, self.admin.level, self.admin.placed
@@ -109,8 +110,8 @@ class Broken:
 def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
     server = StandIn()
     found = Broken(server)
-    monkeypatch.setattr(undoing, "ensure_tap", lambda _: found.tap)
-    monkeypatch.setattr(undoing, "features", found.admin)
+    monkeypatch.setattr(frame_faults, "ensure_tap", lambda _: found.tap)
+    monkeypatch.setattr(feature_level, "features", found.admin)
     server.toxic("proxied-1", "late", latency=1000)
     server.proxies["tapped-1"]["enabled"] = False
     found.toxiproxy.add_proxy("tapped-1-inner", "127.0.0.1:1", found.toxiproxy.proxy("tapped-1").upstream)
@@ -122,8 +123,8 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
 
 @pytest.fixture
 def frozen() -> Iterator[tuple[int, str]]:
-    """A process that was stopped, and the mark in its command line."""
-    mark = "to-be-let-go"
+    """A stopped process, and the mark in its command line."""
+    mark = "to-be-resumed"
     command = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()", mark]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
@@ -151,27 +152,28 @@ def carry_out(broken: Broken, *steps: UndoStep) -> None:
     undo(cast(Cluster, broken), list(steps))
 
 
-def test_every_verb_is_tried_here() -> None:
-    assert {*STEPS, "resume_process"} == set(undoing._VERBS)
+def test_every_verb_has_a_case_here() -> None:
+    shipped = {name for name, verb in undo_verbs().items() if verb.action.__module__.startswith("harness.")}
+    assert {*STEPS, "resume_process"} == shipped
 
 
 @pytest.mark.parametrize("verb", STEPS)
 def test_a_verb_undoes_its_fault_and_twice_is_harmless(broken: Broken, verb: str) -> None:
-    before = str(broken.seen())
+    before = str(broken.state())
     carry_out(broken, {"do": verb, **STEPS[verb]})
-    once = str(broken.seen())
+    once = str(broken.state())
     assert once != before
 
     carry_out(broken, {"do": verb, **STEPS[verb]})
 
-    assert str(broken.seen()) == once
+    assert str(broken.state()) == once
 
 
-def test_all_of_them_heal_everything_and_again_nothing(broken: Broken) -> None:
+def test_all_verbs_together_heal_everything_and_the_second_time_change_nothing(broken: Broken) -> None:
     steps = [{"do": verb, **arguments} for verb, arguments in STEPS.items()]
     for _ in range(2):
         carry_out(broken, *steps)
-        assert broken.seen() == (
+        assert broken.state() == (
             {"proxied-1": (True, broken.upstream, 0), "tapped-1": (True, broken.upstream, 0)},
             {"kafka-1": "running", "kafka-2": "running", "toxiproxy": "running"},
             {},
@@ -182,13 +184,13 @@ def test_all_of_them_heal_everything_and_again_nothing(broken: Broken) -> None:
     assert broken.nodes["kafka-1"].started == 1
 
 
-def test_starting_a_node_lets_a_frozen_one_go_on(broken: Broken) -> None:
+def test_start_node_resumes_a_paused_node(broken: Broken) -> None:
     carry_out(broken, {"do": "start_node", "node": "kafka-2"})
     assert broken.nodes["kafka-2"].condition == "running"
     assert broken.nodes["kafka-2"].started == 0
 
 
-def test_a_client_goes_on_and_one_that_is_gone_or_another_is_left_alone(
+def test_a_stopped_client_is_resumed_and_no_other_process_is_signalled(
     broken: Broken, frozen: tuple[int, str]
 ) -> None:
     pid, mark = frozen
@@ -197,10 +199,10 @@ def test_a_client_goes_on_and_one_that_is_gone_or_another_is_left_alone(
 
     for _ in range(2):
         carry_out(broken, {"do": "resume_process", "pid": pid, "mark": mark})
-        wait_until(lambda: processes.state_of(pid, mark) is ProcessState.RUNNING, 10, "it to go on")
+        wait_until(lambda: processes.state_of(pid, mark) is ProcessState.RUNNING, 10, "it to run")
 
     processes.send(pid, mark, signal.SIGKILL)
-    wait_until(lambda: processes.state_of(pid, mark) is ProcessState.GONE, 10, "it to be gone")
+    wait_until(lambda: processes.state_of(pid, mark) is ProcessState.GONE, 10, "it to end")
     carry_out(broken, {"do": "resume_process", "pid": pid, "mark": mark})
 
 
@@ -216,7 +218,7 @@ def test_a_wedged_toxiproxy_is_restarted(broken: Broken, verb: str, request_: st
     assert broken.nodes["toxiproxy"].started == 1
 
 
-def test_a_verb_of_another_version_is_told_by_name(broken: Broken) -> None:
+def test_a_verb_of_another_version_is_refused_by_name(broken: Broken) -> None:
     with pytest.raises(UsageError) as raised:
         carry_out(broken, {"do": "restore_clock", "node": "kafka-1"})
     assert raised.value.exit_code is ExitCode.USAGE

@@ -5,11 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from harness.base.units import Duration, Rate, Size
+from harness.cluster.backend import Capability
 from harness.kafka.security import PLAINTEXT, Security
 
-LINK_FAULTS = ("jitter", "stall", "throttle", "sever", "down")
-NODE_FAULTS = ("kill", "stop", "pause")
-CLIENT_FAULTS = ("crash_client", "zombie")
+NODE_CAPABILITIES = (Capability.KILL, Capability.STOP, Capability.PAUSE)
 START = "start"
 TRANSACTION_LOG, OFFSETS_LOG, NODE_LOGS = "__transaction_state", "__consumer_offsets", "nodes"
 LOGS = (TRANSACTION_LOG, OFFSETS_LOG, NODE_LOGS)

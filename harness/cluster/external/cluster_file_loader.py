@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 import string
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,10 @@ from harness.base.errors import UsageError
 from harness.base.secrets import ALLOWED as SECRETS
 from harness.base.secrets import is_reference, placed
 from harness.base.strict_toml import StrictFile, nearest, parse
+from harness.cluster.backend import Capability
 from harness.cluster.external.cluster_file import (
-    CLIENT_FAULTS,
-    LINK_FAULTS,
     LOGS,
-    NODE_FAULTS,
+    NODE_CAPABILITIES,
     NODE_LOGS,
     START,
     TABLES,
@@ -31,14 +31,13 @@ from harness.cluster.external.cluster_file import (
 )
 from harness.kafka.security import Security
 
-_ALLOWED = [*LINK_FAULTS, *NODE_FAULTS, *CLIENT_FAULTS]
 _SHORTEST_PREFIX = 4
 _FILES = ("ca", "certificate", "key")
 _PASSWORDS = ("password", "key_password")
 
 
-def load_cluster_file(path: Path) -> ClusterFile:
-    """Read a cluster file; raise UsageError with line, key and hint if it is invalid."""
+def load_cluster_file(path: Path, faults: Mapping[str, Capability]) -> ClusterFile:
+    """Read a cluster file, which may allow `faults`; raise UsageError with line, key and hint if invalid."""
     if not path.is_file():
         raise UsageError(f"there is no file {path}", "copy the example in docs/external-cluster.md")
     try:
@@ -47,11 +46,12 @@ def load_cluster_file(path: Path) -> ClusterFile:
         raise UsageError(f"{path} is not text in UTF-8: {error}", "write it again as UTF-8") from error
     except OSError as error:
         raise UsageError(f"{path} could not be read: {error.strerror}", "let this user read it") from error
-    return _Loader(path, text).read(parse(path, text))
+    return _Loader(path, text, faults).read(parse(path, text))
 
 
 class _Loader:
-    def __init__(self, path: Path, text: str) -> None:
+    def __init__(self, path: Path, text: str, faults: Mapping[str, Capability]) -> None:
+        self._allowed_faults = faults
         self._folder = path.resolve().parent
         self._file = StrictFile(path, text, TABLES, "docs/external-cluster.md shows a file with every key")
         self._fail = self._file.fail
@@ -212,17 +212,18 @@ class _Loader:
 
     def _faults(self, found: ClusterFile) -> None:
         for fault in found.faults.allowed:
-            if fault not in _ALLOWED:
+            needed = self._allowed_faults.get(fault)
+            if needed is None:
                 raise self._fail(
                     "faults.allowed",
                     f"{fault!r} is not allowed on an external cluster",
-                    nearest(fault, _ALLOWED, "allowed are"),
+                    nearest(fault, list(self._allowed_faults), "allowed are"),
                 )
-            if fault in LINK_FAULTS and found.links is None:
+            if needed is Capability.LINK and found.links is None:
                 raise self._fail("faults.allowed", f"{fault} needs a Toxiproxy", "add [links] and [[proxy]]")
-            if fault in NODE_FAULTS and not reaches(found.nodes, fault):
-                hint = f"add [nodes] with docker_label, or with {fault} and {UNDONE_BY[fault]}"
-                raise self._fail("faults.allowed", f"no command to {fault} a node", hint)
+            if needed in NODE_CAPABILITIES and not reaches(found.nodes, needed):
+                hint = f"add [nodes] with docker_label, or with {needed} and {UNDONE_BY[needed]}"
+                raise self._fail("faults.allowed", f"no command to {needed} a node", hint)
 
     def _evidence(self, found: ClusterFile) -> None:
         for log in found.evidence.logs:

@@ -36,7 +36,6 @@ from harness.cluster.proxy_names import ClientLink
 from harness.cluster.state_directory import BackendName, ClusterRecord, State
 from harness.kafka import features
 from harness.kafka.admin import Admin, Metadata, PartitionInfo
-from harness.kafka.connection import RawConnection, answers
 from harness.kafka.errors import KafkaAnswerError
 
 REQUEST_S: Final = 5.0
@@ -84,20 +83,18 @@ class ExternalCluster(Cluster):
     def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
         """Return the bootstrap servers: clients use the proxies if there are any, the observer never does."""
         if BrokerListener(listener) is BrokerListener.TAPPED:
-            raise CapabilityError(
-                "an external cluster has no wire tap", "remove walkthroughs and frame faults"
-            )
+            raise _no_tap()
         if BrokerListener(listener) is BrokerListener.PROXIED and self.file.proxy:
             return ",".join(proxy.listen for proxy in self.file.proxy)
         return ",".join(self.file.cluster.bootstrap)
 
-    def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
-        """Connect to a broker by its unfaulted advertised address."""
-        return RawConnection(*self.addresses[broker], timeout, self.security)
-
-    def answers(self, broker: int, timeout: float = 1.0) -> bool:
-        """Return whether a broker answers at its unfaulted address."""
-        return answers(*self.addresses[broker], timeout, self.security)
+    def address_of(self, broker: int, listener: BrokerListener = BrokerListener.DIRECT) -> tuple[str, int]:
+        """Return where a listener is advertised: PROXIED behind the proxies, if the file names some."""
+        if listener is BrokerListener.TAPPED:
+            raise _no_tap()
+        if listener is BrokerListener.PROXIED and broker in self.file.proxies:
+            return parse_address(self.file.proxies[broker].listen)
+        return self.addresses[broker]
 
     @contextmanager
     def locked(self, doing: str) -> Iterator[None]:
@@ -179,7 +176,7 @@ class ExternalCluster(Cluster):
         """Whether the observer has a path to the brokers that avoids the proxies."""
         return not {parse_address(proxy.listen) for proxy in self.file.proxy} & set(self.addresses.values())
 
-    def doubts(self, capabilities: frozenset[Capability]) -> list[str]:
+    def caveats(self, capabilities: frozenset[Capability]) -> list[str]:
         """Caveats of a run: without an unfaulted path, faults hit the observer as well."""
         if Capability.LINK not in capabilities or self.unfaulted:
             return []
@@ -273,6 +270,10 @@ class ExternalCluster(Cluster):
             "brokers": len(self.addresses),
             "prefix": self.prefix,
         }
+
+
+def _no_tap() -> CapabilityError:
+    return CapabilityError("an external cluster has no wire tap", "remove walkthroughs and frame faults")
 
 
 class _ExternalBackend:

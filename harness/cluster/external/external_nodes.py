@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from harness.base.addresses import Address
-from harness.base.errors import CapabilityError, HarnessError
+from harness.base.errors import CapabilityError, HarnessError, describe_error
 from harness.base.secrets import redact
 from harness.base.waits import wait_until
 from harness.cluster.compose_backend import ContainerNode
@@ -187,7 +187,7 @@ class AuditedNode:
         try:
             found = self._node.log(lines)
         except Exception as error:  # noqa: BLE001  # a run does not need it, whatever its engine raises
-            self.log_unread = error.message if isinstance(error, HarnessError) else str(error)
+            self.log_unread = describe_error(error)
             return f"not read: {self.log_unread}\n"
         self.log_unread = ""
         return found

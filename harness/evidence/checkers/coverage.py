@@ -21,7 +21,7 @@ def check(evidence: Evidence) -> Result:
     """Collect the reasons why the evidence is not sufficient."""
     out = Collector("coverage", "faults, lanes and witnesses")
     ledger = evidence.ledger
-    out.reasons += [*ledger.problems, *evidence.expect.doubts]
+    out.reasons += [*ledger.problems, *evidence.expect.caveats]
     _runs(ledger, out)
     _faults(evidence, out)
     _lanes(evidence, out)

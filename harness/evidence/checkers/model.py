@@ -132,7 +132,7 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     faults: int = 0
     walkthrough_steps: int = msgspec.field(name="flow_steps", default=0)
     # Reasons, known before the start, why the run cannot be valid.
-    doubts: list[str] = []
+    caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 
 
 @dataclass

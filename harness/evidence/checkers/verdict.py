@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from harness.base.errors import ExitCode
+from harness.base.errors import ExitCode, describe_error
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers import (
     aggregates,
@@ -119,7 +119,7 @@ def _run(name: str, checker: Checker, evidence: Evidence) -> Result:
         result = checker(evidence)
         return held_to_exactly_once(result) if evidence.expect.hold_to == "exactly_once" else result
     except Exception as error:  # noqa: BLE001 - any crash of a checker makes its result unknown
-        return _unknown(name, f"the checker crashed: {type(error).__name__}: {error}")
+        return _unknown(name, f"the checker crashed: {describe_error(error)}")
 
 
 def held_to_exactly_once(result: Result) -> Result:

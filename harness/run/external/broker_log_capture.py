@@ -15,7 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, describe_error
 from harness.base.partition_id import PartitionId
 from harness.cluster.external.cluster_file import NODE_LOGS, OFFSETS_LOG, TRANSACTION_LOG
 from harness.cluster.external.external_cluster import ExternalCluster
@@ -60,7 +60,7 @@ class LogEvidence:
             try:
                 self._starts[log] = self._ends(log)
             except Exception as error:  # noqa: BLE001  # optional evidence: reported by collect
-                self._starts[log] = f"its end offset before the run is unknown: {_reason(error)}"
+                self._starts[log] = f"its end offset before the run is unknown: {describe_error(error)}"
 
     def collect(self, run: Path) -> None:
         """Write the run's entries to its directory, and name each log that could not be read."""
@@ -78,7 +78,7 @@ class LogEvidence:
                 try:
                     shown.append(f"{what}: {self._lines(log, run / 'logs' / f'{log}.jsonl')}")
                 except Exception as error:  # noqa: BLE001  # the verdict is there, and nothing here may lose it
-                    missing.append(f"{what} ({log}): {_reason(error)}")
+                    missing.append(f"{what} ({log}): {describe_error(error)}")
         write_atomic(run / NAME, json.dumps({"shown": shown, "not_shown": missing}, indent=1).encode())
 
     def _wanted(self) -> list[str]:
@@ -138,10 +138,3 @@ class LogEvidence:
             }
             for entry, ident, noted in decode_states(added, self._names[log])
         ]
-
-
-def _reason(error: Exception) -> str:
-    """Return the reason in words that do not presume knowledge of the harness's code."""
-    if isinstance(error, HarnessError):
-        return error.message
-    return str(error) if isinstance(error, (OSError, EOFError)) else f"{type(error).__name__}: {error}"

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from harness.cluster.external.cluster_file import NODE_FAULTS, NODE_LOGS, UNDONE_BY, VERBS, ClusterFile
+from harness.cluster.external.cluster_file import NODE_CAPABILITIES, NODE_LOGS, UNDONE_BY, VERBS, ClusterFile
 from harness.cluster.external.external_cluster import ExternalCluster
 from harness.cluster.external.external_nodes import CommandNode
 from harness.cluster.layout import BrokerListener
@@ -76,17 +76,17 @@ def _transactional(kind: str) -> bool:
 
 
 def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
-    for step in [*plan.throughout, *plan.steps]:
+    for step in plan.injections:
         yield f"inject {step.text}"
     yield f"brokers hit at once: at most {most_at_once(plan, len(cluster.broker_ids))}"
     part = cluster.file.nodes
-    if part is None or not any(step.entry.fault in NODE_FAULTS for step in plan.steps):
+    if part is None or not any(step.entry.capability in NODE_CAPABILITIES for step in plan.injections):
         return
     if part.docker_label:
         yield f"nodes: containers with the label {part.docker_label}"
         return
-    used = {step.entry.fault for step in [*plan.throughout, *plan.steps]} & set(NODE_FAULTS)
-    used |= {UNDONE_BY[fault] for fault in used}
+    used = {str(step.entry.capability) for step in plan.injections} & set(NODE_CAPABILITIES)
+    used |= {UNDONE_BY[verb] for verb in used}
     for broker, where in cluster.addresses.items():
         node = CommandNode(cluster.name_of(broker), broker, part, where, cluster.answers)
         for verb in VERBS:

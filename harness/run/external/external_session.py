@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from harness.base.errors import HarnessError, RefusedError
+from harness.base.errors import HarnessError, RefusedError, describe_error
 from harness.base.events import Event, EventHandler, EventListener, ProgressEvent
 from harness.base.secrets import beware
 from harness.cluster.external.attach import attach, external_state
@@ -15,6 +15,7 @@ from harness.cluster.external.cluster_file import ClusterFile
 from harness.cluster.external.cluster_file_loader import load_cluster_file
 from harness.cluster.external.external_cluster import ExternalCluster
 from harness.cluster.state_directory import State
+from harness.faults.catalogue import external_faults
 from harness.faults.heal import heal
 from harness.kafka.errors import KafkaAnswerError
 from harness.run import Outcome, make_run
@@ -46,7 +47,7 @@ def open_session(
 ) -> Session:
     """Read the cluster file and open the state directory of that cluster."""
     beware()  # redact output of the cluster's nodes, commands and brokers from now on
-    file = load_cluster_file(path)
+    file = load_cluster_file(path, external_faults())
     return Session(file, state or external_state(file), consent, keep, replay_command)
 
 
@@ -186,14 +187,13 @@ def _clear(cluster: ExternalCluster, report: Report) -> None:
             report(f"deleted {', '.join(names)} (--keep would keep them)")
         cluster.made.delete_groups()
     except (HarnessError, OSError, EOFError) as error:
-        reason = error.message if isinstance(error, HarnessError) else str(error)
-        report(f"some resources were not deleted: {reason}; `eos heal --cluster FILE` retries")
+        report(f"some resources were not deleted: {describe_error(error)}; `eos heal --cluster FILE` retries")
 
 
 def heal_external(path: Path, state: State | None, report: Report) -> int:
     """Undo what a killed run left behind: clients, faults, topics, groups, Toxiproxy."""
     beware()
-    file = load_cluster_file(path)
+    file = load_cluster_file(path, external_faults())
     cluster = attach(file, state or external_state(file))
     with cluster.locked("heal"), _proxies(cluster):
         cluster.audit.note("heal")

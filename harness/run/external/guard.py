@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from harness.base.closing import Closing
-from harness.base.errors import HarnessError
+from harness.base.errors import HarnessError, describe_error
 from harness.cluster.external.external_cluster import ExternalCluster
 from harness.cluster.health import describe_partition
 from harness.run.external.write_budget import Meter
@@ -53,7 +53,7 @@ class Guard(Closing):
             try:
                 why = self._reason()
             except Exception as error:  # noqa: BLE001  # any failure ends the guard, so the run must stop
-                why = f"the guard failed: {type(error).__name__}: {error}"
+                why = f"the guard failed: {describe_error(error)}"
             if why:
                 self._end(why)
                 return

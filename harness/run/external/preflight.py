@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from harness.base import processes
-from harness.base.errors import HarnessError, RefusedError
-from harness.cluster.external.cluster_file import NODE_FAULTS, ClusterFile
+from harness.base.errors import HarnessError, RefusedError, describe_error
+from harness.cluster.external.cluster_file import NODE_CAPABILITIES, ClusterFile
 from harness.cluster.external.external_cluster import ExternalCluster
-from harness.cluster.targets import Target
 from harness.faults.intents import unhealed
 from harness.kafka.admin import PartitionInfo
 from harness.kafka.coordinators import coordinated_groups, coordinated_transactions
@@ -21,7 +20,6 @@ from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan, PlannedFault
 
-_CONTROLLERS: Final = ("controllers", "active_controller")
 # Keys that belong to the cluster file; a scenario that set them could leave the prefix.
 _NOT_TO_SET: Final = (
     "transactional.id",
@@ -92,7 +90,7 @@ def refusals(
 
 def foreign_moves(cluster: ExternalCluster, plan: Plan) -> list[Moved]:
     """Return the foreign resources that the plan's node faults may move, by broker."""
-    if not any(step.entry.fault in NODE_FAULTS for step in _steps(plan)):
+    if not any(step.entry.capability in NODE_CAPABILITIES for step in plan.injections):
         return []
     with _refused("cannot determine what its node faults would move"):
         foreign = cluster.foreign()
@@ -156,14 +154,14 @@ def _unsuitable(scenario: Scenario) -> Iterator[str]:
 
 def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
     allowed = cluster.file.faults.allowed
-    for name in sorted({step.entry.fault for step in _steps(plan)} - set(allowed)):
+    for name in sorted({step.entry.fault for step in plan.injections} - set(allowed)):
         yield f"{name} is not allowed: faults.allowed has {', '.join(allowed) or 'none'}"
-    for step in _steps(plan):
-        target = Target.parse(step.entry.target)
-        if target.kind in _CONTROLLERS or target.text.startswith("controller-"):
-            yield f"{step.entry.fault} on {target.text}: external controllers cannot be controlled"
+    for step in plan.injections:
+        target = step.entry.target
+        if target.hits_controllers:
+            yield f"{step.entry.fault} on {target}: external controllers cannot be controlled"
         if target.broker is not None and target.broker not in cluster.broker_ids:
-            yield f"there is no {target.text}: the brokers are {', '.join(map(str, cluster.broker_ids))}"
+            yield f"there is no {target}: the brokers are {', '.join(map(str, cluster.broker_ids))}"
     most = cluster.file.faults.most_targets
     if (at_once := most_at_once(plan, len(cluster.broker_ids))) > most:
         yield f"{at_once} brokers would be under fault at once; faults.most_targets is {most}"
@@ -173,8 +171,7 @@ def most_at_once(plan: Plan, brokers: int) -> int:
     """Return the maximum number of brokers under fault at once: `throughout` faults plus one step."""
 
     def hit(step: PlannedFault) -> int:
-        target = Target.parse(step.entry.target)
-        return 0 if target.kind == "client" else target.most(brokers)
+        return step.entry.target.most_brokers(brokers)
 
     lasting = sum(map(hit, plan.throughout))
     return min(brokers, lasting + max(map(hit, plan.steps), default=0))
@@ -217,8 +214,7 @@ def _state(cluster: ExternalCluster) -> Iterator[str]:
         passed_by = cluster.passed_by() if not ailments else []
         denied = cluster.denied() if replication <= brokers else ""
     except (HarnessError, OSError, EOFError) as error:
-        reason = error.message if isinstance(error, HarnessError) else str(error)
-        yield f"cannot inspect the cluster: {reason}"
+        yield f"cannot inspect the cluster: {describe_error(error)}"
         return
     for ailment in ailments:
         yield f"the cluster is degraded: {ailment}"
@@ -226,10 +222,6 @@ def _state(cluster: ExternalCluster) -> Iterator[str]:
         yield f"no topic with the prefix may be created: {denied}"
     for place in passed_by:
         yield f"clients would be redirected past the proxies: {place}"
-
-
-def _steps(plan: Plan) -> list[PlannedFault]:
-    return [*plan.throughout, *plan.steps]
 
 
 def _some(names: Sequence[str], most: int | None = _MOST_LISTED) -> str:
