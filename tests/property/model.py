@@ -1,7 +1,8 @@
-"""An executable model of Kafka's log: clients act, and the log follows its rules.
+"""Executable model of Kafka's log: clients take steps, and the model writes the log by Kafka's rules.
 
-A world consists of steps. Markers and the records of transactions that did not commit have offsets but cannot
-be read. `planting.py` then breaks one rule at one place.
+A world is a history of steps and the resulting log. Markers and the records of transactions that did not
+commit have offsets, but readers do not receive them. `planting.py` changes a correct world so that it breaks
+one rule at one place.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ KINDS: dict[int, dict[str, Any]] = {
     3: {"transactional_id": None},
     4: {"transactional_id": None, "idempotent": False, "acks": "1", "in_flight": 5},
 }
-"""Producers 1 and 2 have transactions, 3 is idempotent, 4 is promised nothing."""
+"""Producers 1 and 2 are transactional, producer 3 is idempotent, producer 4 has no guarantees."""
 
 TRANSACTION_ENDS = ("commit ok", "abort ok", "abort info", "commit info", "commit none", "commit fail")
 SEND_ENDS = ("ok", "info", "fail", "none")
@@ -28,7 +29,7 @@ SEND_ENDS = ("ok", "info", "fail", "none")
 
 @dataclass
 class Entry:
-    """One offset of a partition: a record or a marker, and whether read_committed returns it."""
+    """One offset of a partition: a record or a marker. `shown` is true if read_committed returns it."""
 
     token: str = "."
     shown: bool = False
@@ -38,7 +39,7 @@ class Entry:
 
 
 class Deed(NamedTuple):
-    """One step of one producer, and whether an end with an unclear answer really happened."""
+    """One step of one producer. `truth` is true if an end with an unclear answer took effect."""
 
     producer: int
     step: int
@@ -49,7 +50,7 @@ class Deed(NamedTuple):
 
 @dataclass
 class World:
-    """The clients' histories, and the contents of every offset."""
+    """The clients' histories, and the contents of every partition."""
 
     history: list[str] = field(default_factory=list)
     log: dict[str, list[Entry]] = field(default_factory=lambda: {name: [] for name in PARTITIONS})
@@ -57,7 +58,7 @@ class World:
     settings: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {f"p{n}": dict(k) for n, k in KINDS.items()}
     )
-    asked: dict[int, int] = field(default_factory=dict)  # step -> index of its line in the history
+    asked: dict[int, int] = field(default_factory=dict)  # step -> index in `history` of the request to end it
     tails: set[int] = field(default_factory=set)
 
     def case(self) -> Tiny:
@@ -68,11 +69,11 @@ class World:
         return Tiny("\n".join(self.history), log, self.settings)
 
     def entries(self) -> list[tuple[str, int, Entry]]:
-        """List partition, offset and entry of every offset."""
+        """Return the partition, offset and entry of every offset."""
         return [(name, i, e) for name, entries in self.log.items() for i, e in enumerate(entries)]
 
     def append(self, deed: Deed, name: str, count: int, fate: str, *, shown: bool) -> tuple[int, int]:
-        """Append records of a lane, in order; return their first and last sequence."""
+        """Append `count` records of a lane, in order; return their first and last sequence."""
         producer = deed.producer
         first = self.next.get((producer, name), 0)
         self.next[producer, name] = first + count
@@ -83,7 +84,7 @@ class World:
 
 @st.composite
 def worlds(draw: st.DrawFn) -> World:
-    """Make a correct world: up to ten steps of four producers, with readers in between."""
+    """Draw a correct world of up to ten steps: four producers write, and a live reader reads in between."""
     world = World()
     rows = st.tuples(
         st.sampled_from(list(KINDS)),
@@ -107,7 +108,7 @@ def worlds(draw: st.DrawFn) -> World:
             _die(world, Deed(producer, step, "", counts, truth))
         else:
             _transact(world, Deed(producer, step, TRANSACTION_ENDS[end], counts, truth))
-    # Without any record there is nothing to check.
+    # Add one committed transaction, because a world without records has nothing to check.
     _transact(world, Deed(9, 99, "commit ok", {"a": 2, "b": 2}, truth=True))
     world.settings["p9"] = {}
     return world
@@ -120,7 +121,7 @@ def _transact(world: World, deed: Deed) -> None:
     shown = fate == "committed" or (fate == "unknown" and truth)
     sent = []
     for name, count in counts.items():
-        # Two parts with another producer's marker in between: interleaving is permitted.
+        # Append two parts, with another producer's marker in between, because Kafka permits interleaving.
         head = count // 2
         first, _ = world.append(deed, name, head, fate, shown=shown)
         if head and truth:
@@ -132,7 +133,7 @@ def _transact(world: World, deed: Deed) -> None:
     world.asked[step] = len(world.history)
     world.history.append(f"p{producer} {end} {' '.join(sent)}")
     if end == "commit none":
-        # Its client was killed, so no step continues its lanes.
+        # The client was killed before an answer arrived, so no later step continues its lanes.
         world.tails.add(producer)
 
 
@@ -157,7 +158,8 @@ def _send(world: World, deed: Deed) -> None:
             world.next[producer, name] = first + count
             parts.append(f"{name}:{first}-{first + count - 1}")
         else:
-            # Unclear: a prefix was written, and the client may know that its first record was.
+            # The answer is unclear: all records or only the first half were written. With `info`, the history
+            # shows that the first record was written.
             written = count if truth else count // 2
             world.append(deed, name, written, "loose" if loose else "unclear", shown=True)
             world.next[producer, name] = first + count
@@ -166,7 +168,7 @@ def _send(world: World, deed: Deed) -> None:
             if known and not loose:
                 world.log[name][offset].fate = "committed"
         if loose and truth and end == "ok":
-            # Deviations that Kafka permits to a producer without idempotence.
+            # Without idempotence, Kafka permits that a record is written twice.
             world.log[name].append(Entry(f"p{producer}:{first}", True, "loose", step, producer))
     world.history.append(f"p{producer} send {end} {' '.join(parts)}")
     if end == "none":
@@ -174,7 +176,7 @@ def _send(world: World, deed: Deed) -> None:
 
 
 def _read(world: World, start: int) -> None:
-    """Let a live reader read the log from a random offset; reading again is a rewind."""
+    """Add reads of a live reader from offset `start` on; a reader that reads offsets again has rewound."""
     for name, entries in world.log.items():
         low = min(start, len(entries))
         runs: list[str] = []

@@ -1,4 +1,4 @@
-"""The model of a pipeline: inputs, workers that commit outputs with positions, and plantings in it."""
+"""Model of a pipeline: inputs, workers that commit outputs together with positions, and plantings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.planted.tiny import Tiny, pipeline
 
 @dataclass
 class Pipe:
-    """The world of a pipeline: the processed inputs in order, and the position of the group."""
+    """A pipeline: its inputs, the outputs and changelog of its workers, and the position of its group."""
 
     inputs: int = 0
     history: list[str] = field(default_factory=list)
@@ -25,7 +25,7 @@ class Pipe:
     consumed: int | None = None
 
     def case(self) -> Tiny:
-        """Return the world as a case for the checkers."""
+        """Return the pipeline as a case for the checkers."""
         log = {"i": f"p1:0-{self.inputs - 1} .", "o": " ".join(self.out), "c": " ".join(self.log)}
         history = "\n".join(
             [f"p1 commit ok i:0-{self.inputs - 1}", *self.history, f"group i:{self.position}"]
@@ -34,7 +34,7 @@ class Pipe:
         return Tiny(history, log, expect=pipeline(changelog="log"), consumed=consumed)
 
     def process(self, worker: int, count: int, end: str) -> None:
-        """Process inputs in one transaction; an aborted one does not move the position."""
+        """Process `count` inputs in one transaction. An aborted transaction does not move the position."""
         first = self.made[worker]
         self.made[worker] = first + count
         shown = end == "commit ok"
@@ -48,7 +48,7 @@ class Pipe:
         self.position = until if shown else self.position
 
     def _count(self, worker: int, until: int, *, shown: bool) -> range:
-        """Count the inputs of one transaction; return the sequences of its changelog records."""
+        """Add the inputs of one transaction to the totals; return the sequences of its changelog records."""
         totals, changed = dict(self.totals), set()
         for seq in range(self.position, until):
             changed.add(key_of(seq))
@@ -65,7 +65,7 @@ class Pipe:
 
 @st.composite
 def pipes(draw: st.DrawFn) -> Pipe:
-    """Make a correct pipeline: two workers alternate, some transactions abort, some inputs remain."""
+    """Draw a correct pipeline: two workers alternate, some transactions abort, some inputs remain."""
     pipe = Pipe(inputs=draw(st.integers(2, 300)))
     turns = st.tuples(
         st.sampled_from([7, 8]), st.integers(1, 90), st.sampled_from(["commit ok", "commit ok", "abort ok"])
@@ -92,21 +92,20 @@ def processed_twice(pipe: Pipe, place: int) -> None:
 
 
 def never_processed(pipe: Pipe, place: int) -> None:
-    """Move the group past an input whose output names no input."""
+    """Remove the origin of one output, so that no output names its input."""
     shown = _shown(pipe)
     victim = shown[place % len(shown)]
-    # The output exists but has no origin, as if the worker had lost its input.
     pipe.out[victim] = pipe.out[victim].split("<")[0]
 
 
 def offset_drift(pipe: Pipe, place: int) -> None:
-    """Move the group's position back behind outputs that were committed with it."""
+    """Move the group's position back, before inputs whose outputs are already committed."""
     pipe.consumed = pipe.position - 1 - place % pipe.position
     pipe.position = pipe.consumed
 
 
 def aggregate_drift(pipe: Pipe, place: int) -> None:
-    """Make the last changelog record of a key count one input too many."""
+    """Make the last changelog record of a key include one input too many."""
     key = sorted(pipe.totals)[place % len(pipe.totals)]
     last = max(i for i, token in enumerate(pipe.log) if f"={key}:" in token)
     fields, correct = pipe.log[last].split(":")[:2], pipe.totals[key].add(place)
@@ -116,7 +115,7 @@ def aggregate_drift(pipe: Pipe, place: int) -> None:
 PLANTINGS = {
     "processed_twice": (processed_twice, frozenset[str]()),
     "never_processed": (never_processed, frozenset({"offset_drift"})),
-    # The position is before inputs that were counted.
+    # The moved position is before inputs that the changelog counts, so both anomalies may be found.
     "offset_drift": (offset_drift, frozenset({"aggregate_drift"})),
     "aggregate_drift": (aggregate_drift, frozenset[str]()),
 }

@@ -1,4 +1,4 @@
-"""Plantings: each breaks one rule of a correct world and names the anomaly that must be found."""
+"""Plantings: each breaks one rule of a correct world, and its name is that of the expected anomaly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.property.model import PARTITIONS, Entry, World
 
 
 class Planting(NamedTuple):
-    """How to plant an anomaly, and the other anomaly names that may be found with it."""
+    """A function that plants an anomaly, and the other anomalies that may be found with it."""
 
     plant: Callable[[World, int], bool]
     companions: frozenset[str] = frozenset()
@@ -37,7 +37,7 @@ def duplicate(world: World, place: int) -> bool:
 
 
 def phantom(world: World, place: int) -> bool:
-    """Add a record that was never sent: of an unknown producer, behind the end of a lane, or foreign."""
+    """Add a record that no client sent: of an unknown producer, beyond the end of a lane, or foreign."""
     tokens = ["p77:0", "?", "p9:5", "p9:300", "p9b:7" if place % 2 else "p9a:7"]
     token = tokens[place % len(tokens)]
     name = PARTITIONS[place % 2]
@@ -77,7 +77,7 @@ def aborted_read(world: World, place: int) -> bool:
 
 
 def torn_transaction(world: World, place: int) -> bool:
-    """Show or hide one of several records of an unknown transaction."""
+    """Show or hide one record of a transaction with an unknown outcome and several records."""
     steps: dict[int, list[Entry]] = {}
     for _, _, entry in world.entries():
         if entry.fate == "unknown":
@@ -92,7 +92,7 @@ def torn_transaction(world: World, place: int) -> bool:
 
 
 def early_read(world: World, place: int) -> bool:
-    """Let a reader get a record of a committed transaction before its commit is requested."""
+    """Let a reader receive a record of a committed transaction before its commit is requested."""
     found = [one for one in world.entries() if one[2].step in world.asked and one[2].shown]
     name, offset, entry = found[place % len(found)]
     world.history.insert(world.asked[entry.step], f"r2 read {name}@{offset} {entry.token}")
@@ -100,7 +100,7 @@ def early_read(world: World, place: int) -> bool:
 
 
 def inconsistent_offset(world: World, place: int) -> bool:
-    """Let another reader report another record at an offset."""
+    """Let another reader report a different record at an offset."""
     shown = [one for one in world.entries() if one[2].shown]
     name, offset, entry = shown[place % len(shown)]
     others = [e.token for n, _, e in shown if n == name and e.token != entry.token]
@@ -111,7 +111,7 @@ def inconsistent_offset(world: World, place: int) -> bool:
 
 
 def zombie_write(world: World, place: int) -> bool:
-    """Let a successor take the transactional id just before a transaction is ended and accepted."""
+    """Let another client take over a transactional id just before the old client ends its transaction."""
     steps = {e.step: e.producer for _, _, e in world.entries() if e.step in world.asked and e.shown}
     step = sorted(steps)[place % len(steps)]
     old = steps[step]
@@ -123,7 +123,7 @@ def zombie_write(world: World, place: int) -> bool:
 
 
 def hanging_transaction(world: World, place: int) -> bool:
-    """Hold a partition's last stable offset for longer than any transaction may be open."""
+    """Keep a partition's last stable offset unchanged for longer than any transaction may be open."""
     name, lso = PARTITIONS[place % 2], place % 50
     world.history += [
         f"@{100 + i * (80 + place % 9)} look {name} {lso}/{lso + 1 + place % 7 + i}" for i in (0, 1)
@@ -132,7 +132,7 @@ def hanging_transaction(world: World, place: int) -> bool:
 
 
 def stalled(world: World, place: int) -> bool:
-    """Let an operation take longer than the limit."""
+    """Let an operation take longer than the limit for stalled operations."""
     start = 100 + place % 50
     world.history.append(f"@{start}-{start + 61 + place % 40} p9 init ok")
     return True

@@ -1,7 +1,7 @@
-"""On a model of Kafka's log, the checkers find every planted anomaly and raise no false alarm.
+"""The checkers find every anomaly planted in a model of Kafka's log, and raise no false alarm.
 
-`pytest tests/property` runs 500 examples; `pytest --soak -m soak tests/property` runs 20,000. Every failure
-becomes an explicit case in tests/planted.
+`pytest tests/property` runs 500 examples; `pytest --soak -m soak tests/property` runs 20,000. The example of
+every failure is added to tests/planted as an explicit case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PLACES = st.integers(0, 10_000)
 
 
 def profile(examples: int) -> settings:
-    # Derandomised: the same commit runs the same examples, so a red build is red again on every machine.
+    # Derandomised, so that a commit always runs the same examples and a failure repeats on every machine.
     return settings(max_examples=examples, deadline=None, suppress_health_check=SLOW, derandomize=True)
 
 

@@ -1,4 +1,4 @@
-"""Any bytes sent through the tap come out unchanged, and the accounts balance."""
+"""Any bytes sent through the tap arrive unchanged, and the tap's byte counters are consistent."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ heads = st.builds(
 )
 whole = st.builds(sized, st.binary(max_size=60)) | heads | st.builds(end_txn, st.integers(0, 3))
 strange = st.sampled_from([b"\xff\xff\xff\xff", b"\x16\x03\x01", b"\x7f\xff\xff\xff", b"\x00\x00", b"\x00"])
-"""Lengths below zero and beyond the limit, TLS, beginnings of a length."""
+"""Negative lengths, lengths beyond the limit, the start of a TLS record, and incomplete lengths."""
 
 streams = st.lists(whole | whole | whole | strange | st.binary(max_size=30), max_size=8).map(b"".join)
 cuts = st.lists(st.integers(1, 300), max_size=12)
 
 
 def pieces_of(data: bytes, sizes: list[int]) -> list[bytes]:
-    """Cut data into pieces of these sizes; the rest is one piece."""
+    """Cut data into pieces of these sizes, and one piece with the rest."""
     pieces = []
     for size in sizes:
         pieces.append(data[:size])
@@ -62,7 +62,7 @@ def check_framer(data: bytes, sizes: list[int], most: int) -> None:
                 assert len(found.data) == 4 + int.from_bytes(found.data[:4], "big") <= 4 + most
                 whole_frames.append(found.data)
     assert out + framer.drain() == data
-    # The frames do not depend on how the bytes were cut on the way.
+    # The frames must not depend on the pieces in which the bytes arrive.
     other = Framer(most)
     other.push(data)
     uncut = []
@@ -73,7 +73,7 @@ def check_framer(data: bytes, sizes: list[int], most: int) -> None:
 
 
 async def pump(requests: bytes, responses: bytes, sizes: list[int], rule: Rule | None) -> None:
-    """Send a stream each way through a tap, in pieces, and compare the bytes that arrive."""
+    """Send a stream in each direction through a tap, in pieces, and compare the bytes that arrive."""
     async with rig(None, to_send=responses) as made:
         if rule:
             made.hub.arm(rule)
@@ -98,7 +98,7 @@ async def pump(requests: bytes, responses: bytes, sizes: list[int], rule: Rule |
 
 @pytest.fixture(autouse=True, scope="module")
 def _no_long_goodbyes() -> Iterator[None]:
-    """Shorten the wait after a cut: this broker never answers."""
+    """Shorten the relay's wait before it closes a cut connection, because this broker never answers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.tap.relay.LINGER_S", 0.05)
         yield

@@ -1,4 +1,4 @@
-"""Generated cases: a ledger and a log that agrees with it except for randomly drawn flaws."""
+"""Test cases: planted cases, and generated ledgers whose logs agree with them except for random flaws."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ENDS = ("ok", "ok", "ok", "abort", "info")
 
 @dataclass
 class Case:
-    """The clients' histories, and the contents of the topic."""
+    """A ledger, the contents of its topic, and the expected observation."""
 
     name: str
     ledger: Ledger
@@ -40,7 +40,7 @@ class Case:
 
 
 def planted() -> Iterator[Case]:
-    """Return every planted case of the checkers that a scan can read, as bytes in topics."""
+    """Yield every planted case of the checkers that one scan can read, with its records as bytes."""
     tables: list[tuple[str, dict[str, Any]]] = []
     for module in (cases_records, cases_transactions, cases_systems):
         for table in (module.CAUGHT, module.NEAR_MISSES):
@@ -68,7 +68,7 @@ def _of_tiny(name: str, case: Tiny) -> Iterator[Case]:
 
 
 def generated(count: int) -> Iterator[Case]:
-    """Return randomly drawn cases; the first few have sizes at the limits of the arithmetic."""
+    """Yield `count` randomly drawn cases; the first six have sizes at the limits of the arithmetic."""
     for seed in range(count):
         rng = random.Random(seed)
         special = {

@@ -1,4 +1,4 @@
-"""Generated logs: mostly correct records, and some of every kind of flaw."""
+"""Generated logs: mostly correct records, with flaws of every kind."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Log:
 
 
 def plainly_folded(log: Log) -> pa.Table:
-    """Fold a log record by record, as the Java fold should: each row has at most `MOST` records."""
+    """Fold a log record by record, as a reference for the Java fold. A row has at most `MOST` records."""
     rows: list[list[Any]] = []
     expected: bytes | None = None
     for window, offset, value in log.rows:
@@ -72,7 +72,7 @@ def plainly_folded(log: Log) -> pa.Table:
 
 
 def _counted(value: bytes) -> bytes | None:
-    """Return the expected start of the next record: sequence and origin's sequence one higher."""
+    """Return the expected start of the next record: its sequence, and its origin's, are one higher."""
     for start in (23, 59)[: 1 + (len(value) > 48)]:
         digits = value[start : start + 12]
         if not digits.isdigit() or digits == b"9" * 12:
@@ -157,9 +157,10 @@ def _append(
 
 
 def as_read(frame: DataFrame, windows: int) -> kafka_source.Log:
-    """Return a frame as if it had been read from Kafka; windows differ in topic or partition.
+    """Return a frame with topics and partitions, as if it had been read from Kafka.
 
-    The name of each topic has the same length as the one before it, or starts with it.
+    Each window differs from the previous one in its topic or its partition. Each topic name has the same
+    length as the previous name, or starts with it. These are the hardest cases for the comparison of names.
     """
     number = "(window + 1) div 2"
     name = f"concat(repeat('t', {number} div 2 + 1), repeat('u', {number} % 2)) AS topic"
@@ -172,7 +173,7 @@ def as_read(frame: DataFrame, windows: int) -> kafka_source.Log:
 
 
 def ours(value: Value) -> Identity | None:
-    """Return the identity of a record of this run, None for all others."""
+    """Return the identity of a record of this run, or None for any other record."""
     try:
         identity = decode(value)
     except NotARecordError:

@@ -1,7 +1,7 @@
-"""Topics with exactly known violations, written record by record to a real cluster, and topics without any.
+"""Topics written record by record to a real cluster: with exactly known violations, or without any.
 
-Each kind of violation has its own producer and topic. All share one run, so one verification must distinguish
-them. A transaction has 100 sequences on each of two lanes.
+Each kind of violation has its own producer and topic. All topics belong to one run, so one verification must
+distinguish the violations. A transaction has 100 sequences on each of two lanes.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ class Topic:
     producer: int
     name: str
     parts: list[list[Value]] = field(default_factory=list)
-    ends: dict[int, str] = field(default_factory=dict)  # transaction -> its end, if not ok
+    ends: dict[int, str] = field(default_factory=dict)  # transaction -> its end, if it is not ok
 
     def __post_init__(self) -> None:
         self.parts = [[(self.producer, lane, seq) for seq in range(SEQS)] for lane in (0, 1)]
 
     def end(self, txn: int, how: str, *, shown: bool) -> None:
-        """Let a transaction end otherwise than by a confirmed commit."""
+        """Set the end of a transaction without a confirmed commit, and hide its records unless `shown`."""
         self.ends[txn] = how
         if not shown:
             for lane in (0, 1):
@@ -74,7 +74,7 @@ def missing_last(t: Topic) -> None:
 
 
 def hole_across_words(t: Topic) -> None:
-    del t.ends[2]  # of a transaction with a confirmed commit, so every missing record is lost
+    del t.ends[2]  # transaction 2 then has a confirmed commit, so each of its missing records is lost
     t.hide(0, 250, 260)
 
 
@@ -117,15 +117,16 @@ KINDS: tuple[Callable[[Topic], None], ...] = (
 )
 
 WANTED = {"lost": 13, "duplicate": 1, "phantom": 3, "reordered": 2, "aborted_read": 1, "torn_transaction": 5}
-"""The aborted transaction that shows a record, and the committed ones that miss some, are torn as well."""
+"""Expected counts of anomalies. Five transactions are readable only in part, so they are torn as well."""
 
 
 def make(prefix: str, *, flawed: bool) -> list[Topic]:
-    """Return topics with every kind of violation, or the same topics without any."""
+    """Return topics with every kind of violation, or, if not `flawed`, the same topics without violations."""
     topics = []
     for number, kind in enumerate(KINDS, 1):
         topic = Topic(number, f"{prefix}-{kind.__name__.replace('_', '-')}")
-        # Every topic also has permitted cases: an aborted transaction, and a whole unknown one.
+        # Every topic also has permitted cases: an aborted transaction, and an unknown one that is fully
+        # readable.
         topic.end(1, "abort", shown=False)
         topic.end(2, "info", shown=True)
         topic.end(3, "info", shown=False) if number % 2 else None
@@ -139,7 +140,7 @@ def make(prefix: str, *, flawed: bool) -> list[Topic]:
 
 
 def write(cluster: Cluster, topics: list[Topic], run: str, folder: Path) -> Path:
-    """Write topics and histories; return the folder of the histories."""
+    """Write the topics and their histories; return the folder of the histories."""
     producer = Producer(
         {"bootstrap.servers": cluster.bootstrap("DIRECT"), "enable.idempotence": True, "linger.ms": 20}
     )
@@ -209,5 +210,5 @@ def histories(topics: list[Topic], run: str, folder: Path) -> Path:
 
 
 def counts(judgement: Judgement) -> dict[str, int]:
-    """Return the count of each anomaly."""
+    """Return the count of each anomaly by its name."""
     return {one.name: one.count for result in judgement.results for one in result.anomalies}

@@ -26,7 +26,7 @@ _HOST: Final = "127.0.0.1"
 
 @contextmanager
 def standalone(folder: Path, workers: int = 2, memory: str = "768m") -> Iterator[str]:
-    """Run a master and workers with one core each; yield the master's address, and stop them at the end."""
+    """Run a master and workers with one core each; yield the master's address, and finally stop them."""
     import pyspark
 
     folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +80,7 @@ def standalone(folder: Path, workers: int = 2, memory: str = "768m") -> Iterator
 
 @contextmanager
 def containers(name: str, report: Callable[[str], None]) -> Iterator[str]:
-    """Run the profile `spark` of the compose file: a master and two workers; remove them at the end."""
+    """Run the profile `spark` of the compose file (a master and two workers), and remove it at the end."""
     from harness.provision.spark_image import ensure_spark_image
 
     variables = {

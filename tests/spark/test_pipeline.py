@@ -1,4 +1,4 @@
-"""Spark's findings on pipelines equal those of the checkers, and are complete on a real cluster."""
+"""Spark's findings on pipelines equal those of the checkers, and on a real cluster they are complete."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ MANY = 300
 
 
 def drawn(seed: int) -> Tiny:
-    """Draw a pipeline with alternating workers and zero to three flaws."""
+    """Draw a pipeline with alternating workers and zero to two flaws."""
     rng = random.Random(seed)
     pipe = Pipe(inputs=rng.choice([2, 60, 300, 700]))
     for _ in range(rng.randint(1, 6)):
@@ -53,7 +53,7 @@ def drawn(seed: int) -> Tiny:
     if not pipe.position:
         pipe.process(7, 1, "commit ok")
     chosen = rng.sample(sorted(PLANTINGS), rng.choice([0, 1, 1, 2]))
-    # An output without origin is the last flaw, because the others need outputs with one.
+    # Plant never_processed last: it removes the origin of an output, which the other plantings need.
     for name in sorted(chosen, key=lambda name: name == "never_processed"):
         PLANTINGS[name][0](pipe, rng.randrange(1000))
     return pipe.case()
@@ -122,7 +122,7 @@ def test_findings_equal_the_pure_checkers(spark: SparkSession) -> None:
 
 
 class Piped(NamedTuple):
-    """A pipeline's topics on the cluster."""
+    """The topics of a pipeline on the cluster, and what a run of it expects."""
 
     planted: Planted
     expect: Expect
@@ -156,7 +156,10 @@ def history(folder: Path, run: str, producer: int, topic: str, sent: list[tuple[
 
 
 def plant(cluster: Cluster, folder: Path, *, flawed: bool) -> Piped:
-    """Write inputs and outputs; if flawed, some too often, some not at all, some beyond the position."""
+    """Write the inputs and outputs of a pipeline, and the position of its group.
+
+    With `flawed`, some inputs have too many outputs, one has none, and some outputs are beyond the position.
+    """
     run, bootstrap = uuid.uuid4().hex[:8], cluster.bootstrap("DIRECT")
     source, target, group = f"pipe-in-{run}", f"pipe-out-{run}", f"pipe-{run}"
     for topic in (source, target):

@@ -1,4 +1,4 @@
-"""Known violations on a real cluster: batch and stream find all of them by name, and nothing else."""
+"""Planted violations on a real cluster: batch and stream find each of them by name, and nothing else."""
 
 from __future__ import annotations
 
@@ -38,13 +38,14 @@ from tests.spark.planting import SEQS, WANTED, counts, make, write
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 
-# From example texts: producer, lane and sequences; transaction, producer, and number of readable records.
+# Patterns for example texts. READ finds producer, lane and sequences. TORN finds transaction, producer, and
+# number of readable records.
 READ = re.compile(r"producer (\d+) lane (\d+) [^;]*?(?:missing are |read )([\d-]+)(?:$|;)")
 TORN = re.compile(r"transaction (\d+) of producer (\d+) \(\w+\): only (\d+) of its")
 
 
 class Planted(NamedTuple):
-    """Topics on the cluster with their histories."""
+    """Planted topics on the cluster, and their histories."""
 
     run: str
     topics: list[str]
@@ -168,8 +169,8 @@ def test_without_a_ledger(spark: SparkSession, flawed: Planted, clean: Planted) 
     assert (one.run, one.duplicates.count, one.reordered.count, one.foreign.count) == (flawed.run, 2, 2, 1)
     assert one.unchecked
     gaps = {(gap.producer, gap.lane): gap.missing for gap in one.gaps}
-    assert gaps[3, 0] == 1 + 2 * 100  # the first record, an aborted and an unknown transaction
-    assert (4, 1) in gaps  # aborted ones: the very last record is missing, but that cannot be detected
+    assert gaps[3, 0] == 1 + 2 * 100  # the first record, one aborted and one unknown transaction
+    assert (4, 1) in gaps  # aborted records; the last record is missing too, which cannot be detected
     assert one.aborted_intent == 1
     assert one.anomalies == 5
     (two,) = observe_without_ledger(
@@ -178,7 +179,7 @@ def test_without_a_ledger(spark: SparkSession, flawed: Planted, clean: Planted) 
     assert (two.anomalies, two.foreign.count) == (0, 0)
 
 
-@pytest.mark.soak  # starts its own session
+@pytest.mark.soak  # this test starts its own session
 def test_the_command_reports_what_the_records_alone_show(flawed: Planted) -> None:
     eos = Path(sys.executable).with_name("eos")
     topics = [word for topic in flawed.topics for word in ("--topic", topic)]

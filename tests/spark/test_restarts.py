@@ -1,4 +1,4 @@
-"""The streaming driver is killed at critical moments, and all brokers stop: the verdict stays the same."""
+"""The verdict stays the same when the streaming driver is killed at critical moments, or all brokers stop."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def batches(live: StreamVerification) -> int:
 
 
 def until(live: StreamVerification, traffic: Traffic, condition: Callable[[], bool], what: str) -> None:
-    """Write transactions until a condition is true."""
+    """Write transactions until the condition is true."""
 
     def step() -> bool:
         live.watch()
@@ -69,7 +69,7 @@ def until(live: StreamVerification, traffic: Traffic, condition: Callable[[], bo
 
 
 def close(live: StreamVerification, traffic: Traffic, folder: Path) -> Observation:
-    """Freeze the end offsets, and compare the observation with the plain observer's and with the history."""
+    """Freeze the end offsets; compare the observation with the plain observer's and with the history."""
     topic = traffic.topic
     frozen = freeze_ends(live.job.bootstrap, [topic])
     assert not frozen.hanging
@@ -86,12 +86,12 @@ def close(live: StreamVerification, traffic: Traffic, folder: Path) -> Observati
 
 
 def between_rows_and_commit(live: StreamVerification) -> Callable[[], bool]:
-    """The rows of a batch are on disk, but Spark has not committed it."""
+    """Return a condition: the rows of a batch are on disk, but Spark has not committed the batch."""
     return lambda: any(batch > live.segments.committed() for batch in live.segments.batches())
 
 
 def under_way(live: StreamVerification) -> Callable[[], bool]:
-    """The offsets of a batch are planned, but its rows are not written."""
+    """Return a condition: Spark has planned the offsets of a batch, but its rows are not on disk."""
 
     def condition() -> bool:
         planned = live.segments.checkpoint / "offsets"
@@ -107,7 +107,7 @@ MOMENTS = ("rows without a commit", "a batch under way", "a start", "some batche
 def killed_when(
     live: StreamVerification, traffic: Traffic, condition: Callable[[], bool], what: str
 ) -> Callable[[], bool]:
-    """Kill the driver when a condition is true; return whether it is still true afterwards."""
+    """Return a function that kills the driver when the condition is true, and returns whether it still is."""
 
     def killed() -> bool:
         until(live, traffic, condition, what)
@@ -127,7 +127,8 @@ def test_a_killed_driver_continues_from_its_checkpoint(cluster: Cluster, tmp_pat
         for number in range(kills):
             what, before = MOMENTS[number % 4], batches(live)
             if what == "rows without a commit":
-                # The worst moment: the state is written, but the commit is not.
+                # This is the most critical moment: the rows are on disk, but Spark has not committed the
+                # batch.
                 killed = killed_when(live, traffic, between_rows_and_commit(live), what)
                 wait_until(killed, LIMIT, f"a kill that finds {what}", every=0)
             elif what == "a batch under way":
@@ -143,11 +144,11 @@ def test_a_killed_driver_continues_from_its_checkpoint(cluster: Cluster, tmp_pat
         found = close(live, traffic, tmp_path / "history")
     finally:
         live.kill()
-    # Repeat a kill that was too late for its moment; both count as restarts.
+    # A kill that is too late for its moment is repeated, and both kills cause a restart.
     assert live.starts > kills
     progress = live.progress(ask_brokers=False)
     assert progress is not None
-    # A driver that was killed during its start reported nothing; a query that restarted by itself did.
+    # A driver that was killed during its start reported no restart. A query that restarted by itself did.
     restarts = [line for line in live.lines() if line["what"] == "restart"]
     assert 0 < progress.restarts <= live.starts - 1 + len(restarts)
     assert (progress.duplicates, progress.aborted_intent) == (0, 0)
@@ -156,7 +157,7 @@ def test_a_killed_driver_continues_from_its_checkpoint(cluster: Cluster, tmp_pat
 
 @pytest.mark.soak
 def test_transactions_of_up_to_20_000_records(cluster: Cluster, tmp_path: Path) -> None:
-    """A transaction that spans several batches remains one transaction; one in ten is aborted."""
+    """A transaction that spans several batches remains one transaction. One in ten is aborted."""
     live, traffic = verification(cluster, tmp_path / "job")
     live.start()
     try:
@@ -173,7 +174,7 @@ def test_transactions_of_up_to_20_000_records(cluster: Cluster, tmp_path: Path) 
         found = close(live, traffic, tmp_path / "history")
     finally:
         live.kill()
-    # At most 8,000 offsets per batch, so a large transaction spans several.
+    # A batch has at most 8,000 offsets, so a large transaction spans several batches.
     assert found.meta.records > 250_000
 
 
@@ -193,14 +194,15 @@ def test_an_outage_of_all_brokers_is_survived(cluster: Cluster, tmp_path: Path) 
             wait_until(over, OUTAGE_S + 30, "the outage to have lasted", every=0.5)
             silent = live.progress(ask_brokers=False)
             assert silent is not None
-            assert silent.silent_s > OUTAGE_S - 30  # at most the one batch that was already running
+            assert silent.silent_s > OUTAGE_S - 30  # a batch that was already running may still have ended
         before = batches(live)
         until(live, traffic, lambda: batches(live) > before, "a batch after the outage")
         found = close(live, traffic, tmp_path / "history")
         print([line for line in live.lines() if line["what"] in ("start", "restart", "last_pass")])
     finally:
         live.kill()
-    # It continued, or restarted from its checkpoint; either way without help, and every start is reported.
+    # The query continued, or restarted from its checkpoint, without help. Every start is in the progress
+    # file.
     kinds = [line["what"] for line in live.lines()]
     assert kinds.count("start") == live.starts
     assert kinds.count("last_pass") == 1

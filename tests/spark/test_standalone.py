@@ -1,4 +1,4 @@
-"""The same verification on a standalone cluster of two worker processes."""
+"""The verification on a standalone Spark cluster with two workers gives the same result as in one process."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from harness.witness.spark.topic_verification import WITH_LEDGER
 from tests.spark.planting import WANTED, counts, make, write
 from tests.spark.standalone_clusters import containers, run_batch, standalone
 
-# Three JVMs of Spark besides seven of Kafka: only in a long run.
+# These tests run three JVMs of Spark besides seven of Kafka, so they run only with --soak.
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.soak]
 
 
 def verify_apart(cluster: Cluster, folder: Path, master: str, settings: dict[str, str]) -> Judgement:
-    """Plant violations, verify them on a cluster of workers and in one process, and compare the results."""
+    """Verify planted violations on a Spark cluster and in one process, and compare the two results."""
     run = uuid.uuid4().hex[:8]
     topics = make(f"sv-{run}", flawed=True)
     ledger = fold(history_files(write(cluster, topics, run, folder / "history")))

@@ -1,4 +1,4 @@
-"""Real transactions for the tests: 1 to 20,000 records each, one in ten aborted, and their history."""
+"""Real transactions for the tests, with their history: 1 to 20,000 records each, and one in ten aborted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.evidence.record import LaneEncoder
 
 
 class Traffic:
-    """A transactional producer that writes to every partition of a topic and records what it did."""
+    """A transactional producer that writes to the partitions of a topic and records its history."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int, run: str, seed: int) -> None:
         self.random = random.Random(seed)
@@ -45,7 +45,7 @@ class Traffic:
         self.producer.init_transactions(30)
 
     def transaction(self, size: int) -> None:
-        """Write one transaction to some of the partitions; one in ten is aborted."""
+        """Write one transaction to some of the partitions. One in ten transactions is aborted."""
         aborted = self.random.random() < 0.1
         chosen = self.random.sample(range(len(self.lanes)), self.random.randint(1, len(self.lanes)))
         self.producer.begin_transaction()
@@ -59,7 +59,8 @@ class Traffic:
                 self.producer.produce(self.topic, value, partition=lane)
                 self.records += 1
             self.producer.poll(0)
-        # Aborted records must be in the log; otherwise a reader could not return them by mistake.
+        # Flush, because aborted records must be in the log: otherwise a reader could not return them by
+        # mistake.
         assert self.producer.flush(60) == 0
         f = "abort" if aborted else "commit"
         (self.producer.abort_transaction if aborted else self.producer.commit_transaction)(60)
