@@ -51,7 +51,9 @@ def test_all_acknowledgements_of_a_leader_that_is_alone(
         wait_until(
             lambda: cluster.partition(topic, 0).leader in (2, 3), 60, "an election of one that has less"
         )
-        left = cluster.end_offsets(topic)[0].high_watermark
+        # Metadata may name the new leader before it accepts requests.
+        ends = wait_until(lambda: cluster.end_offsets(topic), 30, "the new leader to answer")
+        left = ends[0].high_watermark
 
     judged = case.judge()
     evidence(acknowledged=acknowledged, together=together, left=left, verdict=judged.verdict)
