@@ -1,1 +1,1 @@
-"""Spark jobs that read topics into observations; functions of a session that never configure Spark."""
+"""Spark jobs that read topics into observations. They use a given session and never configure Spark."""

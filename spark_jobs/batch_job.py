@@ -1,4 +1,4 @@
-"""The batch job: one scan over frozen ranges, and second scans of the parts in doubt."""
+"""The batch job: one scan of frozen offset ranges, and second scans of the doubtful parts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Scan = Callable[[Batches], Batches]
 
 @dataclass
 class Observed:
-    """An observation and the rows it was built from."""
+    """An observation, and the rows from which it was built."""
 
     observation: Observation
     rows: pa.Table
@@ -49,7 +49,7 @@ def main(
     witness: str = "spark-batch",
     purpose: Literal["all", "consumed"] = "all",
 ) -> Observation:
-    """Observe frozen ranges: each window from its `start` to its `read_to`."""
+    """Read frozen ranges, each window from its `start` to its `read_to`, and return the observation."""
     return main_with_rows(spark, source, windows, wanted, new_meta(witness, windows, purpose)).observation
 
 
@@ -60,13 +60,13 @@ def main_with_rows(
     wanted: Wanted,
     meta: Meta | None = None,
 ) -> Observed:
-    """Observe frozen ranges and keep the rows, for crosscheck.py."""
+    """Observe frozen ranges, and keep the rows for crosscheck.py."""
     rows = collect(read_ranges(spark, source, windows), scan_words(wanted))
     return _observed(spark, source, rows, wanted, meta or new_meta("spark-batch", windows))
 
 
 def every_run(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> dict[str, Observed]:
-    """Observe frozen ranges without a given run: return one observation per run with records."""
+    """Observe frozen ranges for every run that has records in them; return the observations by run id."""
     rows = collect(read_ranges(spark, source, windows), scan_words(Wanted(None)))
     named = pc.unique(rows["run"].drop_null()).to_pylist()
     observations = {}
@@ -86,7 +86,7 @@ def _observed(
 
 
 def new_meta(witness: str, windows: Sequence[Window], purpose: Literal["all", "consumed"] = "all") -> Meta:
-    """Return the meta data of a new observation that reads its windows to their ends."""
+    """Return the metadata of a new observation whose windows are read to their ends."""
     return Meta(
         witness=witness,
         kind="spark",
@@ -101,7 +101,7 @@ def new_meta(witness: str, windows: Sequence[Window], purpose: Literal["all", "c
 def complete(
     spark: SparkSession, source: KafkaSource, scanned: ScanObservation, wanted: Wanted
 ) -> tuple[Observation, pa.Table]:
-    """Run the second scans and complete the observation; return it with the rows of late records."""
+    """Run the second scans and complete the observation; also return the rows of late records."""
     doubts = scanned.doubts()
     records = late = outputs = empty()
     if doubts:
@@ -124,12 +124,12 @@ def complete(
 
 
 def collect(log: Log, scan: Scan) -> pa.Table:
-    """Fold a log, run a scan over it, and collect its rows in the driver."""
+    """Fold a log, run a scan over it, and return the rows of the scan."""
     return folded(log).mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
 
 
 def empty() -> pa.Table:
-    """Return a table of rows without any row."""
+    """Return an empty table with the columns of a scan."""
     return row.SCHEMA.empty_table()
 
 
@@ -138,7 +138,7 @@ def _nothing(window: Window) -> Window:
 
 
 def _narrowed(windows: Sequence[Window], scanned: ScanObservation, doubtful: Columns) -> list[Window]:
-    """Narrow the windows to the offsets of the doubtful words."""
+    """Reduce the windows to the offsets of their doubtful words; windows without such words become empty."""
     ranges: dict[int, tuple[int, int]] = {}
     for window, low, high in zip(*(doubtful[name].tolist() for name in ("window", "lo", "hi")), strict=True):
         before = ranges.get(window, (low, high))

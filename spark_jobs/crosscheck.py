@@ -1,8 +1,8 @@
-"""Second opinion only: findings by joins in Spark. The verdict of a run comes from harness.evidence.checkers.
+"""Second opinion only: findings by joins in Spark. A run's verdict is from harness.evidence.checkers.
 
-`eos verify --ledger`, benchmarks and tests use this module. It starts from the same words as the checkers,
-but shares no code with them: expected words are joined with observed words. All functions take and return
-frames. A finding has a case, a name, a unit, a count, and whether Kafka's contract permits it.
+`eos verify --ledger`, benchmarks and tests use this module. It starts from the same observed words as the
+checkers but shares no code with them: it joins expected words with observed words. All functions take and
+return DataFrames. A finding has a case, a name, a unit, a count, and whether Kafka's contract permits it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ RECORDS: Final = "records"
 
 
 class Frames(NamedTuple):
-    """Input of the findings; `rows` are the rows of the scans with their case."""
+    """Input of the findings: the rows of the scans with their case, and the ledger's lanes and intervals."""
 
     rows: DataFrame
     lanes: DataFrame
@@ -31,14 +31,14 @@ class Frames(NamedTuple):
 
 
 def findings(frames: Frames) -> DataFrame:
-    """Return all findings from words and ledger."""
+    """Return all findings from the rows of the scans and the ledger."""
     observed = observed_words(frames).cache()
     compared = compared_words(frames, observed).cache()
     return summed([of_words(observed, compared), of_intervals(compared), torn(compared), of_rows(frames)])
 
 
 def counts(frames: Frames) -> DataFrame:
-    """Count the expected and the readable records of each producer per partition and fate."""
+    """Count the expected and the readable records of each producer, per partition and fate."""
     from pyspark.sql import functions as f
 
     compared = compared_words(frames, observed_words(frames))
@@ -48,7 +48,7 @@ def counts(frames: Frames) -> DataFrame:
 
 
 def summed(parts: list[DataFrame]) -> DataFrame:
-    """Add up the findings with the same name per case; drop counts of zero."""
+    """Add up the findings with the same name in a case; drop counts of zero."""
     from pyspark.sql import functions as f
 
     united = reduce(lambda a, b: a.unionByName(b), parts)
@@ -60,7 +60,7 @@ def summed(parts: list[DataFrame]) -> DataFrame:
 
 
 def observed_words(frames: Frames) -> DataFrame:
-    """Merge the rows of each word from all tasks and batches; `covered` is null outside declared lanes."""
+    """Merge each word's rows from all tasks and batches. `covered` is null outside the declared lanes."""
     from pyspark.sql import functions as f
 
     words = (
@@ -73,7 +73,7 @@ def observed_words(frames: Frames) -> DataFrame:
 
 
 def compared_words(frames: Frames, observed: DataFrame) -> DataFrame:
-    """Join the expected words of every interval with the observed words."""
+    """Join the expected words of every interval with the observed words, and count the bits of each."""
     from pyspark.sql import functions as f
 
     expected = expected_words(frames.intervals, frames.lanes, observed)
@@ -96,7 +96,7 @@ def compared_words(frames: Frames, observed: DataFrame) -> DataFrame:
 
 
 def popcount(prefix: str = "b") -> Column:
-    """Return the number of bits of a word."""
+    """Return the number of set bits in the four columns of a word."""
     from pyspark.sql import functions as f
 
     return reduce(lambda a, b: a + b, (f.bit_count(f.col(f"{prefix}{q}")).cast("bigint") for q in range(4)))
@@ -109,7 +109,7 @@ def _where(condition: Column, value: Column) -> Column:
 
 
 def findings_from(frame: DataFrame, *columns: tuple[str, str, bool, str]) -> DataFrame:
-    """Turn columns of counts into findings; each has a name, a unit, `permitted` and its column."""
+    """Turn columns of counts into findings; each column is given as name, unit, `permitted` and column."""
     from pyspark.sql import functions as f
 
     structs = [
@@ -125,7 +125,7 @@ def findings_from(frame: DataFrame, *columns: tuple[str, str, bool, str]) -> Dat
 
 
 def of_words(observed: DataFrame, compared: DataFrame) -> DataFrame:
-    """Count duplicates (readable more than once) and phantoms (readable outside all sent intervals)."""
+    """Count duplicates (readable more than once) and phantoms (readable, but outside all sent intervals)."""
     from pyspark.sql import functions as f
 
     home, promised = f.col("covered").isNotNull(), f.col("no_duplicates")
@@ -149,7 +149,7 @@ def of_words(observed: DataFrame, compared: DataFrame) -> DataFrame:
 
 
 def of_intervals(compared: DataFrame) -> DataFrame:
-    """Count committed records that cannot be read, and aborted records that can."""
+    """Count committed records that are not readable, and aborted records that are."""
     from pyspark.sql import functions as f
 
     missing = f.col("expected") - f.col("visible")
@@ -169,7 +169,7 @@ def of_intervals(compared: DataFrame) -> DataFrame:
 
 
 def torn(compared: DataFrame) -> DataFrame:
-    """Count transactions that can be read only in part, including those with an unknown outcome."""
+    """Count transactions that are readable only in part, including those with an unknown outcome."""
     from pyspark.sql import functions as f
 
     whole = (
@@ -185,7 +185,7 @@ def torn(compared: DataFrame) -> DataFrame:
 
 
 def of_rows(frames: Frames) -> DataFrame:
-    """Count what scans report directly: late records, foreign records, offsets with two records."""
+    """Count the findings that scans return: late records, foreign records, and offsets with two records."""
     from pyspark.sql import functions as f
 
     producers = frames.lanes.select("case", "producer", "ordered").distinct()

@@ -1,8 +1,8 @@
-"""Second opinion only: findings on pipelines by joins in Spark. The verdict of a run does not come from here.
+"""Second opinion only: findings on pipelines by joins in Spark. They do not affect the verdict of a run.
 
-`eos verify --ledger`, benchmarks and tests use this module. Outputs carry the identity of their input, so the
-inputs of all outputs and the inputs before the group's position are words of the same lanes. Each differing
-bit is one input.
+`eos verify --ledger`, benchmarks and tests use this module. Each output contains the identity of its input.
+So the inputs of all outputs, and the inputs before the group's position, are words of the same lanes. Each
+bit that differs is one input. If an input has several outputs, they are numbered as parts.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ INPUTS: Final = "inputs"
 def pipeline_findings(outputs: DataFrame, inputs: DataFrame, expected: DataFrame) -> DataFrame:
     """Count excess outputs, inputs without output, and inputs on the wrong side of the group's position.
 
-    `outputs` are the rows of a scan of the topics, `inputs` those of a scan of the input partitions up to the
-    group's positions, and `expected` has the number of outputs per input for every case.
+    `outputs` are the rows from a scan of the topics. `inputs` are the rows from a scan of the input
+    partitions up to the group's positions. `expected` contains the number of outputs per input for every
+    case.
     """
     processed, consumed = processed_inputs(outputs).cache(), consumed_inputs(inputs).cache()
     return summed(
@@ -37,7 +38,7 @@ def pipeline_findings(outputs: DataFrame, inputs: DataFrame, expected: DataFrame
 
 
 def processed_inputs(outputs: DataFrame) -> DataFrame:
-    """Merge the words of the outputs' inputs, part by part."""
+    """Merge the words of the inputs that the outputs name, separately for each part."""
     from pyspark.sql import functions as f
 
     words = outputs.where(f.col("kind") == row.ORIGIN).groupBy(*INPUT, "part")
@@ -53,7 +54,7 @@ def consumed_inputs(inputs: DataFrame) -> DataFrame:
 
 
 def twice(processed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count outputs whose input already had one, and all outputs with an unexpected part."""
+    """Count outputs whose input already has the same part, and all outputs with an unexpected part."""
     from pyspark.sql import functions as f
 
     extra = f.when(f.col("part") < f.col("expected"), f.col("n") - popcount()).otherwise(f.col("n"))
@@ -62,7 +63,7 @@ def twice(processed: DataFrame, expected: DataFrame) -> DataFrame:
 
 
 def never(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count inputs before the group's position without an output, part by part."""
+    """Count inputs before the group's position that have no output, separately for each part."""
     from pyspark.sql import functions as f
 
     parts = expected.withColumn("part", f.explode(f.expr("sequence(0, expected - 1)")))
@@ -72,7 +73,7 @@ def never(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> Dat
 
 
 def drift(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count inputs before the group's position without any output, and inputs behind it with one."""
+    """Count inputs before the group's position without any output, and inputs from it on with an output."""
     from pyspark.sql import functions as f
 
     united = processed.groupBy(*INPUT).agg(*(f.bit_or(name).alias(name) for name in row.BITS))
@@ -82,7 +83,7 @@ def drift(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> Dat
 
 
 def _without(these: str, those: str) -> Column:
-    """Count the bits of one word that another word lacks; a missing word has none."""
+    """Count the bits that are set in one word but not in the other. A missing word has no bits set."""
     from pyspark.sql import functions as f
 
     def quarter(name: str, q: int) -> Column:

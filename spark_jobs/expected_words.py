@@ -1,7 +1,8 @@
-"""Second opinion only: the ledger as DataFrames for crosscheck.py. A run's verdict does not come from here.
+"""Second opinion only: the ledger as DataFrames for crosscheck.py. It does not affect the verdict of a run.
 
-`eos verify --ledger`, benchmarks and tests use this module. Intervals are expanded into the words that should
-be readable. The column `case` separates several ledgers in one frame: tests check hundreds of cases at once.
+`eos verify --ledger`, benchmarks and tests use this module. It expands intervals into the words that should
+be readable. The column `case` separates several ledgers in one DataFrame, because tests check hundreds of
+cases at once.
 """
 
 from __future__ import annotations
@@ -23,12 +24,12 @@ _LANES: Final = ("case", "window", "producer", "lane")
 
 
 def covered_windows(meta: Meta) -> list[bool]:
-    """Return, for each window, whether it was read to the high watermark, so that missing means lost."""
+    """Return for each window whether it was read to the high watermark, so that missing records are lost."""
     return [meta.complete and window.read_to >= window.hw for window in meta.windows]
 
 
 def lanes_table(ledger: Ledger, meta: Meta, case: int, first_window: int) -> pa.Table:
-    """Return every declared lane with its window and the guarantees for its producer."""
+    """Return every declared lane with its window, and with the guarantees for its producer."""
     numbers = {(w.topic, w.partition): i for i, w in enumerate(meta.windows)}
     covered = covered_windows(meta)
     rows = []
@@ -63,14 +64,14 @@ def intervals_table(ledger: Ledger, case: int) -> pa.Table:
 
 
 def frame_of(spark: SparkSession, tables: Sequence[pa.Table]) -> DataFrame:
-    """Return one frame with the tables of all cases."""
+    """Return one DataFrame with the rows of all these tables."""
     return spark.createDataFrame(pa.concat_tables(tables).combine_chunks())
 
 
 def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) -> DataFrame:
-    """Expand intervals into words: for each word of an interval, the bits that belong to the interval.
+    """Expand intervals into words; each word has the bits that belong to the interval.
 
-    An interval with an unknown end ends with the last observed word of its lane.
+    If the end of an interval is unknown, the interval ends with the last observed word of its lane.
     """
     from pyspark.sql import functions as f
 
@@ -81,20 +82,20 @@ def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) 
     end = f.when(f.col("last") >= OPEN_END, f.greatest(f.col("first"), top)).otherwise(f.col("last"))
     words = f.sequence(f.expr(f"first div {WORD_SEQS}"), f.expr(f"end div {WORD_SEQS}"))
     exploded = placed.withColumn("end", end).withColumn("word", f.explode(words))
-    # The length of the interval is set on its first word only, so that a sum counts it once.
+    # Set the length of the interval on its first word only, so that a sum counts it once.
     length = f.when(f.expr(f"word = first div {WORD_SEQS}"), f.col("last") - f.col("first") + 1)
     masks = {f"m{quarter}": mask(quarter) for quarter in range(4)}
     return exploded.withColumns({"length": length.otherwise(f.lit(0)), **masks})
 
 
 def mask(quarter: int) -> Column:
-    """Return the bits between `first` and `end` in one quarter of a word."""
+    """Return the bits from `first` to `end` in one quarter of a word."""
     from pyspark.sql import functions as f
 
     base = f.col("word") * WORD_SEQS + 64 * quarter
     low = f.greatest(f.col("first") - base, f.lit(0))
     high = f.least(f.col("end") - base, f.lit(63))
-    # The highest bit is a normal bit here, so use shifts instead of arithmetic.
+    # Use shifts instead of arithmetic, because the sign bit is a normal bit here.
     ones = f.call_function("shiftrightunsigned", f.lit(-1).cast("bigint"), (63 - (high - low)).cast("int"))
     return f.when(low <= high, f.call_function("shiftleft", ones, low.cast("int"))).otherwise(
         f.lit(0).cast("bigint")

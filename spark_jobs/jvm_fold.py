@@ -1,10 +1,12 @@
-"""Folds consecutive records into one row inside the JVM, before Python gets them.
+"""Fold of consecutive records into one row inside the JVM, before Python receives them.
 
-Passing a row to a Python worker costs as much as reading it from Kafka. Most records of a log differ from the
-one before only in their sequence, so `java/FoldRuns.java` folds them. A row with `window` (the number of
-topic and partition), `offset`, `value` (the bytes of the identity) and `n` represents `n` records; its fields
-are those of the first one. Only scan_pass.py interprets records. It also accepts rows without a fold, so the
-fold affects only the speed.
+Passing a row to a Python worker costs as much as reading it from Kafka. Most records differ from the previous
+record only in their sequence, so `java/FoldRuns.java` folds them. A folded row has four columns: `window` (a
+number for topic and partition), `offset`, `value` (the bytes of the identity) and `n`. The row represents `n`
+records, and its other columns are those of the first record.
+
+Only scan_pass.py interprets records. It also accepts rows that are not folded, so the fold affects only the
+speed.
 """
 
 from __future__ import annotations
@@ -27,16 +29,16 @@ if TYPE_CHECKING:
 SOURCE: Final = Path(__file__).parent / "java" / "FoldRuns.java"
 SCHEMA: Final = "window INT, offset BIGINT, value BINARY, n INT"
 MOST: Final = 1 << 16
-"""Most records per row, so that an unfolded row stays small."""
+"""Maximum number of records in a row, so that a row stays small when it is unfolded."""
 
 Fold = Callable[[Log], Any]
-"""Returns, for a log, the Java function that Spark calls with the rows of each task."""
+"""Function that returns, for a log, the Java function to which Spark passes the rows of each task."""
 
 _known: WeakKeyDictionary[Any, Fold] = WeakKeyDictionary()
 
 
 def folded(log: Log, fold: Fold | None = None) -> DataFrame:
-    """Fold a log; each task must hold its windows in offset order."""
+    """Fold a log. Each task must have the records of its windows in offset order."""
     from pyspark.sql import DataFrame as Frame
 
     spark = log.frame.sparkSession
@@ -49,9 +51,9 @@ def folded(log: Log, fold: Fold | None = None) -> DataFrame:
 
 
 def _rows(frame: DataFrame) -> Any:
-    """Return the rows of a frame; without a projection, directly those of the Kafka source.
+    """Return the rows of a frame. Take them directly from the Kafka source if the plan has no projection.
 
-    In that case Spark's plan would only copy every row, which takes as long as the fold.
+    Without a projection, Spark's plan would only copy every row, which takes as long as the fold.
     """
     execution: Any = frame._jdf.queryExecution()
     plan = execution.executedPlan()
@@ -74,7 +76,7 @@ def _fold(spark: SparkSession) -> Fold:
 def compiled(spark: SparkSession, source: str, jar: Path, name: str = SOURCE.stem) -> Fold:
     """Compile a fold unless its jar exists, send the jar to the executors, and return the fold.
 
-    Executors identify jars and classes by name, so another fold needs other names for both.
+    Executors identify jars and classes by name, so a different fold needs a different jar and class name.
     """
     context: Any = spark.sparkContext
     jvm, gateway = context._jvm, context._gateway
@@ -116,7 +118,7 @@ def _compile(jvm: Any, source: str, jar: Path) -> None:
 
 
 def _layout() -> tuple[int, ...]:
-    """Return the layout of an identity and the limit of records per row, as arguments of FoldRuns."""
+    """Return the layout of an identity and the maximum number of records in a row, for the fold in Java."""
     fields = {field.name: field for field in (*FIELDS, *ORIGIN_FIELDS)}
     seq, origin = fields["seq"], fields["origin_seq"]
     kind = (fields["kind"].start, ord(KIND_PIPELINE))

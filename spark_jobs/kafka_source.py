@@ -1,4 +1,4 @@
-"""Reads records from Kafka with read_committed, over explicit ranges or as a stream."""
+"""Reading of Kafka records with read_committed, from explicit offset ranges or as a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ISOLATION: Final = "kafka.isolation.level"
 
 _OPTIONS: Final[dict[str, str]] = {
     ISOLATION: "read_committed",
-    # After every poll the source requests offsets twice from the broker, so polls must be large.
+    # After every poll the source requests offsets from the broker twice, so each poll must be large.
     "kafka.max.poll.records": "10000",
     "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.fetch.max.bytes": str(64 << 20),
@@ -26,7 +26,7 @@ _OPTIONS: Final[dict[str, str]] = {
 }
 
 _PATIENCE: Final[dict[str, str]] = {
-    # Limits for every wait while brokers are down: a task fails after a minute, and Spark retries it.
+    # Time-outs for every wait while brokers are down. A task fails after a minute, and Spark retries it.
     "kafka.default.api.timeout.ms": "60000",
     "kafka.request.timeout.ms": "15000",
     "kafkaConsumer.pollTimeoutMs": "60000",
@@ -37,19 +37,19 @@ _PATIENCE: Final[dict[str, str]] = {
 
 
 class NotReadCommittedError(AssertionError):
-    """The source would also read aborted records."""
+    """The isolation level is not read_committed, so the source would also return aborted records."""
 
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A cluster, and the part of its records that carries the identity."""
+    """A cluster, and the part of its records that contains the identity."""
 
     bootstrap: str
     where: Literal["value", "key", "header"] = "value"
     options: Mapping[str, str] = field(default_factory=dict)
 
     def all_options(self) -> dict[str, str]:
-        """Return the options of every read; raises NotReadCommittedError for another isolation level."""
+        """Return the options of every read; raise NotReadCommittedError for any other isolation level."""
         options = {"kafka.bootstrap.servers": self.bootstrap, **_OPTIONS, **_PATIENCE, **self.options}
         if self.where == "header":
             options["includeHeaders"] = "true"
@@ -67,7 +67,7 @@ class Log(NamedTuple):
 
 
 def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> Log:
-    """Read every window from `start` to `read_to`; never to "latest" and never to a count."""
+    """Read every window from `start` to `read_to`, never up to "latest" and never up to a record count."""
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for window in windows:
@@ -86,14 +86,14 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
     )
     if source.where == "header":
         return Log(_narrow(frame, source), window_numbers(windows))
-    # Keep all columns: a selection would copy every record once more before the fold.
+    # Keep all columns, because a selection would copy every record before the fold.
     return Log(frame, window_numbers(windows), source.where)
 
 
 def read_stream(
     spark: SparkSession, source: KafkaSource, windows: Sequence[Window], most_per_batch: int
 ) -> DataFrame:
-    """Read the windows' partitions as a stream from their starts, in batches of limited size."""
+    """Read the partitions of the windows as a stream from `start` on, in batches of limited size."""
     starts: dict[str, dict[str, int]] = {}
     for window in windows:
         starts.setdefault(window.topic, {})[str(window.partition)] = window.start
@@ -109,7 +109,7 @@ def read_stream(
 
 
 def _narrow(frame: DataFrame, source: KafkaSource) -> DataFrame:
-    """Keep the columns of a Log, with the identity as `value`."""
+    """Keep only the columns of a Log, with the identity in the column `value`."""
     from pyspark.sql import functions as f
 
     header = f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value"

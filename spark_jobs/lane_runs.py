@@ -1,8 +1,9 @@
 """Runs and pieces: the steps from decoded records to words.
 
-A run is a part of the log with consecutive sequences of one lane; a piece is the part of a run within one
-word. A log has far fewer runs than records, and the expensive work is done per run. Runs count records, not
-rows, because a folded row represents several records (jvm_fold.py). `Places` maps records to offsets.
+A run is a part of the log with consecutive sequences of one lane. A piece is the part of a run within one
+word. A log has far fewer runs than records, so the expensive work is done per run. Indices and sizes of runs
+count records, not rows, because a folded row represents several records (jvm_fold.py). `Places` maps records
+to offsets.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Pieces(NamedTuple):
 
     key: Ints
     word: Ints
-    first: Ints  # sequences
+    first: Ints  # first and last sequence
     last: Ints
     at: Ints  # index of the first record
     aborted: Bools
@@ -37,7 +38,7 @@ class Pieces(NamedTuple):
 
 
 class Places:
-    """Offsets of the records of folded rows: each row has the offset of its first record and their number."""
+    """Offsets of the records in folded rows. Each row has the offset of its first record, and `n` records."""
 
     def __init__(self, offset: Ints, n: Ints) -> None:
         self.offset = offset
@@ -46,14 +47,14 @@ class Places:
         self.count = int(n.sum())
 
     def offset_of(self, record: Ints) -> Ints:
-        """Return the offsets of records, by their index."""
+        """Return the offsets of the records with these indices."""
         if self.count == len(self.offset):
             return self.offset[record]
         row = np.searchsorted(self.first, record, "right") - 1
         return self.offset[row] + record - self.first[row]
 
     def unfolded(self, *columns: Ints) -> list[Ints]:
-        """Expand columns of rows to columns of records; values grow by one from record to record."""
+        """Expand columns of rows to columns of records. In a row, values grow by one for each record."""
         step = np.arange(self.count) - np.repeat(self.first, self.n)
         return [np.repeat(column, self.n) + step for column in columns]
 
@@ -73,7 +74,7 @@ def cut(runs: Runs) -> Pieces:
 
 
 class Highest:
-    """The highest sequence of every lane so far and its offset, kept from batch to batch."""
+    """The highest sequence of every lane so far, and its offset. Both are kept from batch to batch."""
 
     def __init__(self) -> None:
         self.keys: Ints = np.zeros(0, np.int64)
@@ -81,10 +82,10 @@ class Highest:
         self.offsets: Ints = np.zeros(0, np.int64)
 
     def before(self, key: Ints, last: Ints, offset: Ints) -> tuple[Ints, Ints]:
-        """Return the highest sequence of the lane before each run and its offset, then include the runs.
+        """Return the highest sequence of each run's lane before that run, and its offset; then add the runs.
 
-        `last` is the last sequence of each run and `offset` its offset. A lane without a sequence so far has
-        -1.
+        `last` is the last sequence of each run, and `offset` is the offset of that sequence. Both results are
+        -1 for a lane without an earlier sequence.
         """
         if not len(key):
             return key, key
@@ -94,7 +95,8 @@ class Highest:
         sizes = group_sizes(starts, len(key))
         index = self._index(key[starts])
         lane = np.repeat(np.arange(len(starts)), sizes)
-        # lane * width separates the lanes on one number line, so one running maximum is enough.
+        # lane * width gives each lane its own range of numbers, so one running maximum is enough for all
+        # lanes.
         width = max(int(last.max()), int(self.seqs.max())) + 2
         carried = lane * width + self.seqs[index][lane] + 1
         line = lane * width + last + 1
@@ -102,8 +104,8 @@ class Highest:
         before = np.concatenate([running[:1], running[:-1]])
         before[starts] = carried[starts]
         rises = line > before
-        # The holder of a maximum is the last row that raised it; before a lane's first row it is from an
-        # earlier batch.
+        # The holder of a maximum is the last row that raised it. If no row of this batch has raised it yet,
+        # the maximum is from an earlier batch.
         mark = np.where(rises, np.arange(len(line)), 0)
         mark[starts] = starts
         holder = np.maximum.accumulate(mark)

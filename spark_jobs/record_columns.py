@@ -1,8 +1,8 @@
-"""Decodes raw bytes into columns, one Arrow batch at a time, without an object per record.
+"""Decoding of raw bytes into columns, one Arrow batch at a time, without an object per record.
 
-Consecutive records mostly differ only in their sequence. All other fields are compared with the record
-before, eight bytes at a time, and decoded only where they change. The last eight digits of each sequence are
-decoded with three multiplications.
+Most consecutive records differ only in their sequence. All other fields are therefore compared with the
+previous record, eight bytes at a time, and decoded only where they change. Three multiplications decode the
+last eight digits of each sequence.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Bytes = npt.NDArray[np.uint8]
 _BY_NAME: Final = {field.name: field for field in (*FIELDS, *ORIGIN_FIELDS)}
 _SEQ = _BY_NAME["seq"]
 _SEQ_LOW: Final = _SEQ.start + _SEQ.width - 8
-# Start of eight bytes each, overlapping: together all bytes of the prefix except the sequence's last eight
-# digits.
+# Start positions of groups of eight bytes, which may overlap. Together they cover the identity except the
+# last eight digits of its sequence.
 _SAME: Final = (0, 8, 16, _SEQ_LOW - 8, _SEQ.start + _SEQ.width, WIDTH - 8)
 _ORIGIN_SEQ = _BY_NAME["origin_seq"]
 _ORIGIN_LOW: Final = _ORIGIN_SEQ.start + _ORIGIN_SEQ.width - 8
@@ -41,18 +41,18 @@ _POWERS: Final = 10 ** np.arange(12, dtype=np.int64)[::-1]
 
 
 class Values(NamedTuple):
-    """Values of one batch as a table of bytes, and the rows of the batch that were long enough."""
+    """Values of one batch as a table of bytes, and the rows of the batch whose values are long enough."""
 
-    table: Bytes  # (rows, WIDTH or more)
+    table: Bytes  # shape: (rows, WIDTH or more)
     rows: Ints
-    lengths: Ints  # of these rows
+    lengths: Ints  # lengths of the values in these rows
 
 
 def gather(values: pa.Array) -> Values:
-    """Return the values that are long enough as a table; without a copy if all have the same length.
+    """Return the values that are long enough as a table, without a copy if all have the same length.
 
-    If lengths differ, the table is as wide as an output's identity; bytes beyond a value's length are
-    undefined.
+    If lengths differ, the table is as wide as the identity of an output. Bytes beyond the length of a value
+    are then undefined.
     """
     count = len(values)
     nothing = np.zeros(0, np.int64)
@@ -75,7 +75,7 @@ def gather(values: pa.Array) -> Values:
 
 
 def eight(table: Bytes, start: int) -> Words:
-    """Return eight bytes of every row as one number."""
+    """Return eight bytes of every row, from `start` on, as one number."""
     if not len(table):
         return np.zeros(0, np.uint64)
     column: Words = np.ndarray(
@@ -86,14 +86,14 @@ def eight(table: Bytes, start: int) -> Words:
 
 
 def not_digits(number: Words) -> Words:
-    """Return a number per row that is zero if all eight ASCII bytes are digits."""
+    """Return a number for each row, which is zero if all eight bytes are ASCII digits."""
     above = number + np.uint64(0x4646464646464646)
     below = number - np.uint64(0x3030303030303030)
     return (above | below | number) & np.uint64(0x8080808080808080)
 
 
 def eight_digits(number: Words) -> Ints:
-    """Decode eight ASCII digits per row: first pairs, then groups of four, then all eight."""
+    """Decode eight ASCII digits per row: first pairs, then groups of four, then all eight digits."""
     n = number & np.uint64(0x0F0F0F0F0F0F0F0F)
     n = (n * np.uint64(2561)) >> np.uint64(8)
     n &= np.uint64(0x00FF00FF00FF00FF)
@@ -116,7 +116,7 @@ def field_of(name: str) -> Field:
 
 
 def same_as_before(table: Bytes, places: tuple[int, ...] = _SAME) -> Bools:
-    """Return which rows repeat the bytes of the row before at these places, eight bytes per place."""
+    """Return which rows have the same bytes as the previous row: eight bytes from each of these positions."""
     same = np.ones(len(table), np.bool_)
     same[:1] = False
     for place in places:
@@ -127,11 +127,11 @@ def same_as_before(table: Bytes, places: tuple[int, ...] = _SAME) -> Bools:
 
 _PART = _BY_NAME["part"]
 ORIGIN_SAME: Final = (WIDTH, _ORIGIN_LOW - 8, _PART.start)
-"""Places that cover producer, lane, first digits of the sequence and part of an output's origin."""
+"""Positions in an output's origin that cover producer, lane, part and the first digits of the sequence."""
 
 
 def sequences(table: Bytes, same: Bools) -> Ints:
-    """Decode every row's sequence; the first four digits only where they may have changed."""
+    """Decode the sequence of every row; decode the first four digits only where they may have changed."""
     return _long_number(table, same, _SEQ)
 
 
@@ -150,7 +150,7 @@ def _long_number(table: Bytes, same: Bools, field: Field) -> Ints:
 
 
 def _digits_everywhere(table: Bytes, start: int, stop: int) -> Bools:
-    # Bytes below "0" wrap around to large numbers.
+    # Bytes below "0" wrap around to large numbers, so one comparison is enough.
     good: Bools = np.all(table[:, start:stop] - np.uint8(48) <= 9, axis=1)
     return good
 
@@ -162,7 +162,7 @@ def bad_rows(table: Bytes, same: Bools, lengths: Ints) -> Bools:
     run = _BY_NAME["run"]
     magic = np.all(head[:, : run.start] == np.frombuffer(MAGIC, np.uint8), axis=1)
     run_is_valid = _alphanumeric(head[:, run.start : run.start + run.width])
-    # Without the sequence's last eight digits, which differ from row to row and are checked below.
+    # Leave out the last eight digits of the sequence, which differ from row to row and are checked below.
     digits = _digits_everywhere(head, _BY_NAME["producer"].start, _SEQ_LOW)
     digits &= _digits_everywhere(head, _BY_NAME["txn"].start, _BY_NAME["outcome"].start)
     outcome = np.isin(head[:, _BY_NAME["outcome"].start], [ord(letter) for letter in OUTCOMES])
@@ -191,16 +191,16 @@ def _alphanumeric(text: Bytes) -> Bools:
 
 
 def runs_of(table: Bytes, heads: Ints) -> npt.NDArray[Any]:
-    """Return the run ids of the given rows, eight bytes each."""
+    """Return the run ids of these rows, eight bytes each."""
     run = _BY_NAME["run"]
     return np.ascontiguousarray(table[heads, run.start : run.start + run.width]).view("S8").reshape(-1)
 
 
 def outcome_is_abort(table: Bytes, heads: Ints) -> Bools:
-    """Return which rows were intended to be aborted."""
+    """Return which of these rows have the intended outcome abort."""
     return np.asarray(table[heads, _BY_NAME["outcome"].start] == ord(ABORT))
 
 
 def is_output(table: Bytes, heads: Ints) -> Bools:
-    """Return which rows are outputs of a pipeline."""
+    """Return which of these rows are outputs of a pipeline."""
     return np.asarray(table[heads, _BY_NAME["kind"].start] == ord(KIND_PIPELINE))

@@ -1,4 +1,4 @@
-"""Reads batches of raw records in offset order: the run's own records become runs, others are listed."""
+"""Reader of raw records in offset order: the run's own records become runs, the others are listed."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ from spark_jobs.record_columns import (
 )
 
 UNFOLDED: Final = 1 << 18
-"""Approximate number of records that are unfolded at once."""
+"""Approximate number of records that are unfolded at a time."""
 
 
 class Decoded(NamedTuple):
-    """The rows of one batch that belong to the run, and their runs."""
+    """The rows of one batch that belong to the verified run, and their runs of consecutive sequences."""
 
     table: Bytes
     window: Ints
     seq: Ints
     places: Places
-    heads: Ints  # the first row of every run
+    heads: Ints  # index of the first row of every run
     runs: Runs
 
     def of_rows(self, of_runs: Bools) -> Bools:
@@ -46,13 +46,13 @@ class Decoded(NamedTuple):
         return np.repeat(of_runs, np.diff(np.append(self.heads, len(self.seq))))
 
     def records(self) -> tuple[Ints, Ints, Ints]:
-        """Return packed key, sequence and offset of every record."""
+        """Return the packed lane key, the sequence and the offset of every record."""
         seq, offset = self.places.unfolded(self.seq, self.places.offset)
         return np.repeat(self.runs.key, self.runs.size), seq, offset
 
 
 def portions(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """Cut batches so that each represents about `most` records, which bounds memory."""
+    """Cut batches into portions of about `most` records, to limit memory."""
     for batch in batches:
         starts = group_starts(np.cumsum(_records_per_row(batch)) // most).tolist()
         for start, end in pairwise([*starts, batch.num_rows]):
@@ -67,7 +67,7 @@ def _records_per_row(batch: pa.RecordBatch) -> Ints:
 
 
 class Reader:
-    """Decodes batch after batch; keeps the last position and the foreign records."""
+    """Decoder of successive batches. It keeps the last position and the foreign records."""
 
     def __init__(self, run: str | None) -> None:
         self.run = run
@@ -78,14 +78,14 @@ class Reader:
         self._last: tuple[int, int, bytes, int] | None = None
 
     def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Decoded]:
-        """Decode batches in portions that are small enough to unfold; skip portions without own records."""
+        """Decode batches in portions that are small enough to unfold. Skip portions without own records."""
         for batch in portions(batches, UNFOLDED):
             decoded = self.read(batch)
             if decoded is not None:
                 yield decoded
 
     def read(self, batch: pa.RecordBatch) -> Decoded | None:
-        """Decode one batch of `window`, `offset`, `value` and maybe `n`; None without own records."""
+        """Decode one batch of `window`, `offset`, `value` and maybe `n`; None if it has no own records."""
         window = np.asarray(batch.column(0)).astype(np.int64)
         offset = np.asarray(batch.column(1))
         values, n = batch.column(2), _records_per_row(batch)
@@ -158,9 +158,9 @@ class Reader:
         return numbers[inverse]
 
     def _fresh(self, decoded: Decoded) -> Bools | None:
-        """Return which rows do not repeat the offset before them; None if no row does.
+        """Return which rows do not repeat the offset before them, or None if no row repeats an offset.
 
-        A row that repeats an offset is one record, because the fold never joins it.
+        A row that repeats an offset is one record, because the fold never joins such a record.
         """
         window, table, (offset, n) = decoded.window, decoded.table, (decoded.places.offset, decoded.places.n)
         end = offset + n - 1
@@ -186,7 +186,7 @@ class Reader:
 
 
 def _identity_fields(identity: Identity, later: int = 0) -> tuple[int, ...]:
-    """Return the fields of a row's identity, or of the record `later` places behind it in a folded row."""
+    """Return the fields of a row's identity, or of the record `later` positions after it in a folded row."""
     producer, lane, seq, part, _ = identity.origin or (-1, -1, -1 - later, -1, -1)
     return identity.producer, identity.lane, identity.seq + later, producer, lane, seq + later, part
 

@@ -1,4 +1,4 @@
-"""Running totals of a stream, so that problems are visible while the run lasts."""
+"""Running totals of a stream, which show problems while the run lasts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_jobs import scan_rows as row
 
 @dataclass
 class RunningTotals:
-    """Totals of all batches so far; a record of an earlier batch counts as a duplicate when it reappears."""
+    """Totals of all batches so far. A record that reappears, even in a later batch, counts as a duplicate."""
 
     records: int = 0
     duplicates: int = 0

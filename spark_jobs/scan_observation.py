@@ -1,7 +1,7 @@
-"""Builds an observation from the rows of a scan.
+"""Construction of an observation from the rows of a scan.
 
-It runs on numpy in the driver: there is only one row per 256 records, and the observation becomes a file
-anyway.
+It runs with numpy in the driver. A scan returns only about one row per 256 records, and the observation is
+written to a file anyway.
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ _INPUT = ("producer", "lane", "part", "word")
 
 @dataclass
 class Doubts:
-    """What a second scan must examine: repeats, lanes with doubtful order, inputs with too many outputs."""
+    """Parts that a second scan must read: words with repeats, doubtful lanes, inputs with extra outputs."""
 
-    repeats: Columns  # window, producer, lane, word: words from which examples are taken
+    repeats: Columns  # words with repeats, for examples: window, producer, lane, word, offsets
     lanes: Ints  # packed keys of lanes whose order is in doubt
-    earlier: WordSet  # records of those lanes in partitions with a lower number
-    twice: Columns  # window, producer, lane, part, word of inputs with an output too many
+    earlier: WordSet  # records of these lanes in partitions with a lower number
+    twice: Columns  # words of inputs with too many outputs: window, producer, lane, part, word
 
     def __bool__(self) -> bool:
         return bool(len(self.lanes) or len(self.repeats["word"]) or len(self.twice["word"]))
 
     def words(self) -> WordSet:
-        """Return the words with repeats as a set for a second scan."""
+        """Return the words with repeats, as a set for a second scan."""
         lane = row.pack(*(np.zeros_like(self.repeats["word"]), *(self.repeats[name] for name in _LANE)))
         return WordSet.of(lane, self.repeats["word"])
 
     def inputs(self) -> WordSet:
-        """Return the words of inputs with an output too many; the part replaces the window in the keys."""
+        """Return the words of inputs with too many outputs; in their keys, the part replaces the window."""
         lane = row.pack(
             np.zeros_like(self.twice["word"]), *(self.twice[n] for n in ("part", "producer", "lane"))
         )
@@ -71,7 +71,7 @@ class Doubts:
 
 
 class ScanObservation:
-    """The observation of one witness while it is built; `first_window` is the number of its first window."""
+    """Builder of the observation of one witness; `first_window` is the number of its first window."""
 
     def __init__(self, meta: Meta, table: pa.Table, first_window: int = 0) -> None:
         self.meta = meta
@@ -89,12 +89,12 @@ class ScanObservation:
 
     @property
     def aborted(self) -> int:
-        """Number of records that were read although they were intended to be aborted."""
+        """Number of records that were read although their intended outcome is abort."""
         return int(self.words["aborted"].sum())
 
     def doubts(self) -> Doubts:
-        """Count what the words alone can show, and return what needs a second scan."""
-        # Merge over partitions, because a record may be repeated in another one.
+        """Count the findings that the words alone show, and return the parts that need a second scan."""
+        # Merge over partitions, because a record may be repeated in another partition.
         columns = {name: self.words[name] for name in ("producer", "lane", "word", "bits", "n")}
         united = merge([columns], ("producer", "lane", "word"))
         extra = united["n"] - popcount(united["bits"])
@@ -113,7 +113,7 @@ class ScanObservation:
         return Doubts(repeats, self._doubtful(), earlier, self._outputs_too_many())
 
     def _outputs_too_many(self) -> Columns:
-        """Count outputs whose input already had one, and return the first words with such inputs."""
+        """Count outputs whose input already has one, and return the first words of such inputs."""
         names = ("window", *_INPUT, "lo", "hi")
         columns = columns_of(self._kinds[row.ORIGIN], (*names, "n"))
         if not len(columns["word"]):
@@ -133,7 +133,7 @@ class ScanObservation:
         return {name: columns[name][keep] for name in names}
 
     def _first_appearances(self) -> tuple[Ints, WordSet]:
-        """Return per word the number of records in no earlier partition, and the set of those in one."""
+        """Count per word the records that are in no earlier partition, and return the set of the others."""
         words = self.words
         order = np.lexsort((words["window"], words["word"], words["lane"], words["producer"]))
         keys = [words[name][order] for name in ("producer", "lane", "word")]
@@ -141,7 +141,7 @@ class ScanObservation:
         bits = words["bits"][order].copy()
         before = np.zeros_like(bits)
         sizes = group_sizes(starts, len(order))
-        # Few words occur in several partitions, so a loop over the occurrences is short.
+        # Few words occur in several partitions, so this loop over the occurrences of a word is short.
         for step in range(1, int(sizes.max(initial=1))):
             at = starts[sizes > step] + step
             before[at] = before[at - 1] | bits[at - 1]
@@ -152,7 +152,7 @@ class ScanObservation:
         return first, WordSet.of(lane, words["word"][order][again], before[again])
 
     def _doubtful(self) -> Ints:
-        """Return the lanes whose order needs a check of each record."""
+        """Return the lanes whose order must be checked record by record."""
         raw = self.raw
         if not len(raw["word"]):
             return np.zeros(0, np.int64)
@@ -162,7 +162,8 @@ class ScanObservation:
         base = raw["word"][order] * WORD_SEQS
         broken = _not_rising(key[order], base + first, base + last)
         doubtful = np.unique(np.append(key[order][broken], key[raw["late"] > 0]))
-        # If one segment holds the whole lane and all records behind a later one are repeats, none is late.
+        # No record of a lane is late if one segment holds the whole lane and all records behind a later one
+        # are repeats.
         lanes, index = np.unique(key, return_inverse=True)
         behind = np.bincount(index, raw["late"])
         again = np.bincount(index, raw["n"] - popcount(raw["bits"]))
@@ -173,10 +174,10 @@ class ScanObservation:
         return np.setdiff1d(doubtful, settled)
 
     def _example_words(self, united: Columns, repeated: Ints) -> Columns:
-        """Return, for each partition, the first words with repeats; examples are taken from them."""
+        """Return the first words with repeats, in each of their partitions. Examples are taken from them."""
         names = ("producer", "lane", "word")
         chosen = zip(*(united[name][repeated[:EXAMPLES]].tolist() for name in names), strict=True)
-        # Words are sorted by window first, so each chosen word may occur once per window.
+        # A chosen word may occur in several windows, so select it in all of them.
         keep = np.zeros(len(self.words["word"]), np.bool_)
         for producer, lane, word in chosen:
             same = (self.words["word"] == word) & (self.words["producer"] == producer)
@@ -302,7 +303,7 @@ class ScanObservation:
 
 
 def _not_rising(key: Ints, first: Ints, last: Ints) -> Bools:
-    """Return which rows start at or below an earlier row of their lane; rows are sorted by lane."""
+    """Return which rows start at or below the end of an earlier row of the lane; rows are sorted by lane."""
     broken = np.zeros(len(key), np.bool_)
     if not len(key):
         return broken

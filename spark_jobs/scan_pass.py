@@ -1,8 +1,8 @@
 """The scan: one pass over a task's records in offset order, from raw bytes to words and runs.
 
-The pass reads every record once and keeps 1/256 of the data. `late` of a piece is the number of its records
-at or below the highest sequence that the lane had reached before in this task; docs/spark.md explains how the
-order check uses it.
+The pass reads every record once and keeps 1/256 of the data. `late` of a piece counts its records at or below
+the highest sequence that this task had read of the lane before. docs/spark.md explains how the order check
+uses this number.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from spark_jobs.record_reader import Decoded, Reader, portions
 Batches = Iterator[pa.RecordBatch]
 
 _COMPACT_AT: Final = 1 << 19
-"""Pieces that a task keeps before it merges those of the same word."""
+"""Number of pieces that a task keeps before it merges the pieces of the same word."""
 
 _AT_ONCE: Final = 1 << 22
-"""Records per portion that is cut into pieces."""
+"""Approximate number of records that are cut into pieces at a time."""
 
 _EMIT: Final = 1 << 16
-"""Rows per returned batch."""
+"""Maximum number of rows in a returned batch."""
 
 _WORD_NAMES: Final = ("key", "word")
 _ORIGIN_NAMES: Final = ("producer", "lane", "part", "word")
 
 
 class Wanted(NamedTuple):
-    """Options of a scan: the run (None: all runs), and whether to return the runs of the log."""
+    """Options of a scan: the run id (None: all runs), and whether to return the log's runs of sequences."""
 
     run: str | None
     with_runs: bool = False
 
 
 class Pass:
-    """The scan of one task."""
+    """The scan of one task, from its first batch to its rows."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -61,7 +61,7 @@ class Pass:
         self._kept = 0
 
     def feed(self, batch: pa.RecordBatch) -> None:
-        """Add one batch with the columns `window`, `offset`, `value` and, if it is folded, `n`."""
+        """Add one batch with the columns `window`, `offset`, `value` and, if the batch is folded, `n`."""
         decoded = self.reader.read(batch)
         if decoded is None:
             return
@@ -79,7 +79,7 @@ class Pass:
         before, _ = self._highest.before(runs.key, runs.seq + runs.size - 1, end)
         pieces = cut(runs)
         n = pieces.last - pieces.first + 1
-        # Records of a piece are late up to the highest sequence before its run.
+        # A record of a piece is late if its sequence is not above the highest sequence before its run.
         late = np.clip(before[pieces.run] - pieces.first + 1, 0, n)
         self._words.append(
             {
@@ -130,7 +130,7 @@ class Pass:
             self._origins = [merge(self._origins, ("window", *_ORIGIN_NAMES))]
 
     def _add_runs(self, decoded: Decoded) -> None:
-        """Add the runs, cut at gaps between offsets (markers or aborted records)."""
+        """Add the runs, cut where offsets have a gap (a marker or an aborted record)."""
         offset, n = decoded.places.offset, decoded.places.n
         step = np.ones(len(offset), np.bool_)
         step[1:] = offset[1:] != (offset + n)[:-1]
@@ -209,7 +209,7 @@ def _foreign_rows(reader: Reader) -> Iterator[pa.RecordBatch]:
 
 
 def scan_words(wanted: Wanted) -> Callable[[Batches], Batches]:
-    """Return the function for mapInArrow that scans a task's records into rows."""
+    """Return a function for mapInArrow that scans the records of a task into rows."""
 
     def run(batches: Batches) -> Batches:
         task = Pass(wanted)

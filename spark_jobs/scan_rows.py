@@ -1,7 +1,7 @@
 """The rows that a scan returns: at most about one per 256 records.
 
-All kinds of rows share one table, so that a scan is one pass; `kind` is the kind of a row. Spark's workers
-import this module, so it may import only numpy, pyarrow and bit_words.
+All kinds of rows share one table, so that one pass is enough. The column `kind` contains the kind of a row.
+Spark's workers import this module, so it may import only numpy, pyarrow and bit_words.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import pyarrow as pa
 from harness.evidence.bit_words import PRODUCERS, Columns, Ints, Words, lane_key, split_lane_key
 
 WORD: Final = 0  # sequences of one lane in one partition: bits, and number of records
-ORIGIN: Final = 1  # inputs that outputs were made from: bits, and number of outputs
+ORIGIN: Final = 1  # inputs that outputs name as their origin: bits, and number of outputs
 RUN: Final = 2  # consecutive offsets with consecutive sequences: word = first sequence, n = count
-FOREIGN: Final = 3  # records of other writers: n, and the reason in detail (examples have lo >= 0)
-CLASH: Final = 4  # a second record at one offset: word = its sequence, b0 = the other's
+FOREIGN: Final = 3  # foreign records: n, and the reason in detail (examples have lo >= 0)
+CLASH: Final = 4  # a second record at one offset: word = its sequence, b0 = sequence of the other
 RECORD: Final = 5  # one record: word = sequence, lo = offset
-LATE: Final = 6  # one record behind a later one: word = sequence, lo = offset; b0, hi: of the later one
-OUTPUT: Final = 7  # one output, by its input: producer, lane, word = sequence, part
+LATE: Final = 6  # a record after a later one: word = sequence, lo = offset; b0, hi = those of the later one
+OUTPUT: Final = 7  # one output, listed by its input: producer, lane, word = sequence, part
 
 BITS: Final = ("b0", "b1", "b2", "b3")
 _INTS: Final = ("part", "word", *BITS, "n", "aborted", "late", "lo", "hi")
@@ -36,7 +36,7 @@ DDL: Final = ", ".join(
 
 MAX_WINDOWS: Final = 10**5
 MAX_RUNS: Final = 90
-"""A packed key holds run, window, producer and lane in one int64, which limits runs and windows."""
+"""A packed key holds run, window, producer and lane in one int64, so runs and windows are limited."""
 
 
 class LaneKey(NamedTuple):
@@ -49,7 +49,7 @@ class LaneKey(NamedTuple):
 
 
 def pack(run: Ints, window: Ints, producer: Ints, lane: Ints) -> Ints:
-    """Return one number for run, window, producer and lane; keys sort by run and window first."""
+    """Return one number for run, window, producer and lane. Such keys sort by run first, then by window."""
     return lane_key((run * MAX_WINDOWS + window) * PRODUCERS + producer, lane)
 
 
@@ -62,7 +62,7 @@ def unpack(key: Ints) -> LaneKey:
 
 
 def to_batch(columns: Columns, size: int) -> pa.RecordBatch:
-    """Return columns as an Arrow batch; missing columns are zero or null."""
+    """Return the columns as an Arrow batch. Missing columns are zero or null."""
     arrays = []
     for field in SCHEMA:
         given = columns.get(field.name)
@@ -83,7 +83,7 @@ def bits_of(table: Columns | pa.Table) -> Words:
 
 
 def columns_of(table: pa.Table, names: tuple[str, ...]) -> Columns:
-    """Return columns of a table, its bits, and its segment if it has one."""
+    """Return these columns of a table, its bits, and its segment column if it has one."""
     columns: Columns = {name: np.asarray(table[name]).astype(np.int64) for name in names}
     columns["bits"] = bits_of(table)
     if "segment" in table.column_names:

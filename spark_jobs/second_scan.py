@@ -1,4 +1,4 @@
-"""Second scans, only of parts that the words show to be wrong: they identify single records."""
+"""Second scans of the parts that the words show to be wrong. They identify single records."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ _NAMES = ("origin_producer", "origin_lane", "part")
 
 
 class WordSet(NamedTuple):
-    """A set of words of packed lane keys, with bits for each word."""
+    """A set of words, each with a packed lane key and bits."""
 
     lanes: Ints  # packed keys, sorted
-    keys: Ints  # index of the lane and the word, sorted
+    keys: Ints  # index of the lane, combined with the word, sorted
     bits: Words
 
     @classmethod
     def of(cls, lane: Ints, word: Ints, bits: Words | None = None) -> WordSet:
-        """Build a set; the bits of repeated words are united."""
+        """Build a set. The bits of a word that occurs more than once are combined."""
         lanes = np.unique(lane)
         keys = (np.searchsorted(lanes, lane) << _WORD_SHIFT) + word
         order = np.argsort(keys, kind="stable")
@@ -54,7 +54,7 @@ class WordSet(NamedTuple):
         return cls(lanes, keys[starts], unite(bits, starts))
 
     def find(self, lane: Ints, word: Ints) -> Ints:
-        """Return the index of each word, or -1 if it is not in the set."""
+        """Return the position of each word in the set, or -1 if the set does not contain it."""
         if not len(self.keys):
             return np.full(len(lane), -1, np.int64)
         index = np.minimum(np.searchsorted(self.lanes, lane), len(self.lanes) - 1)
@@ -71,7 +71,7 @@ class WordSet(NamedTuple):
         return (at >= 0) & (self.bits[at] & single_bits(seq)).any(axis=1)
 
     def with_seqs(self, lane: Ints, seq: Ints) -> WordSet:
-        """Return this set with more sequences."""
+        """Return this set with these sequences added."""
         known = self.lanes[self.keys >> _WORD_SHIFT] if len(self.keys) else self.keys
         words = self.keys & ((1 << _WORD_SHIFT) - 1)
         return WordSet.of(
@@ -82,7 +82,7 @@ class WordSet(NamedTuple):
 
 
 def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]:
-    """Return the function for mapInArrow that lists every record of the given words."""
+    """Return a function for mapInArrow that lists every record of the given words."""
 
     def run(batches: Batches) -> Batches:
         reader = Reader(wanted.run)
@@ -96,7 +96,7 @@ def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]
 
 
 def scan_outputs(wanted: Wanted, inputs: WordSet) -> Callable[[Batches], Batches]:
-    """Return the function for mapInArrow that lists every output whose input is in the given words."""
+    """Return a function for mapInArrow that lists every output whose input is in the given words."""
 
     def run(batches: Batches) -> Batches:
         reader = Reader(wanted.run)
@@ -133,10 +133,10 @@ def _record_rows(
 
 
 class LateScan:
-    """Finds the late records of given lanes: their first appearance is behind a later record.
+    """Scan for the late records of given lanes: their first appearance is after a higher sequence.
 
     A record that appeared before, in this partition or in one with a lower number, is a repeat and not late.
-    `earlier` is the set of these lanes' records in the partitions before.
+    `earlier` is the set of records of these lanes in partitions with a lower number.
     """
 
     def __init__(self, wanted: Wanted, lanes: Ints, earlier: WordSet) -> None:
@@ -147,7 +147,7 @@ class LateScan:
         self._counts: dict[int, int] = {}
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Add one batch and yield the first late records of each lane."""
+        """Add one batch, and yield at most EXAMPLES late records of each lane."""
         decoded = self.reader.read(batch)
         if decoded is None:
             return
@@ -194,9 +194,9 @@ class LateScan:
 
 
 def scan_late(wanted: Wanted, lanes: Ints, earlier: WordSet) -> Callable[[Batches], Batches]:
-    """Return the function for mapInArrow that finds and counts the late records of given lanes.
+    """Return a function for mapInArrow that finds and counts the late records of given lanes.
 
-    One task must get all records of a partition, in offset order.
+    One task must read all records of a partition, in offset order.
     """
 
     def run(batches: Batches) -> Batches:

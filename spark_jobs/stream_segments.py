@@ -1,13 +1,13 @@
-"""The state of a stream on disk: one file of rows per batch; a repeated batch replaces its file.
+"""State of a stream on disk: one file of rows per batch. A repeated batch replaces its file.
 
-    rows/batch-000000007.arrow    the rows of batch 7: a segment of every partition that it touched
-    checkpoint/                   by Spark: offsets/7 is written before batch 7, commits/7 after it
+    rows/batch-000000007.arrow    the rows of batch 7: a segment of every partition that it read
+    checkpoint/                   written by Spark: offsets/7 before batch 7, commits/7 after it
     frozen.json                   the end offsets, written by the supervisor at the end of the run
-    progress.jsonl                a line per batch, for the supervisor
+    progress.jsonl                one line per batch, for the supervisor
 
-Rows are merged by bit_or, sums, minima and maxima, so these files are the complete state. The driver may be
-killed between any two writes: Spark repeats a batch without a commit over the same offsets, which writes the
-same file.
+Rows are merged with bit_or, sums, minima and maxima, so these files are the complete state. The driver may be
+killed between any two writes. Spark then repeats the batch that has no commit, over the same offsets, and
+writes the same file.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from harness.evidence.observation import Window
 from spark_jobs import scan_rows as row
 
 FINAL: Final = 1 << 30
-"""Segment number of the last pass; it is higher than that of every batch."""
+"""Segment number of the last pass. It is higher than the number of every batch."""
 
 
 class Segments:
-    """Folder of one streaming verification."""
+    """The folder of one streaming verification."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Segments:
         self._rows.mkdir(parents=True, exist_ok=True)
 
     def write(self, batch: int, rows: pa.Table) -> None:
-        """Write the rows of a batch atomically; this replaces the file of an earlier attempt."""
+        """Write the rows of a batch atomically. This replaces the file of an earlier attempt."""
         path = self.path(batch)
         temporary = path.with_suffix(".new")
         with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, row.SCHEMA) as out:
@@ -55,11 +55,11 @@ class Segments:
         return self._rows / f"batch-{batch:010d}.arrow"
 
     def batches(self) -> list[int]:
-        """List the batches with rows, committed or not."""
+        """Return the numbers of the batches that have rows, committed or not."""
         return sorted(int(path.stem.removeprefix("batch-")) for path in self._rows.glob("batch-*.arrow"))
 
     def committed(self) -> int:
-        """Return the last batch that Spark committed, -1 if there is none."""
+        """Return the number of the last batch that Spark committed, or -1 if there is none."""
         folder = self.checkpoint / "commits"
         done = [int(path.name) for path in folder.iterdir() if path.name.isdigit()] if folder.exists() else []
         return max(done, default=-1)
@@ -85,13 +85,13 @@ class Segments:
         return pa.concat_tables([empty, *tables])
 
     def drop_after(self, last: int) -> None:
-        """Remove the rows of batches after `last`, which have no commit; the last pass reads them again."""
+        """Remove the rows of batches after `last`: they have no commit, and the last pass repeats them."""
         for batch in self.batches():
             if batch > last:
                 self.path(batch).unlink()
 
     def freeze(self, windows: Sequence[Window]) -> None:
-        """Write the end offsets, which make the job finish."""
+        """Write the frozen end offsets, which make the job finish."""
         temporary = self.frozen.with_suffix(".new")
         temporary.write_bytes(msgspec.json.encode(list(windows)))
         temporary.replace(self.frozen)

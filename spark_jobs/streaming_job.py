@@ -1,8 +1,8 @@
-"""The streaming job: it reads while the clients write, and finishes with a pass to the frozen end offsets.
+"""The streaming job: it reads while the clients write, and ends with a pass to the frozen end offsets.
 
-The state is bit words on disk (stream_segments.py). After any failure of the query, for example because all
-brokers were down for longer than the client waits, the query restarts from the checkpoint. A time limit
-applies to restarts without a successful batch.
+The state is bit words on disk (stream_segments.py). The query fails, for example, if all brokers are down for
+longer than the client waits. After any failure, the query restarts from the checkpoint. A time limit applies
+to restarts without a successful batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ LOOK_S: Final = 0.5
 
 @dataclass(frozen=True)
 class Pace:
-    """Most records per batch, seconds between batches, and the limit for restarts without a batch."""
+    """Maximum records per batch, seconds between batches, and the time limit for restarts without a batch."""
 
     most_per_batch: int = 2_000_000
     trigger_s: float = 1.0
@@ -39,7 +39,7 @@ class Pace:
 
 
 class Stream:
-    """The stream of one driver process: from the checkpoint until the end offsets are frozen."""
+    """The stream in one driver process, from the checkpoint until the end offsets are frozen."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class Stream:
         self._reported_batch = -1
 
     def batch(self, frame: DataFrame, number: int) -> None:
-        """Scan one batch and write its rows; a repetition writes the same rows to the same file."""
+        """Scan one batch and write its rows. A repeated batch writes the same rows to the same file."""
         rows = collect(Log(frame, self._numbers), scan_words(self.wanted))
         if self._next != number:
-            # First batch of this process, or a repeated one: start from the totals on disk.
+            # This batch is the first of this process, or a repeated one, so start from the totals on disk.
             self.totals = RunningTotals()
             self.totals.add(self.segments.read(number - 1))
         self.totals.add(rows)
@@ -133,7 +133,7 @@ class Stream:
             out.write(json.dumps(line) + "\n")
 
     def last_pass(self, frozen: Sequence[Window]) -> Observation:
-        """Read from the last committed batch to the frozen end offsets, and complete the observation."""
+        """Read from the last committed batch to the frozen end offsets; return the complete observation."""
         last = self.segments.committed()
         self.segments.drop_after(last)
         ends = self.segments.ends(self.windows)
@@ -142,7 +142,8 @@ class Stream:
         for known in self.windows:
             place = (known.topic, known.partition)
             window = frozen_by_place[place]
-            # The stream may be ahead of the frozen end if a client wrote on; those records count as well.
+            # The stream may be past the frozen end if a client continued to write. These records count as
+            # well.
             end = max(window.read_to, ends[place])
             lso, hw = max(window.lso, end), max(window.hw, end)
             rest.append(Window(*place, ends[place], lso, hw, end))
@@ -170,7 +171,7 @@ def main(
     folder: Path,
     pace: Pace,
 ) -> Observation:
-    """Observe topics while they are written; return when the frozen end offsets are reached."""
+    """Observe topics while clients write to them, and return when the frozen end offsets are reached."""
     stream = Stream(spark, source, windows, wanted, Segments(folder))
     stream.write_line("start", batch=stream.segments.committed())
     stream.run(pace)

@@ -1,1 +1,1 @@
-"""Starts and supervises the Spark jobs in `spark_jobs`."""
+"""Start and supervision of the Spark jobs in `spark_jobs`."""

@@ -1,4 +1,4 @@
-"""The session whose classes are archived: it uses each Spark feature of a verification once."""
+"""The session whose classes are archived. It uses each Spark feature of a verification once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def main(archive: str) -> None:
     try:
         spark.read.format("kafka").options(**unreachable).load().count()
     except (PySparkException, Py4JError) as error:
-        # No broker listens there; the attempt only loads the classes of the Kafka source.
+        # No broker listens at this address. The attempt only loads the classes of the Kafka source.
         assert "imeout" in str(error) or "imed out" in str(error), error  # noqa: PT017
     with tempfile.TemporaryDirectory() as folder:
         query = (

@@ -1,4 +1,4 @@
-"""Freezes the end offsets of a verification: the brokers are queried once, then the numbers are passed on."""
+"""Frozen end offsets of a verification: the brokers report them once, and every reader uses them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from harness.evidence.observation import Window
 from harness.witness.plain_consumer import freeze
 
 STABLE_LIMIT_S: Final = 90.0
-"""The harness's transaction timeout of 60 s, plus 30 s to abort what timed out."""
+"""The harness's transaction time-out of 60 s, plus 30 s for coordinators to abort timed-out transactions."""
 
 
 class Frozen(NamedTuple):
-    """The frozen windows, and those whose last stable offset stayed behind because a transaction hangs."""
+    """The frozen windows, and those whose last stable offset stays low because a transaction hangs."""
 
     windows: list[Window]
     hanging: list[Window]
 
 
 def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIMIT_S) -> Frozen:
-    """Wait until all transactions have ended, then freeze; after `limit` seconds, name what hangs.
+    """Wait until all transactions have ended, then freeze; after `limit` seconds, freeze despite open ones.
 
-    Call this when the clients are done: while they write, the last stable offset is always behind.
+    Call this after the clients have finished. While they write, the last stable offset is always behind the
+    high watermark.
     """
     names = sorted(topics)
     windows: list[Window] = []

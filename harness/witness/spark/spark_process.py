@@ -1,4 +1,4 @@
-"""Runs a Spark job as a separate process; a file describes the job, and another one holds its observation.
+"""Spark job as a separate process. A file describes the job, and another file contains its observation.
 
 python -m harness.witness.spark.spark_process JOB.json
 """
@@ -17,7 +17,7 @@ from harness.witness.spark.spark_session import DEFAULT_MASTER, start_session
 
 
 class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What to read, from which cluster, and the folder for the observation."""
+    """Description of a job: the cluster, the windows to read, and the folder for the observation."""
 
     kind: Literal["batch", "stream"]
     bootstrap: str
@@ -37,11 +37,11 @@ class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
 
 
 OBSERVATION = "account"
-"""Folder of the observation in a job's folder; the job is done once it contains meta.json."""
+"""Name of the observation's folder in the job's folder. The job is done once it contains meta.json."""
 
 
 def write_job(job: Job) -> Path:
-    """Write the description of a job into its folder and return the file."""
+    """Write the description of a job into its folder, and return the path of the file."""
     folder = Path(job.folder)
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "job.json"
@@ -50,7 +50,7 @@ def write_job(job: Job) -> Path:
 
 
 def run_job(path: Path) -> Observation:
-    """Run a job in this process; after a kill, a second run continues from the checkpoint."""
+    """Run a job in this process. A killed streaming job continues from its checkpoint when run again."""
     from spark_jobs import batch_job, streaming_job
     from spark_jobs.kafka_source import KafkaSource
     from spark_jobs.scan_pass import Wanted

@@ -1,6 +1,6 @@
-"""Starts Spark sessions; the only module with Spark's settings, masters and jars.
+"""Start of Spark sessions; the only module with Spark's settings, masters and jars.
 
-A session starts in about three seconds instead of eight: it has no web interface, and the JVM maps its
+A session starts in about three seconds instead of eight. It has no web interface, and the JVM maps its
 classes from an archive (cds_archive.py) instead of reading 300 jars.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER: Final = "local[2,4]"
-"""Two parallel tasks, four attempts for each; plain `local[N]` fails at the first error."""
+"""Two parallel tasks with four attempts each. Plain `local[N]` fails at the first error."""
 
 SPARK_VERSION: Final = "4.2.0"
 DRIVER_HEAP: Final = "1g"
@@ -32,7 +32,7 @@ _SETTINGS: Final[dict[str, str]] = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.session.timeZone": "UTC",
-    # Without this, Spark uses the older Kafka source, which reads at a third of the speed.
+    # Without this setting, Spark uses its older Kafka source, which reads at a third of the speed.
     "spark.sql.sources.useV1SourceList": "avro,csv,json,orc,parquet,text",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -44,14 +44,14 @@ _SETTINGS: Final[dict[str, str]] = {
 
 
 def is_local(master: str) -> bool:
-    """Whether driver and executors are the same JVM on this machine."""
+    """Return whether driver and executors are one JVM on this machine."""
     return master.startswith("local")
 
 
 def settings_for(
     master: str, jars: list[Path], java_options: list[str], overrides: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return all settings of a session; `overrides` win."""
+    """Return all settings of a session; `overrides` replace other settings."""
     settings = {
         **_SETTINGS,
         "spark.master": master,
@@ -59,7 +59,8 @@ def settings_for(
         "spark.driver.extraJavaOptions": " ".join(java_options),
     }
     if is_local(master):
-        # On the class path, because an archive cannot contain classes of added jars.
+        # Put the jars on the class path, because an archive cannot contain classes of jars that are added
+        # later.
         settings["spark.driver.extraClassPath"] = ":".join(map(str, jars))
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -78,7 +79,8 @@ def start_session(
     from harness.witness.spark.cds_archive import share_options
 
     jars = ensure_jars(log, "spark")
-    # Spark matches the text of a query with recursive patterns: a dozen topics overflow the default stack.
+    # Spark matches the text of a query with recursive patterns. A dozen topics would overflow the default
+    # stack.
     options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", "-Xss8m"]
     if is_local(master):
         options += share_options()
@@ -92,8 +94,8 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     java = find_java().executable
     if not java.is_symlink() and java.parent.name == "bin":
         os.environ["JAVA_HOME"] = str(java.parent.parent)
-    # Workers must run this interpreter, which has numpy and the right version. On a remote cluster it may
-    # have another path, which the user sets in PYSPARK_PYTHON.
+    # Workers must run this interpreter, because it has numpy and the right version. On a remote cluster the
+    # interpreter may have another path, which the user sets in PYSPARK_PYTHON.
     remote = None if is_local(settings["spark.master"]) else os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python") or remote or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -103,7 +105,7 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     session = builder.getOrCreate()
     code = str(code_archive())
     session.sparkContext.addPyFile(code)
-    # The archive is for workers only: this process continues to import its own files.
+    # The archive is for workers only. This process continues to import its own files.
     sys.path[:] = [entry for entry in sys.path if Path(entry).name != Path(code).name]
     return session
 

@@ -1,4 +1,4 @@
-"""Supervises the streaming job of a run: starts its driver, and restarts it when it dies or hangs."""
+"""Supervisor of a run's streaming job. It starts the driver, and restarts it when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from harness.witness.spark.spark_process import OBSERVATION, Job, write_job
 from spark_jobs.stream_segments import Segments
 
 SILENCE_LIMIT_S: Final = 300.0
-"""A driver without progress for longer than its client's longest wait (3 x 61 s) has hung."""
+"""Longest time without progress before a driver counts as hung. Its client waits at most 3 x 61 s."""
 
 MAX_FAILED_STARTS: Final = 3
-"""Give up after this many consecutive driver exits without a new batch."""
+"""Number of consecutive driver exits without a new batch, after which the supervisor gives up."""
 
 FINISH_LIMIT_S: Final = 600.0
 INTERRUPTED_LIMIT_S: Final = 30.0
@@ -33,7 +33,7 @@ _TAIL: Final = 4096
 
 
 class Lag(NamedTuple):
-    """Offsets that the job has not read yet: below, and above, the last stable offset."""
+    """Number of offsets that the job has not read yet, below and above the last stable offset."""
 
     behind_stable: int
     unstable: int
@@ -70,11 +70,11 @@ class StreamVerification:
 
     @property
     def pid(self) -> int | None:
-        """Process id of the driver, None while it is not running."""
+        """Process id of the driver; None while no driver runs."""
         return self._process.pid if self._process and self._process.poll() is None else None
 
     def start(self) -> None:
-        """Start the driver; it continues from the checkpoint if one exists."""
+        """Start the driver. It continues from the checkpoint if one exists."""
         self.starts += 1
         with (self.folder / "driver.log").open("ab") as log:
             self._process = subprocess.Popen(
@@ -86,13 +86,13 @@ class StreamVerification:
             )
 
     def kill(self) -> None:
-        """Kill the driver, its JVM and its workers with SIGKILL; they share one process group."""
+        """Kill the driver, its JVM and its workers with SIGKILL; all of them are in one process group."""
         if self._process is not None and self._process.poll() is None:
             os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait(STOP_LIMIT_S)
 
     def watch(self) -> None:
-        """Restart the driver if it died or reported nothing for too long."""
+        """Restart the driver if it died or made no progress for too long."""
         if self.done() or self.given_up:
             return
         if self.pid is not None and self._silence() > SILENCE_LIMIT_S:
@@ -121,7 +121,7 @@ class StreamVerification:
         return time.time() - max(changes, default=time.time())
 
     def done(self) -> bool:
-        """Whether the observation is written."""
+        """Return whether the observation is written."""
         return (self.folder / OBSERVATION / "meta.json").exists()
 
     def lines(self) -> list[dict[str, Any]]:
@@ -134,7 +134,11 @@ class StreamVerification:
     def progress(
         self, *, ask_brokers: bool = True, bounds: Sequence[Window] | None = None
     ) -> StreamProgress | None:
-        """Return the job's progress, None before its first batch; with `bounds`, do not query the brokers."""
+        """Return the progress of the job, or None before its first batch.
+
+        The lag is measured against `bounds`. Without `bounds`, the brokers are queried, unless `ask_brokers`
+        is false.
+        """
         lines = self.lines()
         batches = [line for line in lines if line["what"] == "batch"]
         if not batches:
@@ -163,7 +167,10 @@ class StreamVerification:
         limit: float = FINISH_LIMIT_S,
         hurry: Callable[[], bool] = lambda: False,
     ) -> Observation:
-        """Set the end offsets, wait for the job, and return its observation; wait less long if `hurry()`."""
+        """Set the end offsets, wait for the job, and return its observation.
+
+        Once `hurry()` is true, wait at most INTERRUPTED_LIMIT_S longer.
+        """
         self.segments.freeze(list(windows))
         hint = f"look at {self.folder}/driver.log"
         hurried = 0.0
@@ -188,7 +195,7 @@ class StreamVerification:
         return load(self.folder / OBSERVATION)
 
     def stop(self) -> None:
-        """Wait for the driver to exit by itself, then kill it."""
+        """Wait for the driver to exit by itself; kill it after STOP_LIMIT_S."""
         if self._process is None:
             return
         try:
@@ -198,7 +205,7 @@ class StreamVerification:
 
 
 def _lag(last: dict[str, Any], now: Sequence[Window]) -> Lag:
-    """Return the lag of the last batch's end offsets."""
+    """Return the lag of the last batch behind the current end offsets."""
     behind = sum(w.lso - last["ends"].get(w.topic, {}).get(str(w.partition), w.start) for w in now)
     return Lag(max(0, behind), sum(w.hw - w.lso for w in now))
 

@@ -1,8 +1,9 @@
-"""Verifies topics with Spark, with or without the ledger of a run.
+"""Verification of topics with Spark, with or without the ledger of a run.
 
-With a ledger, the checkers check the observation like that of every witness, and Spark's own findings
-(crosscheck.py) must agree with theirs. Without a ledger, the records themselves show a lot: sequences must be
-dense from 0, each present once and in order, and none intended to be aborted.
+With a ledger, the checkers check the observation like that of every other witness. Spark's own findings
+(crosscheck.py) must agree with those of the checkers. Without a ledger, the records alone are checked. The
+sequences of each lane must be dense from 0, and each must be present once and in order. No record may have
+the intended outcome abort.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from spark_jobs.kafka_source import KafkaSource
 
 BOTH: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline")
-"""Properties whose anomalies Spark also finds by itself."""
+"""Properties whose anomalies Spark also finds without the checkers."""
 
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
 
@@ -66,7 +67,7 @@ class LaneReport(msgspec.Struct, kw_only=True):
 
 
 class RunWithoutLedger(msgspec.Struct, kw_only=True):
-    """Result for one run without a ledger; all counts are exact, `unchecked` lists what was not checked."""
+    """Result for one run without a ledger. All counts are exact; `unchecked` lists what was not checked."""
 
     run: str
     records: int
@@ -86,7 +87,7 @@ class RunWithoutLedger(msgspec.Struct, kw_only=True):
 
 
 class Share(NamedTuple):
-    """Expected and readable records of one producer and one fate in one partition."""
+    """Expected and readable records of one producer with one fate in one partition."""
 
     producer: int
     topic: str
@@ -145,7 +146,7 @@ def verify_topics(
 
 
 def _expected(expect: Expect | None) -> Expect:
-    """Reduce a run's expectations to what one verification can check: its pipeline, not its witnesses."""
+    """Reduce a run's expectations to those that one verification can check: pipeline, but not witnesses."""
     pipeline = expect.pipeline if expect else None
     return Expect(properties=[*WITH_LEDGER, *(["pipeline"] if pipeline else [])], pipeline=pipeline)
 
@@ -153,7 +154,7 @@ def _expected(expect: Expect | None) -> Expect:
 def verify_with_ledger(
     spark: SparkSession, source: KafkaSource, verified: Verified, ledger: Ledger, expect: Expect
 ) -> None:
-    """Observe the topics, run the checkers, and compare Spark's own findings with theirs."""
+    """Observe the topics, run the checkers, and compare Spark's own findings with those of the checkers."""
     from spark_jobs import batch_job
     from spark_jobs.scan_pass import Wanted
 
@@ -167,7 +168,7 @@ def verify_with_ledger(
         consumed = consumed_by(spark, source, runs[0], expect.pipeline)
         verified.observations.append(consumed.observation)
     verified.judgement = judge(Evidence(ledger, verified.observations, expect))
-    # Build the frames once: findings and shares reuse the same cached joins.
+    # Build the frames once, because findings and shares use the same cached joins.
     frames = frames_of(spark, ledger, observed)
     verified.spark_findings = own_findings(frames)
     verified.shares = own_shares(frames, verified.windows)
@@ -202,7 +203,7 @@ def own_findings(frames: Frames) -> dict[str, int]:
 
 
 def own_shares(frames: Frames, windows: Sequence[Window]) -> list[Share]:
-    """Return Spark's counts per producer, partition and fate."""
+    """Return Spark's counts of records per producer, partition and fate."""
     from spark_jobs.crosscheck import counts
 
     rows = counts(frames).where("window >= 0").collect()
@@ -220,7 +221,7 @@ def own_shares(frames: Frames, windows: Sequence[Window]) -> list[Share]:
 
 
 def frames_of(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames:
-    """Return the observed rows with the lanes and intervals of the ledger."""
+    """Return the observed rows, and the lanes and intervals of the ledger, as DataFrames."""
     from spark_jobs.crosscheck import Frames
     from spark_jobs.expected_words import frame_of, intervals_table, lanes_table
 
@@ -244,7 +245,7 @@ def own_pipeline_findings(
 
 
 def disagreements(by_spark: dict[str, int], judgement: Judgement) -> list[str]:
-    """List the counts in which Spark's own findings differ from the checkers'."""
+    """List the anomalies that Spark and the checkers count differently."""
     by_checkers: dict[str, int] = {}
     for result in judgement.results:
         for anomaly in result.anomalies:
@@ -261,7 +262,7 @@ def disagreements(by_spark: dict[str, int], judgement: Judgement) -> list[str]:
 def observe_without_ledger(
     spark: SparkSession, source: KafkaSource, verified: Verified
 ) -> list[RunWithoutLedger]:
-    """Observe every run with records in the windows, and check what the records themselves show."""
+    """Observe every run that has records in the windows, and check the records of each run."""
     from spark_jobs import batch_job
 
     results = []
@@ -272,7 +273,7 @@ def observe_without_ledger(
 
 
 def check_without_ledger(run: str, observation: Observation, aborted: int) -> RunWithoutLedger:
-    """Find the gaps of each lane below its highest sequence, and collect the observation's findings."""
+    """Find the gaps of each lane below its highest sequence, and add the findings of the observation."""
     words, meta = observation.words, observation.meta
     columns = {name: words[name] for name in ("producer", "lane", "word", "bits")}
     merged = merge([columns], ("producer", "lane", "word"))

@@ -15,7 +15,7 @@ _SHARES = 40
 
 
 def exit_code_of(verified: Verified) -> ExitCode:
-    """Return 1 for an anomaly, 2 if the result is not certain, else 0; the worst wins."""
+    """Return 1 for an anomaly, else 2 if the result is not certain, else 0."""
     if verified.hanging:
         return ExitCode.ANOMALY
     if verified.judgement is not None:
@@ -24,7 +24,7 @@ def exit_code_of(verified: Verified) -> ExitCode:
     runs = verified.without_ledger
     if any(run.anomalies for run in runs):
         return ExitCode.ANOMALY
-    # A gap may be a loss or an aborted transaction; only a ledger can distinguish them.
+    # A gap may be a loss or an aborted transaction. Only a ledger can distinguish the two.
     uncertain = not runs or any(run.missing or not run.records for run in runs)
     return ExitCode.UNKNOWN if uncertain else ExitCode.VALID
 
@@ -62,7 +62,7 @@ def _judgement_lines(judgement: Judgement) -> list[str]:
 
 
 def _share_lines(shares: Sequence[Share]) -> list[str]:
-    """Format each producer's share per partition, mismatches first."""
+    """Format the expected and readable records of each producer per partition, with mismatches first."""
     if not shares:
         return []
     mismatches_first = sorted(
