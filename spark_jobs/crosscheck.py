@@ -149,7 +149,7 @@ def of_words(observed: DataFrame, compared: DataFrame) -> DataFrame:
 
 
 def of_intervals(compared: DataFrame) -> DataFrame:
-    """Count committed records that are not readable, and aborted records that are."""
+    """Count committed records that are not readable, and aborted records that are readable."""
     from pyspark.sql import functions as f
 
     missing = f.col("expected") - f.col("visible")

@@ -73,7 +73,7 @@ def never(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> Dat
 
 
 def drift(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count inputs before the group's position without any output, and inputs from it on with an output."""
+    """Count inputs before the group's position without any output, and later inputs with an output."""
     from pyspark.sql import functions as f
 
     united = processed.groupBy(*INPUT).agg(*(f.bit_or(name).alias(name) for name in row.BITS))

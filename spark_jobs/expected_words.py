@@ -24,7 +24,7 @@ _LANES: Final = ("case", "window", "producer", "lane")
 
 
 def covered_windows(meta: Meta) -> list[bool]:
-    """Return for each window whether it was read to the high watermark, so that missing records are lost."""
+    """Return for each window whether it was read to the high watermark. If so, missing records are lost."""
     return [meta.complete and window.read_to >= window.hw for window in meta.windows]
 
 

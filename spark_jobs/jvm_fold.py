@@ -38,7 +38,7 @@ _known: WeakKeyDictionary[Any, Fold] = WeakKeyDictionary()
 
 
 def folded(log: Log, fold: Fold | None = None) -> DataFrame:
-    """Fold a log. Each task must have the records of its windows in offset order."""
+    """Fold consecutive records of a log. Each task must have the records of its windows in offset order."""
     from pyspark.sql import DataFrame as Frame
 
     spark = log.frame.sparkSession

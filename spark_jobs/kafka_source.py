@@ -37,7 +37,7 @@ _PATIENCE: Final[dict[str, str]] = {
 
 
 class NotReadCommittedError(AssertionError):
-    """The isolation level is not read_committed, so the source would also return aborted records."""
+    """An isolation level other than read_committed, with which Spark would also read aborted records."""
 
 
 @dataclass(frozen=True)

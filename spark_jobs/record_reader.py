@@ -1,4 +1,4 @@
-"""Reader of raw records in offset order: the run's own records become runs, the others are listed."""
+"""Reader of raw records in offset order: joins own records with consecutive sequences, lists the others."""
 
 from __future__ import annotations
 

@@ -162,8 +162,8 @@ class ScanObservation:
         base = raw["word"][order] * WORD_SEQS
         broken = _not_rising(key[order], base + first, base + last)
         doubtful = np.unique(np.append(key[order][broken], key[raw["late"] > 0]))
-        # No record of a lane is late if one segment holds the whole lane and all records behind a later one
-        # are repeats.
+        # If one segment holds the whole lane, and every record after a higher sequence is a repeat, no record
+        # is late.
         lanes, index = np.unique(key, return_inverse=True)
         behind = np.bincount(index, raw["late"])
         again = np.bincount(index, raw["n"] - popcount(raw["bits"]))

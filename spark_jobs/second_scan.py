@@ -133,7 +133,7 @@ def _record_rows(
 
 
 class LateScan:
-    """Scan for the late records of given lanes: their first appearance is after a higher sequence.
+    """Scan for late records of given lanes: records whose first appearance is after a higher sequence.
 
     A record that appeared before, in this partition or in one with a lower number, is a repeat and not late.
     `earlier` is the set of records of these lanes in partitions with a lower number.

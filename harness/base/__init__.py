@@ -1,1 +1,1 @@
-"""Basics that every room may use: errors, waits, units, secrets, strict TOML, events, local processes."""
+"""Basics that every package may use: errors, waits, units, secrets, strict TOML, events, local processes."""

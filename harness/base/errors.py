@@ -45,31 +45,31 @@ class HarnessError(Exception):
 
 
 class UsageError(HarnessError):
-    """An argument, a setting or a file has a value that is not allowed."""
+    """A value that is not allowed, in an argument, a setting or a file."""
 
     exit_code = ExitCode.USAGE
 
 
 class RefusedError(HarnessError):
-    """The request is possible but refused, because it could do harm or mislead."""
+    """A request that is possible but refused, because it could do harm or mislead."""
 
     exit_code = ExitCode.REFUSED
 
 
 class CapabilityError(RefusedError):
-    """The back end of this cluster does not support the request."""
+    """A request that the back end of this cluster does not support."""
 
 
 class WaitTimeoutError(HarnessError):
-    """A condition did not become true within its limit. The message contains the last value."""
+    """A condition that did not become true within its limit. The message contains the last value."""
 
 
 class NoBiteError(HarnessError):
-    """A fault was injected but no effect could be measured, so the run proves nothing."""
+    """A fault that was injected without a measurable effect, so the run proves nothing."""
 
 
 class HealError(HarnessError):
-    """A fault was healed but its effect persists."""
+    """A fault whose effect persists after the fault was healed."""
 
 
 def describe_error(error: BaseException) -> str:

@@ -25,7 +25,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
 
 
 class Started(Event, frozen=True, kw_only=True, tag="started"):
-    """The run started. This is the first event, and it contains the seed and the environment."""
+    """Start of the run. This is the first event, and it contains the seed and the environment."""
 
     scenario: str
     run: str
@@ -37,14 +37,14 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
 
 
 class PhaseEvent(Event, frozen=True, kw_only=True, tag="phase"):
-    """A phase started."""
+    """Start of a phase."""
 
     name: str
     detail: str = ""
 
 
 class Injected(Event, frozen=True, kw_only=True, tag="injected"):
-    """A fault was injected and took effect."""
+    """Injection of a fault that took effect."""
 
     fault: str
     names: list[str]
@@ -53,14 +53,14 @@ class Injected(Event, frozen=True, kw_only=True, tag="injected"):
 
 
 class NoBite(Event, frozen=True, kw_only=True, tag="no_bite"):
-    """A fault was injected and had no measured effect, so the run cannot be valid."""
+    """Injection of a fault without a measured effect, so the run cannot be valid."""
 
     fault: str
     reason: str
 
 
 class Healed(Event, frozen=True, kw_only=True, tag="healed"):
-    """A fault was healed and its effect is gone."""
+    """Healing of a fault whose effect is gone."""
 
     fault: str
     names: list[str]
@@ -86,7 +86,7 @@ class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
 
 
 class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
-    """A client process ended although the run did not stop it."""
+    """End of a client process that the run did not stop."""
 
     client: str
     exit_code: int | None
@@ -95,7 +95,7 @@ class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
 
 
 class VerdictEvent(Event, frozen=True, kw_only=True, tag="verdict"):
-    """The run ended with this verdict; `replay` is the command that replays the plan."""
+    """Verdict of the run; `replay` is the command that replays the plan."""
 
     verdict: str
     expected: bool
@@ -122,7 +122,7 @@ class EventHandler:
 
 
 class EventStream:
-    """Distributor of the events of one run: adds the time and passes one event at a time to the listeners."""
+    """Distributor of a run's events: it adds the time and passes one event at a time to each listener."""
 
     def __init__(self, listeners: Sequence[EventListener]) -> None:
         self.began = time.monotonic()

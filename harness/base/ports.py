@@ -10,7 +10,7 @@ import psutil
 
 _HOST: Final = "127.0.0.1"
 # These ports are below the port blocks of clusters and below the ephemeral ports of Linux and macOS. An
-# outgoing connection could take an ephemeral port between its choice and its use.
+# outgoing connection could take an ephemeral port after it is chosen here and before a server uses it.
 _SINGLE: Final = range(10_000, 12_000)
 
 

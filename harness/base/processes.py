@@ -1,8 +1,8 @@
-"""Processes that outlive the command that started them. A later command finds them by their command line.
+"""Processes that outlive the `eos` command that started them, and the search for these processes.
 
 The operating system reuses process ids, so an id alone does not identify a process. Every process that the
-harness starts has the cluster's state directory in its command line. A later command uses this directory as a
-mark and finds only its own processes, even after a crash of the harness.
+harness starts has the cluster's state directory in its arguments. A later `eos` command uses this directory
+as a mark and finds only its own processes, even after a crash of the harness.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ import psutil
 
 from harness.base.waits import wait_until
 
-# Environment variable of every process that the harness starts to outlive a command. The mark alone is not
-# enough: a user's `less` or `tail` on a log file has the same path in its command line and must not be
+# The harness sets this environment variable for every process that outlives an `eos` command. The mark alone
+# is not enough: a user's `less` or `tail` on a log file has the same path in its arguments and must not be
 # killed.
 SUPERVISED = "EOS_SUPERVISED"
 

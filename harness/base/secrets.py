@@ -25,12 +25,12 @@ ALLOWED: Final = '"env:NAME" or "file:/path"'
 SHORTEST: Final = 4
 """The minimum length of a secret. Redacting a shorter one would also hit ordinary words."""
 
-# The pattern does not match the characters before such a name in a longer key. Matching them would take
-# quadratic time in a long word.
+# In a longer key such as `db_password`, the pattern matches only `password`. Matching the beginning as well
+# would take quadratic time in a long word.
 _KEY = r"(?i:password|passwd|secret|token)"
 _PATTERNS: Final = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL),
-    # The value of a key with such a name. References to secrets and messages about secrets are kept.
+    # This pattern matches the value of such a key. It skips references to secrets and messages about secrets.
     re.compile(
         rf'(?P<kept>{_KEY}\\?["\']?\s*[:=]\s*\\?["\']?)'
         r'(?!env:|file:|\[redacted|a secret )[^\s"\'\\,;)}\]]+'
@@ -66,7 +66,7 @@ def look_up(reference: str) -> str:
 
 
 def placed(reference: str, folder: Path) -> str:
-    """Return a reference with its path resolved against `folder`, where the file with the reference is."""
+    """Return a reference with its path resolved against `folder`, which is that of the referring file."""
     kind, _, where = reference.partition(":")
     return f"file:{folder / where}" if kind == "file" and where else reference
 

@@ -1,4 +1,4 @@
-"""Requests about the groups and transactional ids that a broker coordinates, and the hash that maps ids."""
+"""Requests about the groups and transactional ids that a broker coordinates, and the hash of such an id."""
 
 from __future__ import annotations
 

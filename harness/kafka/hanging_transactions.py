@@ -19,7 +19,7 @@ from harness.kafka.errors import error_name
 from harness.kafka.transactions import TransactionDescription, describe_transactions
 
 IN_PROGRESS: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-"""States in which the coordinator has yet to write markers to the partitions of the transaction."""
+"""States in which the coordinator will still write markers to the partitions of the transaction."""
 
 
 class OpenTransaction(NamedTuple):

@@ -50,7 +50,9 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     key_password: str = ""
     check_host: bool = True
     principal: str = ""
-    """The principal of this user on the brokers, if it is not `User:` + username: a certificate's subject."""
+    """The principal that the brokers use for this user. Set it if it is not `User:` + username. For a
+    certificate, it is the subject.
+    """
 
     @property
     def tls(self) -> bool:
@@ -126,7 +128,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def converts_key(self) -> bool:
-        """True if the key is not unencrypted PKCS#8. Kafka's Java client cannot read PBES2 encryption."""
+        """True if the key must be converted to unencrypted PKCS#8: Kafka's Java client cannot read PBES2."""
         return bool(self.key) and _PLAIN_KEY not in self.key_bytes()
 
     def key_bytes(self) -> bytes:

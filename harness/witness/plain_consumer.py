@@ -213,7 +213,7 @@ def _ask_until_answered(bootstrap: str, security: Security, ask: Callable[[Admin
 
 
 def identify(carrier: bytes | None, run: str) -> Identity:
-    """Decode the identity in a record's value, key or header; raise NotARecordError if the run differs."""
+    """Decode the identity in a record's value, key or header; raise NotARecordError for any other record."""
     identity = decode(carrier)
     if identity.run != run:
         raise NotARecordError(f"it belongs to run {identity.run}")

@@ -39,7 +39,7 @@ def fetch_logs(admin: Admin, windows: Iterable[Window]) -> list[tuple[Window, li
 def observe_raw(
     logs: Iterable[tuple[Window, Iterable[Batch]]], run: str, *, witness: str = "raw-log", finished: int = 0
 ) -> Observation:
-    """Return the records that read_committed must show, and the batches with a decreased producer epoch."""
+    """Observe the records that read_committed must show, and the batches with a decreased producer epoch."""
     records, foreign, epochs = Records(), Findings(), Findings()
     windows = []
     batches_of: dict[PartitionId, list[Batch]] = {}
@@ -76,7 +76,7 @@ def observe_raw(
 
 
 def _with_cause(spot: Spot, batches_of: dict[PartitionId, list[Batch]]) -> Spot:
-    """Return the example of a repeated record with the cause, which its two batches show."""
+    """Return the position of a repeated record with the cause of the repeat, taken from its two batches."""
     log = batches_of[spot.topic, spot.partition]
     first, again = (_batch_at(log, offset) for offset in (spot.other_offset, spot.offset))
     return msgspec.structs.replace(spot, detail=cause_of(first, again))
@@ -108,7 +108,7 @@ def cause_of(first: Batch, again: Batch) -> str:
 
 
 def committed_of(batches: Iterable[Batch]) -> list[Batch]:
-    """Return the committed and the non-transactional batches before the first open transaction, by offset."""
+    """Return committed and non-transactional batches before the first open transaction, in offset order."""
     undecided: dict[int, list[Batch]] = {}
     decided: list[Batch] = []
     for batch in batches:

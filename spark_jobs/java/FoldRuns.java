@@ -12,14 +12,16 @@ import org.apache.spark.unsafe.Platform;
 import org.apache.spark.unsafe.array.ByteArrayMethods;
 
 /**
- * Folds consecutive records of a log into one row: rows with topic, partition, offset and identity become rows with
- * window, offset, the bytes of the identity, and the number of records.
+ * Folds consecutive records of a log into one row. The input rows contain topic, partition, offset and identity. The
+ * output rows contain window, offset, the bytes of the identity, and the number of records.
  *
- * A record joins the row before it if window and identity are the same, except that offset and sequence are one
- * higher. Every other record starts a new row. This class does not check whether an identity is valid: if that of
- * the first record of a row is valid, so are all others.
+ * A record joins the previous row if its offset and its sequence are one higher, and its window and the rest of its
+ * identity are the same. For an output of a pipeline, the sequence of its input must be one higher as well. Every
+ * other record starts a new row. This class does not check identities: if the identity of a row's first record is
+ * valid, the identities of its other records are valid too.
  *
- * Janino compiles this class when a job needs it (jvm_fold.py). It does not support generics, so there are none.
+ * Janino compiles this class when a job needs it (jvm_fold.py). Janino does not support generics, so the class uses
+ * none.
  */
 public final class FoldRuns implements FlatMapFunction, Serializable {
     private static final long serialVersionUID = 1L;
@@ -39,7 +41,7 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
     private final int originEnd;
     private final int most;
 
-    /** Column indices, then positions of an identity's fields, and the most records per row. */
+    /** Takes column indices, the positions of an identity's fields, and the maximum number of records in a row. */
     public FoldRuns(
         Map numbers, int atTopic, int atPartition, int atOffset, int atIdentity,
         int width, int seq, int seqEnd, int kind, int output, int outputWidth, int origin, int originEnd,
@@ -69,7 +71,7 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
     private static final class Folding implements Iterator {
         private final FoldRuns layout;
         private final Iterator rows;
-        private byte[] topic = new byte[0]; // topic, partition and window of the row before
+        private byte[] topic = new byte[0]; // topic, partition and window of the previous row
         private int partition = -1;
         private int place = -1;
         private boolean open = false;
@@ -77,7 +79,7 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
         private long offset;
         private int count;
         private byte[] first;
-        private byte[] expected; // bytes with which the next record must start to join; null if none can
+        private byte[] expected; // start of a record that can join the row; null if no record can
 
         Folding(FoldRuns layout, Iterator rows) {
             this.layout = layout;
@@ -114,7 +116,7 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
             );
         }
 
-        /** Finds the window of a row; tasks of the Kafka source have one window each. */
+        /** Sets the window of a row. A task of the Kafka source has only one window, so look it up only on a change. */
         private void look(UnsafeRow row) {
             int now = row.getInt(layout.atPartition);
             if (now != partition || (int) row.getLong(layout.atTopic) != topic.length
@@ -130,16 +132,16 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
                 && !row.isNullAt(layout.atIdentity) && begins(row, layout.atIdentity, expected);
         }
 
-        /** Whether a column starts with these bytes, compared in place to avoid a copy. */
+        /** Returns whether a column starts with these bytes. It compares them in place to avoid a copy. */
         private static boolean begins(UnsafeRow row, int column, byte[] bytes) {
-            long value = row.getLong(column); // position of the bytes in the row, and their number
+            long value = row.getLong(column); // upper half: position of the bytes in the row; lower half: their number
             return (int) value >= bytes.length && ByteArrayMethods.arrayEquals(
                 row.getBaseObject(), row.getBaseOffset() + (value >>> 32),
                 bytes, Platform.BYTE_ARRAY_OFFSET, bytes.length);
         }
 
         private void begin(long at, UnsafeRow row) {
-            // A record at a repeated offset stays alone, so that the scan can compare it with the one before.
+            // A record at a repeated offset stays alone, so that the scan can compare it with the previous record.
             boolean again = open && place == window && at < offset + count;
             open = true;
             window = place;
@@ -150,7 +152,7 @@ public final class FoldRuns implements FlatMapFunction, Serializable {
             if (row.isNullAt(layout.atIdentity)) {
                 return;
             }
-            long value = row.getLong(layout.atIdentity); // as in `begins`
+            long value = row.getLong(layout.atIdentity); // position and number of bytes, as in `begins`
             int length = (int) value;
             Object base = row.getBaseObject();
             long start = row.getBaseOffset() + (value >>> 32);

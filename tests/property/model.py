@@ -58,7 +58,7 @@ class World:
     settings: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {f"p{n}": dict(k) for n, k in KINDS.items()}
     )
-    asked: dict[int, int] = field(default_factory=dict)  # step -> index in `history` of the request to end it
+    asked: dict[int, int] = field(default_factory=dict)  # step -> index in `history` of its commit or abort
     tails: set[int] = field(default_factory=set)
 
     def case(self) -> Tiny:
@@ -168,7 +168,7 @@ def _send(world: World, deed: Deed) -> None:
             if known and not loose:
                 world.log[name][offset].fate = "committed"
         if loose and truth and end == "ok":
-            # Without idempotence, Kafka permits that a record is written twice.
+            # Without idempotence, Kafka may write a record twice.
             world.log[name].append(Entry(f"p{producer}:{first}", True, "loose", step, producer))
     world.history.append(f"p{producer} send {end} {' '.join(parts)}")
     if end == "none":
@@ -176,7 +176,7 @@ def _send(world: World, deed: Deed) -> None:
 
 
 def _read(world: World, start: int) -> None:
-    """Add reads of a live reader from offset `start` on; a reader that reads offsets again has rewound."""
+    """Add reads of a live reader from offset `start` on. Reading the same offsets again is a rewind."""
     for name, entries in world.log.items():
         low = min(start, len(entries))
         runs: list[str] = []

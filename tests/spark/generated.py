@@ -72,7 +72,7 @@ def plainly_folded(log: Log) -> pa.Table:
 
 
 def _counted(value: bytes) -> bytes | None:
-    """Return the expected start of the next record: its sequence, and its origin's, are one higher."""
+    """Return the expected start of the next record, in which the sequences are one higher."""
     for start in (23, 59)[: 1 + (len(value) > 48)]:
         digits = value[start : start + 12]
         if not digits.isdigit() or digits == b"9" * 12:

@@ -63,7 +63,7 @@ def one_window(values: list[Value], offset: int = 0) -> Log:
 
 
 def written() -> Iterator[Log]:
-    """Yield logs whose consecutive records the fold can join, or almost."""
+    """Yield logs in which the fold can, or only just cannot, join consecutive records."""
     dense = LANE.batch(990, 300, 7, "c")
     yield one_window(dense)
     yield one_window(LANE.batch(10**8 - 150, 300, 7, "c"), 10**8 - 20)
@@ -99,7 +99,7 @@ def written() -> Iterator[Log]:
 
 
 def outputs() -> Iterator[Log]:
-    """Yield outputs whose origins are consecutive, or almost."""
+    """Yield outputs with consecutive origins, and outputs that differ slightly from them."""
     steps = [output(i, Origin(5, 1, 10**8 - 20 + i, 0, 9), b"xy"[: i % 3]) for i in range(60)]
     yield one_window(steps)
     yield one_window([value[: 80 - (i % 5 == 0)] for i, value in enumerate(steps)])

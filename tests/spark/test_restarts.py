@@ -107,7 +107,7 @@ MOMENTS = ("rows without a commit", "a batch under way", "a start", "some batche
 def killed_when(
     live: StreamVerification, traffic: Traffic, condition: Callable[[], bool], what: str
 ) -> Callable[[], bool]:
-    """Return a function that kills the driver when the condition is true, and returns whether it still is."""
+    """Return a function that kills the driver when the condition is true, and then checks it again."""
 
     def killed() -> bool:
         until(live, traffic, condition, what)
@@ -148,7 +148,8 @@ def test_a_killed_driver_continues_from_its_checkpoint(cluster: Cluster, tmp_pat
     assert live.starts > kills
     progress = live.progress(ask_brokers=False)
     assert progress is not None
-    # A driver that was killed during its start reported no restart. A query that restarted by itself did.
+    # A driver that was killed during its start reported no restart. A query that restarted by itself reported
+    # one.
     restarts = [line for line in live.lines() if line["what"] == "restart"]
     assert 0 < progress.restarts <= live.starts - 1 + len(restarts)
     assert (progress.duplicates, progress.aborted_intent) == (0, 0)

@@ -1,6 +1,6 @@
 """Spark job as a separate process. A file describes the job, and another file contains its observation.
 
-python -m harness.witness.spark.spark_process JOB.json
+Run it with `python -m harness.witness.spark.spark_process JOB.json`.
 """
 
 from __future__ import annotations

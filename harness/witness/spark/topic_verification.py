@@ -67,7 +67,7 @@ class LaneReport(msgspec.Struct, kw_only=True):
 
 
 class RunWithoutLedger(msgspec.Struct, kw_only=True):
-    """Result for one run without a ledger. All counts are exact; `unchecked` lists what was not checked."""
+    """Result for one run without a ledger. All counts are exact; `unchecked` lists the missing checks."""
 
     run: str
     records: int
