@@ -78,7 +78,7 @@ def test_a_planted_anomaly_is_found_by_name(name: str, world: World, place: int)
 
 @profile(QUICK // 2)
 @given(name=PIPE_NAMES, pipe=pipes(), place=PLACES)
-def test_pipelines_correct_and_planted(name: str, pipe: Pipe, place: int) -> None:
+def test_pipelines_are_judged_correctly(name: str, pipe: Pipe, place: int) -> None:
     check_pipe(name, pipe, place)
 
 
@@ -102,7 +102,7 @@ def test_soak_a_planted_anomaly_is_found_by_name(name: str, world: World, place:
 @pytest.mark.timeout(3600)
 @profile(SOAK)
 @given(name=PIPE_NAMES, pipe=pipes(), place=PLACES)
-def test_soak_pipelines_correct_and_planted(name: str, pipe: Pipe, place: int) -> None:
+def test_soak_pipelines_are_judged_correctly(name: str, pipe: Pipe, place: int) -> None:
     check_pipe(name, pipe, place)
 
 

@@ -97,7 +97,7 @@ async def pump(requests: bytes, responses: bytes, sizes: list[int], rule: Rule |
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _no_long_goodbyes() -> Iterator[None]:
+def _short_linger() -> Iterator[None]:
     """Shorten the relay's wait before it closes a cut connection, because this broker never answers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("harness.tap.relay.LINGER_S", 0.05)
@@ -120,7 +120,7 @@ def test_cutting_into_frames_keeps_every_byte(data: bytes, sizes: list[int], mos
 
 @settings(max_examples=60, deadline=None)
 @given(streams, streams, cuts, rules)
-def test_the_accounts_of_any_stream_balance(
+def test_byte_counters_are_consistent_for_any_stream(
     requests: bytes, responses: bytes, sizes: list[int], rule: Rule | None
 ) -> None:
     asyncio.run(pump(requests, responses, sizes, rule))
@@ -129,14 +129,14 @@ def test_the_accounts_of_any_stream_balance(
 @pytest.mark.soak
 @settings(max_examples=5_000, deadline=None)
 @given(streams, cuts, st.sampled_from([20, 10_000]))
-def test_cutting_into_frames_at_length(data: bytes, sizes: list[int], most: int) -> None:
+def test_cutting_many_streams_into_frames_keeps_every_byte(data: bytes, sizes: list[int], most: int) -> None:
     check_framer(data, sizes, most)
 
 
 @pytest.mark.soak
 @settings(max_examples=3_000, deadline=None)
 @given(streams, streams, cuts, rules)
-def test_the_accounts_of_any_stream_balance_at_length(
+def test_byte_counters_are_consistent_for_many_streams(
     requests: bytes, responses: bytes, sizes: list[int], rule: Rule | None
 ) -> None:
     asyncio.run(pump(requests, responses, sizes, rule))

@@ -251,7 +251,7 @@ def test_batch_and_stream_find_the_errors_of_a_pipeline(
 
 
 @pytest.mark.cluster
-def test_a_pipeline_in_order_raises_no_alarm(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
+def test_a_correct_pipeline_raises_no_alarm(spark: SparkSession, cluster: Cluster, tmp_path: Path) -> None:
     planted, expect = plant(cluster, tmp_path, flawed=False)
     found = verify_topics(
         planted.bootstrap, planted.topics, history=planted.history, expect=expect, session=spark

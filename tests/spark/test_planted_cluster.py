@@ -161,7 +161,9 @@ def test_the_stream_finds_the_same_as_the_batch(
     assert counts(judge_with(clean, of_stream(spark, clean, tmp_path / "clean", most))) == {}
 
 
-def test_without_a_ledger(spark: SparkSession, flawed: Planted, clean: Planted) -> None:
+def test_records_alone_show_duplicates_reordering_and_gaps(
+    spark: SparkSession, flawed: Planted, clean: Planted
+) -> None:
     source = KafkaSource(flawed.bootstrap)
     (one,) = observe_without_ledger(
         spark, source, Verified(freeze_ends(flawed.bootstrap, flawed.topics).windows, [])
@@ -180,7 +182,7 @@ def test_without_a_ledger(spark: SparkSession, flawed: Planted, clean: Planted) 
 
 
 @pytest.mark.soak  # this test starts its own session
-def test_the_command_reports_what_the_records_alone_show(flawed: Planted) -> None:
+def test_eos_verify_without_a_ledger_reports_anomalies(flawed: Planted) -> None:
     eos = Path(sys.executable).with_name("eos")
     topics = [word for topic in flawed.topics for word in ("--topic", topic)]
     done = subprocess.run(

@@ -180,7 +180,7 @@ def test_transactions_of_up_to_20_000_records(cluster: Cluster, tmp_path: Path) 
 
 
 @pytest.mark.soak
-def test_an_outage_of_all_brokers_is_survived(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_stream_survives_an_outage_of_all_brokers(cluster: Cluster, tmp_path: Path) -> None:
     live, traffic = verification(cluster, tmp_path / "job")
     live.start()
     try:
