@@ -1,4 +1,4 @@
-"""Reader of raw records in offset order: joins own records with consecutive sequences, lists the others."""
+"""Reader of raw records in offset order: joins the run's records, lists all others."""
 
 from __future__ import annotations
 
@@ -78,14 +78,14 @@ class Reader:
         self._last: tuple[int, int, bytes, int] | None = None
 
     def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Decoded]:
-        """Decode batches in portions that are small enough to unfold. Skip portions without own records."""
+        """Decode batches in portions small enough to unfold; skip those without records of the run."""
         for batch in portions(batches, UNFOLDED):
             decoded = self.read(batch)
             if decoded is not None:
                 yield decoded
 
     def read(self, batch: pa.RecordBatch) -> Decoded | None:
-        """Decode one batch of `window`, `offset`, `value` and maybe `n`; None if it has no own records."""
+        """Decode one batch of `window`, `offset`, `value` and maybe `n`; None if no record is of the run."""
         window = np.asarray(batch.column(0)).astype(np.int64)
         offset = np.asarray(batch.column(1))
         values, n = batch.column(2), _records_per_row(batch)

@@ -60,7 +60,7 @@ class NoBite(Event, frozen=True, kw_only=True, tag="no_bite"):
 
 
 class Healed(Event, frozen=True, kw_only=True, tag="healed"):
-    """Healing of a fault whose effect is gone."""
+    """Healing of a fault, after which its effect is gone."""
 
     fault: str
     names: list[str]
