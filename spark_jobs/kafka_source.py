@@ -54,7 +54,7 @@ class KafkaSource:
         if self.where == "header":
             options["includeHeaders"] = "true"
         if options.get(ISOLATION) != "read_committed":
-            raise NotReadCommittedError(f"{ISOLATION} is {options.get(ISOLATION)!r}")
+            raise NotReadCommittedError(f"{ISOLATION} is {options.get(ISOLATION)!r}, expected read_committed")
         return options
 
 

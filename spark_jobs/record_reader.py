@@ -151,9 +151,7 @@ class Reader:
             if name not in self.names:
                 self.names.append(name)
         if len(self.names) > row.MAX_RUNS:
-            raise ValueError(
-                f"the topic holds records of more than {row.MAX_RUNS} runs: name the run to verify"
-            )
+            raise ValueError(f"the topic holds records of more than {row.MAX_RUNS} runs: pass its ledger")
         numbers = np.array([self.names.index(run.decode()) for run in unique.tolist()], np.int64)
         return numbers[inverse]
 

@@ -52,14 +52,14 @@ def look_up(reference: str) -> str:
     if not is_reference(reference):
         raise UsageError("a secret is not given as a reference", f"write {ALLOWED}")
     if kind == "env":
-        secret, problem = os.environ.get(where), f"the environment has no {where}"
+        secret, problem = os.environ.get(where), f"the environment variable {where} is not set"
     else:
         secret, problem = _content(Path(where)), f"there is no file {where}"
     if secret is None:
         raise UsageError(f"a secret is missing: {problem}", f"set it, or use another reference: {ALLOWED}")
     if len(secret) < SHORTEST:
         raise UsageError(
-            f"the secret at {reference} has fewer than {SHORTEST} characters", "use a longer one"
+            f"the secret at {reference} has fewer than {SHORTEST} characters", "use a longer secret"
         )
     remember(secret)
     return secret

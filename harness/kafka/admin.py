@@ -347,7 +347,7 @@ def admin_at(bootstrap: str, security: Security = PLAINTEXT, timeout: float = 10
     except ConnectionError as error:
         if isinstance(error.__cause__, socket.gaierror):
             raise UsageError(
-                f"unknown host in {bootstrap}: {error.__cause__.strerror}", "correct it"
+                f"unknown host in {bootstrap}: {error.__cause__.strerror}", "correct the bootstrap servers"
             ) from error
         raise
     return Admin(addresses, timeout, security)

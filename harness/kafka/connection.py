@@ -50,7 +50,8 @@ class RawConnection(Closing):
         response_class = ResponseClassRegistry.get_response_class(request.header)
         answer = response_class.decode(self.read_frame(), version=request.API_VERSION, header=True)
         if answer.header.correlation_id != self._correlation_id:
-            raise OSError(f"answer {answer.header.correlation_id} to request {self._correlation_id}")
+            received = answer.header.correlation_id
+            raise OSError(f"the answer has correlation id {received}, the request {self._correlation_id}")
         return answer
 
     def send_api_versions(self, client_id: str = CLIENT_ID) -> None:

@@ -159,7 +159,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         except FileNotFoundError as error:
             raise UsageError(f"{problem}: there is no openssl program", "install openssl") from error
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise UsageError(f"{problem}: {type(error).__name__} of openssl", _CHECK_KEY) from error
+            raise UsageError(f"{problem}: openssl failed with {type(error).__name__}", _CHECK_KEY) from error
         if done.returncode != 0:
             raise UsageError(f"{problem}: {done.stderr.strip()[-200:]}", _CHECK_KEY)
         return done.stdout

@@ -99,7 +99,7 @@ def cause_of(first: Batch, again: Batch) -> str:
     if again.base_sequence <= first.base_sequence:
         return (
             f"producer id {again.producer_id}, base sequence {first.base_sequence} and then "
-            f"{again.base_sequence}: the broker had forgotten the first"
+            f"{again.base_sequence}: the broker no longer kept the first"
         )
     return (
         f"producer id {again.producer_id}, base sequence {first.base_sequence} and then "

@@ -206,7 +206,8 @@ def test_an_intent_that_cannot_be_undone_does_not_block_others(cluster: Cluster)
             journal.fault_healed(ident, {})
 
     assert failed.returncode == 2
-    assert "clock on kafka-1 could not be undone: an intent contains the undo verb 'restore_clock'" in failed.stderr
+    assert "clock on kafka-1 could not be undone" in failed.stderr
+    assert "an intent contains the undo verb 'restore_clock'" in failed.stderr
     assert "nothing to heal" in eos("heal", state=cluster.state.path).stderr
 
 

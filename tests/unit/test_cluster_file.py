@@ -239,7 +239,7 @@ def test_an_unreadable_or_unconvertible_key_is_reported(
     security = Security(protocol="SSL", certificate="/me.pem", key=str(key), key_password="env:KP")
     for error, message in (
         (FileNotFoundError("openssl"), "there is no openssl program"),
-        (subprocess.TimeoutExpired("openssl", 30), "TimeoutExpired of openssl"),
+        (subprocess.TimeoutExpired("openssl", 30), "openssl failed with TimeoutExpired"),
     ):
 
         def fail(*_: object, error: Exception = error, **options: object) -> None:

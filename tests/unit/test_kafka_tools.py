@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from harness.base.errors import HarnessError, RefusedError, UsageError
-from harness.cli import tool as eos_tool
+from harness.cli import tool_command as eos_tool
 from harness.cluster import lifecycle
 from harness.cluster.nodes import segments_in
 from harness.cluster.state_directory import State

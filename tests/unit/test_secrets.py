@@ -38,7 +38,7 @@ def test_a_secret_comes_from_the_environment_or_a_file(known: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
-        ("env:NO_SUCH_NAME", "the environment has no NO_SUCH_NAME"),
+        ("env:NO_SUCH_NAME", "the environment variable NO_SUCH_NAME is not set"),
         ("file:/no/such/file", "there is no file /no/such/file"),
         ("hunter22", "not given as a reference"),
         ("env:", "not given as a reference"),

@@ -114,7 +114,7 @@ def batch(offset: int, pid: int, sequence: int, epoch: int = 0) -> Batch:
         (batch(0, -1, -1), batch(1, -1, -1), "no producer id"),
         (batch(0, 7, 0), batch(1, 8, 0), "new producer id: 7 wrote it first, 8 again"),
         (batch(0, 7, 0), batch(1, 7, 0, epoch=1), "in epoch 0, again in epoch 1"),
-        (batch(0, 7, 3), batch(9, 7, 3), "the broker had forgotten the first"),
+        (batch(0, 7, 3), batch(9, 7, 3), "the broker no longer kept the first"),
         (batch(0, 7, 3), batch(9, 7, 5), "the application sent it again"),
     ],
 )
