@@ -1,4 +1,4 @@
-"""Interface of a back end: its nodes, start and removal, and the faults that it supports."""
+"""Interface of a back end: its nodes, their start and removal, and the faults that it supports."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from harness.cluster.state_directory import BackendName, ClusterRecord
 
 
 class Capability(StrEnum):
-    """An ability of a back end that a fault may require."""
+    """Ability of a back end that a fault may require."""
 
-    LINK = "link"  # Toxiproxy on the clients' links
+    LINK = "link"  # Toxiproxy between the clients and the brokers
     KILL = "kill"
     STOP = "stop"
     PAUSE = "pause"
-    PARTITION = "partition"  # cut nodes from each other
+    PARTITION = "partition"  # cut the network between nodes
     CLIENT = "client"  # send signals to the processes of the workload
 
 
@@ -26,29 +26,29 @@ ALL_CAPABILITIES = frozenset(Capability)
 
 
 def capabilities_of(backend: BackendName) -> frozenset[Capability]:
-    """Return the abilities of a back end. Processes on loopback have no links that can be cut."""
+    """Return the abilities of a back end. The process back end cannot cut the links between its nodes."""
     return ALL_CAPABILITIES - {Capability.PARTITION} if backend == "process" else ALL_CAPABILITIES
 
 
 class Backend(Protocol):
-    """Runs the six nodes and Toxiproxy."""
+    """A back end: it runs the six Kafka nodes and Toxiproxy."""
 
     @property
     def name(self) -> BackendName:
-        """`compose` or `process`."""
+        """Name of the back end: `compose` or `process`."""
         ...
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """The abilities; a fault that needs another one is refused."""
+        """Abilities of the back end. A fault that needs any other ability is refused."""
         ...
 
     def nodes(self) -> Sequence[Node]:
-        """Return every node, Toxiproxy included."""
+        """Return every node, including Toxiproxy."""
         ...
 
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
-        """Provide what a start needs and return the completed record."""
+        """Fetch or build what the start needs, and return the cluster record with these parts filled in."""
         ...
 
     def start(self) -> None:
@@ -56,14 +56,14 @@ class Backend(Protocol):
         ...
 
     def destroy(self) -> None:
-        """Remove everything that was started, with its data. No error if nothing exists."""
+        """Remove every node with its data. Do nothing if no node exists."""
         ...
 
     @property
     def links(self) -> NetLinks | None:
-        """The links between the nodes; None if the back end cannot cut them."""
+        """Links between the nodes; None if the back end cannot cut them."""
         ...
 
     def leftovers(self) -> list[str]:
-        """Describe what still exists of the cluster."""
+        """Describe the processes, containers and data of the cluster that still exist."""
         ...

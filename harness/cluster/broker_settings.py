@@ -1,6 +1,6 @@
-"""Kafka settings that differ from their defaults, with the reasons. Both back ends use them.
+"""Kafka settings of both back ends that differ from Kafka's defaults, with the reason for each.
 
-docker-compose.yml repeats them because it must work without Python. A test compares the two.
+docker-compose.yml repeats these settings, because it must work without Python. A test compares the two.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Profile = Literal["quick", "load"]
 
 @dataclass(frozen=True)
 class BrokerSetting:
-    """One Kafka setting: the roles that it applies to, its value, and the reason for the value."""
+    """One Kafka setting: its name and value, the node roles that use it, and the reason for the value."""
 
     name: str
     value: str
@@ -26,7 +26,7 @@ class BrokerSetting:
 
 
 SETTINGS = (
-    # Durability: exactly-once depends on these.
+    # Durability: exactly-once depends on these settings.
     BrokerSetting("default.replication.factor", "3", "both", "one replica on each broker"),
     BrokerSetting(
         "min.insync.replicas",
@@ -59,7 +59,7 @@ SETTINGS = (
         "share.coordinator.state.topic.replication.factor", "3", "broker", "the same for share groups"
     ),
     BrokerSetting("share.coordinator.state.topic.min.isr", "2", "broker", "the same for share groups"),
-    # Stability: nothing changes unless a test changes it.
+    # Stability: nothing changes in the cluster unless a test changes it.
     BrokerSetting("auto.create.topics.enable", "false", "broker", "a mistyped topic name is an error"),
     BrokerSetting(
         "auto.leader.rebalance.enable", "false", "both", "leaders move only when a test moves them"
@@ -67,7 +67,7 @@ SETTINGS = (
     BrokerSetting(
         "group.initial.rebalance.delay.ms", "0", "broker", "3 s by default: the first member waits for others"
     ),
-    # Short times: a fault and its recovery take seconds, also on two busy cores.
+    # Short timeouts: a fault and its recovery take seconds, even if two cores are busy.
     BrokerSetting(
         "broker.session.timeout.ms",
         str(SESSION_TIMEOUT_MS),
@@ -155,7 +155,7 @@ SETTINGS = (
         "5 s by default, read-only at run time; lower bound of the next setting",
     ),
     BrokerSetting("group.consumer.heartbeat.interval.ms", "1000", "broker", "six heartbeats per session"),
-    # Small machines: the defaults are sized for large ones.
+    # Small machines: Kafka's defaults are sized for large machines.
     BrokerSetting(
         "offsets.topic.num.partitions",
         "12",
@@ -182,12 +182,15 @@ SETTINGS = (
 
 
 def settings_for(role: Literal["broker", "controller"]) -> dict[str, str]:
-    """Return the settings of a role by name."""
+    """Return the settings of a role as a dict from name to value."""
     return {s.name: s.value for s in SETTINGS if s.role in (role, "both")}
 
 
 def heap_options(role: Literal["broker", "controller"], profile: Profile) -> list[str]:
-    """Return the heap options of a node. By default each of six JVMs takes a quarter of the memory."""
+    """Return the heap options of a node.
+
+    Without these options, each of the six JVMs may use a quarter of the machine's memory.
+    """
     least, most = {
         ("broker", "quick"): (64, 320),
         ("controller", "quick"): (64, 160),
@@ -198,9 +201,10 @@ def heap_options(role: Literal["broker", "controller"], profile: Profile) -> lis
 
 
 def jvm_options(profile: Profile) -> list[str]:
-    """Return the options for collector and compiler, which by default depend on the size of the machine.
+    """Return the options for the garbage collector and the JIT compiler.
 
-    The first-tier compiler alone needs a third of the processor time at start and is slower under load.
+    The JVM's defaults depend on the size of the machine. With the first-tier compiler alone, a start needs a
+    third of the processor time, but the JVM is slower under load.
     """
     if profile == "quick":
         return ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

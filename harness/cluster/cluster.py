@@ -1,4 +1,4 @@
-"""A cluster of any back end: nodes, current roles, topics, offsets, health."""
+"""The cluster that a back end runs: its nodes, current roles, topics, offsets and health."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ ROLE_LIMIT_S = 30.0
 class Cluster(Topics):
     """The running cluster of a state directory.
 
-    An external cluster (harness.cluster.external) has the same interface, so a run works with either.
+    An external cluster (harness.cluster.external) has the same interface, so a run works with both.
     """
 
-    # The harness may repair whatever is wrong, because it is the only user of this cluster.
+    # Whether the harness may repair everything on this cluster, because it is the cluster's only user.
     owned = True
-    # Prefix of the name of every topic, group and transactional id.
+    # Prefix of the names of all topics, groups and transactional ids; empty on the harness's own clusters.
     prefix = ""
     security: Security = PLAINTEXT
-    # Maximum time that a client works if no command stops it.
+    # Maximum time in seconds that a client works if the harness does not stop it.
     longest_s = 6 * 3600.0
 
     def __init__(self, state: State, record: ClusterRecord, backend: Backend) -> None:
@@ -55,18 +55,18 @@ class Cluster(Topics):
         return Toxiproxy(HOST, self.ports.toxiproxy_api)
 
     def locked(self, doing: str) -> AbstractContextManager[None]:
-        """Hold the lock of the cluster for a change. Refused while another command holds it."""
+        """Hold the lock of the cluster during a change. Raise RefusedError if another command holds it."""
         return self.state.locked(doing)
 
     # Nodes
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """Nodes by name, Toxiproxy included."""
+        """All nodes by name, including Toxiproxy."""
         return {node.name: node for node in self.backend.nodes()}
 
     def node(self, which: int | str) -> Node:
-        """Return a node by its id or name."""
+        """Return the node with this id or name."""
         for node in self.nodes.values():
             if which in (node.name, node.node_id):
                 return node
@@ -74,16 +74,16 @@ class Cluster(Topics):
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        """Ids of the brokers in Kafka."""
+        """Kafka ids of the brokers."""
         return BROKER_IDS
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
-        """Ids of the controllers in Kafka."""
+        """Kafka ids of the controllers."""
         return CONTROLLER_IDS
 
     def name_of(self, node_id: int) -> str:
-        """Return the name of a node."""
+        """Return the name of the node with this id."""
         return node_name(node_id)
 
     @property
@@ -95,7 +95,7 @@ class Cluster(Topics):
         return [self.node(i) for i in self.controller_ids]
 
     def require(self, capability: Capability) -> None:
-        """Raise an error that names the capability if this back end lacks it."""
+        """Raise CapabilityError if this back end lacks a capability."""
         if capability not in self.backend.capabilities:
             raise CapabilityError(
                 f"the {self.backend.name} back end cannot {capability}",
@@ -104,7 +104,7 @@ class Cluster(Topics):
 
     @property
     def links(self) -> NetLinks:
-        """Links between the nodes. Refused if the back end cannot cut them."""
+        """Links between the nodes. Raises CapabilityError if the back end cannot cut them."""
         self.require(Capability.PARTITION)
         assert self.backend.links is not None
         return self.backend.links
@@ -114,7 +114,7 @@ class Cluster(Topics):
         return self.ports.bootstrap(BrokerListener(listener))
 
     def address_of(self, broker: int, listener: BrokerListener = BrokerListener.DIRECT) -> tuple[str, int]:
-        """Return host and port at which clients reach this listener of a broker."""
+        """Return the host and port at which clients reach a listener of a broker."""
         port = {
             BrokerListener.DIRECT: self.ports.direct,
             BrokerListener.PROXIED: self.ports.proxied,
@@ -123,21 +123,21 @@ class Cluster(Topics):
         return HOST, port(broker)
 
     def second_proxy_address(self, broker: int) -> str:
-        """Return a free address for a second proxy of a broker, as Toxiproxy itself reaches it."""
+        """Return a free address for a second proxy in front of a broker, as seen by Toxiproxy."""
         return f"127.0.0.1:{self.ports.inner_proxy(broker)}"
 
     def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
-        """Connect to the listener of a broker that no fault hits."""
+        """Connect to the DIRECT listener of a broker, which no link fault affects."""
         return RawConnection(*self.address_of(broker), timeout, self.security)
 
     def answers(
         self, broker: int, timeout: float = 1.0, listener: BrokerListener = BrokerListener.DIRECT
     ) -> bool:
-        """Return whether a broker answers at a listener."""
+        """Return whether a broker answers on a listener."""
         return answers(*self.address_of(broker, listener), timeout, self.security)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
-        """Return the client links of these nodes that faults can disturb; a controller has none."""
+        """Return the proxied links from clients to these nodes. Controllers have none."""
         return [
             ClientLink(proxy_name(b, listener), b, HOST, self.ports.toxiproxy(listener, b))
             for b in BROKER_IDS
@@ -146,11 +146,11 @@ class Cluster(Topics):
         ]
 
     def caveats(self, capabilities: frozenset[Capability]) -> list[str]:  # noqa: ARG002
-        """Return why the observer's readings prove less under faults with these capabilities."""
+        """Return the reasons why faults with these capabilities would weaken the observer's evidence."""
         return []
 
     def facts(self) -> dict[str, Any]:
-        """Return the facts that a comparable second run must share."""
+        """Return the properties of the cluster that must be equal in two runs that are compared."""
         record = self.record
         return {
             "kafka": KAFKA_VERSION,
@@ -160,31 +160,31 @@ class Cluster(Topics):
             "images": record.images,
         }
 
-    # Roles, resolved at each call
+    # Roles. Each call asks the cluster again.
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """Return the current leader of a partition; wait while it has none."""
+        """Return the broker that leads a partition now. Wait while the partition has no leader."""
         return _node_id(
             lambda: self.admin.partition(topic, partition).leader, f"a leader of {topic}-{partition}"
         )
 
     def txn_coordinator(self, transactional_id: str) -> int:
-        """Return the current coordinator of a transactional id."""
+        """Return the broker that coordinates a transactional id now."""
         what = f"the transaction coordinator of {transactional_id}"
         return _node_id(lambda: self.admin.coordinator("transaction", transactional_id), what)
 
     def group_coordinator(self, group: str) -> int:
-        """Return the current coordinator of a group."""
+        """Return the broker that coordinates a group now."""
         return _node_id(lambda: self.admin.coordinator("group", group), f"the coordinator of {group}")
 
     def active_controller(self) -> int:
-        """Return the current leader of the controller quorum."""
+        """Return the controller that leads the quorum now."""
         return _node_id(lambda: self.admin.quorum().leader, "an active controller")
 
     # Health
 
     def wait_serving(self, name: str, limit: float = HEALTHY_LIMIT_S) -> float:
-        """Wait until a node serves again, and return the seconds that it took.
+        """Wait until a node serves again. Return the number of seconds that this took.
 
         A broker serves when it answers and is in the ISR of all its replicas. A controller serves when its
         log has reached the high watermark of the quorum.
@@ -208,11 +208,11 @@ class Cluster(Topics):
         return quorum.leader >= 0 and quorum.voter_log_ends.get(controller, -1) >= quorum.high_watermark
 
     def ailments(self) -> list[str]:
-        """Describe what is wrong with the cluster now; empty if it is healthy."""
+        """Describe the problems of the cluster now; an empty list means that it is healthy."""
         return health.ailments(self)
 
     def look(self) -> list[str]:
-        """Return the ailments; a node or broker that cannot be reached counts as one."""
+        """Return the ailments. If a check cannot be carried out, the reason is one too."""
         try:
             return self.ailments()
         except HarnessError as error:
@@ -221,7 +221,7 @@ class Cluster(Topics):
             return [str(error)]
 
     def lasting_ailments(self) -> list[str]:
-        """Return the ailments that last for a session timeout; a busy machine causes shorter ones."""
+        """Return the ailments that last for a session timeout. A busy machine causes shorter ones."""
         ailments: list[str] = []
 
         def well() -> bool:
@@ -235,7 +235,10 @@ class Cluster(Topics):
     def wait_healthy(
         self, limit: float = HEALTHY_LIMIT_S, *, enough: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until the cluster is healthy or `enough` is true. The error names the last ailments."""
+        """Wait until the cluster is healthy or `enough` returns true.
+
+        The time-out error lists the last ailments.
+        """
 
         def healthy() -> bool:
             if enough():
@@ -253,7 +256,10 @@ class Cluster(Topics):
             return False
 
     def wait_transactions_possible(self, limit: float = HEALTHY_LIMIT_S) -> None:
-        """Wait until both coordinators serve. The first request to each creates its topic."""
+        """Wait until a group coordinator and a transaction coordinator serve.
+
+        The first request to each coordinator creates its internal topic.
+        """
         wait_until(
             lambda: all([self._coordinated("group"), self._coordinated("transaction")]),
             limit,
@@ -264,5 +270,5 @@ class Cluster(Topics):
 
 
 def _node_id(ask: Callable[[], int], what: str) -> int:
-    """Wait for a node id. 0 is a valid id; a negative one means none."""
+    """Wait until `ask` returns a node id: 0 or more. A negative number means that there is no such node."""
     return wait_until(lambda: [node_id] if (node_id := ask()) >= 0 else [], ROLE_LIMIT_S, what)[0]

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 STOP_LIMIT_S = 20
-_DATA = "/var/lib/kafka/data"  # KAFKA_LOG_DIRS of docker-compose.yml
+_DATA = "/var/lib/kafka/data"  # KAFKA_LOG_DIRS in docker-compose.yml
 
 
 class ContainerNode:
-    """The container of a compose service."""
+    """A node that runs as the container of a compose service."""
 
     def __init__(self, name: str, node_id: int, role: Role, engine: Engine) -> None:
         self.name = name
@@ -38,7 +38,7 @@ class ContainerNode:
 
     @property
     def container(self) -> Container:
-        """The container as the engine reports it now."""
+        """The container with its current attributes from the Docker engine."""
         return self._engine.container(self.name)
 
     def status(self) -> NodeStatus:
@@ -58,7 +58,7 @@ class ContainerNode:
 
     def stop(self) -> None:
         """Send SIGTERM and wait until the container has ended."""
-        self.resume()  # a frozen process cannot handle SIGTERM
+        self.resume()  # a frozen process does not handle SIGTERM
         self.container.stop(timeout=STOP_LIMIT_S)
 
     def kill(self) -> None:
@@ -73,7 +73,7 @@ class ContainerNode:
             raise RefusedError(
                 f"{self.name} does not run", "`eos status` shows the nodes, `eos up` starts them"
             )
-        # On a busy machine the freezer of older engines sometimes fails: retry.
+        # The freezer of older Docker engines sometimes fails on a busy machine, so retry.
         wait_until(self._frozen, 10, f"{self.name} to be frozen")
 
     def _frozen(self) -> bool:
@@ -92,17 +92,17 @@ class ContainerNode:
             self.container.unpause()
 
     def log(self, lines: int = 200) -> str:
-        """Return the last lines of the output."""
+        """Return the last lines of the container's output."""
         return self.container.logs(tail=lines).decode(errors="replace")
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Copy the segment files of a replica out of the container and return the copies."""
+        """Copy the segment files of a replica out of the container. Return the paths of the copies."""
         copy_out(self.container, f"{_DATA}/{partition}", scratch)
         return segments_in(scratch / partition, self.name, partition)
 
 
 class ComposeBackend:
-    """The services of docker-compose.yml with their own project name, ports and subnet."""
+    """Back end that runs the services of docker-compose.yml with their own project name, ports and subnet."""
 
     name: BackendName = "compose"
     capabilities = capabilities_of("compose")
@@ -121,11 +121,11 @@ class ComposeBackend:
         ]
 
     def nodes(self) -> list[ContainerNode]:
-        """Return controllers, brokers, Toxiproxy."""
+        """Return the nodes in the order controllers, brokers, Toxiproxy."""
         return self._nodes
 
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
-        """Pull or build the images, and write the variables of docker-compose.yml."""
+        """Pull or build the images, and write the env file for docker-compose.yml."""
         from harness.provision.images import ensure_images
 
         images = ensure_images(report)
@@ -139,12 +139,12 @@ class ComposeBackend:
         ComposeProject(self._env_file).start()
 
     def destroy(self) -> None:
-        """Remove every container, network and volume with this cluster's label."""
+        """Remove every container, network and volume that carries this cluster's label."""
         self.engine.remove_all()
         self._env_file.unlink(missing_ok=True)
 
     def leftovers(self) -> list[str]:
-        """Describe the containers, networks and volumes with this cluster's label."""
+        """Describe the containers, networks and volumes that carry this cluster's label."""
         return self.engine.leftovers()
 
     @cached_property

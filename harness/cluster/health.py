@@ -1,4 +1,4 @@
-"""Health checks of a cluster that the harness started, cheapest first."""
+"""Health checks of a cluster that the harness started, in the order of their cost."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
 
 
 def ailments(cluster: Cluster) -> list[str]:
-    """Return the problems that the first failing check finds; later checks depend on earlier ones."""
+    """Return the problems found by the first check that fails. Later checks depend on earlier ones."""
     checks = (_ailing_nodes, _silent_brokers, _ailing_proxies, _ailing_metadata)
     return next((problems for check in checks if (problems := check(cluster))), [])
 
 
 def ailing(partition: PartitionInfo) -> bool:
-    """Return whether a partition has no leader or a replica that is out of sync."""
+    """Return whether a partition has no leader, or a replica outside of the ISR."""
     return partition.leader < 0 or set(partition.isr) != set(partition.replicas)
 
 
 def describe_partition(partition: PartitionInfo) -> str:
-    """Describe an unhealthy partition."""
+    """Describe the leader, ISR and replicas of an unhealthy partition."""
     place = f"{partition.topic}-{partition.partition}"
     return f"{place} has leader {partition.leader}, ISR {list(partition.isr)} of {list(partition.replicas)}"
 
@@ -55,7 +55,8 @@ def _ailing_metadata(cluster: Cluster) -> list[str]:
             problems.append(f"broker {broker} does not see {sorted(missing)}")
         problems += [describe_partition(p) for p in view.partitions if ailing(p)][:3]
     quorum = cluster.admin.quorum()
-    # Every record leaves a voter behind for a moment. A voter that stays behind does not follow.
+    # A voter lags for a moment after each new record. A voter that lags for longer than a session timeout has
+    # stopped following.
     if lagging := [voter for voter, ms in quorum.behind_ms.items() if ms > SESSION_TIMEOUT_MS]:
         problems.append(f"controllers {lagging} lag behind the quorum")
     return problems

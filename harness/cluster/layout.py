@@ -13,24 +13,24 @@ from harness.base.ports import port_taken
 BROKER_IDS = (1, 2, 3)
 CONTROLLER_IDS = (11, 12, 13)
 HOST = "127.0.0.1"
-# Below the range from which Linux and macOS choose the local port of outgoing connections. In that range
-# about one start in thirty finds a port taken.
+# These ports are below the range from which Linux and macOS choose the local port of outgoing connections.
+# Inside that range, about one start in thirty would find a port taken.
 _FIRST_PORT, _LAST_PORT, _BLOCK = 12_000, 32_000, 30
 _BLOCKS = (_LAST_PORT - _FIRST_PORT) // _BLOCK
 
 
 class BrokerListener(StrEnum):
-    """The listeners of a broker. Its metadata names the address that belongs to the listener."""
+    """The listeners of a broker. Each listener has its own advertised address in the broker's metadata."""
 
-    INTERNAL = "INTERNAL"  # between brokers
-    PROXIED = "PROXIED"  # for clients under test: advertised as a port of Toxiproxy
-    TAPPED = "TAPPED"  # for clients under test: advertised as a port of the wire tap
-    DIRECT = "DIRECT"  # for observers, administration and Spark: never subject to a fault
+    INTERNAL = "INTERNAL"  # for other brokers
+    PROXIED = "PROXIED"  # for clients under test; advertised with a port of Toxiproxy
+    TAPPED = "TAPPED"  # for clients under test; advertised with a port of the wire tap
+    DIRECT = "DIRECT"  # for observers, administration and Spark; no link fault affects it
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The ports of one cluster on the host: a block that starts at `base`."""
+    """The host ports of one cluster: a block of 30 ports that starts at `base`."""
 
     base: int
 
@@ -40,31 +40,31 @@ class Ports:
         return self.base
 
     def proxied(self, broker: int) -> int:
-        """Return the port on which Toxiproxy listens for PROXIED clients of a broker."""
+        """Return the port of Toxiproxy to which PROXIED clients of a broker connect."""
         return self.base + broker
 
     def tapped(self, broker: int) -> int:
-        """Return the port on which the wire tap listens for TAPPED clients of a broker."""
+        """Return the port of the wire tap to which TAPPED clients of a broker connect."""
         return self.base + 3 + broker
 
     def tap_upstream(self, broker: int) -> int:
-        """Return the port on which Toxiproxy listens for the wire tap's connections to a broker."""
+        """Return the port of Toxiproxy to which the wire tap connects for a broker."""
         return self.base + 6 + broker
 
     def inner_proxy(self, broker: int) -> int:
-        """Return the port of the second proxy before a broker, for faults that chain two proxies."""
+        """Return the port of the second proxy in front of a broker, for faults that chain two proxies."""
         return self.base + 26 + broker
 
     def toxiproxy(self, listener: BrokerListener, broker: int) -> int:
-        """Return the port on which Toxiproxy listens for a faulted listener of a broker."""
+        """Return the port of Toxiproxy for a broker's PROXIED or TAPPED listener."""
         return self.proxied(broker) if listener is BrokerListener.PROXIED else self.tap_upstream(broker)
 
     def direct(self, broker: int) -> int:
-        """Return the port on which a broker itself serves DIRECT."""
+        """Return the port on which a broker serves the DIRECT listener."""
         return self.base + 10 + broker
 
     def inner(self, listener: BrokerListener, broker: int) -> int:
-        """Return the port that a broker process binds for a listener; containers have their own addresses."""
+        """Return the port to which a broker process binds a listener. Containers use their own addresses."""
         if listener is BrokerListener.DIRECT:
             return self.direct(broker)
         offset = {BrokerListener.INTERNAL: 13, BrokerListener.PROXIED: 16, BrokerListener.TAPPED: 19}[
@@ -73,7 +73,7 @@ class Ports:
         return self.base + offset + broker
 
     def controller(self, node_id: int) -> int:
-        """Return the port that a controller process binds."""
+        """Return the port to which a controller process binds."""
         return self.base + 23 + node_id - 10
 
     def bootstrap(self, listener: BrokerListener) -> str:
@@ -89,7 +89,7 @@ class Ports:
 
     @property
     def subnet(self) -> str:
-        """First three bytes of the containers' subnet; each block of ports has its own."""
+        """First three bytes of the subnet of the containers. Each block of ports has its own subnet."""
         block = (self.base - _FIRST_PORT) // _BLOCK
         return f"10.{213 + block // 250}.{block % 250}"
 
@@ -105,12 +105,12 @@ def node_name(node_id: int) -> str:
 
 
 def cluster_name(state: Path) -> str:
-    """Return the name of the cluster of a state directory; each directory gives another name."""
+    """Return the name of the cluster of a state directory. The name is derived from the directory's path."""
     return f"eos-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
 
 
 def preferred_ports(state: Path) -> Ports:
-    """Return the block of ports that a state directory uses if it is free."""
+    """Return the block of ports that a state directory prefers. It may be taken."""
     return Ports(_FIRST_PORT + _preferred_block(state) * _BLOCK)
 
 
@@ -119,7 +119,7 @@ def _preferred_block(state: Path) -> int:
 
 
 def choose_ports(state: Path) -> Ports:
-    """Return a free block of ports: the preferred one of the directory, or else the next free one."""
+    """Return a free block of ports: the one that the directory prefers, else the next free block."""
     first = _preferred_block(state)
     for step in range(_BLOCKS):
         ports = Ports(_FIRST_PORT + (first + step) % _BLOCKS * _BLOCK)

@@ -1,4 +1,4 @@
-"""Start, find and remove the cluster of a state directory."""
+"""Start, lookup and removal of the cluster of a state directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Report = Callable[[str], None]
 def up(
     state: State, backend: BackendName | Literal["auto"], profile: Profile, report: Report
 ) -> tuple[Cluster, bool]:
-    """Return the healthy cluster of a state directory, and whether this call started it."""
+    """Return the healthy cluster of a state directory, and whether this call has started it."""
     with state.locked("up"):
         existing = state.load()
         if existing and existing.whole:
@@ -50,13 +50,13 @@ def up(
             report("the start failed: removing its nodes" + (f" (logs: {kept})" if kept else ""))
             try:
                 _destroy(state, record)
-            except (HarnessError, OSError) as error:  # the user must see the first failure
+            except (HarnessError, OSError) as error:  # the user needs the error of the start, not this one
                 report(f"the removal failed: {error}")
             raise
 
 
 def attach(state: State) -> Cluster:
-    """Return the cluster that runs in this state directory."""
+    """Return the cluster that is up in this state directory."""
     record = state.load()
     if record is None or not record.whole:
         raise RefusedError(f"no cluster is up in {state.path}", "`eos up` starts one")
@@ -66,8 +66,8 @@ def attach(state: State) -> Cluster:
 def down(state: State, *, force: bool = False) -> bool:
     """Remove the cluster of this state directory with its data. Return False if there is none.
 
-    With `force`, find the cluster by the name that the directory gives it, because its record may be damaged
-    or lost.
+    With `force`, do not read the cluster record, which may be damaged or lost. The cluster's name, derived
+    from the directory's path, then identifies its processes and containers.
     """
     with state.locked("down"):
         if force:
@@ -80,7 +80,7 @@ def down(state: State, *, force: bool = False) -> bool:
 
 
 def _sweep(state: State) -> bool:
-    """Remove everything with the mark of this directory, on each back end that answers."""
+    """Remove everything that belongs to this directory, on each available back end."""
     existed = bool(leftovers(state))
     for record in _by_name(state):
         _destroy(state, record)
@@ -88,12 +88,12 @@ def _sweep(state: State) -> bool:
 
 
 def leftovers(state: State) -> list[str]:
-    """Describe everything with the mark of this directory, on each back end that answers."""
+    """Describe everything that belongs to this directory, on each available back end."""
     return [left for record in _by_name(state) for left in make_backend(state, record).leftovers()]
 
 
 def _by_name(state: State) -> list[ClusterRecord]:
-    """Return records with the name that the directory gives, one for each back end that answers."""
+    """Return a cluster record for each available back end, with the name derived from the directory."""
     from harness.provision.docker_engine import engine_problem
 
     backends: list[BackendName] = ["process", "compose"] if engine_problem() is None else ["process"]
@@ -105,7 +105,7 @@ def _by_name(state: State) -> list[ClusterRecord]:
 
 
 def make_backend(state: State, record: ClusterRecord) -> Backend:
-    """Return the back end of a record without importing the other one."""
+    """Return the back end of a record. Import the module of that back end only."""
     if record.backend == "process":
         from harness.cluster.process_backend import ProcessBackend
 
@@ -116,7 +116,7 @@ def make_backend(state: State, record: ClusterRecord) -> Backend:
 
 
 def choose_backend(report: Report) -> BackendName:
-    """Return compose if a Docker engine and the compose plugin answer, else process with a report."""
+    """Return `compose` if Docker and its compose plugin answer, else report why and return `process`."""
     from harness.provision.docker_engine import engine_problem
 
     problem = engine_problem()
@@ -127,7 +127,7 @@ def choose_backend(report: Report) -> BackendName:
 
 
 def _prepare(state: State, record: ClusterRecord, report: Report) -> ClusterRecord:
-    """Provide what the start needs. If that fails, forget the cluster: nothing was started."""
+    """Let the back end prepare the start. If that fails, remove the record: nothing was started."""
     try:
         record = make_backend(state, record).prepare(report)
     except BaseException:
@@ -143,9 +143,9 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
     report(f"starting 3 controllers, 3 brokers and Toxiproxy ({backend.name}, {record.profile})")
     backend.start()
     cluster = Cluster(state, record, backend)
-    cluster.wait_healthy()  # first: early requests for coordinators slow down the start of the brokers
+    cluster.wait_healthy()  # first: earlier requests for coordinators would slow down the brokers' start
     cluster.wait_transactions_possible()
-    cluster.wait_healthy()  # again: the coordinators' topics exist now
+    cluster.wait_healthy()  # again: the topics of the coordinators now exist
     state.save(msgspec.structs.replace(record, whole=True))
     return cluster
 
@@ -153,7 +153,7 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
 def _reuse(
     state: State, record: ClusterRecord, backend: BackendName | Literal["auto"], profile: Profile
 ) -> Cluster:
-    """Return the running cluster if it is healthy and of the requested kind."""
+    """Return the running cluster. Refuse if it is unhealthy or differs from the request."""
     if backend not in ("auto", record.backend) or profile != record.profile:
         raise RefusedError(
             f"a cluster of another kind runs in {state.path}: {record.backend}, {record.profile} "
@@ -172,7 +172,7 @@ def _reuse(
 def _destroy(state: State, record: ClusterRecord) -> None:
     state.end_clients()
     make_backend(state, record).destroy()
-    # A cluster of containers has processes too, such as the wire tap.
+    # A compose cluster has processes on the host too, such as the wire tap.
     processes.end_all(f"{state.nodes}/")
     shutil.rmtree(state.nodes, ignore_errors=True)
     shutil.rmtree(state.intents, ignore_errors=True)
@@ -180,9 +180,9 @@ def _destroy(state: State, record: ClusterRecord) -> None:
 
 
 def keep_logs(state: State, record: ClusterRecord, why: str) -> Path | None:
-    """Copy the last lines of each node's log to <state>/kept-logs, which later starts do not remove.
+    """Copy the end of each node's log to <state>/kept-logs, which later starts do not remove.
 
-    This runs after a failure and must not fail itself, so a node without a log is skipped.
+    This function runs after a failure and must not fail itself, so it skips nodes without a log.
     """
     logs: dict[str, str] = {}
     for node in make_backend(state, record).nodes():

@@ -1,7 +1,8 @@
-"""Cut the links of a node to others in its network namespace, and probe which links are open.
+"""Cuts of the links between containers, and probes that find the open links.
 
-A helper container joins the namespace of the node and sets packet filters there. This needs no root on the
-host, does not change the host's filters, and works with engines inside a virtual machine (Docker Desktop).
+A helper container joins the network namespace of a node and sets packet filters there. This needs no root on
+the host and does not change the host's filters. It works with Docker engines inside a virtual machine (Docker
+Desktop).
 """
 
 from __future__ import annotations
@@ -18,17 +19,17 @@ if TYPE_CHECKING:
     from harness.provision.docker_engine import Engine
 
 Direction = Literal["in", "out", "both"]
-_BROKER_PORT, _CONTROLLER_PORT = 9092, 9093  # INTERNAL and CONTROLLER of docker-compose.yml
+_BROKER_PORT, _CONTROLLER_PORT = 9092, 9093  # listeners INTERNAL and CONTROLLER in docker-compose.yml
 _PROBE_S = 1
 
 
 def address(subnet: str, node_id: int) -> str:
-    """Return the fixed address of a node in docker-compose.yml."""
+    """Return the fixed address that docker-compose.yml gives a node."""
     return f"{subnet}.{10 + node_id}"
 
 
 def served_port(node_id: int) -> int:
-    """Return the port on which a node serves other nodes."""
+    """Return the port on which a node accepts connections from other nodes."""
     return _BROKER_PORT if node_id in BROKER_IDS else _CONTROLLER_PORT
 
 
@@ -42,19 +43,23 @@ class NetLinks:
         self._nodes = nodes
 
     def cut(self, node: str, others: list[str], direction: Direction) -> None:
-        """Drop connections that others open to the node (in), that it opens (out), or all packets (both)."""
+        """Drop packets between a node and others.
+
+        The direction names the connections that are hit: those that the others open to the node (`in`), those
+        that the node opens (`out`), or all packets (`both`).
+        """
         for port, peers in self._by_port(node, others, direction).items():
             self._run(node, "cut", direction, str(port), *peers)
 
     def uncut(self, node: str) -> None:
-        """Remove every cut of a node. No error if there is none or the node does not run."""
+        """Remove every cut of a node. Do nothing if it has none or does not run."""
         if (
             self._nodes[node].status().condition is not Condition.EXITED
-        ):  # the filters end with the node's namespace
+        ):  # a node that has exited has no namespace and so no filters
             self._run(node, "heal")
 
     def open_to(self, node: str, others: list[str]) -> dict[str, bool]:
-        """Return for each other node whether a new connection from `node` reaches it."""
+        """Return, for each other node, whether a new connection from `node` reaches it."""
         ids = {address(self._subnet, self._nodes[o].node_id): o for o in others}
         reached: dict[str, bool] = {}
         for port, peers in self._by_port(node, others, "out").items():
@@ -66,7 +71,7 @@ class NetLinks:
         return reached
 
     def _by_port(self, node: str, others: list[str], direction: Direction) -> dict[int, list[str]]:
-        """Group the addresses of the others by the port that serves the connection."""
+        """Group the other nodes' addresses by the port to which the connections go."""
         grouped: dict[int, list[str]] = {}
         for other in others:
             served_by = other if direction == "out" else node

@@ -1,4 +1,4 @@
-"""Interface of a node: its condition, and the verbs that change it."""
+"""Interface of a node: its condition, and the methods that change it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Role = Literal["broker", "controller", "proxy"]
 
 
 class Condition(StrEnum):
-    """The condition of a node's process."""
+    """Condition of a node's process."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -22,7 +22,7 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """The condition of a node's process, with its exit code once it has ended (128 + n after signal n)."""
+    """Condition of a node's process, and its exit code after it has ended (128 + n after signal n)."""
 
     condition: Condition
     exit_code: int | None = None
@@ -33,7 +33,10 @@ class NodeStatus:
 
 
 class Node(Protocol):
-    """One broker, controller or proxy. Each verb returns when the operating system has completed it."""
+    """One broker, controller or Toxiproxy.
+
+    Each method that changes the node returns after the operating system has completed the change.
+    """
 
     @property
     def name(self) -> str:
@@ -42,7 +45,7 @@ class Node(Protocol):
 
     @property
     def node_id(self) -> int:
-        """Id of the node in Kafka; 0 for the proxy."""
+        """Kafka id of the node; 0 for Toxiproxy."""
         ...
 
     @property
@@ -55,7 +58,7 @@ class Node(Protocol):
         ...
 
     def start(self) -> None:
-        """Start the node with its existing data. No effect if it runs."""
+        """Start the node with its existing data. Do nothing if it runs."""
         ...
 
     def stop(self) -> None:
@@ -67,24 +70,24 @@ class Node(Protocol):
         ...
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP or the cgroup freezer). Its sockets stay open and do not answer."""
+        """Freeze the process (SIGSTOP or the cgroup freezer). Its sockets stay open but do not answer."""
         ...
 
     def resume(self) -> None:
-        """Resume a frozen process. No effect if it is not frozen."""
+        """Resume a frozen process. Do nothing if it is not frozen."""
         ...
 
     def log(self, lines: int = 200) -> str:
-        """Return the last lines of the output."""
+        """Return the last lines of the node's output."""
         ...
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Return the segment files of a replica, copied to `scratch` if the host cannot read them."""
+        """Return the segment files of a replica. Copy them to `scratch` if the host cannot read them."""
         ...
 
 
 def segments_in(folder: Path, node: str, partition: str) -> list[Path]:
-    """Return the segment files in the folder of a replica, in the order of their offsets."""
+    """Return the segment files in a replica's folder in the order of their offsets."""
     segments = sorted(folder.glob("*.log"))
     if not segments:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The process back end: six JVMs and Toxiproxy on loopback. It needs only Java and Python."""
+"""The process back end: six JVMs and Toxiproxy on loopback. It needs Java and Python, but no Docker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_LIMIT_S = 20.0
 
 
 class ProcessNode:
-    """A JVM or Toxiproxy with a folder in the state directory."""
+    """A node that runs as a JVM or Toxiproxy process. Its folder is in the state directory."""
 
     def __init__(
         self, name: str, node_id: int, role: Role, folder: Path, command: Callable[[], list[str]]
@@ -64,7 +64,7 @@ class ProcessNode:
         self._end(signal.SIGTERM, STOP_LIMIT_S)
 
     def kill(self) -> None:
-        """Send SIGKILL and wait until the process has ended and its exit code is on disk."""
+        """Send SIGKILL and wait until the process has ended and its exit code is in a file."""
         self._end(signal.SIGKILL, 10)
 
     def pause(self) -> None:
@@ -100,7 +100,7 @@ class ProcessNode:
         pid = self._pid()
         if pid is None or not processes.send(pid, self._mark, what):
             return
-        if what is signal.SIGTERM:  # a frozen process cannot handle SIGTERM
+        if what is signal.SIGTERM:  # a frozen process does not handle SIGTERM
             processes.send(pid, self._mark, signal.SIGCONT)
         wait_until(
             lambda: self.status().condition is Condition.EXITED and self.status().exit_code is not None,
@@ -111,7 +111,7 @@ class ProcessNode:
 
 
 class ProcessBackend:
-    """The six nodes and Toxiproxy as plain processes."""
+    """Back end that runs the six Kafka nodes and Toxiproxy as plain processes."""
 
     name: BackendName = "process"
     capabilities = capabilities_of("process")
@@ -123,11 +123,11 @@ class ProcessBackend:
         self._nodes = self._make_nodes()
 
     def nodes(self) -> list[ProcessNode]:
-        """Return controllers, Toxiproxy, brokers: the order in which they start."""
+        """Return the nodes in their start order: controllers, Toxiproxy, brokers."""
         return self._nodes
 
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
-        """Fetch and build missing parts, and write configuration and storage of each node."""
+        """Fetch and build what is missing, and write the configuration and storage of each node."""
         runtime = ensure_kafka(report)
         ensure_toxiproxy(report)
         for node in self._nodes:
@@ -140,7 +140,7 @@ class ProcessBackend:
         return self._record
 
     def start(self) -> None:
-        """Start all nodes at once, because each waits for the others."""
+        """Start every node without waiting for the one before, because the nodes wait for each other."""
         for node in self._nodes:
             node.start()
 
@@ -151,11 +151,11 @@ class ProcessBackend:
 
     @property
     def links(self) -> None:
-        """None: links between processes on loopback cannot be cut."""
+        """Always None: links between processes on loopback cannot be cut."""
         return None
 
     def leftovers(self) -> list[str]:
-        """Describe the processes and data that exist; empty if there are none."""
+        """Describe the processes and data that still exist; empty if there are none."""
         left = [f"process {p.pid}: {p.command[:80]}" for p in processes.find(f"{self._state.nodes}/")]
         return left + ([f"folder {self._state.nodes}"] if self._state.nodes.exists() else [])
 

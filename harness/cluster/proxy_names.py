@@ -1,4 +1,4 @@
-"""Names of the Toxiproxy proxies before the listeners of the brokers, equal on every back end."""
+"""Names of the Toxiproxy proxies in front of the brokers' listeners, equal on every back end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FAULTED_LISTENERS = (BrokerListener.PROXIED, BrokerListener.TAPPED)
 
 
 class ClientLink(NamedTuple):
-    """A link from clients to a broker: the proxy and its address."""
+    """A link from clients to a broker: the name of its proxy, and the address of that proxy."""
 
     proxy: str
     broker: int
@@ -20,19 +20,19 @@ class ClientLink(NamedTuple):
 
 
 def proxy_name(broker: int, listener: BrokerListener) -> str:
-    """Return the name of the proxy before a listener of a broker, such as `proxied-1`."""
+    """Return the name of the proxy in front of a broker's listener, such as `proxied-1`."""
     return f"{listener.lower()}-{broker}"
 
 
 def proxies_of(broker: int) -> list[str]:
-    """Return both proxies of a broker; a link fault applies to both."""
+    """Return the names of both proxies of a broker. A link fault applies to both."""
     return [proxy_name(broker, listener) for listener in FAULTED_LISTENERS]
 
 
 def proxy_map(
     upstream: Callable[[int, BrokerListener], str], listen: Callable[[int, BrokerListener], str]
 ) -> list[dict[str, object]]:
-    """Return Toxiproxy's configuration of the six proxies."""
+    """Return Toxiproxy's configuration: two proxies for each of the three brokers."""
     return [
         {
             "name": proxy_name(broker, listener),

@@ -1,9 +1,9 @@
-"""The state directory of a cluster: any later command finds the cluster by it.
+"""The state directory of a cluster, through which later commands find the cluster.
 
 <state>/cluster.json   the cluster record, written before anything is started
-<state>/lock           locked by the command that changes the cluster
-<state>/intents/       injections that must be healed (harness.faults.intents)
-<state>/nodes/<name>/  a node's configuration, data, log, pid and exit code (process back end)
+<state>/lock           held by the command that changes the cluster
+<state>/intents/       the intents: injections that must be healed (harness.faults.intents)
+<state>/nodes/<name>/  configuration, data, log, pid and exit code of a node (process back end)
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BackendChoice = Literal["auto", "compose", "process"]
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a cluster was started."""
+    """The cluster record: back end, profile, id, ports and images with which a cluster was started."""
 
     schema: Literal[1] = 1
     name: str
@@ -36,7 +36,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     profile: Profile
     cluster_id: str
     port_base: int
-    # True once every node has answered; otherwise the start was interrupted.
+    # Whether every node has answered. If not, the start was interrupted.
     whole: bool = False
     images: dict[str, str] = {}
 
@@ -49,21 +49,21 @@ class State:
 
     @property
     def intents(self) -> Path:
-        """Folder of the intents: injections recorded before they are made."""
+        """Folder of the intents, which are written before each injection."""
         return self.path / "intents"
 
     @property
     def nodes(self) -> Path:
-        """Folder with one folder for each node."""
+        """Folder that contains a folder for each node."""
         return self.path / "nodes"
 
     @property
     def client_mark(self) -> str:
-        """Mark in the command line of every client that a run started on this cluster."""
+        """Text in the command line of every client that a run starts on this cluster."""
         return f"{self.path / 'clients'}/"
 
     def end_clients(self) -> None:
-        """Send SIGKILL to the clients that a run left, and remove their folders."""
+        """Send SIGKILL to clients left by an earlier run, and remove their folders."""
         processes.end_all(self.client_mark)
         shutil.rmtree(self.path / "clients", ignore_errors=True)
 
@@ -84,19 +84,19 @@ class State:
             ) from error
 
     def save(self, record: ClusterRecord) -> None:
-        """Write the record atomically: after a crash the file has the old or the new content."""
+        """Write the record atomically: after a crash the file has either the old or the new content."""
         self.path.mkdir(parents=True, exist_ok=True)
         new = self._record.with_suffix(".new")
         new.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
         new.replace(self._record)
 
     def forget(self) -> None:
-        """Remove the record, after everything else of the cluster."""
+        """Remove the record. Call this last, after the rest of the cluster is removed."""
         self._record.unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, doing: str) -> Iterator[None]:
-        """Hold the lock of the cluster for a change. Refused while another command holds it."""
+        """Hold the lock of the cluster during a change. Raise RefusedError if another command holds it."""
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("a+") as lock:
             try:
@@ -115,6 +115,6 @@ class State:
 
 
 def default_state() -> Path:
-    """Return the state directory named by EOS_STATE, or else the default one."""
+    """Return the state directory that EOS_STATE names, else the default one."""
     named = os.environ.get("EOS_STATE")
     return Path(named) if named else state_dir("eos")

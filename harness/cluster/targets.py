@@ -1,12 +1,12 @@
-"""The nodes or the client that a fault hits. A role is resolved when the fault is injected, not before.
+"""Targets: the nodes or the client that a fault hits. A role is resolved when the fault is injected.
 
-kafka-2, controller-11            a node by name
-one, minority, majority, all      that many brokers, drawn with the seed of the plan
-controllers(one), ...             the same for the controllers
-leader_of(topic, partition)       the broker that leads the partition now
-txn_coordinator(id)               the broker that coordinates this transactional id now
-group_coordinator(group)          the broker that coordinates this group now
-active_controller                 the controller that leads the quorum now
+kafka-2, controller-11            the node with this name
+one, minority, majority, all      this number of brokers, drawn with the seed of the plan
+controllers(one), ...             this number of controllers, drawn with the seed of the plan
+leader_of(topic, partition)       the broker that leads the partition at that moment
+txn_coordinator(id)               the broker that coordinates this transactional id at that moment
+group_coordinator(group)          the broker that coordinates this group at that moment
+active_controller                 the controller that leads the quorum at that moment
 client(name)                      a client of the workload; the name may contain `*`
 """
 
@@ -30,7 +30,7 @@ _BROKER = "kafka-"
 _CONTROLLERS = tuple(map(node_name, CONTROLLER_IDS))
 # Broker ids are not checked here: an external cluster may use any ids.
 _NODE = re.compile("|".join([_BROKER + r"(?:0|[1-9]\d*)", *_CONTROLLERS]))
-# Their first argument is a topic, a group or a transactional id, which each run renames.
+# Roles whose first argument is a topic, group or transactional id. Each run renames these.
 _NAMED_ROLES = ("leader_of", "txn_coordinator", "group_coordinator")
 _CLIENT_PATTERN = re.compile(r"[\w.*~-]+")
 _ALLOWED = (
@@ -40,7 +40,7 @@ _ALLOWED = (
 
 
 class Target(str):
-    """A parsed target. It is stored and printed as its text."""
+    """A parsed target. Its string value is the text of the target."""
 
     __slots__ = ("arguments", "kind")
     kind: str
@@ -48,7 +48,7 @@ class Target(str):
 
     @classmethod
     def parse(cls, text: object) -> Target:
-        """Read a target, or raise UsageError with the allowed forms."""
+        """Parse a target, or raise UsageError with the allowed forms."""
         if isinstance(text, cls):
             return text
         match = isinstance(text, str) and re.fullmatch(r"\s*([a-z0-9_-]+)\s*(?:\(([^()]*)\))?\s*", text)
@@ -67,34 +67,34 @@ class Target(str):
 
     @property
     def client(self) -> str | None:
-        """The name or pattern of the client; None if the target is a node."""
+        """Name or pattern of the client; None if the target is a node."""
         return self.arguments[0] if self.kind == "client" else None
 
     @property
     def broker(self) -> int | None:
-        """The id of the broker that is named; None for any other target."""
+        """Id of the broker that the target names; None for any other target."""
         named = _NODE.fullmatch(self.kind) and self.kind.startswith(_BROKER)
         return int(self.kind.removeprefix(_BROKER)) if named else None
 
     @property
     def hits_controllers(self) -> bool:
-        """Whether only controllers can be hit."""
+        """Whether the target consists of controllers only."""
         return self.kind in ("controllers", "active_controller", *_CONTROLLERS)
 
     def scoped(self, scoped_name: Callable[[str], str]) -> Target:
-        """Return the target with its topic, group or transactional id mapped by `scoped_name`."""
+        """Return the target with `scoped_name` applied to its topic, group or transactional id."""
         if self.kind not in _NAMED_ROLES:
             return self
         arguments = (scoped_name(self.arguments[0]), *self.arguments[1:])
         return self._made(f"{self.kind}({', '.join(arguments)})", self.kind, arguments)
 
     def drawn(self, seed: int) -> Target:
-        """Return the single node that this seed draws; any other target as it is."""
+        """Return the drawn node if this seed draws exactly one node, else the unchanged target."""
         names = self._drawn_names(random.Random(seed))
         return Target.parse(names[0]) if names is not None and len(names) == 1 else self
 
     def preview(self, seed: int) -> str:
-        """Describe the nodes before a cluster exists."""
+        """Describe the nodes that the target would hit, without a cluster."""
         if _NODE.fullmatch(self.kind):
             return self.kind
         names = self._drawn_names(random.Random(seed))
@@ -108,20 +108,20 @@ class Target(str):
         return None
 
     def check(self, cluster: Cluster) -> None:
-        """Refuse a broker that the cluster does not have."""
+        """Raise UsageError if the target names a broker that the cluster does not have."""
         if self.broker is not None and self.broker not in cluster.broker_ids:
             names = ", ".join(map(cluster.name_of, cluster.broker_ids))
             raise UsageError(f"there is no node {self.kind!r}", f"the brokers are {names}")
 
     def most_brokers(self, brokers: int) -> int:
-        """Return how many brokers may be hit on a cluster with this many brokers."""
+        """Return the maximum number of nodes that the target hits in a cluster with `brokers` brokers."""
         if self.client is not None:
             return 0
         share = self.arguments[0] if self.kind == "controllers" else self.kind
         return _SHARES[share](brokers) if share in _SHARES else 1
 
     def resolve(self, cluster: Cluster, rng: random.Random) -> list[str]:
-        """Return the names of the nodes that are hit now, or the name of the client."""
+        """Return the names of the nodes to which the target resolves now, or the name of the client."""
         if _NODE.fullmatch(self.kind):
             self.check(cluster)
             return [self.kind]
@@ -136,7 +136,7 @@ class Target(str):
         return [cluster.name_of(holder())]
 
     def role(self, cluster: Cluster) -> Callable[[], int] | None:
-        """Return a function that asks which node has the named role; None if no role is named."""
+        """Return a function that asks for the current node of the role; None if the target names no role."""
         arguments = self.arguments
         if self.kind == "leader_of":
             return lambda: cluster.leader_of(arguments[0], int(arguments[1]))

@@ -1,4 +1,4 @@
-"""Create, move and delete topics, and wait until every broker serves the change."""
+"""Creation, moves and deletion of topics. Each call waits until every broker serves the change."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from harness.kafka.errors import ErrorCode, KafkaAnswerError
 
 LIMIT_S: Final = 30.0
 _NO_CONTROLLER: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
-"""The controller changed, and this broker lacks the new one: retry."""
+"""Error codes from a broker that still addresses the previous controller. The request is retried."""
 
 
 class Topics(ABC):
     """The topics of a cluster."""
 
     admin: Admin
-    # Number of replicas of a topic that is created with a number of partitions.
+    # Number of replicas of a topic for which only the number of partitions is given.
     replication = 3
 
     @property
     @abstractmethod
     def broker_ids(self) -> tuple[int, ...]:
-        """Ids of the brokers that hold topics."""
+        """Ids of the brokers that can hold replicas."""
 
     def create_topic(
         self,
@@ -34,10 +34,10 @@ class Topics(ABC):
         placement: Sequence[Sequence[int]] | int = 3,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic and wait until its leaders and replicas are as placed.
+        """Create a topic and wait until its leaders and replicas are as requested.
 
-        `placement` names the replicas of each partition, leader first; a number spreads that many
-        partitions over the brokers.
+        `placement` lists the replicas of each partition, leader first. If it is a number, that number of
+        partitions is spread over the brokers.
         """
         if isinstance(placement, int):
             ring, brokers = [*self.broker_ids, *self.broker_ids], len(self.broker_ids)
@@ -61,7 +61,7 @@ class Topics(ABC):
             return [(p.leader, set(p.isr)) for p in partitions] == wanted
 
         wait_until(placed, LIMIT_S, f"topic {name} to have its leaders and replicas")
-        # Brokers receive the metadata one by one, and a client may ask any of them first.
+        # The brokers receive new metadata at different times, and a client may ask any of them first.
         for broker in self.broker_ids:
             wait_until(
                 lambda b=broker: len(self.admin.metadata([name], broker=b).partitions) == len(wanted),  # type: ignore[misc]
@@ -71,7 +71,7 @@ class Topics(ABC):
         self._wait_led(name)
 
     def _prepare_topic(self, name: str) -> dict[str, str]:  # noqa: ARG002  # external clusters record it
-        """Prepare for the creation of a topic, and return the settings that every topic gets."""
+        """Prepare for the creation of a topic, and return the settings that every new topic needs."""
         return {}
 
     def _exists(self, name: str) -> bool:
@@ -83,7 +83,7 @@ class Topics(ABC):
             raise
 
     def _wait_led(self, topic: str) -> None:
-        """Wait until the leaders serve: metadata may name a leader before it accepts requests."""
+        """Wait until the leaders serve: metadata may name a leader before this leader accepts requests."""
         wait_until(lambda: self.end_offsets(topic), LIMIT_S, f"the leaders of {topic} to serve it")
 
     def delete_topics(self, names: Iterable[str]) -> None:
@@ -92,7 +92,7 @@ class Topics(ABC):
             _carried_out(lambda: self.admin.delete_topics(wanted), f"{', '.join(wanted)} to be deleted")
 
     def reassign(self, topic: str, placement: Mapping[int, Sequence[int]], limit: float = 60) -> None:
-        """Move partitions to new replicas and wait until the move is done."""
+        """Move partitions to new replicas, and wait until the move is complete."""
         _carried_out(
             lambda: self.admin.reassign(topic, placement), f"the reassignment of {topic} to be accepted"
         )
@@ -108,7 +108,7 @@ class Topics(ABC):
         self._wait_led(topic)
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Make a replica of a partition its leader: put it first and elect it."""
+        """Make a broker with a replica the leader: put it first in the replica list, then elect it."""
         replicas = self.partition(topic, partition).replicas
         if broker not in replicas:
             raise UsageError(f"broker {broker} has no replica of {topic}-{partition}", f"it is on {replicas}")
@@ -124,16 +124,16 @@ class Topics(ABC):
         self._wait_led(topic)
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
-        """Return high watermark and last stable offset of each partition."""
+        """Return the high watermark and the last stable offset of each partition."""
         return self.admin.end_offsets(topic)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo:
-        """Return leader, epoch, replicas and ISR of a partition."""
+        """Return the leader, epoch, replicas and ISR of a partition."""
         return self.admin.partition(topic, partition)
 
 
 def _carried_out(order: Callable[[], None], what: str) -> None:
-    """Send a repeatable request, and retry it while no controller answers."""
+    """Send a request that may be repeated, and retry it while no controller answers."""
 
     def done() -> bool:
         try:

@@ -1,9 +1,10 @@
-"""Typed access to one Toxiproxy server through toxiproxy-python.
+"""Typed client of one Toxiproxy server, built on the library toxiproxy-python.
 
-The library changes proxies and toxics. This module adds what the library lacks: a time limit for each
-request, an error for each bad status, several servers in one process, and a read-back after each change.
-It also removes latency toxics in two steps: Toxiproxy blocks for seconds when a latency toxic is deleted
-right after a client disconnected, so the latency is set to zero first.
+The library changes proxies and toxics. This module adds four things: a time limit for each request, an error
+for each bad status, support for several servers in one process, and a read-back after each change.
+
+Latency toxics are removed in two steps. Toxiproxy blocks for seconds if a latency toxic is deleted right
+after a client disconnected, so this module first sets the latency to zero.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class ToxiproxyWedgedError(ToxiproxyError):
 
 @dataclass(frozen=True)
 class Toxic:
-    """A toxic as Toxiproxy reports it."""
+    """A toxic as Toxiproxy's HTTP interface describes it."""
 
     name: str
     type: str
@@ -52,7 +53,7 @@ class Toxic:
 
 @dataclass(frozen=True)
 class Proxy:
-    """A proxy as Toxiproxy reports it."""
+    """A proxy as Toxiproxy's HTTP interface describes it."""
 
     name: str
     listen: str
@@ -62,12 +63,12 @@ class Proxy:
 
 
 class Toxiproxy:
-    """One Toxiproxy server."""
+    """Client of one Toxiproxy server."""
 
     def __init__(self, host: str, port: int) -> None:
         self._url = f"http://{host}:{port}"
         self._session = requests.Session()
-        self._session.trust_env = False  # HTTP_PROXY does not apply to the loopback address
+        self._session.trust_env = False  # ignore HTTP_PROXY, because Toxiproxy is on loopback
 
     def proxies(self) -> list[Proxy]:
         """Read every proxy with its toxics."""
@@ -78,14 +79,14 @@ class Toxiproxy:
         return _proxy(self._get(f"/proxies/{name}"))
 
     def set_enabled(self, proxy: str, enabled: bool) -> None:
-        """Open or close a proxy. Closing cuts its connections and refuses new ones."""
+        """Open or close a proxy. A closed proxy cuts its connections and refuses new ones."""
         handle = self._handle(proxy)
         self._call(handle.enable if enabled else handle.disable)
         if self.proxy(proxy).enabled != enabled:
             raise ToxiproxyError(f"proxy {proxy} did not become {'open' if enabled else 'closed'}", _LOOK)
 
     def add_proxy(self, name: str, listen: str, upstream: str) -> None:
-        """Add a proxy that listens at an address of Toxiproxy's own host."""
+        """Add a proxy that listens at an address of the host on which Toxiproxy runs."""
         try:
             self._call(lambda: LibraryServer().create(upstream, name, listen, enabled=True))
         except ProxyExists as error:
@@ -96,7 +97,7 @@ class Toxiproxy:
         self._call(self._handle(name).destroy)
 
     def set_upstream(self, proxy: str, upstream: str) -> None:
-        """Change the upstream of a proxy. Its connections are cut; new ones go to the new upstream."""
+        """Change the upstream of a proxy. This cuts its connections; new ones go to the new upstream."""
         self._post(f"/proxies/{proxy}", {"upstream": upstream})
         if self.proxy(proxy).upstream != upstream:
             raise ToxiproxyError(f"proxy {proxy} did not take {upstream} as its upstream", _LOOK)
@@ -111,9 +112,10 @@ class Toxiproxy:
         *,
         toxicity: float = 1.0,
     ) -> None:
-        """Add a toxic for a share of the connections, all by default, and read it back.
+        """Add a toxic and read it back. `toxicity` is the share of the connections that it affects.
 
-        Toxiproxy ignores an unknown attribute, and a misspelt one keeps its default of zero.
+        The read-back finds misspelt attributes. Toxiproxy ignores those and leaves the intended attribute at
+        zero.
         """
         wanted = dict(attributes)
         handle = self._handle(proxy)
@@ -131,13 +133,13 @@ class Toxiproxy:
         self._post(f"/proxies/{proxy}/toxics/{name}", {"attributes": dict(attributes)})
 
     def remove_toxic(self, proxy: str, name: str) -> None:
-        """Remove a toxic without wedging the server. No error if the toxic does not exist."""
+        """Remove a toxic in a way that does not block the server. Do nothing if it does not exist."""
         toxic = self._toxic(proxy, name)
         if toxic is None:
             return
         if toxic.type == "latency":
             self.update_toxic(proxy, name, {"latency": 0, "jitter": 0})
-            time.sleep(_DRAIN_S)  # no condition to wait for: the server does not report what it still holds
+            time.sleep(_DRAIN_S)  # no condition to wait for: Toxiproxy does not report which bytes it holds
         handle = self._handle(proxy)
         self._call(lambda: handle.destroy_toxic(name))
         if self._toxic(proxy, name) is not None:
@@ -153,7 +155,8 @@ class Toxiproxy:
     def _toxic(self, proxy: str, name: str) -> Toxic | None:
         return next((toxic for toxic in self.proxy(proxy).toxics if toxic.name == name), None)
 
-    # The library lists proxies without their toxics and has no updates, so these two use its API client.
+    # The library returns proxies without their toxics and has no call for updates. These two methods
+    # therefore use its API client directly.
     def _get(self, path: str) -> Any:
         return self._call(lambda: APIConsumer.get(path).json())
 
@@ -161,7 +164,7 @@ class Toxiproxy:
         return self._call(lambda: APIConsumer.post(path, json=body).json())
 
     def _call(self, use_library: Callable[[], _T]) -> _T:
-        """Call the library; its requests go to this server."""
+        """Call the library in a context in which its requests go to this server."""
         token = _server.set(self)
         try:
             return use_library()
@@ -169,7 +172,7 @@ class Toxiproxy:
             _server.reset(token)
 
     def send(self, method: str, path: str, **content: Any) -> requests.Response:
-        """Send one request within the time limit and raise a typed error unless it succeeds."""
+        """Send one request within the time limit. Raise a typed error if it fails."""
         try:
             answer = self._session.request(method, self._url + path, timeout=_TIME_LIMIT_S, **content)
         except requests.Timeout as error:
@@ -177,7 +180,7 @@ class Toxiproxy:
                 f"Toxiproxy did not answer {method} {path} in {_TIME_LIMIT_S} s", _RESTART
             ) from error
         except requests.RequestException as error:
-            # An OSError: a wait for the start of Toxiproxy retries on it.
+            # ConnectionError is an OSError, on which a wait for the start of Toxiproxy retries.
             raise ConnectionError(f"Toxiproxy at {self._url} cannot be reached: {error}") from error
         if answer.status_code == 503:
             raise ToxiproxyWedgedError(f"Toxiproxy gave up on {method} {path}", _RESTART)
@@ -193,10 +196,10 @@ _server: ContextVar[Toxiproxy] = ContextVar("_server")
 
 
 class _BoundedRequests:
-    """Replaces the module `requests` inside toxiproxy-python.
+    """Replacement for the module `requests` inside toxiproxy-python.
 
-    The library sets no time limit and keeps one address for the whole process. Here each request goes to the
-    server whose method called the library, so threads can use several servers at the same time.
+    The library sets no time limit and has one server address for the whole process. Here each request goes to
+    the server whose method called the library, so threads can use several servers at the same time.
     """
 
     def get(self, url: str, **content: Any) -> requests.Response:

@@ -1,4 +1,4 @@
-"""Faults of links, nodes and clients. Each one measures that it took effect, and later that it ended."""
+"""Faults of links, nodes and clients. Each fault measures that it took effect, and later that it ended."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["ArmedFrameFault", "Fault", "FaultContext", "Injection", "arm", "inje
 
 
 def __getattr__(name: str) -> Any:
-    """Return a class of any module of this package, so that a new fault needs no line here."""
+    """Return a class of any module of this package, so that a new fault needs no import here."""
     from harness.faults.catalogue import import_fault_modules
 
     for module in import_fault_modules():

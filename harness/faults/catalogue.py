@@ -1,4 +1,4 @@
-"""Every fault by its name: a dataclass with a `name` in any module of this package is a fault."""
+"""Catalogue of all faults: every dataclass with a `name` in a module of this package is a fault."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def import_fault_modules() -> tuple[ModuleType, ...]:
 
 @cache
 def fault_classes() -> dict[str, type[Fault[Any]]]:
-    """Return every fault by its name."""
+    """Return all fault classes by name."""
     return {kind.name: kind for kind in _classes()}
 
 
 def fault_class(name: object) -> type[Fault[Any]]:
-    """Return the fault with this name, or raise UsageError with the nearest name."""
+    """Return the fault class with this name. Raise UsageError with the most similar name if there is none."""
     classes = fault_classes()
     if not isinstance(name, str) or name not in classes:
         raise UsageError(f"{name!r} is not a fault", nearest(str(name), list(classes), "faults are"))
@@ -41,7 +41,7 @@ def fault_class(name: object) -> type[Fault[Any]]:
 
 
 def external_faults() -> dict[str, Capability]:
-    """Return the faults that are allowed on an external cluster, with the capability that each needs."""
+    """Return the faults that an external cluster may allow, each with the capability that it needs."""
     return {name: kind.capability for name, kind in fault_classes().items() if kind.allowed_on_external}
 
 

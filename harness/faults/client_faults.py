@@ -1,4 +1,4 @@
-"""Faults of clients: a crash, an orderly end, and a freeze beyond the time limits of a client (a zombie)."""
+"""Faults of clients: a crash, a clean end, and a freeze that outlasts the client's timeouts (a zombie)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.faults.injection import Fault, FaultContext, MarkedProcess, Measure
 from harness.faults.undo import UndoStep, undo_verb
 
 ENDING_LIMIT_S: Final = 90.0
-"""A client that is asked to end first finishes what it has in flight, which may wait for a broker."""
+"""Time limit in seconds. Before its end, a client finishes in-flight work, which may wait for a broker."""
 _HINT = "a client process is identified by its id and a mark in its command line, such as its history file"
 
 
@@ -47,7 +47,7 @@ class ClientFault(Fault[None]):
         processes.send(client.pid, client.mark, self.signal_sent)
 
     def bite(self, context: FaultContext[None]) -> Measured:
-        """Wait until the system reports the expected state of the process."""
+        """Wait until the operating system reports the expected state of the process."""
         client = _process(context)
         wait_until(
             lambda: processes.state_of(client.pid, client.mark) is self.expected,
@@ -58,12 +58,12 @@ class ClientFault(Fault[None]):
 
 
 class EndedClient(ClientFault):
-    """A fault that ends a client: the run starts a successor with a history of its own."""
+    """A fault that ends a client. The run then starts a successor with its own history file."""
 
     expected: ClassVar[ProcessState] = ProcessState.GONE
 
     def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:  # noqa: ARG002
-        """Return no step: a process that has ended stays so."""
+        """Return no steps, because a process that has ended cannot be brought back."""
         return []
 
     def health(self, context: FaultContext[None]) -> Measured:
@@ -75,7 +75,10 @@ class EndedClient(ClientFault):
 
 @dataclass(frozen=True)
 class CrashClient(EndedClient):
-    """SIGKILL a client: the outcome of what it had in flight is unknown, its intents are on disk."""
+    """Fault that ends a client by SIGKILL.
+
+    The outcome of its in-flight work is unknown. The client's own intents are in its history file.
+    """
 
     name: ClassVar[str] = "crash_client"
     allowed_on_external: ClassVar[bool] = True
@@ -84,7 +87,10 @@ class CrashClient(EndedClient):
 
 @dataclass(frozen=True)
 class RetireClient(EndedClient):
-    """SIGTERM a client: it finishes what it has in flight and leaves its group; a successor joins."""
+    """Fault that ends a client by SIGTERM.
+
+    The client finishes its in-flight work and leaves its group. Then a successor joins.
+    """
 
     name: ClassVar[str] = "retire_client"
     signal_sent: ClassVar[signal.Signals] = signal.SIGTERM
@@ -93,7 +99,10 @@ class RetireClient(EndedClient):
 
 @dataclass(frozen=True)
 class Zombie(ClientFault):
-    """Freeze a client (SIGSTOP) until heal (SIGCONT); then it continues with an outdated view."""
+    """Fault that freezes a client (SIGSTOP) until heal (SIGCONT).
+
+    The client then continues with an outdated view of the cluster.
+    """
 
     name: ClassVar[str] = "zombie"
     allowed_on_external: ClassVar[bool] = True
@@ -105,7 +114,7 @@ class Zombie(ClientFault):
         return [resume_process.step(pid=client.pid, mark=client.mark)]
 
     def health(self, context: FaultContext[None]) -> Measured:
-        """Check that the client runs again, or has ended by itself."""
+        """Check that the client runs again or has ended by itself."""
         client = _process(context)
         state = processes.state_of(client.pid, client.mark)
         if state is ProcessState.STOPPED:

@@ -1,4 +1,4 @@
-"""A feature of the cluster at another level: an earlier protocol on current brokers."""
+"""Fault that changes the level of a cluster feature, such as an earlier transaction protocol."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def set_feature(cluster: Cluster, feature: str, level: int) -> None:
 
 @dataclass(frozen=True)
 class FeatureLevel(Fault[None]):
-    """Change a feature to `level` and back to `back`, without a restart.
+    """Fault that sets a feature to `level`, and on heal to `back`, without a restart.
 
-    `back` is the level that every cluster of this harness starts with.
+    `back` is the level with which every cluster of the harness starts.
     """
 
     name: ClassVar[str] = "feature_level"
@@ -60,7 +60,7 @@ def _level(cluster: Cluster, broker: int, feature: str) -> int:
 
 
 def _wait_everywhere(cluster: Cluster, feature: str, level: int) -> dict[str, int]:
-    """Wait until every broker has the feature at this level; return the level of each broker."""
+    """Wait until every broker has the feature at this level. Return the level of each broker."""
 
     def levels() -> dict[str, int]:
         return {str(broker): _level(cluster, broker, feature) for broker in cluster.broker_ids}

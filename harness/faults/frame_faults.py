@@ -1,15 +1,15 @@
-"""Faults of single frames, through the wire tap, for clients of the TAPPED listener.
+"""Faults of single frames, made by the wire tap, for clients of the TAPPED listener.
 
-    lose_response_frame   the broker executes the request, its answer is lost
+    lose_response_frame   the broker executes the request, but its answer is lost
     lose_request_frame    the broker never receives the request
-    hold_frame            held until released; never delivered if it is healed first
-    delay_frame           held for a time
-    duplicate_frame       sent again on a new connection
-    cut_after_frame       delivered, then the connection of the client is cut
+    hold_frame            the frame is held until it is released; it is lost if the fault is healed first
+    delay_frame           the frame is held for a time
+    duplicate_frame       the request is sent again on a new connection
+    cut_after_frame       the frame is delivered, then the client's connection is cut
 
 A frame fault bites when the client sends a matching frame, not when the fault is injected. `inject` waits for
-that, so the client must run in another thread or process. `arm` does not wait; its block raises NoBiteError
-at its end if no frame was hit.
+that frame, so the client must run in another thread or process. `arm` does not wait. At the end of its block
+it raises NoBiteError if no frame was hit.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _HINT = "does the client use the TAPPED listener, and do the selectors match wha
 
 @undo_verb
 def disarm_frame(cluster: Cluster, rule: str) -> None:
-    """Disarm a rule. A tap that died has lost its rules and held frames; a new tap is started."""
+    """Disarm a rule. If the tap has died, its rules and held frames are lost, and a new tap is started."""
     ensure_tap(cluster).disarm(rule)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameFault(Fault[None]):
-    """A rule that is armed in the tap; the fields select the frames that it hits."""
+    """A fault that arms a rule in the tap. Its fields select the frames that the rule hits."""
 
     capability: ClassVar[Capability] = Capability.LINK
     verb: ClassVar[Verb]
@@ -59,23 +59,23 @@ class FrameFault(Fault[None]):
     within_ms: int = 10_000
 
     def __post_init__(self) -> None:
-        """Refuse selectors that no frame can match."""
+        """Raise UsageError if no frame can match the selectors."""
         self.rule((), "unarmed").check()
 
     def rule(self, brokers: tuple[int, ...], mark: str) -> Rule:
-        """Return the rule for the tap."""
+        """Return the rule that the tap carries out."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in _SELECTORS}
         return Rule(id=mark, verb=self.verb, brokers=brokers, **fields, **self.special())
 
     def special(self) -> dict[str, Any]:
-        """Return the fields of the rule that only this verb has."""
+        """Return the fields of the rule that are specific to this kind of fault."""
         return {}
 
     def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:
         return [disarm_frame.step(rule=context.mark)]
 
     def before(self, context: FaultContext[None]) -> None:
-        """Check that the target is a broker, and start the tap."""
+        """Check that the target contains a broker, and start the tap."""
         if not context.brokers:
             nodes = ", ".join(context.nodes)
             raise NoBiteError(f"{nodes} has no client link", "a frame fault needs a broker")
@@ -85,7 +85,7 @@ class FrameFault(Fault[None]):
         ensure_tap(context.cluster).arm(self.rule(tuple(context.brokers), context.mark))
 
     def bite(self, context: FaultContext[None]) -> Measured:
-        """Wait until a frame was hit and the tap has carried out the rule."""
+        """Wait until a frame was hit and the tap has carried out the rule on it."""
         tap = ensure_tap(context.cluster)
         armed: Armed | None = None
 
@@ -128,7 +128,10 @@ _SELECTORS = ("api", "nth", "times", "client_id", "transactional_id", "topic", "
 
 @dataclass(frozen=True, kw_only=True)
 class LoseResponseFrame(FrameFault):
-    """Let the broker execute a request and drop its answer; then cut the connection or pass nothing more."""
+    """Fault that lets the broker execute a request and drops its answer.
+
+    With `then = "cut"` the connection is cut after that. With "silence" it carries no more bytes.
+    """
 
     name: ClassVar[str] = "lose_response_frame"
     verb: ClassVar[Verb] = "lose_response"
@@ -141,7 +144,10 @@ class LoseResponseFrame(FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class LoseRequestFrame(FrameFault):
-    """Drop a request before the broker receives it; then cut the connection or pass nothing more."""
+    """Fault that drops a request before the broker receives it.
+
+    With `then = "cut"` the connection is cut after that. With "silence" it carries no more bytes.
+    """
 
     name: ClassVar[str] = "lose_request_frame"
     verb: ClassVar[Verb] = "lose_request"
@@ -154,10 +160,10 @@ class LoseRequestFrame(FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class HoldFrame(FrameFault):
-    """Hold one frame until it is released: by a call, or when a later request `until` has been answered.
+    """Fault that holds a frame until `release` is called or a later request `until` has been answered.
 
-    With `drop_client` the client's connection is cut meanwhile: the client retries on a new one, and the held
-    frame arrives after its own retry. A frame that is still held when the fault is healed is lost.
+    With `drop_client`, the client's connection is cut meanwhile. The client then retries on a new connection,
+    and the held frame arrives after the retry. A frame that is still held on heal is lost.
     """
 
     name: ClassVar[str] = "hold_frame"
@@ -173,7 +179,7 @@ class HoldFrame(FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class DelayFrame(FrameFault):
-    """Hold matching frames for `delay_ms`; everything behind them on their connection waits too."""
+    """Fault that holds matching frames for `delay_ms`. All later bytes of the same connection wait too."""
 
     name: ClassVar[str] = "delay_frame"
     verb: ClassVar[Verb] = "delay"
@@ -187,7 +193,10 @@ class DelayFrame(FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class DuplicateFrame(FrameFault):
-    """Send a request again on a new connection: at once, after `delay_ms`, or when `until` was answered."""
+    """Fault that sends a request again on a new connection.
+
+    The copy is sent at once, after `delay_ms`, or after a later request `until` was answered.
+    """
 
     name: ClassVar[str] = "duplicate_frame"
     verb: ClassVar[Verb] = "duplicate"
@@ -203,7 +212,7 @@ class DuplicateFrame(FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class CutAfterFrame(FrameFault):
-    """Deliver a request, or its answer, and then cut the connection of the client."""
+    """Fault that delivers a request or its answer, and then cuts the client's connection."""
 
     name: ClassVar[str] = "cut_after_frame"
     verb: ClassVar[Verb] = "cut_after"
@@ -215,25 +224,25 @@ class CutAfterFrame(FrameFault):
 
 
 class ArmedFrameFault(Injection):
-    """A frame fault that is armed and waits for its frame; the bite is measured when the block ends."""
+    """A frame fault that is armed without waiting. Its bite is measured when the block ends."""
 
     def _measure(self, journal: HistoryWriter, started: float) -> None:
-        """Measure nothing yet: the frame is still to come."""
+        """Do nothing: at this time no frame has been hit yet."""
 
     @property
     def tap(self) -> Tap:
         return ensure_tap(self.cluster)
 
     def wait(self, did: str | None = None, limit: float = 10.0) -> Armed:
-        """Wait until a frame was hit, or until the tap reports `did` for one."""
+        """Wait until a frame was hit, or until the tap reports the outcome `did` for the last hit."""
         return self.tap.wait_hit(self.context.mark, did, limit)
 
     def release(self) -> int:
-        """Send the held frames; return their number."""
+        """Send the held frames. Return their number."""
         return self.tap.release(self.context.mark)
 
     def measure(self) -> Measured:
-        """Measure the bite now, or raise NoBiteError. Without this call the end of the block does it."""
+        """Measure the bite now, or raise NoBiteError. By default it is measured at the end of the block."""
         assert self._journal is not None
         if not self.bite:
             try:
@@ -255,5 +264,5 @@ class ArmedFrameFault(Injection):
 
 
 def arm(cluster: Cluster, fault: Fault[Any], target: str | Target = "all", **options: Any) -> ArmedFrameFault:
-    """Return a frame fault for `with`: armed inside the block, in which the client under test runs."""
+    """Return a frame fault as a context manager. The client under test runs inside the block."""
     return ArmedFrameFault(cluster, fault, target, **options)

@@ -1,4 +1,4 @@
-"""Bring a cluster back to health, from the intents on disk and from the state of the cluster."""
+"""Healing of a cluster, from the intents on disk and from the observed condition of its nodes and links."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ from harness.faults.undo import undo
 from harness.tap.tap_client import ensure_tap, find_tap, was_started
 
 Report = Callable[[str], None]
-# A cluster without faults is healthy within a session or two; one with cut links never is.
+# Time limits in seconds. A cluster without faults is healthy within one or two session timeouts. A cluster
+# with cut links never becomes healthy.
 _SOON_S, LIMIT_S = 30.0, 60.0
 
 
 def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> int:
-    """Undo every unhealed intent, then repair what else is broken; return the number of repairs.
+    """Undo every unhealed intent, then repair other damage. Return the number of repairs.
 
-    A second call is harmless. On a cluster of the harness this also repairs what no intent names (a toxic
-    that was added by hand, a node that the system killed): afterwards the cluster is as `eos up` left it, or
-    this raises. A run that heals itself spares its clients, which still have to finish.
+    On the harness's own cluster, heal also repairs damage without an intent, such as a toxic added by hand or
+    a node killed by the operating system. Afterwards the cluster is as after `eos up`, or an error is raised.
+    Calling heal twice is harmless. With `spare_clients`, running clients are not ended. A run uses this for
+    its own heal, because its clients still have to finish.
     """
     done = 0 if spare_clients else _end_clients(cluster, report)
     if cluster.owned:
@@ -48,7 +50,7 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
     try:
         cluster.wait_healthy(_SOON_S if Capability.PARTITION in cluster.backend.capabilities else LIMIT_S)
     except WaitTimeoutError:
-        # Nothing that was checked so far shows a packet filter whose intent was lost.
+        # The repairs so far do not remove a packet filter whose intent was lost.
         if Capability.PARTITION not in cluster.backend.capabilities:
             raise
         report("not healthy yet: removing packet filters")
@@ -59,7 +61,7 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
 
 
 def _end_clients(cluster: Cluster, report: Report) -> int:
-    """End the clients of a run whose harness was killed."""
+    """End the clients of a run whose harness process was killed."""
     orphans = processes.find(cluster.state.client_mark)
     if orphans:
         report(f"ending {len(orphans)} client processes that a run left behind")
@@ -68,7 +70,7 @@ def _end_clients(cluster: Cluster, report: Report) -> int:
 
 
 def _start_toxiproxy(cluster: Cluster, report: Report) -> int:
-    """Start Toxiproxy if it does not run: undoing link faults needs its API."""
+    """Start Toxiproxy if it does not run, because its API is needed to undo link faults."""
     node = cluster.node("toxiproxy")
     condition = node.status().condition
     if condition is Condition.RUNNING:
@@ -81,7 +83,7 @@ def _start_toxiproxy(cluster: Cluster, report: Report) -> int:
 
 
 def _undo_intents(cluster: Cluster, intents: list[Fault], report: Report) -> list[str]:
-    """Undo each intent, also after one that fails; return the failures."""
+    """Undo each intent, even if an earlier one fails. Return the failures."""
     if not intents:
         return []
     failures = []
@@ -114,7 +116,7 @@ def _start_nodes(cluster: Cluster, report: Report) -> int:
 
 
 def _clear_tap(cluster: Cluster, report: Report) -> int:
-    """Disarm every rule of the wire tap, and start a tap that died; do nothing if no tap was ever started."""
+    """Disarm every rule of the wire tap, and restart a tap that died. Do nothing if none was ever started."""
     if not was_started(cluster):
         return 0
     done = 0

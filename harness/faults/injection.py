@@ -1,7 +1,9 @@
-"""The life of a fault: intent on disk, injection, measured bite, healing, measured health.
+"""Life cycle of a fault: intent on disk, injection, measured bite, heal, measured health.
 
-with inject(cluster, Jitter(latency_ms=200), "leader_of(orders, 0)") as injection:
-    print(injection.bite)          # what was measured; no bite is an error
+A fault is used as a context manager. Without a bite, `inject` raises NoBiteError:
+
+    with inject(cluster, Jitter(latency_ms=200), "leader_of(orders, 0)") as injection:
+        print(injection.bite)  # the measurement
 """
 
 from __future__ import annotations
@@ -31,14 +33,14 @@ from harness.faults.intents import open_journal
 from harness.faults.undo import UndoStep, undo
 
 ROLE_MOVES_LIMIT_S = 20.0
-# The errors of a measurement whose peer does not answer.
+# Errors that a measurement raises if its peer does not answer.
 _UNREACHABLE = (OSError, EOFError)
 Measured = dict[str, Any]
 S = TypeVar("S")
 
 
 class MarkedProcess(Protocol):
-    """The process of a client: its id, and a mark in its command line that no other process has."""
+    """A client process: its id, and a mark in its command line that no other process has."""
 
     @property
     def pid(self) -> int: ...
@@ -47,7 +49,7 @@ class MarkedProcess(Protocol):
 
 
 class TargetKind(Enum):
-    """What a fault acts on."""
+    """Kind of target that a fault acts on."""
 
     NODES = "nodes"
     CLIENT = "client"
@@ -55,39 +57,42 @@ class TargetKind(Enum):
 
 @dataclass
 class FaultContext(Generic[S]):
-    """One injection as its fault sees it. `state` is what the fault's `before` returned."""
+    """The data of one injection that the methods of a fault receive.
+
+    `state` is the value that the fault's `before` returned.
+    """
 
     cluster: Cluster
     nodes: list[str]
     mark: str
-    """Unique for this injection: the name of what the fault leaves on the cluster, such as a toxic."""
+    """Unique text for this injection. The fault gives it as a name to what it creates, such as a toxic."""
     process: MarkedProcess | None = None
     state: S = field(init=False)
 
     @property
     def brokers(self) -> list[int]:
-        """The ids of those nodes that are brokers."""
+        """Ids of the brokers among the target nodes."""
         return [b for b in self.cluster.broker_ids if self.cluster.name_of(b) in self.nodes]
 
 
 class Fault(ABC, Generic[S]):
-    """The description of a fault: a frozen dataclass whose fields are its parameters.
+    """Description of a fault: a frozen dataclass whose fields are its parameters.
 
-    The methods are called in this order: `before`, `undo_steps`, `apply`, `bite`, and `health` after the undo
-    steps were carried out. S is the type of what `before` returns for the later methods.
+    An injection calls `before`, `undo_steps`, `apply` and `bite` in this order. It calls `health` after the
+    undo steps were carried out. S is the type of the value that `before` returns for the later methods.
     """
 
     name: ClassVar[str]
     capability: ClassVar[Capability]
     target_kind: ClassVar[TargetKind] = TargetKind.NODES
     moves_roles: ClassVar[bool] = False
-    """Whether another node must take over the role that the target names."""
+    """Whether the bite requires that another node takes over the role named by the target."""
     allowed_on_external: ClassVar[bool] = False
-    """Whether the file of an external cluster may allow it."""
+    """Whether a cluster file may allow this fault on an external cluster."""
 
     @classmethod
     def check_target(cls, target: Target) -> None:
-        """Refuse a target that this fault cannot act on."""
+        """Raise UsageError if this fault cannot act on the target."""
         if cls.target_kind is TargetKind.CLIENT and target.client is None:
             hint = "write client(idempotent-1), or client(*) for any client"
             raise UsageError(f"{target!r} does not name a client, which {cls.name} needs", hint)
@@ -97,11 +102,11 @@ class Fault(ABC, Generic[S]):
 
     @abstractmethod
     def before(self, context: FaultContext[S]) -> S:
-        """Measure the state without the fault, or raise NoBiteError if something is already broken."""
+        """Measure the state without the fault. Raise NoBiteError if the target is already faulty."""
 
     @abstractmethod
     def undo_steps(self, context: FaultContext[S]) -> list[UndoStep]:
-        """Return what undoes the fault. It is on disk before `apply` is called."""
+        """Return the steps that undo the fault. They are written to disk before `apply` is called."""
 
     @abstractmethod
     def apply(self, context: FaultContext[S]) -> None:
@@ -109,15 +114,15 @@ class Fault(ABC, Generic[S]):
 
     @abstractmethod
     def bite(self, context: FaultContext[S]) -> Measured:
-        """Measure that the fault took effect, or raise NoBiteError."""
+        """Measure that the fault took effect. Raise NoBiteError if it did not."""
 
     @abstractmethod
     def health(self, context: FaultContext[S]) -> Measured:
-        """Measure that the effect has ended, or raise HealError or WaitTimeoutError."""
+        """Measure that the effect has ended. Raise HealError or WaitTimeoutError if it has not."""
 
 
 class Injection:
-    """One injected fault. `start` returns only after a measured bite; `heal` may be called twice."""
+    """The injection of one fault. `start` returns only after a measured bite; `heal` may be called twice."""
 
     def __init__(
         self,
@@ -145,18 +150,18 @@ class Injection:
 
     @property
     def context(self) -> FaultContext[Any]:
-        """What the fault acts on, once it was started."""
+        """The data passed to the fault's methods; available after the start."""
         assert self._context is not None
         return self._context
 
     def start(self) -> Self:
-        """Inject. Without a bite the fault is healed and NoBiteError raised."""
+        """Inject the fault and measure its bite. Without a bite, heal the fault and raise NoBiteError."""
         self.cluster.require(self.fault.capability)
         self.fault.check_target(self.target)
         if self.target.client is not None and self._process is None:
             raise UsageError(f"{self.fault.name} needs the process of {self.target}", "pass process=client")
         self.names = self.target.resolve(self.cluster, self._rng)
-        # The mark is part of the undo steps, so it is drawn before the intent is written.
+        # The undo steps contain the mark, so create it before the intent is written.
         mark = f"{self.fault.name}-{time.time_ns():x}"
         context = self._context = FaultContext[Any](self.cluster, self.names, mark, self._process)
         try:
@@ -181,7 +186,7 @@ class Injection:
         return self
 
     def heal(self) -> None:
-        """Undo the fault and measure that its effect has ended; the second call does nothing."""
+        """Undo the fault and measure that its effect has ended. A second call does nothing."""
         if self._intent_id is None or self._journal is None:
             return
         try:
@@ -222,14 +227,14 @@ class Injection:
         )
 
     def _measure(self, journal: HistoryWriter, started: float) -> None:
-        """Measure the bite and write it down, or raise NoBiteError."""
+        """Measure the bite and record it, or raise NoBiteError."""
         assert self._intent_id is not None
         self.bite = self.fault.bite(self.context)
         self.bite |= self._role_move(started)
         journal.fault_bite(self._intent_id, self.bite)
 
     def _role_move(self, started: float) -> Measured:
-        """Wait until another node has the role that the target names."""
+        """Wait until the role named by the target has moved to another node."""
         role = self.target.role(self.cluster)
         if role is None or not self.fault.moves_roles:
             return {}
@@ -259,5 +264,5 @@ class Injection:
 
 
 def inject(cluster: Cluster, fault: Fault[Any], target: str | Target, **options: Any) -> Injection:
-    """Return an injection for `with`: injected inside the block, healed and verified after it."""
+    """Return an injection as a context manager: the fault is active inside the block and healed after it."""
     return Injection(cluster, fault, target, **options)

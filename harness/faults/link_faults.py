@@ -1,16 +1,16 @@
-"""Faults of the links between clients and brokers, through Toxiproxy.
+"""Faults of the links between clients and brokers, made with Toxiproxy.
 
-Every fault hits both proxies of each broker, the one of PROXIED and the one behind the wire tap, and is
-measured on both. The names describe what happens to bytes:
+Every fault hits both proxies of each broker: the one for PROXIED clients, and the one behind the wire tap. It
+is measured on both. These are the effects on the bytes of a connection:
 
-    jitter         delayed, kept, in order
+    jitter         delayed, none lost, order kept
     slow_some      delayed on a share of the connections
-    stall          held, and returned on heal
+    stall          held until heal, then delivered
     throttle       slowed to a rate
     slice          cut into small pieces
-    sever          connections cut once; new ones work
-    down           connections cut and refused
-    lose_response  requests reach the broker and are executed, answers are lost with the connection
+    sever          connections cut once; new connections work
+    down           connections cut, new connections refused
+    lose_response  requests reach the broker and are executed; the connection is cut instead of an answer
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ from harness.kafka.admin import init_producer_id_request
 from harness.kafka.connection import RawConnection
 
 ANSWER_S = 2.0
-"""A link without an answer within this time is hit by something else."""
+"""Time limit in seconds. A link that does not answer in time is assumed to be under another fault."""
 _HINT = "is the listener of this fault the one that the clients use? `eos status` shows the proxies"
 _MOST_PROBES = 20
 _PAIRS = 3
-_BASELINE = 9  # quick pairs: one of them may be late on a busy machine
-_BASELINES = 4  # medians: all pairs of one may be late on a busy machine
+_BASELINE = 9  # pairs of round trips per median; a busy machine may delay one of them
+_BASELINES = 4  # medians at most; a busy machine may delay all pairs of one median
 _SHARED_PROBES = 16
-"""Connections that are measured: with a share of a half all of them are alike once in 32,768 times."""
+"""Number of connections measured. With a share of one half, all 16 are alike once in 32,768 times."""
 
 T = TypeVar("T")
 L = TypeVar("L", bound="LinkState")
 
 
 def restart_toxiproxy(cluster: Cluster) -> None:
-    """Restart a Toxiproxy that no longer answers; every proxy is then open and without a toxic."""
+    """Restart a Toxiproxy that does not answer. Afterwards every proxy is open and has no toxic."""
     node = cluster.node("toxiproxy")
     node.kill()
     node.start()
@@ -74,7 +74,7 @@ def open_proxies(cluster: Cluster, node: str) -> None:
 
 
 def links(cluster: Cluster, nodes: list[str]) -> list[Link]:
-    """Return the links of each of these brokers."""
+    """Return the client links of these nodes."""
     return [Link(*link, security=cluster.security) for link in cluster.client_links(nodes)]
 
 
@@ -84,20 +84,20 @@ def _proxies(context: FaultContext[L]) -> list[str]:
 
 @dataclass
 class LinkState:
-    """The links that answered before the fault; the bite is measured on them."""
+    """The links that answered before the fault. The bite is measured on them."""
 
     links: list[Link]
 
 
 @dataclass
 class OpenConnections(LinkState):
-    """One connection on each link, opened before the fault."""
+    """One connection for each link, opened before the fault."""
 
     connections: list[tuple[Link, RawConnection]]
 
     @classmethod
     def on(cls, answering: list[Link]) -> OpenConnections:
-        """Open the connections, and use each one once."""
+        """Open a connection on each link and send one request over it."""
         connections = [(link, link.connect()) for link in answering]
         for _, connection in connections:
             round_trip_ms(connection)
@@ -110,29 +110,29 @@ class OpenConnections(LinkState):
 
 @dataclass
 class Baseline(LinkState):
-    """How much slower than the unfaulted listener each proxy was before the fault."""
+    """Extra milliseconds of a round trip before the fault, compared with the unfaulted listener."""
 
     slower_ms: dict[str, float]
 
 
 @dataclass
 class Pieces(LinkState):
-    """The number of pieces in which one answer arrived before the fault, by proxy."""
+    """Number of pieces in which one answer arrived before the fault, by proxy."""
 
     pieces: dict[str, int]
 
 
 class LinkFault(Fault[L]):
-    """A fault of the links of brokers.
+    """A fault of the links between clients and brokers.
 
-    Faults may overlap. A link without an answer before the fault (its broker may be killed) is hit, but not
-    measured. A link that something else still hits after the fault is read back, but not timed.
+    Faults may overlap. A link that does not answer before the fault (its broker may be killed) is hit, but
+    not measured. A link that another fault still hits after heal is not timed; only its proxy is checked.
     """
 
     capability: ClassVar[Capability] = Capability.LINK
 
     def health(self, context: FaultContext[L]) -> Measured:
-        """Check that every link that nothing else hits answers."""
+        """Check that every link without another fault answers."""
         times = [link.round_trips_ms(2)[1] for link in _untouched(context)]
         return {"links_timed": len(times)} | (
             {"round_trip_ms": round(statistics.median(times), 2)} if times else {}
@@ -140,7 +140,7 @@ class LinkFault(Fault[L]):
 
 
 def _answering(context: FaultContext[L]) -> list[Link]:
-    """Return the links of the target that answer, or raise NoBiteError if there are none."""
+    """Return the links of the target that answer. Raise NoBiteError if there are none."""
     nodes = ", ".join(context.nodes)
     there = links(context.cluster, context.nodes)
     if not there:
@@ -160,25 +160,28 @@ def _untouched(context: FaultContext[L]) -> list[Link]:
 
 
 def _on_each(measured: Sequence[Link], measure: Callable[[Link], T]) -> dict[str, T]:
-    """Measure the links side by side, by proxy: a delay is waited for once, not once per link."""
+    """Measure all links at the same time, and return the results by proxy.
+
+    A delay is then waited for once, not once per link.
+    """
     with ThreadPoolExecutor(len(measured)) as pool:
         return dict(zip((link.proxy for link in measured), pool.map(measure, measured), strict=True))
 
 
 class ToxicFault(LinkFault[L]):
-    """A fault that is one toxic on each proxy."""
+    """A fault that adds one toxic to each proxy."""
 
     kind: ClassVar[str]
     stream: Stream = "downstream"
 
     @property
     def toxicity(self) -> float:
-        """The share of the connections that the toxic acts on."""
+        """Share of the connections that the toxic affects."""
         return 1.0
 
     @abstractmethod
     def attributes(self) -> Mapping[str, int]:
-        """Return the attributes of the toxic."""
+        """Return the attributes of the toxic for Toxiproxy."""
 
     def undo_steps(self, context: FaultContext[L]) -> list[UndoStep]:
         return [remove_toxic.step(node=name, toxic=context.mark) for name in context.nodes]
@@ -203,7 +206,7 @@ class ToxicFault(LinkFault[L]):
 
 
 class ClosedFault(LinkFault[OpenConnections]):
-    """A fault that closes proxies, which must cut the connections that are open."""
+    """A fault that closes proxies, which must cut all open connections."""
 
     def undo_steps(self, context: FaultContext[OpenConnections]) -> list[UndoStep]:
         return [open_proxies.step(node=name) for name in context.nodes]
@@ -235,7 +238,7 @@ class ClosedFault(LinkFault[OpenConnections]):
 
 @dataclass(frozen=True)
 class Jitter(ToxicFault[Baseline]):
-    """Delay every chunk by `latency_ms` ± `jitter_ms`; no byte is lost or reordered."""
+    """Fault that delays every chunk by `latency_ms` ± `jitter_ms`. No byte is lost or reordered."""
 
     name: ClassVar[str] = "jitter"
     kind: ClassVar[str] = "latency"
@@ -248,23 +251,27 @@ class Jitter(ToxicFault[Baseline]):
         return {"latency": self.latency_ms, "jitter": self.jitter_ms}
 
     def before(self, context: FaultContext[Baseline]) -> Baseline:
-        """Measure how much slower than the unfaulted listener each link is already."""
+        """Measure how much slower each link already is than the unfaulted listener."""
         answering = _answering(context)
         slower = _on_each(answering, lambda link: self._baseline(context.cluster, link))
         return Baseline(answering, {proxy: round(ms, 1) for proxy, ms in slower.items()})
 
     def _baseline(self, cluster: Cluster, link: Link) -> float:
-        """Return the least of a few medians: another fault is in all of them, a busy moment is not."""
+        """Return the lowest of several medians.
+
+        Another fault raises every median; a busy moment of the machine raises only some.
+        """
         medians = [statistics.median(_slower_ms(cluster, link, _BASELINE))]
         while min(medians) > self.latency_ms / 4 and len(medians) < _BASELINES:
             medians.append(statistics.median(_slower_ms(cluster, link, _BASELINE)))
         return min(medians)
 
     def bite(self, context: FaultContext[Baseline]) -> Measured:
-        """Check that each link is slower by half the latency or more.
+        """Check that each link has become slower by at least half the latency.
 
-        Every round trip is compared with one over the unfaulted listener at the same moment, so that a busy
-        machine neither looks like a fault nor hides one. The median of up to twenty such pairs decides.
+        Each round trip is compared with one over the unfaulted listener at the same moment. A busy machine
+        slows both, so it neither looks like a fault nor hides one. The median of up to twenty such pairs
+        decides.
         """
         before_ms = context.state.slower_ms
 
@@ -281,9 +288,9 @@ class Jitter(ToxicFault[Baseline]):
         return {"slower_ms": _on_each(context.state.links, slower), "before_ms": before_ms}
 
     def health(self, context: FaultContext[Baseline]) -> Measured:
-        """Check that each link that nothing else hits has a round trip quicker than the delay allows.
+        """Check that a round trip is faster than the delay on each link that no other fault hits.
 
-        One such round trip is enough. On a busy machine it may take several attempts.
+        One such round trip for each link is enough. On a busy machine it may take several attempts.
         """
         shortest_delay = max(self.latency_ms - self.jitter_ms, self.latency_ms / 2)
         for link in _untouched(context):
@@ -297,16 +304,17 @@ class Jitter(ToxicFault[Baseline]):
 
 
 def _slower_ms(cluster: Cluster, link: Link, count: int = _PAIRS) -> list[float]:
-    """Measure how much slower a round trip is over the link than over DIRECT, pair by pair."""
+    """Return how much longer a round trip takes over the link than over DIRECT, for each of `count` pairs."""
     with link.connect() as faulted, cluster.direct(link.broker) as direct:
         return [round_trip_ms(faulted) - round_trip_ms(direct) for _ in range(count)]
 
 
 @dataclass(frozen=True)
 class SlowShare(ToxicFault[LinkState]):
-    """Delay what clients send by `latency_ms` on a share of their connections, drawn per connection.
+    """Fault that delays the bytes from clients by `latency_ms` on a share of their connections.
 
-    A retry on another connection then overtakes the request that it repeats.
+    A random draw decides for each connection whether it is slow. A retry on a fast connection then overtakes
+    the original request on a slow one.
     """
 
     name: ClassVar[str] = "slow_some"
@@ -326,7 +334,7 @@ class SlowShare(ToxicFault[LinkState]):
         return LinkState(_answering(context))
 
     def bite(self, context: FaultContext[LinkState]) -> Measured:
-        """Check that some connections are slow and some are not."""
+        """Check that some of the connections are slow and some are not."""
         probed = [
             link
             for link in context.state.links
@@ -342,7 +350,7 @@ class SlowShare(ToxicFault[LinkState]):
 
 @dataclass(frozen=True)
 class Stall(ToxicFault[OpenConnections]):
-    """Hold every byte; the held bytes arrive on heal."""
+    """Fault that holds every byte of the stream. The held bytes arrive on heal."""
 
     name: ClassVar[str] = "stall"
     kind: ClassVar[str] = "bandwidth"
@@ -353,11 +361,11 @@ class Stall(ToxicFault[OpenConnections]):
         return {"rate": 0}
 
     def before(self, context: FaultContext[OpenConnections]) -> OpenConnections:
-        """Open a connection on each link, over which an answer will be held."""
+        """Open a connection on each link. The fault will hold an answer on it."""
         return OpenConnections.on(_answering(context))
 
     def bite(self, context: FaultContext[OpenConnections]) -> Measured:
-        """Check that a request on each open connection gets no answer and no end of the connection."""
+        """Check that each open connection stays open without answering a request."""
         connections = context.state.connections
         for _, connection in connections:
             connection.send_api_versions()
@@ -377,7 +385,7 @@ class Stall(ToxicFault[OpenConnections]):
 
 @dataclass(frozen=True)
 class Throttle(ToxicFault[LinkState]):
-    """Limit each connection to `rate_kb_s` kilobytes per second."""
+    """Fault that limits each connection to `rate_kb_s` kilobytes per second."""
 
     name: ClassVar[str] = "throttle"
     kind: ClassVar[str] = "bandwidth"
@@ -385,7 +393,7 @@ class Throttle(ToxicFault[LinkState]):
     rate_kb_s: int
 
     def attributes(self) -> Mapping[str, int]:
-        """Return the rate in Toxiproxy's kilobytes, which are 1,000 bytes."""
+        """Return the rate in Toxiproxy's unit, kilobytes of 1,000 bytes per second."""
         return {"rate": self.rate_kb_s}
 
     def before(self, context: FaultContext[LinkState]) -> LinkState:
@@ -402,7 +410,7 @@ class Throttle(ToxicFault[LinkState]):
         return {"kb_per_s": measured}
 
     def health(self, context: FaultContext[LinkState]) -> Measured:
-        """Check that the same answers arrive faster; on a busy machine it may take several attempts."""
+        """Check that the same answers arrive faster. On a busy machine it may take several attempts."""
         for link in _untouched(context):
             rates: list[float] = []
             while not rates or max(rates) <= 2 * self.rate_kb_s:
@@ -414,7 +422,7 @@ class Throttle(ToxicFault[LinkState]):
 
 @dataclass(frozen=True)
 class Slice(ToxicFault[Pieces]):
-    """Cut the stream into pieces of about `size` bytes with `delay_us` microseconds between them."""
+    """Fault that cuts the stream into pieces of about `size` bytes, `delay_us` microseconds apart."""
 
     name: ClassVar[str] = "slice"
     kind: ClassVar[str] = "slicer"
@@ -429,7 +437,7 @@ class Slice(ToxicFault[Pieces]):
         return Pieces(answering, {link.proxy: link.reads_for_one_answer() for link in answering})
 
     def bite(self, context: FaultContext[Pieces]) -> Measured:
-        """Check that one answer arrives in more pieces than before."""
+        """Check that one answer arrives in more pieces than before the fault."""
         before = context.state.pieces
         measured = {link.proxy: link.reads_for_one_answer() for link in context.state.links}
         for proxy, pieces in measured.items():
@@ -440,7 +448,7 @@ class Slice(ToxicFault[Pieces]):
 
 @dataclass(frozen=True)
 class LoseResponse(ToxicFault[LinkState]):
-    """Pass requests to the broker, which executes them, and cut the connection at the answer's first byte."""
+    """Fault that cuts the connection at an answer's first byte. The broker still executes the request."""
 
     name: ClassVar[str] = "lose_response"
     kind: ClassVar[str] = "limit_data"
@@ -449,7 +457,7 @@ class LoseResponse(ToxicFault[LinkState]):
         return {"bytes": 0}
 
     def before(self, context: FaultContext[LinkState]) -> LinkState:
-        """Wait until each broker has a block of producer ids: without one it hands out none."""
+        """Wait until each broker has a block of producer ids. It cannot assign a producer id before."""
         answering = _answering(context)
         for broker in {link.broker for link in answering}:
             wait_until(
@@ -460,7 +468,10 @@ class LoseResponse(ToxicFault[LinkState]):
         return LinkState(answering)
 
     def bite(self, context: FaultContext[LinkState]) -> Measured:
-        """Check that a request for a producer id gets no answer, and that the broker still hands out one."""
+        """Check that a request for a producer id is executed but not answered.
+
+        The next id that the broker returns over DIRECT shows that it executed the request.
+        """
         executed = {}
         for link in context.state.links:
             first = context.cluster.admin.idempotent_producer_id(link.broker)
@@ -475,13 +486,13 @@ class LoseResponse(ToxicFault[LinkState]):
 
 @dataclass(frozen=True)
 class Down(ClosedFault):
-    """Cut every connection and refuse new ones."""
+    """Fault that cuts every connection and refuses new ones."""
 
     name: ClassVar[str] = "down"
     allowed_on_external: ClassVar[bool] = True
 
     def bite(self, context: FaultContext[OpenConnections]) -> Measured:
-        """Check that every open connection was cut, and that a new one gets no answer."""
+        """Check that every open connection was cut, and that new connections get no answer."""
         measured = super().bite(context)
         for link in context.state.links:
             if not link.refuses():
@@ -491,7 +502,7 @@ class Down(ClosedFault):
 
 @dataclass(frozen=True)
 class Sever(ClosedFault):
-    """Cut every connection once; new ones work at once."""
+    """Fault that cuts every connection once. New connections work at once."""
 
     name: ClassVar[str] = "sever"
     allowed_on_external: ClassVar[bool] = True

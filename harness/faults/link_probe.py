@@ -1,4 +1,4 @@
-"""Measurements on a link with ApiVersions requests: round trips, cuts, silence, rates, slices."""
+"""Measurements on a link with ApiVersions requests: round trips, cuts, silence, rates, pieces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ QUICK_S = 0.6  # an answer on loopback takes a few milliseconds; a later one cou
 
 @dataclass(frozen=True)
 class Link:
-    """A path of clients to a broker: the address of a Toxiproxy proxy."""
+    """A client link to a broker: the name and address of its Toxiproxy proxy."""
 
     proxy: str
     broker: int
@@ -28,12 +28,12 @@ class Link:
         return RawConnection(self.host, self.port, timeout, self.security)
 
     def round_trips_ms(self, count: int, timeout: float = 10.0) -> list[float]:
-        """Return the times of `count` requests over one new connection."""
+        """Return the round-trip times of `count` requests over one new connection."""
         with self.connect(timeout) as connection:
             return [round_trip_ms(connection) for _ in range(count)]
 
     def refuses(self) -> bool:
-        """Return whether a new connection is refused, or closed instead of an answer."""
+        """Return whether a new connection is refused, or closed before it gets an answer."""
         try:
             with self.connect(2.0) as connection:
                 connection.send_api_versions()
@@ -43,7 +43,7 @@ class Link:
         return False
 
     def answers(self, timeout: float) -> bool:
-        """Return whether a request over a new connection is answered in time."""
+        """Return whether a request over a new connection is answered within the time limit."""
         try:
             self.round_trips_ms(1, timeout)
         except (OSError, EOFError):
@@ -51,7 +51,7 @@ class Link:
         return True
 
     def loses_answer(self, request: Any) -> bool:
-        """Return whether this request over a new connection ends with the connection instead of an answer."""
+        """Return whether the connection of this request is closed before an answer arrives."""
         try:
             with self.connect() as connection:
                 connection.call(request)
@@ -60,7 +60,7 @@ class Link:
         return False
 
     def bytes_per_second(self, total: int) -> float:
-        """Return the rate of about `total` bytes of answers to requests that are sent at once."""
+        """Return the rate at which about `total` bytes of answers arrive. All requests are sent first."""
         with self.connect(60.0) as connection:
             connection.send_api_versions()
             answer = len(connection.read_frame()) + 4
@@ -87,7 +87,7 @@ class Link:
 
 
 def round_trip_ms(connection: RawConnection) -> float:
-    """Return the time of one request and its answer."""
+    """Return the time in milliseconds of one request and its answer."""
     start = time.monotonic()
     connection.send_api_versions()
     connection.read_frame()
@@ -95,7 +95,7 @@ def round_trip_ms(connection: RawConnection) -> float:
 
 
 def silent_for(connection: RawConnection, seconds: float) -> bool:
-    """Return whether neither data nor an end arrives over this connection for this time."""
+    """Return whether the connection delivers no data and stays open for this time."""
     readable, _, _ = select.select([connection], [], [], seconds)
     return not readable
 

@@ -1,4 +1,4 @@
-"""Cut nodes from other nodes, in one direction or both, while clients and the observer still reach them."""
+"""Fault that cuts nodes from each other, in one or both directions. Clients and observer still reach them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from harness.faults.undo import UndoStep, undo_verb
 ANSWER_S = 5.0  # a busy broker may be late; one behind a cut never answers
 _HINT = "`eos status` shows the nodes"
 Others = dict[str, list[str]]
-"""The nodes that each target is cut from."""
+"""For each target, the nodes from which it is cut."""
 
 
 @undo_verb
@@ -27,11 +27,12 @@ def uncut(cluster: Cluster, node: str) -> None:
 
 @dataclass(frozen=True)
 class Partition(Fault[Others]):
-    """Cut each target from the brokers, the controllers or both.
+    """Fault that cuts each target from the brokers, the controllers or both.
 
-    The direction is the one in which a connection is opened. `in`: the other nodes cannot open one to the
-    target. `out`: the target cannot open one to them. `both`: no packet passes. A follower fetches over a
-    connection that it opens to the leader, and every broker opens the connections to the controllers.
+    The direction is that in which a connection is opened. With `in`, the other nodes cannot open connections
+    to the target. With `out`, the target cannot open connections to them. With `both`, no packet passes. For
+    example, a follower opens a connection to the leader to fetch, and every broker opens connections to the
+    controllers.
     """
 
     name: ClassVar[str] = "partition"
@@ -43,7 +44,7 @@ class Partition(Fault[Others]):
         return [uncut.step(node=name) for name in context.nodes]
 
     def before(self, context: FaultContext[Others]) -> Others:
-        """Check that every link to be cut is open."""
+        """Check that every link that will be cut is open."""
         others = {name: self._others(context, name) for name in context.nodes}
         for name in context.nodes:
             if closed := self._still(context.cluster, name, others[name], is_open=False):
@@ -56,7 +57,7 @@ class Partition(Fault[Others]):
             context.cluster.links.cut(name, context.state[name], self.direction)
 
     def bite(self, context: FaultContext[Others]) -> Measured:
-        """Check that no new connection passes the cut, and that every other connection still passes."""
+        """Check that no new connection passes the cut, and that all other connections still work."""
         cut = []
         for name in context.nodes:
             others = context.state[name]
@@ -78,7 +79,7 @@ class Partition(Fault[Others]):
         return {"in": "<-", "out": "->", "both": "<->"}[self.direction]
 
     def _others(self, context: FaultContext[Others], name: str) -> list[str]:
-        """Return the nodes that `name` is cut from. Targets stay connected to each other."""
+        """Return the nodes from which `name` is cut. The targets stay connected to each other."""
         cluster = context.cluster
         brokers, controllers = cluster.broker_ids, cluster.controller_ids
         groups = {"brokers": brokers, "controllers": controllers, "all": (*brokers, *controllers)}
@@ -93,10 +94,10 @@ class Partition(Fault[Others]):
         return others
 
     def _still(self, cluster: Cluster, name: str, others: list[str], *, is_open: bool) -> list[str]:
-        """Return the links in the direction of the cut that are open, or those that are closed."""
+        """Return the links in the direction of the cut that are open; if not `is_open`, the closed ones."""
         probes = [(name, others)] if self.direction != "in" else []
         probes += [(other, [name]) for other in others] if self.direction != "out" else []
-        # Side by side: each probe of a cut link takes the whole time limit.
+        # Probe in parallel, because each probe of a cut link takes the whole time limit.
         with ThreadPoolExecutor(len(probes)) as pool:
             answered = list(pool.map(lambda probe: cluster.links.open_to(*probe), probes))
         return [
@@ -107,7 +108,7 @@ class Partition(Fault[Others]):
         ]
 
     def _check_untouched(self, cluster: Cluster, name: str, others: list[str]) -> None:
-        """Check the other direction of a one-way cut, and that a broker answers clients and the observer."""
+        """Check that the other direction of a one-way cut is open, and that a broker still answers."""
         if self.direction == "in":
             blocked = [o for o, passes in cluster.links.open_to(name, others).items() if not passes]
         elif self.direction == "out":

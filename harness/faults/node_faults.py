@@ -14,7 +14,8 @@ from harness.faults.link_probe import QUICK_S
 from harness.faults.undo import UndoStep, undo_verb
 
 KILLED = 128 + 9
-# A JVM that was asked to end shuts down and reports the signal; a container's first process may report 0.
+# Exit codes of a clean stop. A JVM exits with the code of SIGTERM; a container's first process may exit with
+# 0.
 ENDED_CLEANLY = (0, 128 + 15)
 _HINT = "`eos status` shows the nodes"
 
@@ -32,14 +33,14 @@ def resume_node(cluster: Cluster, node: str) -> None:
 
 @dataclass
 class NodesBefore:
-    """The process of each node before the fault, and how each ended if the fault started it again."""
+    """The process of each node before the fault, and the exit code of each node that the fault restarted."""
 
     pids: dict[str, int | None]
     ended: dict[str, int | str | None]
 
 
 class NodeFault(Fault[NodesBefore]):
-    """A fault of nodes that run before it and serve again after it."""
+    """A fault of nodes. The nodes run before the fault and serve again after heal."""
 
     moves_roles: ClassVar[bool] = True
 
@@ -56,14 +57,14 @@ class NodeFault(Fault[NodesBefore]):
         return NodesBefore(pids, {})
 
     def health(self, context: FaultContext[NodesBefore]) -> Measured:
-        """Wait until each broker is in every ISR again, and each controller keeps up with the quorum."""
+        """Wait until each broker is in the ISR of all its replicas, and each controller has caught up."""
         return {name: f"served after {context.cluster.wait_serving(name):.1f} s" for name in context.nodes}
 
 
 def _exit_code(cluster: Cluster, name: str, allowed: tuple[int, ...]) -> int | str | None:
-    """Return how a node ended, or raise NoBiteError if it runs or ended in another way."""
+    """Return a node's exit code. Raise NoBiteError if the node runs or has another code than allowed."""
     status = cluster.node(name).status()
-    # The exit code of an external node may be unknown: the network only shows that the node is gone.
+    # The exit code of an external node may be unknown. The network only shows that the node does not answer.
     unknown = status.exit_code is None and not cluster.owned
     if status.condition is not Condition.EXITED or not (unknown or status.exit_code in allowed):
         raise NoBiteError(f"{name} is {status}, expected exit code {' or '.join(map(str, allowed))}", _HINT)
@@ -76,7 +77,7 @@ def _exit_codes(context: FaultContext[NodesBefore], allowed: tuple[int, ...]) ->
 
 @dataclass(frozen=True)
 class Kill(NodeFault):
-    """SIGKILL: the process is gone at once. What it wrote to files survives; this is no power cut."""
+    """Fault that ends a node by SIGKILL. What the node wrote to files survives, unlike after a power cut."""
 
     name: ClassVar[str] = "kill"
     capability: ClassVar[Capability] = Capability.KILL
@@ -92,7 +93,7 @@ class Kill(NodeFault):
 
 @dataclass(frozen=True)
 class Stop(NodeFault):
-    """A clean stop: the node hands over its roles, closes its files and ends."""
+    """Fault that stops a node cleanly: the node hands over its roles, closes its files and ends."""
 
     name: ClassVar[str] = "stop"
     capability: ClassVar[Capability] = Capability.STOP
@@ -108,7 +109,10 @@ class Stop(NodeFault):
 
 @dataclass(frozen=True)
 class Pause(NodeFault):
-    """Freeze a node: connections stay open without answers. After heal it continues with an outdated view."""
+    """Fault that freezes a node. Its connections stay open without answers.
+
+    After heal the node continues with an outdated view of the cluster.
+    """
 
     name: ClassVar[str] = "pause"
     capability: ClassVar[Capability] = Capability.PAUSE
@@ -134,11 +138,11 @@ class Pause(NodeFault):
 
 @dataclass(frozen=True)
 class Restart(NodeFault):
-    """Stop and start again at once; with `hard` by SIGKILL."""
+    """Fault that stops a node and starts it again at once. With `hard`, the node is ended by SIGKILL."""
 
     name: ClassVar[str] = "restart"
     capability: ClassVar[Capability] = Capability.STOP
-    # A node may be back before any role has moved.
+    # The node may be back before its roles have moved.
     moves_roles: ClassVar[bool] = False
     hard: bool = False
 
@@ -154,7 +158,7 @@ class Restart(NodeFault):
             node.start()
 
     def bite(self, context: FaultContext[NodesBefore]) -> Measured:
-        """Check that each node runs as another process."""
+        """Check that each node runs as a new process."""
         for name in context.nodes:
             status = context.cluster.node(name).status()
             if status.pid == context.state.pids[name]:

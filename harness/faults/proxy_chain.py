@@ -1,10 +1,11 @@
-"""Two proxies in series: requests are still on their way after the client that sent them was cut off.
+"""Fault with two Toxiproxy proxies in series, which delivers requests after their client was cut off.
 
     client → outer proxy (the one that clients connect to) → inner proxy → broker
 
-Latency of the inner proxy keeps a request on its way. Pointing the outer proxy past the inner one cuts the
-clients, which reconnect at once on the straight way. What is inside the inner proxy still arrives, later than
-what the clients send now. One proxy cannot do this: it drops what it holds of a connection that has ended.
+Latency of the inner proxy delays a request. Then the outer proxy's upstream is changed to the broker. This
+cuts the clients, which reconnect at once on the direct path. A request inside the inner proxy still arrives,
+after the new requests of the clients. One proxy cannot do this, because it drops the bytes of a connection
+that has ended.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from harness.faults.undo import UndoStep, undo_verb
 
 
 def inner_name(proxy: str) -> str:
-    """Return the name of the second proxy behind a proxy."""
+    """Return the name of the inner proxy behind an outer proxy."""
     return f"{proxy}-inner"
 
 
 @undo_verb
 def straighten(cluster: Cluster, proxy: str) -> None:
-    """Point a proxy to the upstream of its second proxy, and remove the second proxy."""
+    """Point an outer proxy to the upstream of its inner proxy, and remove the inner proxy."""
     inner = next((p for p in cluster.toxiproxy.proxies() if p.name == inner_name(proxy)), None)
     if inner is None:
         return
@@ -48,7 +49,10 @@ def straighten(cluster: Cluster, proxy: str) -> None:
 
 @dataclass(frozen=True)
 class TwoProxies(Fault[list[Link]]):
-    """Lead the PROXIED link of each broker through a second proxy; `ProxyChain` slows that proxy down."""
+    """Fault that routes the PROXIED link of each broker through an inner proxy.
+
+    `ProxyChain` adds latency to the inner proxy.
+    """
 
     name: ClassVar[str] = "two_proxies"
     capability: ClassVar[Capability] = Capability.LINK
@@ -57,7 +61,7 @@ class TwoProxies(Fault[list[Link]]):
         return [straighten.step(proxy=link.proxy) for link in context.state]
 
     def before(self, context: FaultContext[list[Link]]) -> list[Link]:
-        """Wait until the links answer on the straight way; return them."""
+        """Wait until the links answer without inner proxies. Return the links."""
         outer = _proxied_links(context.cluster, context.nodes)
         if not outer:
             nodes = ", ".join(context.nodes)
@@ -66,7 +70,7 @@ class TwoProxies(Fault[list[Link]]):
         return outer
 
     def apply(self, context: FaultContext[list[Link]]) -> None:
-        """Insert the second proxies; this cuts the clients of each link once."""
+        """Insert the inner proxies. This cuts the connections of each link once."""
         toxiproxy = context.cluster.toxiproxy
         for link in context.state:
             address = context.cluster.second_proxy_address(link.broker)
@@ -74,7 +78,7 @@ class TwoProxies(Fault[list[Link]]):
             toxiproxy.set_upstream(link.proxy, address)
 
     def bite(self, context: FaultContext[list[Link]]) -> Measured:
-        """Check that a link answers with its second proxy open, and does not with it closed."""
+        """Check that each link answers while its inner proxy is open, and does not while it is closed."""
         toxiproxy = context.cluster.toxiproxy
         names = {proxy.name for proxy in toxiproxy.proxies()}
         for link in context.state:
@@ -87,7 +91,7 @@ class TwoProxies(Fault[list[Link]]):
         return {"through_two_ms": _round_trips_ms(context.state)}
 
     def health(self, context: FaultContext[list[Link]]) -> Measured:
-        """Check that the second proxies were removed, and that the links answer."""
+        """Check that the inner proxies were removed, and that the links answer."""
         names = {proxy.name for proxy in context.cluster.toxiproxy.proxies()}
         left = names & {inner_name(link.proxy) for link in context.state}
         if left:
@@ -96,20 +100,20 @@ class TwoProxies(Fault[list[Link]]):
 
 
 class ProxyChain(Injection):
-    """Two proxies in series before every broker, for `with`: `slow`, then `shortcut`."""
+    """Two proxies in series in front of every broker, as a context manager. Call `slow`, then `shortcut`."""
 
     def __init__(self, cluster: Cluster, **options: Any) -> None:
         super().__init__(cluster, TwoProxies(), "all", **options)
 
     def slow(self, latency_ms: int) -> None:
-        """Delay every request from now on."""
+        """Delay every request from now on in the inner proxies."""
         for link in self.context.state:
             self.cluster.toxiproxy.add_toxic(
                 inner_name(link.proxy), "late", "latency", "upstream", {"latency": latency_ms, "jitter": 0}
             )
 
     def shortcut(self) -> None:
-        """Cut the clients and let them reconnect on the straight way; requests on their way still arrive."""
+        """Cut the clients and let them reconnect on the direct path. Delayed requests still arrive."""
         for link in self.context.state:
             inner = self.cluster.toxiproxy.proxy(inner_name(link.proxy))
             self.cluster.toxiproxy.set_upstream(link.proxy, inner.upstream)
@@ -124,7 +128,7 @@ def _proxied_links(cluster: Cluster, nodes: list[str]) -> list[Link]:
 
 
 def _round_trips_ms(measured: list[Link]) -> dict[str, float]:
-    """Wait until each link answers; return its second round trip."""
+    """Wait until each link answers. Return its second round-trip time in milliseconds, by proxy."""
     return {
         link.proxy: round(
             wait_until(lambda each=link: each.round_trips_ms(2), 10, f"{link.proxy} to answer")[1],  # type: ignore[misc]

@@ -1,4 +1,7 @@
-"""A partition on other brokers for a while: a coordinator that outlives what it coordinates."""
+"""Fault that moves a partition to other brokers, and back on heal.
+
+It keeps a transaction coordinator alive while the brokers that lead the transaction's partitions are killed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ def place(cluster: Cluster, topic: str, partition: int, replicas: list[int]) -> 
 
 @dataclass(frozen=True)
 class Placement(Fault[None]):
-    """Keep a partition on the brokers `on` alone, leader first; on heal move it to the brokers `back`."""
+    """Fault that keeps a partition on the brokers `on`, leader first. Heal moves it to the brokers `back`."""
 
     name: ClassVar[str] = "placement"
     capability: ClassVar[Capability] = Capability.LINK
@@ -37,11 +40,11 @@ class Placement(Fault[None]):
             raise NoBiteError(f"{self.topic}-{self.partition} is on {replicas}", f"expected {self.back}")
 
     def apply(self, context: FaultContext[None]) -> None:
-        """Move the partition, and wait until it has moved."""
+        """Move the partition, and wait until the move is complete."""
         context.cluster.reassign(self.topic, {self.partition: self.on})
 
     def bite(self, context: FaultContext[None]) -> Measured:
-        """Check that the partition is on these brokers alone, and that one of them leads it."""
+        """Check that the replicas are on these brokers only, and that one of them is the leader."""
         now = context.cluster.partition(self.topic, self.partition)
         if set(now.replicas) != set(self.on) or now.leader not in self.on:
             raise NoBiteError(f"{self.topic}-{self.partition} is on {now.replicas}", f"expected {self.on}")

@@ -1,13 +1,14 @@
-"""The steps that undo a fault, as data: written before the injection, carried out by any later process.
+"""Steps that undo a fault, as data. They are written before the injection; any later process can run them.
 
-A fault registers its verbs beside itself:
+A fault registers its verbs in its own module:
 
     @undo_verb
     def thaw(cluster: Cluster, node: str) -> None: ...
 
-    thaw.step(node="kafka-1")          # {"do": "thaw", "node": "kafka-1"}, which goes into the intent
+    thaw.step(node="kafka-1")          # {"do": "thaw", "node": "kafka-1"}, which is written to the intent
 
-A verb must be harmless when it is carried out twice, or when the injection was made in part or not at all.
+Carrying out a verb must be harmless in three cases: a second time, after an injection that was only partly
+made, and without any injection.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ UndoStep = Mapping[str, Any]
 
 
 class UndoVerb(Generic[P]):
-    """A function that undoes a fault, known by its name in the intents on disk."""
+    """A function that undoes a fault. The intents on disk refer to it by name."""
 
     def __init__(self, action: Callable[Concatenate[Cluster, P], None]) -> None:
         self.name = action.__name__
         self.action = action
 
     def step(self, *args: P.args, **arguments: P.kwargs) -> UndoStep:
-        """Return this verb with its arguments, which are given by keyword."""
+        """Return an undo step: the name of this verb with its arguments, which must be keyword arguments."""
         assert not args, "the arguments of an undo step are stored by name"
         return {"do": self.name, **arguments}
 
@@ -40,7 +41,7 @@ _VERBS: dict[str, UndoVerb[...]] = {}
 
 
 def undo_verb(action: Callable[Concatenate[Cluster, P], None]) -> UndoVerb[P]:
-    """Register a function under its own name as a verb of undo steps."""
+    """Register a function, under its own name, as a verb of undo steps."""
     known = _VERBS.get(action.__name__)
     assert known is None or known.action.__module__ == action.__module__, f"{action.__name__} exists twice"
     verb = UndoVerb(action)
@@ -49,13 +50,13 @@ def undo_verb(action: Callable[Concatenate[Cluster, P], None]) -> UndoVerb[P]:
 
 
 def undo_verbs() -> dict[str, UndoVerb[...]]:
-    """Return every verb of every fault."""
+    """Return the undo verbs of all faults by name."""
     import_fault_modules()
     return dict(_VERBS)
 
 
 def undo(cluster: Cluster, steps: list[UndoStep]) -> None:
-    """Carry out the steps in order."""
+    """Carry out undo steps in order."""
     verbs = undo_verbs()
     for step in steps:
         arguments = dict(step)

@@ -1,1 +1,1 @@
-"""Provide jars, Toxiproxy and container images: fetched or built once, verified, cached."""
+"""Jars, Toxiproxy and container images: each is fetched or built once, verified and cached."""

@@ -1,4 +1,4 @@
-"""Services of docker-compose.yml, started and stopped by testcontainers."""
+"""Services of docker-compose.yml, started and stopped through testcontainers."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _T = TypeVar("_T")
 
 
 class ComposeProject:
-    """Some services of docker-compose.yml with the variables of one env file; by default the cluster."""
+    """A set of services of docker-compose.yml with one env file; by default the services of the cluster."""
 
     def __init__(self, env_file: Path, services: Sequence[str] = (), profiles: Sequence[str] = ()) -> None:
         self._env_file = env_file.resolve()
         self._options: dict[str, Any] = {"services": [*services] or None, "profiles": [*profiles] or None}
 
     def start(self, *, wait: bool = False) -> None:
-        """Create and start the services; with `wait`, return once they are healthy."""
+        """Create and start the services. With `wait`, return after they are healthy."""
         self._run("start", lambda compose: compose.start(), wait=wait)
 
     def remove(self) -> None:
@@ -40,10 +40,10 @@ class ComposeProject:
         return self._run("log", lambda compose: "".join(compose.get_logs(service)))
 
     def _run(self, what: str, action: Callable[[Any], _T], *, wait: bool = False) -> _T:
-        """Let testcontainers run docker compose, within a time limit that testcontainers lacks."""
+        """Run docker compose through testcontainers, with a time limit that testcontainers lacks."""
         from testcontainers.compose import DockerCompose
 
-        # testcontainers logs a failed command with its output. The error below quotes the output.
+        # testcontainers logs the output of a failed command. The error below already contains it.
         logging.getLogger("testcontainers.compose.compose").setLevel(logging.CRITICAL)
         compose = DockerCompose(
             context=resource("docker-compose.yml").parent,
@@ -67,11 +67,11 @@ class ComposeProject:
                     f"the {what} of `docker compose` failed: {output}", "run `eos doctor`"
                 ) from error
             finally:
-                self._kill_commands()  # also after Ctrl-C: the thread ends when its command ends
+                self._kill_commands()  # also after Ctrl-C: the thread ends only after its command
 
     @contextmanager
     def _environment(self) -> Iterator[None]:
-        """Hide shell variables that override the env file, for they may name another cluster."""
+        """Hide shell variables that would override the env file, because they may name another cluster."""
         in_file = {line.split("=")[0] for line in self._env_file.read_text().splitlines()}
         hidden = {
             name: value
@@ -93,5 +93,5 @@ class ComposeProject:
 
 
 def write_env_file(path: Path, variables: Mapping[str, str]) -> None:
-    """Write the variables of docker-compose.yml."""
+    """Write an env file with the variables of docker-compose.yml."""
     path.write_text("".join(f"{name}={value}\n" for name, value in variables.items()))

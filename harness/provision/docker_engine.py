@@ -1,4 +1,4 @@
-"""The Docker engine: whether it answers, and the containers of one cluster by label."""
+"""Access to the Docker engine: whether it answers, and the containers of one cluster by label."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONFLICT = 409
 
 
 def engine_problem() -> str | None:
-    """Return why Docker cannot be used here; None if engine and compose plugin answer."""
+    """Return why Docker cannot be used; None if the engine and the compose plugin are available."""
     import docker
     from docker.errors import DockerException
 
@@ -44,7 +44,10 @@ def engine_problem() -> str | None:
 
 
 def _check_socket() -> None:
-    """Fail early if nothing listens: docker-py leaks its socket when a Unix socket refuses it."""
+    """Raise OSError if nothing listens on the engine's Unix socket.
+
+    docker-py leaks its own socket when the connection is refused.
+    """
     from docker.context import ContextAPI
 
     address = os.environ.get("DOCKER_HOST") or ContextAPI.kwargs_from_context().get("base_url", "")
@@ -55,7 +58,7 @@ def _check_socket() -> None:
 
 
 def engine_version() -> str:
-    """Return the version of the engine."""
+    """Return the version of the Docker engine."""
     import docker
 
     client = docker.from_env(timeout=5)
@@ -66,7 +69,7 @@ def engine_version() -> str:
 
 
 def compose_version() -> str:
-    """Return the version of the compose plugin; ? if it prints none."""
+    """Return the version of the compose plugin; `?` if it prints none."""
     done = subprocess.run(
         ["docker", "compose", "version", "--short"], capture_output=True, text=True, timeout=30, check=False
     )
@@ -74,14 +77,14 @@ def compose_version() -> str:
 
 
 class Engine:
-    """Containers, networks and volumes of one cluster on the engine of the environment."""
+    """Containers, networks and volumes of one cluster, found by the cluster's label."""
 
     def __init__(self, cluster: str) -> None:
         self._label = f"{CLUSTER_LABEL}={cluster}"
 
     @cached_property
     def client(self) -> docker.DockerClient:
-        """Client of the engine; it negotiates the API version."""
+        """Client of the environment's Docker engine. It negotiates the API version."""
         import docker
         from docker.errors import DockerException
 
@@ -93,7 +96,7 @@ class Engine:
             ) from error
 
     def container(self, service: str) -> Container:
-        """Return the container of a compose service of this cluster, running or not."""
+        """Return the container of this cluster for a compose service, running or not."""
         containers = self.client.containers.list(
             all=True, filters={"label": [self._label, f"com.docker.compose.service={service}"]}
         )
@@ -105,7 +108,7 @@ class Engine:
         return containers[0]
 
     def run_beside(self, container: Container, image: str, command: list[str]) -> str:
-        """Run a command in the network namespace of a container, with the right to filter packets."""
+        """Run a command in the network namespace of a container, with permission to filter packets."""
         from docker.errors import ContainerError
 
         try:
@@ -135,7 +138,7 @@ class Engine:
         ]
 
     def remove_all(self) -> None:
-        """Remove every container, network and volume of this cluster in any state."""
+        """Remove every container, network and volume of this cluster, whatever its condition."""
         from docker.errors import APIError, NotFound
 
         filters: dict[str, str | list[str] | bool] = {"label": self._label}
@@ -144,9 +147,9 @@ class Engine:
             try:
                 container.remove(force=True, v=True)
             except NotFound:
-                return  # it has been removed already
+                return  # the container has been removed already
             except APIError as error:
-                if error.status_code != _CONFLICT:  # a conflict: its removal is in progress
+                if error.status_code != _CONFLICT:  # a conflict means that the removal is in progress
                     raise
 
         with ThreadPoolExecutor(7) as pool:
@@ -160,7 +163,7 @@ class Engine:
 
 
 def copy_out(container: Container, path: str, target: Path) -> None:
-    """Copy a folder out of a container, running or not, into `target`. No error if it is missing."""
+    """Copy a folder out of a container, running or not, into `target`. Do nothing if it is missing."""
     from docker.errors import NotFound
 
     with tempfile.TemporaryFile(dir=target) as packed:

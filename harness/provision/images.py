@@ -1,8 +1,8 @@
-"""Provide the three images of the compose back end: present, or pulled, or built from packages.
+"""The three images of the compose back end: already present, or pulled, or built from packages.
 
-Kafka and Toxiproxy are the official images if a registry answers. Otherwise compatible images are built: a
-base system from Debian's packages, Kafka from its jars, Toxiproxy from its Go module. The third image,
-nettools, cuts links and is always built.
+Kafka and Toxiproxy are the official images if a registry answers. Otherwise this module builds compatible
+images: a base system from Debian's packages, Kafka from its jars, Toxiproxy from its Go module. The third
+image, nettools, cuts links between nodes. It is always built.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SLIM_BASE = "debian:bookworm-slim"
 _OURS = "eos-harness/"
 _VARIABLES = {"kafka": "EOS_KAFKA_IMAGE", "toxiproxy": "EOS_TOXIPROXY_IMAGE"}
 
-# Time limit for a registry to answer whether it has an image. One that answers does so in two seconds.
+# Time limit in seconds for a registry to report whether it has an image. A working registry needs about two.
 REGISTRY_SECONDS = 8
-# Time limit for one call to the engine during a pull or a build.
+# Time limit in seconds for one call to the Docker engine during a pull or a build.
 _ENGINE_SECONDS = 900
 
 Report = Callable[[str], None]
@@ -37,7 +37,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Images:
-    """The images to run; `built` names those that were built here."""
+    """The images that a cluster uses. `built` lists those that were built on this machine."""
 
     kafka: str
     toxiproxy: str
@@ -52,28 +52,28 @@ class Images:
 
 @cache
 def official_images() -> dict[str, str]:
-    """Return the official images by name, as docker-compose.yml gives them."""
+    """Return the official images by name, as named in docker-compose.yml."""
     text = resource("docker-compose.yml").read_text()
     defaults = {n: re.search(rf"\$\{{{variable}:-([^}}]+)\}}", text) for n, variable in _VARIABLES.items()}
     return {name: match[1] for name, match in defaults.items() if match}
 
 
 def find_images() -> dict[str, str | None]:
-    """Return the images that the engine has now, by name; None for a missing one."""
+    """Return the images that the Docker engine has, by name; None for a missing image."""
     client = _engine()
     return {name: _present(client, recipe) for name, recipe in recipes().items() if name != "base"}
 
 
 def ensure_images(report: Report, env_file: Path | None = None) -> Images:
-    """Return images that are present on the engine, pulling or building what is missing.
+    """Return images that the Docker engine has, after pulling or building the missing ones.
 
-    The names of built images are also written to `env_file`, by default the checkout's .env, which plain
-    `docker compose` reads.
+    The names of built images are also written to `env_file`, by default the checkout's .env. `docker compose`
+    reads that file when it is called without the harness.
     """
     client = _engine()
     present = {name: _present(client, recipe) for name, recipe in recipes().items()}
     if any(present[name] is None for name in ("kafka", "toxiproxy", "nettools")):
-        # A lock of its own: a build takes the lock of the cache.
+        # A build takes the general cache lock itself, so use another lock here.
         with cache_lock("images.lock"):
             present = _provide(client, report)
     kafka, toxiproxy, nettools = (present[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
@@ -86,14 +86,14 @@ def ensure_images(report: Report, env_file: Path | None = None) -> Images:
 
 
 def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
-    """Pull or build every image that is missing."""
+    """Pull or build every missing image. Return all images by name."""
     wanted = recipes()
     present = {name: _present(client, recipe) for name, recipe in wanted.items()}
     for name in _VARIABLES:
         if present[name] is None:
             present[name] = _pull_chosen(client, name, report)
         if present[name] is None:
-            break  # no registry answers: do not wait a second time
+            break  # no registry answers, so do not wait for it again
     missing = [name for name in _VARIABLES if present[name] is None]
     if missing:
         report(f"no image registry answers: building {' and '.join(missing)} from packages (once, a minute)")
@@ -107,7 +107,7 @@ def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
 
 
 def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
-    """Pull the user's image, or else the official one. Raise HarnessError if the user's image fails."""
+    """Pull the user's image, else the official one. Raise HarnessError if the user's image fails."""
     variable = _VARIABLES[name]
     chosen = _chosen(variable)
     image = chosen or official_images()[name]
@@ -136,7 +136,7 @@ def _engine() -> DockerClient:
 
 
 def _present(client: DockerClient, recipe: Recipe) -> str | None:
-    """Return the present image: the user's choice, or the official one, or a current build."""
+    """Return the image that is present: the user's choice, else the official one, else a current build."""
     from docker.errors import ImageNotFound
 
     chosen = _chosen(_VARIABLES.get(recipe.name, ""))
@@ -154,7 +154,7 @@ def _present(client: DockerClient, recipe: Recipe) -> str | None:
 
 
 def _pull(client: DockerClient, image: str, report: Report) -> bool:
-    """Pull an image if its registry answers within REGISTRY_SECONDS. Return whether it was pulled."""
+    """Return whether an image was pulled. Give up if its registry does not answer within REGISTRY_SECONDS."""
     import docker
     import requests
     from docker.errors import APIError
@@ -172,7 +172,7 @@ def _pull(client: DockerClient, image: str, report: Report) -> bool:
 
 
 def _chosen(variable: str) -> str:
-    """Return the image that the user chose in the environment or in .env; empty if none."""
+    """Return the image that the user named in the environment or in .env; empty if there is none."""
     env_file = _env_file()
     lines = _env_lines(env_file) if env_file else []
     in_file = next((line.partition("=")[2] for line in lines if line.startswith(f"{variable}=")), "")
@@ -194,7 +194,7 @@ def _write_env(env_file: Path, images: Images) -> None:
 
 
 def _env_file() -> Path | None:
-    """Return the .env that plain `docker compose` reads in a checkout; None outside a checkout."""
+    """Return the .env file of the checkout, which `docker compose` reads; None outside a checkout."""
     checkout = checkout_dir()
     return checkout / ".env" if checkout else None
 

@@ -1,7 +1,8 @@
-"""Kafka's and Spark's jars, fetched by the Ivy inside PySpark and verified by pinned SHA-256 hashes.
+"""Jars of Kafka and Spark, fetched with the Ivy inside PySpark and checked against pinned SHA-256 hashes.
 
-Neither Maven nor Gradle is needed: PySpark ships Ivy, and Ivy needs only Java. A jar enters the shared
-cache by an atomic rename after its hash was checked, so every jar in the cache is complete and verified.
+Neither Maven nor Gradle is needed: PySpark contains Ivy, and Ivy needs only Java. A jar enters the shared
+cache by an atomic rename after its hash was checked. Every jar in the cache is therefore complete and
+verified.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ LOCK_FILE = resource("jars.lock")
 JarSet = Literal["kafka", "tools", "spark"]
 
 # A resolver without a root uses Ivy's default repository. POMs, sources, javadoc and remote checksums are
-# not needed, because versions and hashes are pinned; looking for them would triple the requests.
+# switched off: versions and hashes are pinned, and looking for these files would triple the requests.
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="main"/>
   <caches defaultCacheDir={cache} />
@@ -39,7 +40,7 @@ _SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True)
 class Jar:
-    """One pinned jar: its set, coordinates and hash."""
+    """One pinned jar: the set to which it belongs, its Maven coordinates and its hash."""
 
     jar_set: JarSet
     group: str
@@ -54,12 +55,12 @@ class Jar:
 
     @property
     def fetched_name(self) -> str:
-        """File name that Ivy gives the jar, unique within one fetch."""
+        """File name under which Ivy stores the jar, unique within one fetch."""
         return f"{self.group}--{self.artifact}-{self.version}.jar"
 
 
 def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:
-    """Return the pinned jars in the order of the file, which is the order of the class path."""
+    """Return the pinned jars in the order of the lock file, which is the order of the class path."""
     jars = []
     for line in lock.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -70,7 +71,7 @@ def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:
 
 
 def class_path(*sets: JarSet) -> list[Path]:
-    """Return the jars of these sets in pinned order; a class-data archive fits only this order."""
+    """Return the jars of these sets in pinned order, because a class-data archive fits this order only."""
     return [jar.path for jar in pinned_jars() if jar.jar_set in sets]
 
 
@@ -96,7 +97,7 @@ def _missing(*sets: JarSet) -> list[Jar]:
 
 
 def altered_jars(sets: Iterable[JarSet]) -> list[Path]:
-    """Return the cached jars of these sets that no longer have the pinned hash."""
+    """Return the cached jars of these sets whose hash differs from the pinned one."""
     wanted = set(sets)
     return [
         jar.path
@@ -118,13 +119,13 @@ def _verify(jar: Jar, fetched: Path) -> None:
 def _admit(jar: Jar, fetched: Path) -> None:
     """Move a verified jar into the cache."""
     jar.path.parent.mkdir(parents=True, exist_ok=True)
-    # The class-data archive records the mtime of each jar, so every fetch sets the same one.
+    # The class-data archive records the mtime of each jar, so set the same mtime after every fetch.
     os.utime(fetched, (1_000_000_000, 1_000_000_000))
     fetched.replace(jar.path)
 
 
 def _resolve(jars: list[Jar], scratch: Path) -> Path:
-    """Fetch these jars with Ivy into a folder of `scratch` and return the folder."""
+    """Fetch these jars with Ivy into a folder inside `scratch`. Return that folder."""
     dependencies = "\n".join(
         f'<dependency org="{j.group}" name="{j.artifact}" rev="{j.version}" transitive="false"/>'
         for j in jars
@@ -160,7 +161,7 @@ def _resolve(jars: list[Jar], scratch: Path) -> Path:
 
 
 def _ivy_jar() -> Path:
-    """Return the Ivy jar of the installed PySpark without importing PySpark."""
+    """Return the path of the Ivy jar in the installed PySpark, without importing PySpark."""
     spec = find_spec("pyspark")
     folder = Path(spec.origin).parent / "jars" if spec and spec.origin else None
     candidates = sorted(folder.glob("ivy-*.jar")) if folder else []
@@ -177,7 +178,7 @@ def _sha256(path: Path) -> str:
 
 
 def pin(lock: Path = LOCK_FILE) -> None:
-    """Write the hash of every jar with the hash `-` in the lock, for a maintainer who adds a jar."""
+    """Write the hash of each jar whose hash in the lock file is `-`, for maintainers who add a jar."""
     new = {jar: "" for jar in pinned_jars(lock) if jar.sha256 == "-"}
     if not new:
         return

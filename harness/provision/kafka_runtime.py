@@ -1,8 +1,8 @@
-"""Class path, class data and storage format for the nodes of the process back end.
+"""Class path, class-data archive and storage format for the nodes of the process back end.
 
-Two files are made once and cached, because otherwise each start would make them six times:
-- an archive of class data (CDS), trained by one combined node that serves a small workload. It halves the
-  processor time that the six nodes need to start;
+Each start would otherwise make two files six times. They are therefore made once and cached:
+- an archive of class data (CDS), written by a training run: one combined node that serves a small workload.
+  It halves the processor time that the six nodes need to start;
 - the file that `kafka-storage format` writes, which is the same for every node of a version.
 """
 
@@ -48,7 +48,7 @@ log.dirs={data}
 
 @dataclass(frozen=True)
 class KafkaRuntime:
-    """How to run a class of Kafka, and the content of a formatted data directory."""
+    """Command line for a Kafka class, and content of a formatted data directory."""
 
     java: Path
     class_path: str
@@ -56,7 +56,7 @@ class KafkaRuntime:
     checkpoint: Path
 
     def command(self, main: str, *arguments: str, options: list[str]) -> list[str]:
-        """Return the command line that runs `main` with the class-data archive."""
+        """Return the command line that runs the class `main` with the class-data archive."""
         shared = [f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         return [
             str(self.java),
@@ -72,7 +72,7 @@ class KafkaRuntime:
         ]
 
     def format(self, data: Path, cluster_id: str, node_id: int) -> None:
-        """Format the data directory of a node as `kafka-storage format` does."""
+        """Format a node's data directory as `kafka-storage format` does."""
         data.mkdir(parents=True, exist_ok=True)
         lines = [
             "version=1",
@@ -92,27 +92,28 @@ _LOG_OPTIONS = (
 
 
 def cached_runtime() -> KafkaRuntime:
-    """Return the runtime of these jars and this Java; its files may not exist yet."""
+    """Return the runtime for the pinned jars and the installed Java. Its files may not exist yet."""
     java = find_java()
     jar_path = os.pathsep.join(str(jar) for jar in class_path("kafka"))
-    # An archive fits only one JVM and one class path.
+    # A class-data archive fits one JVM and one class path only.
     key = hashlib.sha256(f"{java.executable.resolve()} {java.version} {jar_path}".encode()).hexdigest()[:16]
     folder = cache_dir() / f"kafka-runtime-{key}"
     return KafkaRuntime(java.executable, jar_path, folder / "classes.jsa", folder / "bootstrap.checkpoint")
 
 
 def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
-    """Return the runtime; fetch and make missing files first."""
+    """Return the runtime. Fetch the jars and make the cached files first if they are missing."""
     ensure_jars(report, "kafka")
     runtime = cached_runtime()
     folder = runtime.archive.parent
     if folder.exists():
         return runtime
     with cache_lock():
-        if folder.exists():  # another command made it during the wait
+        if folder.exists():  # another command made it while this one waited for the lock
             return runtime
         report("preparing class data and storage format of Kafka (once, about 15 s)")
-        # A killed training may have left its node; the lock excludes a training that still runs.
+        # A training run that was killed may have left its node. No other training runs now, because of the
+        # lock.
         processes.end_all(f"{cache_dir()}/train-")
         with scratch_dir("train") as scratch:
             made = scratch / "made"
@@ -123,7 +124,10 @@ def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
 
 
 def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
-    """Format and run one combined node with a small workload, and keep the files that it writes."""
+    """Format and run one node with a small workload.
+
+    Keep its storage format and its class-data archive in the folder `made`.
+    """
     broker, controller = free_ports(2)
     data = scratch / "data"
     properties = scratch / "server.properties"

@@ -1,6 +1,6 @@
-"""Kafka's command-line tools, run from the jar sets `kafka` and `tools` of jars.lock.
+"""Kafka's command-line tools, run from the jar sets `kafka` and `tools` in jars.lock.
 
-No installation of Kafka is needed.
+No separate installation of Kafka is needed.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from harness.provision.kafka_runtime import cached_runtime
 
 @dataclass(frozen=True)
 class Tool:
-    """One command-line tool: its class, and whether it connects to a cluster or only reads files."""
+    """A command-line tool: its class, whether it connects to a cluster, and whether it measures speed."""
 
     main: str
     asks_cluster: bool = True
-    # A tool that measures speed gets the optimising compiler; others start faster without it.
+    # A tool that measures speed runs with the optimising compiler. The others start faster without it.
     measures: bool = False
 
 
@@ -47,7 +47,7 @@ TOOLS = {
     "topics": Tool(f"{_TOOLS}.TopicCommand"),
     "transactions": Tool(f"{_TOOLS}.TransactionsCommand"),
 }
-# Options with which dump-log decodes the values of Kafka's internal topics.
+# Options that let dump-log decode the records of Kafka's internal topics.
 _DECODERS = {
     "__transaction_state": "--transaction-log-decoder",
     "__consumer_offsets": "--offsets-decoder",
@@ -57,7 +57,7 @@ _DECODERS = {
 
 
 def find_tool(name: str) -> Tool:
-    """Return the tool `name`. Raise UsageError with the list of tools if there is none."""
+    """Return a tool by its name. Raise UsageError with the names of all tools if it does not exist."""
     try:
         return TOOLS[name]
     except KeyError:
@@ -65,33 +65,33 @@ def find_tool(name: str) -> Tool:
 
 
 def tool_command(name: str, arguments: Sequence[str], report: Callable[[str], None]) -> list[str]:
-    """Return the command line of a tool; fetch missing jars first."""
+    """Return the command line that runs a tool. Fetch missing jars first."""
     tool = find_tool(name)
     jars = ensure_jars(report, "kafka", "tools")
     options = ["-Xmx512m"] if tool.measures else ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    # The class-data archive of the process back end halves the start time of a tool. It fits because the
-    # brokers' class path is the first part of this one.
+    # The class-data archive of the process back end halves the start time of a tool. It fits because this
+    # class path begins with the brokers' class path.
     archive = cached_runtime().archive
     if archive.exists():
         options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-    # Print results only: without this log4j warns that it has no provider.
+    # Print nothing but results: without the second option, log4j warns that it has no provider.
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dlog4j2.StatusLogger.level=OFF"]
     class_path = os.pathsep.join(map(str, jars))
     return [str(find_java().executable), *options, "-cp", class_path, tool.main, *arguments]
 
 
 def asks_cluster(name: str, arguments: Sequence[str]) -> bool:
-    """Return whether the tool needs the address of a cluster and its arguments lack it."""
+    """Return whether the tool needs the address of a cluster that its arguments do not contain."""
     named = any(a.split("=")[0] in ("--bootstrap-server", "--bootstrap-controller") for a in arguments)
     return find_tool(name).asks_cluster and not named and not asks_help(arguments)
 
 
 def asks_help(arguments: Sequence[str]) -> bool:
-    """Return whether the arguments ask for help; some tools then end with a failure."""
+    """Return whether the arguments request help. Some tools exit with an error after printing it."""
     return bool({"--help", "-h", "--version"} & set(arguments))
 
 
 def decoder_of(partition: str) -> list[str]:
-    """Return the option with which dump-log decodes a partition; empty for a user's topic."""
+    """Return the option that lets dump-log decode a partition; empty for a topic of a user."""
     decoder = _DECODERS.get(partition.rpartition("-")[0])
     return [decoder] if decoder else []

@@ -1,4 +1,4 @@
-"""Locations of files: packaged resources, the shared cache, state directories, the checkout."""
+"""Locations of files: package data, the shared cache, state directories, the checkout."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from pathlib import Path
 
 
 def resource(name: str) -> Path:
-    """Return the path of a file or folder of the package data, such as `docker/kafka`.
+    """Return the path of a file or folder in the package data, such as `docker/kafka`.
 
-    In a checkout `docker-compose.yml` and `toxiproxy` are links to the files at the top level.
+    In a checkout, `docker-compose.yml` and `toxiproxy` are links to the files at the top level.
     """
     path = Path(str(files("harness.provision") / "data" / name)).resolve()
     if not path.exists():
@@ -24,15 +24,15 @@ def resource(name: str) -> Path:
 
 
 def checkout_dir() -> Path | None:
-    """Return the checkout that this package runs from, or None if it is installed elsewhere."""
+    """Return the checkout from which this package runs; None if the package is installed elsewhere."""
     root = Path(str(files("harness"))).resolve().parent
     return root if (root / "pyproject.toml").is_file() else None
 
 
 def state_dir(name: str) -> Path:
-    """Return the default state directory `name`: in a checkout `.name`, else a folder of the user.
+    """Return the default state directory `name`: `.name` in a checkout, else a folder of the user.
 
-    The folder is below `$XDG_STATE_HOME/eos-harness`, or `~/.local/state/eos-harness`.
+    The user's folder is below `$XDG_STATE_HOME/eos-harness`, by default `~/.local/state/eos-harness`.
     """
     checkout = checkout_dir()
     if checkout:
@@ -42,7 +42,10 @@ def state_dir(name: str) -> Path:
 
 
 def cache_dir() -> Path:
-    """Return the cache that all checkouts share: `$XDG_CACHE_HOME/eos-harness`, or `~/.cache/eos-harness`."""
+    """Return the cache that all checkouts share.
+
+    It is `$XDG_CACHE_HOME/eos-harness`, by default `~/.cache/eos-harness`.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     path = Path(base) / "eos-harness"
     path.mkdir(parents=True, exist_ok=True)
@@ -51,7 +54,7 @@ def cache_dir() -> Path:
 
 @contextmanager
 def cache_lock(name: str = "lock") -> Iterator[None]:
-    """Let one command at a time fill the cache; others wait and then find it filled."""
+    """Hold a lock of the cache while filling it. A command that had to wait then finds the cache filled."""
     with (cache_dir() / name).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -59,9 +62,9 @@ def cache_lock(name: str = "lock") -> Iterator[None]:
 
 @contextmanager
 def scratch_dir(purpose: str) -> Iterator[Path]:
-    """Create a temporary folder in the cache for one block; the caller holds a cache lock.
+    """Create a temporary folder in the cache for one block. The caller must hold a cache lock.
 
-    Folders with the same purpose that a killed command left are removed first.
+    Folders with the same purpose that were left by a killed command are removed first.
     """
     for left in cache_dir().glob(f"{purpose}-*"):
         shutil.rmtree(left, ignore_errors=True)

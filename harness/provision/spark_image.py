@@ -1,8 +1,8 @@
-"""Build the image of the compose profile `spark` (`make spark-image`).
+"""Build of the image for the compose profile `spark` (`make spark-image`).
 
-A worker needs PySpark, numpy and pyarrow in the driver's versions, on the driver's minor version of Python.
-No registry has such an image, so they are copied from this virtual environment onto a base image with Java
-and Python.
+A Spark worker needs PySpark, numpy and pyarrow in the driver's versions, and the driver's minor version of
+Python. No registry has such an image. The packages are therefore copied from this virtual environment onto a
+base image with Java and Python.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
 PACKAGES: Final = ("pyspark", "py4j", "numpy", "numpy.libs", "pyarrow")
 PYTHON: Final = ",python3,procps"
 DEBIAN_PYTHON: Final = (3, 11)
-"""The Python of the base's packages. A driver with another minor version needs another base."""
+"""Version of Python in the base image's packages. A driver with another minor version needs another base."""
 
 _ENGINE_SECONDS = 900
 
 
 def spark_recipe() -> Recipe:
-    """Return the recipe of the image."""
+    """Return the recipe of the Spark image."""
     names = ("pyspark", "py4j", "numpy", "pyarrow")
     versions = [f"{name} {distribution(name).version}" for name in names]
     python = "{}.{}".format(*sys.version_info)
@@ -51,7 +51,7 @@ def spark_recipe() -> Recipe:
 
 
 def ensure_spark_image(report: Callable[[str], None]) -> str:
-    """Build the image if it is missing or out of date, and return its tag."""
+    """Build the Spark image if it is missing or out of date. Return its tag."""
     import docker
 
     client = docker.from_env(timeout=_ENGINE_SECONDS)
@@ -77,7 +77,7 @@ def _up_to_date(client: DockerClient, recipe: Recipe) -> bool:
 
 
 def _base(client: DockerClient, report: Callable[[str], None]) -> str:
-    """Return the user's base image, or build one with Java and Python from packages."""
+    """Return the base image that the user named, else build one with Java and Python from packages."""
     chosen = os.environ.get("EOS_SPARK_BASE")
     if chosen:
         return chosen
@@ -96,7 +96,7 @@ def _base(client: DockerClient, report: Callable[[str], None]) -> str:
 
 
 def _copy_packages(target: Path) -> None:
-    """Copy the packages that workers import, as hard links if possible: PySpark has half a gigabyte."""
+    """Copy the packages that workers import, as hard links if possible. PySpark has half a gigabyte."""
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

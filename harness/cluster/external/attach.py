@@ -1,4 +1,4 @@
-"""Attaches to the external cluster that a file describes, after checking the cluster id."""
+"""Connection to an external cluster, with a check that it is the cluster described in the file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from harness.provision.paths import state_dir
 
 
 def external_state(file: ClusterFile) -> State:
-    """Return the state directory of an external cluster; it records the open injections of earlier runs."""
+    """Return the state directory of an external cluster. It keeps the unhealed intents of earlier runs."""
     return State(state_dir("eos-external") / re.sub(r"[^\w-]", "_", file.cluster.id))
 
 
 def attach(file: ClusterFile, state: State) -> ExternalCluster:
-    """Return the cluster that the file describes; refuse it if another cluster answers at that address."""
+    """Return the cluster described in the file. Refuse if the cluster at that address has another id."""
     view = _first_view(file.cluster.bootstrap, file.security)
     if view.cluster_id != file.cluster.id:
         raise RefusedError(

@@ -1,4 +1,4 @@
-"""The audit log: every action on an external cluster is written to disk before it is carried out."""
+"""The audit log: the harness records each action on an external cluster before it carries out the action."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from harness.base.secrets import redact_bytes
 
 
 class Audit:
-    """Appends to a file in the state directory, and to a copy in the run directory once there is one."""
+    """The audit log: a file in the state directory, later also a copy in the run directory."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -20,7 +20,7 @@ class Audit:
         self._began = path.stat().st_size if path.exists() else 0
 
     def also(self, path: Path) -> None:
-        """Write to this file as well, starting with all entries so far."""
+        """Write all later entries to `path` too. First copy this process's earlier entries there."""
         mine = f'"pid": {os.getpid()},'.encode()
         with self._files[0].open("a+b") as file:
             file.seek(self._began)
@@ -28,7 +28,7 @@ class Audit:
         self._files.append(path)
 
     def note(self, action: str, **details: Any) -> None:
-        """Record an action that is about to be carried out, or that was refused."""
+        """Record an action before it is carried out, or an action that was refused."""
         line = {"at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "wall": time.time_ns(), "pid": os.getpid()}
         written = redact_bytes(json.dumps({**line, "action": action, **details}).encode()) + b"\n"
         for path in self._files:

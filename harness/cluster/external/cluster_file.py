@@ -1,4 +1,4 @@
-"""Model of a cluster file: address, prefix, permitted faults and limits of an external cluster."""
+"""Model of a cluster file: the address, prefix, permitted faults and limits of an external cluster."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ VERBS = ("kill", "stop", "start", "pause", "resume")
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """One table of the file."""
+    """Base class for a table of the cluster file."""
 
 
 class ClusterPart(Part, frozen=True, kw_only=True):
-    """The cluster's id, its unfaulted address, and the prefix of every name the harness creates."""
+    """Table [cluster]: cluster id, bootstrap servers, and prefix for every name that the harness creates."""
 
     id: str
     bootstrap: list[str]
@@ -29,21 +29,21 @@ class ClusterPart(Part, frozen=True, kw_only=True):
 
 
 class TopicsPart(Part, frozen=True, kw_only=True):
-    """Settings of the topics that a run creates."""
+    """Table [topics]: settings of the topics that a run creates."""
 
     replication: int = 3
     min_insync: int = 2
 
 
 class FaultsPart(Part, frozen=True, kw_only=True):
-    """Permitted faults, and the maximum number of nodes hit at once."""
+    """Table [faults]: permitted faults, and the maximum number of nodes under fault at the same time."""
 
     allowed: list[str] = []
     most_targets: int = 1
 
 
 class LimitsPart(Part, frozen=True, kw_only=True):
-    """Limits that refuse a run before it starts, or stop it."""
+    """Table [limits]: a run that would exceed these limits is refused; a run that exceeds them is stopped."""
 
     deadline: Duration
     bytes_per_second: Rate
@@ -53,13 +53,19 @@ class LimitsPart(Part, frozen=True, kw_only=True):
 
 
 class LinksPart(Part, frozen=True, kw_only=True):
-    """Toxiproxy in front of the brokers: started by the harness, or the address of the user's own."""
+    """Table [links]: Toxiproxy between clients and brokers.
+
+    `toxiproxy` is "start", or the address of the user's own Toxiproxy.
+    """
 
     toxiproxy: str
 
 
 class ProxyPart(Part, frozen=True, kw_only=True):
-    """The proxied path to one broker: the proxy listens where the broker's advertised listener points."""
+    """Table [[proxy]]: the proxy of one broker.
+
+    The proxy listens at the address that the broker advertises to proxied clients.
+    """
 
     broker: int
     listen: str
@@ -68,7 +74,7 @@ class ProxyPart(Part, frozen=True, kw_only=True):
 
 
 class NodesPart(Part, frozen=True, kw_only=True):
-    """How nodes are controlled: containers found by a label, or the user's own commands."""
+    """Table [nodes]: control of the brokers, through container labels or through the user's own commands."""
 
     docker_label: str = ""
     hosts: dict[str, str] = {}
@@ -81,13 +87,13 @@ class NodesPart(Part, frozen=True, kw_only=True):
 
 
 class EvidencePart(Part, frozen=True, kw_only=True):
-    """Logs of the cluster that may be read as evidence; default: none."""
+    """Table [evidence]: logs of the cluster that the harness may read as evidence; by default none."""
 
     logs: list[str] = []
 
 
 class ClusterFile(Part, frozen=True, kw_only=True):
-    """The whole file."""
+    """The whole cluster file."""
 
     cluster: ClusterPart
     limits: LimitsPart
@@ -101,7 +107,7 @@ class ClusterFile(Part, frozen=True, kw_only=True):
 
     @property
     def proxies(self) -> dict[int, ProxyPart]:
-        """The proxy of each broker."""
+        """The proxies by broker id."""
         return {proxy.broker: proxy for proxy in self.proxy}
 
 

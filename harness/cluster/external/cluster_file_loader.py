@@ -1,4 +1,4 @@
-"""Reads a cluster file strictly: the harness never guesses about an external cluster."""
+"""Strict reader for cluster files. The harness never guesses about an external cluster."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ _PASSWORDS = ("password", "key_password")
 
 
 def load_cluster_file(path: Path, faults: Mapping[str, Capability]) -> ClusterFile:
-    """Read a cluster file, which may allow `faults`; raise UsageError with line, key and hint if invalid."""
+    """Read a cluster file. Raise UsageError with line, key and hint if it is invalid.
+
+    `faults` are the faults that the file may allow, each with the capability that it needs.
+    """
     if not path.is_file():
         raise UsageError(f"there is no file {path}", "copy the example in docs/external-cluster.md")
     try:
@@ -71,7 +74,10 @@ class _Loader:
         return msgspec.structs.replace(found, security=self._security(found), limits=limits)
 
     def _secrets(self, table: object) -> None:
-        """Register secrets first: no later error may print a password from the file."""
+        """Refuse a password that is written in the file itself.
+
+        This check runs first, so that no later error can print the password.
+        """
         for name in _PASSWORDS:
             if isinstance(table, dict) and name in table and not is_reference(str(table[name])):
                 raise self._fail(
@@ -242,5 +248,5 @@ class _Loader:
 
 
 def reaches(nodes: NodesPart | None, verb: str) -> bool:
-    """Return whether the file defines a way to do this to a node."""
+    """Return whether the file defines a way to carry out `verb` on a node."""
     return nodes is not None and bool(nodes.docker_label or getattr(nodes, verb))

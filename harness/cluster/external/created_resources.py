@@ -1,4 +1,8 @@
-"""Topics and groups that a run creates on an external cluster: recorded first, until deleted or kept."""
+"""Record of the topics and groups that a run creates on an external cluster.
+
+Each name is recorded before the resource is created. It stays recorded until the resource is deleted or
+handed over to the user.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,11 @@ from harness.kafka.errors import ErrorCode, KafkaAnswerError
 
 TOPIC_S: Final = 30.0
 GROUP_S: Final = 60.0
-"""A group keeps a killed member until its session time-out."""
+"""Time limit in seconds. A group can be deleted only after the session timeout of a killed member."""
 TOPICS: Final = "created"
 GROUPS: Final = "groups"
 NOTES: Final = (TOPICS, GROUPS)
-"""Files in the state directory; each exists while the run's topics or groups are on the external cluster."""
+"""Files in the state directory that exist while a run's topics or groups are on the external cluster."""
 _NOT_YET: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -28,10 +32,10 @@ _NOT_YET: Final = (
 
 
 class Made:
-    """Topics and groups of a run, in two files of the state directory, one name per line.
+    """Topics and groups that a run creates, recorded in two files of the state directory, one name a line.
 
-    Only one run records names at a time, and only when no names of an earlier run are left. Recorded names
-    therefore belong to the current run, or to one that was killed.
+    A run records names only if no names of an earlier run are left. Recorded names therefore belong to the
+    current run, or to a run that was killed.
     """
 
     def __init__(self, folder: Path, cluster: Topics) -> None:
@@ -40,30 +44,33 @@ class Made:
         self._groups = folder / GROUPS
 
     def note_topic(self, name: str) -> None:
-        """Record a topic before it is created."""
+        """Record a topic. Call this before the topic is created."""
         _note(self._topics, [name])
 
     def note_groups(self, names: Iterable[str]) -> None:
-        """Record groups before clients join them."""
+        """Record groups. Call this before clients join them."""
         _note(self._groups, names)
 
     def topics(self) -> list[str]:
-        """The recorded topics that exist."""
+        """Return the recorded topics that exist on the cluster."""
         names = _noted(self._topics)
         there = {p.topic for p in self._cluster.admin.metadata(None).partitions} if names else set()
         return [name for name in names if name in there]
 
     def groups(self) -> list[str]:
-        """The recorded groups."""
+        """Return the recorded groups."""
         return _noted(self._groups)
 
     def keep(self) -> None:
-        """Leave topics and groups to the user: no later run and no heal deletes them."""
+        """Delete the records of topics and groups, but not the topics and groups themselves.
+
+        They then belong to the user: no later run or heal deletes them.
+        """
         self._topics.unlink(missing_ok=True)
         self._groups.unlink(missing_ok=True)
 
     def delete_topics(self) -> list[str]:
-        """Delete the recorded topics only."""
+        """Delete the recorded topics, and no others. Return their names."""
         names = self.topics()
         if names:
             self._cluster.delete_topics(names)
@@ -72,7 +79,7 @@ class Made:
         return names
 
     def delete_groups(self) -> list[str]:
-        """Delete each recorded group once it is empty."""
+        """Delete each recorded group as soon as it is empty. Return their names."""
         names = self.groups()
         for name in names:
             self._delete_group(name)

@@ -43,7 +43,7 @@ _MOST_LISTED: Final = 3
 
 
 class ExternalCluster(Cluster):
-    """A cluster that the harness did not start; its file limits what may be changed."""
+    """A cluster that the harness did not start. The cluster file limits what the harness may change."""
 
     owned = False
 
@@ -73,15 +73,18 @@ class ExternalCluster(Cluster):
 
     @property
     def broker_ids(self) -> tuple[int, ...]:
-        """The brokers at the time of attaching."""
+        """Ids of the brokers that existed when the harness connected."""
         return tuple(self.addresses)
 
     def name_of(self, node_id: int) -> str:
-        """Return the name of a broker; an external cluster exposes no other nodes."""
+        """Return the name of a broker. The other nodes of an external cluster are not visible."""
         return f"kafka-{node_id}"
 
     def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
-        """Return the bootstrap servers: clients use the proxies if there are any, the observer never does."""
+        """Return the bootstrap servers of a listener.
+
+        Clients on PROXIED use the proxies if the file names any. The observer uses cluster.bootstrap.
+        """
         if BrokerListener(listener) is BrokerListener.TAPPED:
             raise _no_tap()
         if BrokerListener(listener) is BrokerListener.PROXIED and self.file.proxy:
@@ -89,7 +92,10 @@ class ExternalCluster(Cluster):
         return ",".join(self.file.cluster.bootstrap)
 
     def address_of(self, broker: int, listener: BrokerListener = BrokerListener.DIRECT) -> tuple[str, int]:
-        """Return where a listener is advertised: PROXIED behind the proxies, if the file names some."""
+        """Return the address of a broker.
+
+        For PROXIED this is the address of its proxy if the file names one, else the broker's own address.
+        """
         if listener is BrokerListener.TAPPED:
             raise _no_tap()
         if listener is BrokerListener.PROXIED and broker in self.file.proxies:
@@ -98,7 +104,7 @@ class ExternalCluster(Cluster):
 
     @contextmanager
     def locked(self, doing: str) -> Iterator[None]:
-        """Hold the cluster's lock; nested use by the same process is allowed."""
+        """Hold the cluster's lock. The same process may take the lock again inside the block."""
         if self._held:
             yield
             return
@@ -113,7 +119,7 @@ class ExternalCluster(Cluster):
 
     @cached_property
     def toxiproxy(self) -> AuditedToxiproxy:
-        """The Toxiproxy named in the file, or the one started by the harness."""
+        """Client of the Toxiproxy that the file names or that the harness starts."""
         if self.file.links is None:
             raise CapabilityError(
                 "there is no Toxiproxy in front of this cluster", "add [links] and [[proxy]]"
@@ -121,7 +127,7 @@ class ExternalCluster(Cluster):
         return AuditedToxiproxy(*toxiproxy_address(self.file.links, self._proxy_folder), self.audit)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
-        """The proxies of these brokers."""
+        """Return the proxies of these brokers."""
         return [
             ClientLink(proxy_name(p), p.broker, *parse_address(p.listen))
             for p in self.file.proxy
@@ -129,21 +135,21 @@ class ExternalCluster(Cluster):
         ]
 
     def start_proxies(self) -> None:
-        """Start a Toxiproxy if the file asks for one, and wait until it answers."""
+        """Start Toxiproxy if the file requests this, and wait until it answers."""
         if self.starts_toxiproxy:
             self.audit.note("start", node="toxiproxy", listens=[p.listen for p in self.file.proxy])
             self.nodes["toxiproxy"].start()
             wait_until(self.toxiproxy.proxies, 15, "Toxiproxy to answer")
 
     def end_proxies(self) -> None:
-        """End the Toxiproxy and every other process with the run's mark."""
+        """End every process started from the nodes folder, such as Toxiproxy, and remove the folder."""
         if self.starts_toxiproxy:
             self.audit.note("end", node="toxiproxy")
             processes.end_all(f"{self.state.nodes}/")
             shutil.rmtree(self.state.nodes, ignore_errors=True)
 
     def without_links(self) -> ExternalCluster:
-        """The same cluster without proxies, as before any was started."""
+        """Return the same cluster without proxies, for checks before Toxiproxy is started."""
         file = msgspec.structs.replace(self.file, links=None, proxy=[])
         view = Metadata(self.record.cluster_id, frozenset(self.addresses), (), self.addresses)
         return ExternalCluster(file, self.state, view)
@@ -158,7 +164,10 @@ class ExternalCluster(Cluster):
         return self.state.nodes / "toxiproxy"
 
     def passed_by(self) -> list[str]:
-        """Return the proxies whose upstream listener would redirect clients past the proxy."""
+        """Describe the proxies that clients would bypass.
+
+        Clients bypass a proxy if the broker behind it advertises an address other than the proxy's.
+        """
         found = []
         for proxy in self.file.proxy:
             through = Admin({-1: parse_address(proxy.listen)}, REQUEST_S, self.security)
@@ -173,11 +182,11 @@ class ExternalCluster(Cluster):
 
     @property
     def unfaulted(self) -> bool:
-        """Whether the observer has a path to the brokers that avoids the proxies."""
+        """Whether the observer reaches the brokers without passing through the proxies."""
         return not {parse_address(proxy.listen) for proxy in self.file.proxy} & set(self.addresses.values())
 
     def caveats(self, capabilities: frozenset[Capability]) -> list[str]:
-        """Caveats of a run: without an unfaulted path, faults hit the observer as well."""
+        """Return a caveat if link faults would hit the observer too, because it has no unfaulted path."""
         if Capability.LINK not in capabilities or self.unfaulted:
             return []
         return ["the observer has no unfaulted path: cluster.bootstrap leads through the faulted proxies"]
@@ -186,7 +195,7 @@ class ExternalCluster(Cluster):
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """The brokers that the file's commands or labels reach, and the harness's own Toxiproxy."""
+        """The brokers if the file has [nodes], and the Toxiproxy that the harness starts."""
         found: list[Node] = [self._node(b) for b in self.addresses] if self.file.nodes else []
         if self.starts_toxiproxy:
             found.append(toxiproxy_node(self._proxy_folder, self.file.proxy))
@@ -207,7 +216,7 @@ class ExternalCluster(Cluster):
     # Topics
 
     def _prepare_topic(self, name: str) -> dict[str, str]:
-        """Record the topic before it is created, with the file's settings."""
+        """Record the name of a topic that will be created, and return the settings from the file."""
         self.made.note_topic(name)
         return self._own_settings
 
@@ -216,7 +225,10 @@ class ExternalCluster(Cluster):
         return {"min.insync.replicas": str(self.file.topics.min_insync)}
 
     def denied(self) -> str:
-        """Return why this user may not create topics with the prefix (by a dry run); empty if permitted."""
+        """Return why this user may not create topics with the prefix; empty if permitted.
+
+        The check is a request with validate_only, which creates nothing.
+        """
         replicas = list(self.broker_ids)[: self.file.topics.replication]
         try:
             self.admin.create_topic(f"{self.prefix}asked", [replicas], self._own_settings, validate_only=True)
@@ -227,7 +239,7 @@ class ExternalCluster(Cluster):
     # Health
 
     def ailments(self) -> list[str]:
-        """Return missing or silent brokers, and partitions without a leader or a full ISR."""
+        """Describe missing or silent brokers, faulty proxies, and partitions without leader or full ISR."""
         view = self.admin.metadata(None)
         missing = [f"{self.name_of(b)} is missing" for b in self.addresses if b not in view.brokers]
         silent = [f"{self.name_of(b)} does not answer" for b in view.brokers if not self._serves(b)]
@@ -248,15 +260,15 @@ class ExternalCluster(Cluster):
         ]
 
     def foreign(self) -> list[PartitionInfo]:
-        """Every foreign partition visible to this user."""
+        """Return every partition visible to this user whose topic lacks the prefix."""
         return [p for p in self.admin.metadata(None).partitions if not p.topic.startswith(self.prefix)]
 
     def foreign_under_replicated(self) -> list[PartitionInfo]:
-        """Foreign partitions that lack a leader or a replica now."""
+        """Return the foreign partitions that have no leader or an incomplete ISR now."""
         return [p for p in self.foreign() if ailing(p)]
 
     def facts(self) -> dict[str, Any]:
-        """Facts that a second run would need to reproduce."""
+        """Return the properties of the cluster that must be equal in two runs that are compared."""
         levels = features.levels(self.admin)
         return {
             "kafka": f"metadata.version {levels.get('metadata.version', 'unknown')}",
@@ -272,7 +284,7 @@ def _no_tap() -> CapabilityError:
 
 
 class _ExternalBackend:
-    """Capabilities of an external cluster, from its file; a run refuses anything else by name."""
+    """Capabilities of an external cluster, taken from its file. Other actions of a back end are refused."""
 
     name: BackendName = "external"
 
@@ -281,7 +293,7 @@ class _ExternalBackend:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Client faults always; link and node faults if the file defines how."""
+        """Client faults always; link faults and node faults if the file defines how to make them."""
         file = self._cluster.file
         verbs = {Capability.KILL: "kill", Capability.STOP: "stop", Capability.PAUSE: "pause"}
         found = {c for c, verb in verbs.items() if reaches(file.nodes, verb)} | {Capability.CLIENT}
@@ -290,7 +302,7 @@ class _ExternalBackend:
     links = None
 
     def nodes(self) -> list[Node]:
-        """The nodes that can be controlled."""
+        """Return the nodes that the harness can control."""
         return list(self._cluster.nodes.values())
 
     def __getattr__(self, verb: str) -> Any:

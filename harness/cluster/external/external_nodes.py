@@ -1,4 +1,4 @@
-"""Nodes of an external cluster, controlled by the user's commands or by container labels."""
+"""Nodes of an external cluster, controlled through the user's commands or through container labels."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ NOT_READ: Final = f"not read: evidence.logs in the cluster file lacks {NODE_LOGS
 
 
 class Asks(Protocol):
-    """Callable that checks whether a broker answers."""
+    """Callable that returns whether a broker answers."""
 
     def __call__(self, broker: int, timeout: float = 1.0) -> bool: ...
 
 
 class CommandNode:
-    """A broker controlled by the user's commands; its state is observed over the network only."""
+    """A broker controlled through the user's commands. Its condition is observed over the network only."""
 
     role: Role = "broker"
 
@@ -46,7 +46,7 @@ class CommandNode:
         self._answers = answers
 
     def command(self, verb: str) -> list[str]:
-        """The command for a verb, as it is executed: without a shell."""
+        """Return the command for a verb as an argument list; it is run without a shell."""
         template = getattr(self._part, verb)
         if not template:
             raise CapabilityError(f"no command to {verb} a node", f'add {verb} = "..." to [nodes]')
@@ -54,7 +54,10 @@ class CommandNode:
         return [word.format(host=host, id=self.node_id) for word in shlex.split(template)]
 
     def status(self) -> NodeStatus:
-        """Running if the broker answers, frozen if it accepts a connection without answering, else gone."""
+        """Return the condition of the broker as seen over the network.
+
+        It is RUNNING if the broker answers, PAUSED if it only accepts a connection, else EXITED.
+        """
         if self._answers(self.node_id):
             return NodeStatus(Condition.RUNNING)
         try:
@@ -64,7 +67,7 @@ class CommandNode:
         return NodeStatus(Condition.PAUSED)
 
     def start(self) -> None:
-        """Run the start command, unless the broker answers."""
+        """Run the start command if the broker's port is closed."""
         if self.status().condition is Condition.EXITED:
             self._run("start")
 
@@ -81,7 +84,7 @@ class CommandNode:
         self._run("pause", Condition.PAUSED)
 
     def resume(self) -> None:
-        """Run the resume command if there is one and the broker is frozen; a killed broker is not resumed."""
+        """Run the resume command if the file has one and the broker is frozen."""
         if self._part.resume and self.status().condition is Condition.PAUSED:
             self._run("resume")
 
@@ -109,23 +112,23 @@ class CommandNode:
         return done.stdout
 
     def log(self, lines: int = 200) -> str:
-        """Return the last lines that the log command prints."""
+        """Return the last lines of the log command's output."""
         return "".join(self._run("log").splitlines(keepends=True)[-lines:])
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Refuse: the files of an external broker are not read."""
+        """Raise CapabilityError: the harness does not read the files of an external broker."""
         raise CapabilityError(_NO_EVIDENCE, f"{partition} is not copied to {scratch}")
 
 
 class LabelledEngine(Engine):
-    """Finds the container of a node by the user's label."""
+    """A Docker engine in which a node's container is found by the user's label."""
 
     def __init__(self, template: str, host: str, node_id: int) -> None:
         super().__init__("")
         self.label = template.format(host=host, id=node_id)
 
     def container(self, service: str) -> Container:
-        """Return the single container with the label, running or not."""
+        """Return the only container with the label, running or not."""
         found = self.client.containers.list(all=True, filters={"label": self.label})
         if len(found) != 1:
             raise HarnessError(
@@ -136,14 +139,15 @@ class LabelledEngine(Engine):
 
 
 def labelled_node(name: str, node_id: int, template: str, host: str) -> Node:
-    """Return the node whose container carries the label."""
+    """Return the node whose container has the label."""
     return ContainerNode(name, node_id, "broker", LabelledEngine(template, host, node_id))
 
 
 class AuditedNode:
-    """A node that records every change in the audit log first, and reads its log only with consent.
+    """A node that records each change in the audit log before it is made.
 
-    `log_unread` is the reason why the last log was not read, or empty if it was.
+    Its log is read only if the cluster file permits this. `log_unread` is the reason why the last log was not
+    read; it is empty if the log was read.
     """
 
     role: Role = "broker"
@@ -180,7 +184,7 @@ class AuditedNode:
         self._node.resume()
 
     def log(self, lines: int = 200) -> str:
-        """Return the log if the file permits it: a broker's log also contains data of other users."""
+        """Return the node's log if the file permits it. A broker's log also contains data of other users."""
         if not self._logs:
             return NOT_READ
         self._noted("log")
@@ -193,7 +197,7 @@ class AuditedNode:
         return found
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Refuse: the files of an external broker are not read."""
+        """Raise CapabilityError: the harness does not read the files of an external broker."""
         raise CapabilityError(_NO_EVIDENCE, f"{partition} is not copied to {scratch}")
 
     def _noted(self, verb: str) -> None:

@@ -1,4 +1,4 @@
-"""Toxiproxy for an external cluster: the user's own, or one started for the clients of a run."""
+"""Toxiproxy for an external cluster: the user's own, or one that the harness starts for a run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.provision.toxiproxy_binary import ensure_toxiproxy
 
 
 class AuditedToxiproxy(Toxiproxy):
-    """A Toxiproxy client that records every change in the audit log first."""
+    """A Toxiproxy client that records each change in the audit log before it is made."""
 
     def __init__(self, host: str, port: int, audit: Audit) -> None:
         super().__init__(host, port)
@@ -31,12 +31,15 @@ class AuditedToxiproxy(Toxiproxy):
 
 
 def proxy_name(proxy: ProxyPart) -> str:
-    """Return the name of the proxy: from the file, or the harness's own scheme."""
+    """Return the name of a proxy: the one in the file, else `eos-` with the broker id."""
     return proxy.name or f"eos-{proxy.broker}"
 
 
 def toxiproxy_node(folder: Path, proxies: list[ProxyPart]) -> ProcessNode:
-    """Return the harness's own Toxiproxy as a node that can be started, killed, and found after a crash."""
+    """Return the Toxiproxy that the harness starts, as a node.
+
+    Its port and configuration are files in `folder`, so that a later command finds the process after a crash.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     port = folder / "port"
     if not port.exists():
@@ -62,7 +65,7 @@ def toxiproxy_node(folder: Path, proxies: list[ProxyPart]) -> ProcessNode:
 
 
 def toxiproxy_address(links: LinksPart, folder: Path) -> Address:
-    """Return the address of its HTTP interface."""
+    """Return the address of Toxiproxy's HTTP interface."""
     if links.toxiproxy == START:
         return "127.0.0.1", int((folder / "port").read_text())
     return parse_address(links.toxiproxy)

@@ -1,4 +1,7 @@
-"""Admin requests to an external cluster; changes of foreign resources are refused, whatever the caller."""
+"""Admin client for an external cluster that refuses every change of foreign resources.
+
+A foreign resource is one whose name lacks the prefix of the cluster file. This holds for every caller.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ _METADATA: Final = frozenset(
         "ListTransactionsRequest",
     }
 )
-# Requests that may name only resources with the prefix, and how to get those names; the first two only read.
+# Requests that may name only resources with the prefix, each with a function that returns these names.
+# ListOffsets and Fetch only read; the others change resources.
 _OURS: Final[dict[str, Callable[[Any], list[str]]]] = {
     "ListOffsetsRequest": lambda request: [topic.name for topic in request.topics],
     "FetchRequest": lambda request: [topic.topic for topic in request.topics],
@@ -35,7 +39,7 @@ _READS: Final = ("ListOffsetsRequest", "FetchRequest")
 
 
 class PrefixedAdmin(Admin):
-    """Passes metadata requests and changes of resources with the prefix; refuses every other request."""
+    """Admin client that sends metadata requests and requests on resources with the prefix, and no others."""
 
     def __init__(
         self,
@@ -49,13 +53,13 @@ class PrefixedAdmin(Admin):
     ) -> None:
         super().__init__(addresses, timeout, security)
         self._prefix = prefix
-        # Foreign topics that may also be read, because the cluster file permits it.
+        # Foreign topics that the cluster file permits to read.
         self._readable = readable
         self._audit = audit
-        self._kept = threading.local()  # a connection belongs to one thread
+        self._kept = threading.local()  # one set of connections per thread
 
     def call(self, broker: int, request: Any) -> Any:
-        """Send one request to one broker if it is permitted."""
+        """Send a request to a broker if it is permitted; else record the refusal and raise RefusedError."""
         kind = type(request).__name__
         if kind in _METADATA:
             return self._ask(broker, request)
@@ -74,7 +78,7 @@ class PrefixedAdmin(Admin):
         return super().call(broker, request)
 
     def _ask(self, broker: int, request: Any) -> Any:
-        """Send a request over a kept connection: a login per request would load the cluster."""
+        """Send a request over a kept connection, because a login for each request would load the cluster."""
         kept: dict[int, RawConnection] = self._kept.__dict__.setdefault("by_broker", {})
         if broker in kept:
             try:
@@ -82,7 +86,7 @@ class PrefixedAdmin(Admin):
             except (
                 OSError,
                 EOFError,
-            ):  # closed in the meantime, or the broker is down: a new connection shows which
+            ):  # the broker closed this connection, or it is down: a new connection shows which
                 kept.pop(broker).close()
         connection = self.connect(broker)
         try:

@@ -1,1 +1,1 @@
-"""The scenarios that ship with the harness, as data."""
+"""Scenario files that are part of the harness."""
