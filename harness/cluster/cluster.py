@@ -98,7 +98,7 @@ class Cluster(Topics):
         """Raise CapabilityError if this back end lacks a capability."""
         if capability not in self.backend.capabilities:
             raise CapabilityError(
-                f"the {self.backend.name} back end cannot {capability}",
+                f"the {self.backend.name} back end does not support {capability}",
                 "use the compose back end: `eos down` and `eos up --backend compose`",
             )
 

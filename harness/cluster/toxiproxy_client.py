@@ -100,7 +100,7 @@ class Toxiproxy:
         """Change the upstream of a proxy. This cuts its connections; new ones go to the new upstream."""
         self._post(f"/proxies/{proxy}", {"upstream": upstream})
         if self.proxy(proxy).upstream != upstream:
-            raise ToxiproxyError(f"proxy {proxy} did not take {upstream} as its upstream", _LOOK)
+            raise ToxiproxyError(f"proxy {proxy} did not change its upstream to {upstream}", _LOOK)
 
     def add_toxic(
         self,
@@ -126,7 +126,7 @@ class Toxiproxy:
         )
         added = self._toxic(proxy, name)
         if added is None or any(added.attributes.get(key) != value for key, value in wanted.items()):
-            raise ToxiproxyError(f"toxic {name} of {proxy} was asked for with {wanted}, found {added}", _LOOK)
+            raise ToxiproxyError(f"toxic {name} of {proxy} differs: requested {wanted}, found {added}", _LOOK)
 
     def update_toxic(self, proxy: str, name: str, attributes: Mapping[str, int]) -> None:
         """Change the attributes of a toxic."""
@@ -143,7 +143,7 @@ class Toxiproxy:
         handle = self._handle(proxy)
         self._call(lambda: handle.destroy_toxic(name))
         if self._toxic(proxy, name) is not None:
-            raise ToxiproxyError(f"toxic {name} of {proxy} is still there after its removal", _LOOK)
+            raise ToxiproxyError(f"toxic {name} of {proxy} still exists after its removal", _LOOK)
 
     def version(self) -> str:
         """Read the version of the server."""
@@ -183,7 +183,7 @@ class Toxiproxy:
             # ConnectionError is an OSError, on which a wait for the start of Toxiproxy retries.
             raise ConnectionError(f"Toxiproxy at {self._url} cannot be reached: {error}") from error
         if answer.status_code == 503:
-            raise ToxiproxyWedgedError(f"Toxiproxy gave up on {method} {path}", _RESTART)
+            raise ToxiproxyWedgedError(f"Toxiproxy returned 503 for {method} {path}", _RESTART)
         if not answer.ok:
             body = content.get("json")
             raise ToxiproxyError(

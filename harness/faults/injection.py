@@ -223,7 +223,7 @@ class Injection:
     def _unmeasured(self, what: str, error: Exception) -> NoBiteError:
         return NoBiteError(
             f"{what} {self._described} could not be measured: {error}",
-            "another fault may be in the way: `eos status` shows what is injected",
+            "another fault may prevent the measurement: `eos status` shows the active faults",
         )
 
     def _measure(self, journal: HistoryWriter, started: float) -> None:

@@ -87,7 +87,10 @@ class Partition(Fault[Others]):
             cluster.name_of(i) for i in groups[self.cut_from] if cluster.name_of(i) not in context.nodes
         ]
         if not others:
-            raise UsageError(f"no node is left to cut {name} from", "name fewer targets")
+            raise UsageError(
+                f"every node of `cut_from` is a target, so {name} cannot be cut from any",
+                "name fewer targets",
+            )
         is_broker = cluster.node(name).node_id in brokers
         if self.direction == "in" and is_broker and self.cut_from == "controllers":
             raise UsageError("controllers open no connections to brokers", 'use direction = "out" or "both"')

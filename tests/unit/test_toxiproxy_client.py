@@ -128,7 +128,7 @@ def test_a_missing_proxy_is_an_error(client: Toxiproxy) -> None:
 
 def test_a_toxic_that_was_not_added_is_detected(server: StandIn, client: Toxiproxy) -> None:
     server.misbehave["POST /proxies/proxied-1/toxics"] = "nothing"
-    with pytest.raises(ToxiproxyError, match=r"was asked for with .* found None"):
+    with pytest.raises(ToxiproxyError, match=r"differs: requested .* found None"):
         client.add_toxic("proxied-1", "late", "latency", "downstream", {"latency": 100})
 
 
@@ -143,7 +143,7 @@ def test_an_attribute_with_another_value_is_detected(
         return real(method, path, body)
 
     monkeypatch.setattr(server, "handle", forgetful)
-    with pytest.raises(ToxiproxyError, match=r"asked for with {'latency': 100}, found .*'latency': 0"):
+    with pytest.raises(ToxiproxyError, match=r"requested {'latency': 100}, found .*'latency': 0"):
         client.add_toxic("proxied-1", "late", "latency", "downstream", {"latency": 100})
 
 
@@ -156,7 +156,7 @@ def test_a_proxy_that_did_not_close_is_detected(server: StandIn, client: Toxipro
 def test_a_toxic_that_survives_its_removal_is_detected(server: StandIn, client: Toxiproxy) -> None:
     server.toxic("proxied-1", "held", kind="bandwidth", rate=0)
     server.misbehave["DELETE /proxies/proxied-1/toxics/held"] = "nothing"
-    with pytest.raises(ToxiproxyError, match="held of proxied-1 is still there"):
+    with pytest.raises(ToxiproxyError, match="held of proxied-1 still exists"):
         client.remove_toxic("proxied-1", "held")
 
 

@@ -176,8 +176,8 @@ class ExternalCluster(Cluster):
             except (OSError, EOFError) as error:
                 raise ConnectionError(f"through {proxy.listen}: {error}") from error
             if (where := seen.get(proxy.broker)) != parse_address(proxy.listen):
-                at = ":".join(map(str, where)) if where else "nowhere"
-                found.append(f"at {proxy.listen} broker {proxy.broker} is advertised at {at}")
+                at = ":".join(map(str, where)) if where else "no address"
+                found.append(f"broker {proxy.broker} behind proxy {proxy.listen} advertises {at}")
         return found
 
     @property
