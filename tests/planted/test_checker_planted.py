@@ -40,7 +40,7 @@ def ids(cases: list[tuple[str, str, Tiny, set[str] | None]] | list[tuple[str, st
 
 
 @pytest.mark.parametrize(("name", "label", "case", "names"), CAUGHT, ids=ids(CAUGHT))
-def test_caught(name: str, label: str, case: Tiny, names: set[str] | None) -> None:
+def test_a_planted_anomaly_is_reported(name: str, label: str, case: Tiny, names: set[str] | None) -> None:
     judgement = case.judge()
     found = set(judgement.names())
 
@@ -56,7 +56,7 @@ def test_caught(name: str, label: str, case: Tiny, names: set[str] | None) -> No
 
 
 @pytest.mark.parametrize(("name", "label", "case"), NEAR, ids=ids(NEAR))
-def test_near_miss(name: str, label: str, case: Tiny) -> None:
+def test_a_near_miss_is_valid(name: str, label: str, case: Tiny) -> None:
     judgement = case.judge()
 
     assert judgement.names() == [], f"{name}, {label}: {judgement.encode().decode()}"

@@ -68,7 +68,7 @@ def test_a_transaction_commits_after_the_active_controller_is_killed(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def test_without_a_quorum_transactions_go_on_and_a_killed_leader_is_not_replaced(
+def test_without_a_quorum_transactions_continue_and_a_killed_leader_is_not_replaced(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     topic = case.topic("t", [[1, 2, 3], [2, 3, 1]])

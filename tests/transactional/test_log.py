@@ -111,7 +111,7 @@ def test_a_transaction_across_segments_is_the_same_on_every_replica_and_after_a_
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def test_a_topic_that_is_recreated_in_a_transaction(
+def test_a_topic_recreated_during_a_transaction_keeps_only_later_records(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     """Records before the deletion are lost although they are committed later; records after it remain."""
