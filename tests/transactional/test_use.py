@@ -81,7 +81,7 @@ SLOW_MS = 150
 def test_no_record_is_read_after_an_abort_with_sends_in_flight(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence, how: str
 ) -> None:
-    """Readers see nothing of the transaction, whatever the producer's abort call returns."""
+    """Readers get nothing of the aborted transaction, whatever the producer's abort call returns."""
     topic = case.topic("t")
     producer = started(case.producer(topic, settings={"linger.ms": 0}))
     lane = next(p for p in range(3) if p + 1 != cluster.txn_coordinator(case.transactional_id))

@@ -28,7 +28,10 @@ class Block(NamedTuple):
 
 
 class HistoryFile:
-    """The history of one client. Iterating over `blocks` sets `lines` (their number) and `torn`."""
+    """The history of one client.
+
+    Iterating over `blocks` sets `lines` (the number of complete lines) and `torn` (an incomplete last line).
+    """
 
     def __init__(self, path: Path, data: bytes | None = None) -> None:
         """Read the file at `path`, or read `data` instead if it is given."""
