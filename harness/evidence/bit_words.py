@@ -1,7 +1,8 @@
 """Arithmetic on bit words, for checkers, witnesses and Spark's Python workers.
 
-A word covers 256 consecutive sequences of one lane as four 64-bit quarters: bit `i` is sequence
-`word * 256 + i`. Spark's workers import this module, so it may import only numpy and record.py.
+A lane is a partition to which one producer writes; the producer numbers the records of a lane from 0. A word
+covers 256 consecutive sequences of one lane as four 64-bit quarters: bit `i` is sequence `word * 256 + i`.
+Spark's workers import this module, so it may import only numpy and record.py.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from harness.evidence.record import MAX_LANE, MAX_PRODUCER
 
 WORD_SEQS: Final = 256
 EXAMPLES: Final = 8
-"""Most examples that a witness or a checker keeps per finding."""
+"""Maximum number of examples that a witness or a checker keeps per finding."""
 
 LANES: Final = MAX_LANE + 1
 PRODUCERS: Final = MAX_PRODUCER + 1
@@ -24,13 +25,13 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 Columns = dict[str, Any]
-"""Columns of equal length, by name; a column named `bits` has four quarters per row."""
+"""Columns of equal length, by name. In the column `bits` each row is one word, as four quarters."""
 
 Number = TypeVar("Number", int, Ints)
 
 
 def lane_key(producer: Number, lane: Number) -> Number:
-    """Return one number for a producer and a lane (int64 columns or ints); keys sort by producer first."""
+    """Return one key for a producer and a lane (ints or int64 columns). Keys sort by producer first."""
     return producer * LANES + lane
 
 
@@ -40,7 +41,7 @@ def split_lane_key(key: Number) -> tuple[Number, Number]:
 
 
 def same_as_previous(*columns: npt.NDArray[Any]) -> Bools:
-    """Return which rows repeat the row before them in all columns; the first row never does."""
+    """Return a mask of rows that equal their previous row in all columns; it is False for the first row."""
     same = np.ones(len(columns[0]), np.bool_)
     same[:1] = False
     for column in columns:
@@ -49,12 +50,12 @@ def same_as_previous(*columns: npt.NDArray[Any]) -> Bools:
 
 
 def group_starts(*columns: npt.NDArray[Any]) -> Ints:
-    """Return the first row of each group of equal rows in sorted columns."""
+    """Return the index of the first row of each group of equal rows. The columns must be sorted."""
     return np.flatnonzero(~same_as_previous(*columns))
 
 
 def group_sizes(starts: Ints, rows: int) -> Ints:
-    """Return the number of rows of each group."""
+    """Return the number of rows of each group, from the groups' first rows and the total number of rows."""
     return np.diff(np.append(starts, rows))
 
 
@@ -65,7 +66,7 @@ def popcount(bits: Words) -> Ints:
 
 
 def single_bits(seq: Ints) -> Words:
-    """Return, for each sequence, its word's quarters with only its own bit set."""
+    """Return one word for each sequence, in which only the bit of that sequence is set."""
     inside = seq % WORD_SEQS
     bits = np.zeros((len(seq), 4), np.uint64)
     bits[np.arange(len(seq)), inside // 64] = np.uint64(1) << (inside % 64).astype(np.uint64)
@@ -73,7 +74,7 @@ def single_bits(seq: Ints) -> Words:
 
 
 def interval_bits(first: Ints, last: Ints) -> Words:
-    """Return, for each interval within one word, the word's quarters with the interval's bits set."""
+    """Return one word for each interval, with the interval's bits set. No interval may span two words."""
     quarters = np.arange(4) * 64
     low = np.clip(first[:, None] % WORD_SEQS - quarters, 0, 64)
     high = np.clip(last[:, None] % WORD_SEQS - quarters + 1, 0, 64)
@@ -81,14 +82,14 @@ def interval_bits(first: Ints, last: Ints) -> Words:
 
 
 def _low_bits(count: Ints) -> Words:
-    # A shift by 64 is undefined, so an empty quarter is selected instead of shifted.
+    # A shift of a 64-bit number by 64 is undefined, so `where` selects 0 for an empty quarter.
     shift = (64 - np.maximum(count, 1)).astype(np.uint64)
     bits: Words = np.where(count > 0, np.uint64(0xFFFFFFFFFFFFFFFF) >> shift, np.uint64(0))
     return bits
 
 
 def lowest_and_highest(bits: Words) -> tuple[Ints, Ints]:
-    """Return the positions of the lowest and the highest bit of each word; no word may be empty."""
+    """Return the positions of the lowest and the highest set bit of each word. No word may be empty."""
     used = bits != 0
     low_at = np.argmax(used, axis=1)
     high_at = 3 - np.argmax(used[:, ::-1], axis=1)
@@ -102,7 +103,7 @@ def lowest_and_highest(bits: Words) -> tuple[Ints, Ints]:
 
 
 def sequences_in(word: int, quarters: list[int]) -> list[int]:
-    """List the sequences of one word."""
+    """Return the sequences whose bits are set in one word."""
     return [
         word * WORD_SEQS + 64 * i + bit
         for i, quarter in enumerate(quarters)
@@ -112,12 +113,12 @@ def sequences_in(word: int, quarters: list[int]) -> list[int]:
 
 
 def unite(bits: Words, starts: Ints) -> Words:
-    """Return the union of the words of each group."""
+    """Return the union of the words of each group; `starts` contains the first row of each group."""
     return np.bitwise_or.reduceat(bits, starts, axis=0) if len(starts) else bits
 
 
 def merge(parts: list[Columns], keys: tuple[str, ...]) -> Columns:
-    """Merge rows with equal keys: `bits` are united, `lo` and `hi` spanned, other columns added up."""
+    """Merge rows with equal keys: unite `bits`, keep the lowest `lo` and highest `hi`, sum other columns."""
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.lexsort(tuple(columns[name] for name in reversed(keys)))
     columns = {name: column[order] for name, column in columns.items()}

@@ -1,10 +1,10 @@
 """Changelog records of a stateful pipeline: the number of inputs of each key and the sum of their sequences.
 
-The key of an input is its sequence modulo KEYS, within its partition, so each key belongs to one partition.
-The changelog has as many partitions as the input. A changelog record starts with an identity like every
-record; its payload holds the totals of the key:
+The key of an input is its sequence modulo KEYS. Each partition has its own keys, and the changelog has as
+many partitions as the input. Like every record of a run, a changelog record starts with an identity
+(record.py). Its payload contains the totals of the key:
 
-    key (5 digits), inputs (12), total (20)
+    key (5 digits), number of inputs (12 digits), sum of their sequences (20 digits)
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Totals(NamedTuple):
     total: int = 0
 
     def add(self, seq: int) -> Totals:
-        """Return the totals with one more input."""
+        """Return the totals after one more input."""
         return Totals(self.inputs + 1, self.total + seq)
 
 
@@ -33,22 +33,22 @@ NOTHING: Final = Totals()
 
 
 def key_of(seq: int) -> int:
-    """Return the key of an input."""
+    """Return the key of the input with this sequence."""
     return seq % KEYS
 
 
 def key_bytes(key: int) -> bytes:
-    """Return the Kafka key of a key's changelog records; compaction keeps the last record of each."""
+    """Return the Kafka record key for a key's totals. Compaction keeps the last record of each key."""
     return b"%0*d" % (_KEY, key)
 
 
 def payload_of(key: int, totals: Totals) -> bytes:
-    """Return the payload of a changelog record, which follows the identity."""
+    """Return the payload of a changelog record. In the record's value it follows the identity."""
     return b"%0*d%0*d%0*d" % (_KEY, key, _INPUTS, totals.inputs, _TOTAL, totals.total)
 
 
 def totals_in(value: bytes) -> tuple[int, Totals]:
-    """Decode key and totals of a changelog record; raises NotARecordError."""
+    """Decode the key and the totals of a changelog record. Raise NotARecordError if they are malformed."""
     digits = value[WIDTH:_END]
     if len(digits) != _END - WIDTH or not digits.isdigit():
         raise NotARecordError(f"bytes {WIDTH}-{_END - 1} (key, inputs, total) are {digits!r}")

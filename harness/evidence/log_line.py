@@ -1,4 +1,4 @@
-"""The part that all line logs share: one JSON object per line, with both clocks, and a published schema."""
+"""Common part of all line logs: one JSON object per line, with two timestamps and a published schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 
 class LogLine(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Base of every line: the host's monotonic clock and the wall clock, both in nanoseconds."""
+    """Base of every line: the host's monotonic time and its wall-clock time, both in nanoseconds."""
 
     mono: int
     wall: int
@@ -24,12 +24,12 @@ class Timestamps(TypedDict):
 
 
 def timestamps() -> Timestamps:
-    """Read both clocks, as keyword arguments of a LogLine."""
+    """Return the current times of both clocks as keyword arguments of a LogLine."""
     return {"mono": time.monotonic_ns(), "wall": time.time_ns()}
 
 
 def clock_id() -> str:
-    """Return the id of this host's monotonic clock; times compare only between lines with equal clock ids."""
+    """Return the id of this host's monotonic clock. Only times with equal clock ids can be compared."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else platform.node()
 

@@ -1,8 +1,9 @@
-"""Observation: the records that one witness read, as bit words, and findings that need every record.
+"""Observation: the records that one witness read, as bit words, and findings about single records.
 
-A word covers 256 consecutive sequences of one lane. Its 256 bits (4 x 64) mark the sequences that were read,
-`n` counts the records, `lo` and `hi` are the lowest and highest offset. A billion records fit into four
-million words, and nothing is sampled. docs/record-format.md describes the format on disk.
+A word covers 256 consecutive sequences of one lane. Its 256 bits (4 x 64) mark the sequences that were read.
+`n` is the number of records, `lo` and `hi` are their lowest and highest offset. A billion records fit into
+four million words, and nothing is sampled. Bit words do not show findings such as a wrong order, so the
+witness looks for these while it reads. docs/record-format.md describes the format on disk.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ AGGREGATE: Final = np.dtype(
         ("key", "<i4"),
         ("inputs", "<i8"),
         ("total", "<i8"),
-        ("offset", "<i8"),  # of the last changelog record of the key
+        ("offset", "<i8"),  # offset of the last changelog record of the key
     ]
 )
 RUN: Final = np.dtype(
@@ -65,7 +66,7 @@ RUN: Final = np.dtype(
 
 
 class Window(msgspec.Struct, forbid_unknown_fields=True):
-    """The offsets that were read of one partition: from `start` to `read_to`, which is excluded."""
+    """Range of offsets that a witness read in one partition: from `start` up to, but excluding, `read_to`."""
 
     topic: str
     partition: int
@@ -90,7 +91,7 @@ class Spot(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """A count over all records, the number of records compared, and at most EXAMPLES examples."""
+    """Findings of one kind: records compared, findings in all of them, and at most EXAMPLES examples."""
 
     compared: int = 0
     count: int = 0
@@ -99,7 +100,7 @@ class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """An observation without its rows."""
+    """Metadata of an observation: everything except its rows."""
 
     witness: str
     kind: Literal["reference", "spark", "raw", "client"]
@@ -123,7 +124,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: tuple[int, ...]) -> Spot:
-    """Return the example of an output whose input (producer, lane, seq) already had one with this part."""
+    """Describe an output whose input (producer, lane, seq) already had an output with the same part."""
     (window, offset), (before, other) = here, first
     producer, lane, seq, part = origin
     same_partition = (before.topic, before.partition) == (window.topic, window.partition)
@@ -142,7 +143,7 @@ def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: t
 
 @dataclass
 class Observation:
-    """What one witness read: words, origins of outputs, runs (if the log is small), aggregates."""
+    """Records that one witness read: words, origins of outputs, runs (if the log is small), aggregates."""
 
     meta: Meta
     words: Rows = field(default_factory=lambda: np.zeros(0, WORD))
@@ -151,12 +152,12 @@ class Observation:
     aggregates: Rows | None = None
 
     def window(self, index: int) -> Window:
-        """Return the window with this index, which is a row's `partition`."""
+        """Return the window of a row; `index` is the row's `partition`."""
         return self.meta.windows[index]
 
 
 def save(observation: Observation, directory: Path) -> None:
-    """Write an observation; meta.json comes last, so if it exists, the other files are complete."""
+    """Write an observation. meta.json is written last: if it exists, the other files are complete."""
     directory.mkdir(parents=True, exist_ok=True)
     rows = {
         "words": observation.words,
@@ -171,7 +172,7 @@ def save(observation: Observation, directory: Path) -> None:
 
 
 def load(directory: Path) -> Observation:
-    """Read an observation; raises UsageError with the reason if a file is missing or damaged."""
+    """Read an observation. Raise UsageError with the reason if a file is missing or damaged."""
     meta_path = directory / "meta.json"
     if not meta_path.exists():
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Builds an observation from decoded records; independent of any Kafka client."""
+"""Builder of an observation from decoded records. It is independent of any Kafka client."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _COLUMNS = ("partition", "offset", "producer", "lane", "seq", "o_producer", "o_l
 
 @dataclass
 class Records:
-    """Records of one witness in reading order; the origin columns are -1 for records without an origin."""
+    """Records of one witness in reading order. The origin columns are -1 for a record without an origin."""
 
     rows: list[tuple[int, ...]] = field(default_factory=list)
 
@@ -55,12 +55,12 @@ class Records:
 
 
 def observe(meta: Meta, records: Records, *, with_runs: bool = True) -> Observation:
-    """Build words, origins, runs and findings; an offset that was read twice counts once."""
+    """Build words, origins, runs and findings. An offset that was read twice counts once."""
     return observe_columns(meta, records.columns(), with_runs=with_runs)
 
 
 def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = True) -> Observation:
-    """Like `observe`, for a witness that already has columns."""
+    """Build an observation like `observe`, from records that are already in columns."""
     order = np.lexsort((columns["offset"], columns["partition"]))
     columns = {name: column[order] for name, column in columns.items()}
     fresh = ~_same_rows(columns, "partition", "offset")
@@ -72,7 +72,7 @@ def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = T
         by_producer=_count_by_key(columns["producer"][clash]),
         examples=[_spot(meta, columns, i, other=i - 1) for i in clash[:EXAMPLES].tolist()],
     )
-    # An offset that was read again is a rewind of the reader, not a second record.
+    # If an offset was read again, the reader was rewound. That is not a second record.
     columns = {name: column[fresh] for name, column in columns.items()}
     meta.records = len(columns["seq"])
     first = _repeats(meta, columns)
@@ -106,7 +106,7 @@ def _spot(meta: Meta, columns: dict[str, Ints], i: int, *, other: int, detail: s
 
 
 def _repeats(meta: Meta, columns: dict[str, Ints]) -> Bools:
-    """Find repeated records; return which rows are first appearances."""
+    """Find repeated records; return a mask of the rows that are first copies."""
     order = np.lexsort(
         (columns["offset"], columns["partition"], columns["seq"], columns["lane"], columns["producer"])
     )
@@ -125,7 +125,7 @@ def _repeats(meta: Meta, columns: dict[str, Ints]) -> Bools:
 
 
 def _late(meta: Meta, columns: dict[str, Ints], first: Bools) -> None:
-    """Find records whose first appearance is behind that of a later record of their lane."""
+    """Find records whose first copy is behind that of a record that was sent later in the same lane."""
     kept = {name: column[first] for name, column in columns.items()}
     order = np.lexsort((kept["offset"], kept["lane"], kept["producer"], kept["partition"]))
     kept = {name: column[order] for name, column in kept.items()}
@@ -199,7 +199,7 @@ def _rows(columns: Columns, dtype: np.dtype[np.void]) -> Rows:
 
 def _runs(columns: dict[str, Ints]) -> Rows:
     index = np.arange(len(columns["seq"]))
-    # Within a run, offset and sequence grow by one from record to record.
+    # Within a run, offset and sequence grow by one from record to record, so these differences are constant.
     steady = [columns[name] - index for name in ("offset", "seq")]
     starts = group_starts(*steady, *(columns[name] for name in ("partition", "producer", "lane")))
     runs = np.zeros(len(starts), RUN)

@@ -5,10 +5,11 @@
     |    run      |      lane  sequence     transaction | kind: r record, p pipeline output
     magic+version producer                              intended outcome: c commit, a abort, n none
 
-(The spaces are only for readability.) With a fixed width, numpy decodes a batch with one reshape. In a
-pipeline's output the identity is followed by that of the input it was made from.
+(The spaces are only for readability.) Because of the fixed width, numpy decodes a batch with one reshape. In
+an output of a pipeline, the identity is followed by the identity of the input that the output was made from.
 
-This module imports only the standard library, because Spark's workers get it without the rest of the harness.
+This module imports only the standard library, because Spark's Python workers get it without the rest of the
+harness.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ MAGIC: Final = b"EOS1"
 WIDTH: Final = 48
 ORIGIN_WIDTH: Final = 32
 HEADER: Final = "eos-id"
-"""Record header that carries the same bytes when the value belongs to the user's application."""
+"""Name of the record header that contains the identity if the value belongs to the user's application."""
 
 COMMIT: Final = "c"
 ABORT: Final = "a"
@@ -62,11 +63,11 @@ MAX_PART: Final = 10**3 - 1
 
 
 class NotARecordError(ValueError):
-    """The bytes do not start with a valid identity; the message gives the reason."""
+    """Error: the bytes do not start with a valid identity. The message gives the reason."""
 
 
 class Origin(NamedTuple):
-    """The input of a pipeline's output, the part number among its outputs, and the processor that made it."""
+    """Origin of a pipeline's output: its input, its part number among the outputs, and its processor."""
 
     producer: int
     lane: int
@@ -158,7 +159,7 @@ def _digits(value: bytes, field: Field) -> int:
 
 
 def decode(value: bytes | None) -> Identity:
-    """Decode the identity at the start of a value; raises NotARecordError with the reason."""
+    """Decode the identity at the start of a value. Raise NotARecordError with the reason if it is invalid."""
     if value is None:
         raise NotARecordError("there are no bytes at all (a null value)")
     if len(value) < WIDTH:

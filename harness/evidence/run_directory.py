@@ -1,4 +1,4 @@
-"""The directory of a run; after a crash at any moment it can still be read.
+"""The directory of a run. It remains readable after a crash at any moment.
 
     runs/<scenario>/<time>-<seed>/
         run.json            identity of the run and versions; written first
@@ -62,7 +62,7 @@ class LimitSummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Summary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The summary of a run for programs; the schema is harness/evidence/schemas/summary.schema.json."""
+    """Summary of a run for programs. Its schema is harness/evidence/schemas/summary.schema.json."""
 
     format: int = FORMAT
     run: str

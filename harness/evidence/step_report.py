@@ -16,7 +16,10 @@ Comparison = Literal["same", "different", "missing"]
 
 
 class Claim(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A sentence of the textbook beside the observation; `missing` if a step lacks evidence that it needs."""
+    """A textbook statement about Kafka and the matching observation.
+
+    `comparison` is "missing" if the step needs the observation as evidence and does not have it.
+    """
 
     textbook: str
     observed: str
@@ -32,11 +35,11 @@ class WalkthroughStep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     evidence: dict[str, Any] = {}
 
     def prove(self, textbook: str, observed: str, holds: object) -> None:
-        """Add a sentence that must hold; if it does not, the step lacks evidence."""
+        """Add a statement that must hold. If it does not, the step lacks evidence."""
         self._add(textbook, observed, "same" if holds else "missing")
 
     def compare(self, textbook: str, observed: str, holds: object) -> None:
-        """Add a sentence of the textbook that a correct cluster may contradict."""
+        """Add a statement of the textbook that even a correct cluster may contradict."""
         self._add(textbook, observed, "same" if holds else "different")
 
     def show(self, **evidence: object) -> None:
@@ -45,12 +48,12 @@ class WalkthroughStep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def missing(self) -> list[str]:
-        """The sentences that had to hold and did not."""
+        """Statements that had to hold but did not."""
         return [f"{c.textbook}: {c.observed}" for c in self.claims if c.comparison == "missing"]
 
     @property
     def text(self) -> str:
-        """The step in human-readable lines."""
+        """Human-readable text of the step."""
         return "\n".join(
             [self.title, *(f"{c.observed}  [{c.comparison}: {c.textbook}]" for c in self.claims)]
         )

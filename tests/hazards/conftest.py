@@ -1,4 +1,4 @@
-"""The run of a walkthrough whose steps the tests of hazards inspect."""
+"""Helpers that run a walkthrough, so that the tests of hazards can inspect its steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ CHANGED = (
 
 @dataclass
 class WalkedThrough:
-    """A walkthrough that has run: its outcome and its events."""
+    """A walkthrough that has finished: its outcome and its events."""
 
     outcome: Outcome
     events: list[Event]
@@ -47,7 +47,7 @@ class WalkedThrough:
         return attempts
 
     def missing(self, step: int) -> str:
-        """Return the missing evidence of a step as a message, empty if there is none."""
+        """Return a message that lists the missing evidence of a step; empty if none is missing."""
         missing = self.steps[step - 1].missing
         return f"{'; '.join(missing)}. {CHANGED}" if missing else ""
 

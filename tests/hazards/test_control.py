@@ -1,4 +1,7 @@
-"""The control: Kafka's own Java client is safe with transaction version 2 and exposed without it."""
+"""Control test for the late EndTxn: Kafka's Java client refuses it only with transaction version 2.
+
+A late EndTxn belongs to a transaction that has already ended, and ends the next one (docs/hazards.md).
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.jdk]
 
 @pytest.fixture(scope="module")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
-    """One run with one attempt per case."""
+    """Run the walkthrough once, with one attempt per case."""
     return run_walkthrough(
         cluster, tmp_path_factory.mktemp("runs"), "delayed-endtxn-control", walkthrough__tries="1"
     )

@@ -1,4 +1,8 @@
-"""The delayed EndTxn: every variant, client and way shows it, and each cure prevents it."""
+"""The late EndTxn: both clients are exposed in every variant, and each cure prevents the harm.
+
+A late EndTxn belongs to a transaction that has already ended, and ends the next one (docs/hazards.md). The
+walkthrough delays it in two ways: in the wire tap, and in two proxies in series.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ Note = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
-    """One run with one attempt per case."""
+    """Run the walkthrough once, with one attempt per case."""
     return run_walkthrough(cluster, tmp_path_factory.mktemp("runs"), "delayed-endtxn", walkthrough__tries="1")
 
 

@@ -1,4 +1,4 @@
-"""The faults of these hazards: each takes effect, is undone afterwards, and can be healed by `eos heal`."""
+"""Faults of the hazards' walkthroughs: each takes effect, ends when healed, and `eos heal` heals it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 
 def placement(cluster: Cluster) -> Placement:
-    """Return a fault that leaves the first partition of the transaction log on its leader alone."""
+    """Return a fault that leaves the first partition of the transaction log with one replica, its leader."""
     now = cluster.partition(TRANSACTION_TOPIC, 0)
     return Placement(topic=TRANSACTION_TOPIC, partition=0, on=(now.leader,), back=now.replicas)
 
@@ -36,7 +36,7 @@ def make_fault(cluster: Cluster, name: str) -> Fault:
 
 
 def affected_state(cluster: Cluster) -> tuple[object, ...]:
-    """Return everything that these faults change."""
+    """Return the state that these faults change: proxies, transaction versions, in-sync replicas."""
     proxies = {p.name: (p.upstream, len(p.toxics)) for p in cluster.toxiproxy.proxies()}
     levels = [features.levels(cluster.admin, b).get(features.TRANSACTION_VERSION) for b in BROKER_IDS]
     return proxies, levels, set(cluster.partition(TRANSACTION_TOPIC, 0).isr)

@@ -1,4 +1,4 @@
-"""A late copy of a batch does not harm the log, but makes the producer's next batch there fail fatally."""
+"""A late copy of a batch does not harm the log, but the producer's next batch there fails fatally."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.hazards.conftest import CHANGED
 pytestmark = pytest.mark.cluster
 
 RUN = "hazard01"
-LATE_MS = 30_000  # at the latest; the test releases the copy when the transaction has ended
+LATE_MS = 30_000  # upper limit; the test releases the copy as soon as the transaction has ended
 
 
 @pytest.fixture
 def producer(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[LibraryProducer]:
-    """A confluent-kafka producer of one partition, behind the wire tap."""
+    """Yield a confluent-kafka producer of one partition that connects through the wire tap."""
     ensure_tap(cluster)
     clients = ScriptedClients(RUN, cluster.bootstrap("TAPPED"), tmp_path)
     producer = clients.library(f"late-{topic}", "confluent-kafka", topic, [0])
@@ -38,14 +38,15 @@ def producer(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[LibraryPr
 def test_a_copy_of_a_batch_after_its_commit_makes_the_next_batch_fatal(
     cluster: Cluster, topic: str, producer: LibraryProducer, evidence: Callable[..., None]
 ) -> None:
-    """The broker asks the coordinator whether it may write the copy, and stores its sequence meanwhile.
+    """The broker verifies the copy with the coordinator, and stores the copy's sequence meanwhile.
 
-    The answer is no. The next batch has another sequence than the stored one, and is refused.
+    The coordinator refuses the copy. The producer's next batch does not follow the stored sequence, so the
+    broker refuses this batch as well.
     """
     copied = DuplicateFrame(api="Produce", topic=topic, partition=0, delay_ms=LATE_MS)
 
     def ended() -> bool:
-        """Whether marker and CompleteCommit are written; earlier, the leader asks for a retry of the copy."""
+        """Return whether marker and CompleteCommit are written; before that, the copy would be retried."""
         end = cluster.end_offsets(topic)[0]
         description = fencing_check.ask(cluster.bootstrap("DIRECT"), producer.transactional_id)
         return end.last_stable == end.high_watermark > RECORDS and description.state == "CompleteCommit"
@@ -54,7 +55,8 @@ def test_a_copy_of_a_batch_after_its_commit_makes_the_next_batch_fatal(
     with arm(cluster, copied) as copy:
         producer.send(0, "commit")
         producer.end("commit")
-        wait_until(ended, 20, "CompleteCommit")  # earlier, a copy repeats a batch of an open transaction
+        # Before that, the copy would repeat a batch of an open transaction.
+        wait_until(ended, 20, "CompleteCommit")
         assert copy.wait().hits[0].did == "copied", "the copy was not late enough"
         assert copy.release() == 1
         copy.wait("delivered")

@@ -1,6 +1,6 @@
-"""Removed replicas stay eligible leaders, so their partition never gets a leader again.
+"""Removed replicas remain eligible as leaders, so their partition never gets a leader again.
 
-This was found while the skipped marker was examined, whose partitions have few replicas.
+This was found during the work on the skipped marker, because its partitions have few replicas.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def elect_uncleanly(cluster: Cluster, topic: str) -> None:
 def test_a_partition_gets_no_leader_although_its_only_replica_is_up(
     cluster: Cluster, make_topic: Callable[..., str], evidence: Callable[..., None]
 ) -> None:
-    """The two removed replicas are still eligible, and the controller does not elect the remaining one."""
+    """The two removed replicas are still eligible, so the controller does not elect the remaining one."""
     topic = make_topic([[3, 1, 2]])
     cluster.reassign(topic, {0: (3,)})
     offsets = sent(cluster, topic)
@@ -93,7 +93,7 @@ def test_a_partition_gets_no_leader_although_its_only_replica_is_up(
 
     wait_until(watched, WATCHED_S + 10, "the watch to be over", every=0.2)
     waiting = eligible(cluster, topic)
-    with pytest.raises(KafkaAnswerError) as refused:  # the usual remedy for too few replicas
+    with pytest.raises(KafkaAnswerError) as refused:  # the usual remedy for too few replicas fails
         cluster.admin.reassign(topic, {0: (3, 1, 2)})
     elect_uncleanly(cluster, topic)
     leader = cluster.leader_of(topic, 0)

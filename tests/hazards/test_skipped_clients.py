@@ -1,4 +1,7 @@
-"""The skipped marker with other clients and with transaction version 2: every client is exposed."""
+"""The skipped marker with other client libraries and with transaction version 2: all of them are exposed.
+
+If a partition has no leader when a transaction ends, the coordinator leaves out its marker (docs/hazards.md).
+"""
 
 from __future__ import annotations
 
@@ -21,12 +24,12 @@ pytestmark = pytest.mark.cluster
 SCENARIO = "skipped-marker-clients"
 TITLES = EVERY_LIBRARY.titles
 TV2_END = 5
-"""The first version of EndTxn with transaction version 2."""
+"""The lowest version of the EndTxn request that uses transaction version 2."""
 
 
 @pytest.fixture(scope="module")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
-    """One run, with Java if this machine has a Java compiler."""
+    """Run the walkthrough once, with Java if this machine has a Java compiler."""
     libraries = ["kafka-python", *([] if java_client.jdk_problem() else [java_client.NAME])]
     folder = tmp_path_factory.mktemp("runs")
     return run_walkthrough(cluster, folder, SCENARIO, walkthrough__libraries=json.dumps(libraries))

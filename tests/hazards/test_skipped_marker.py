@@ -1,4 +1,7 @@
-"""The skipped marker: an acknowledged commit, a partition that cannot be read, and what frees it."""
+"""The skipped marker: a commit is acknowledged, but one partition stays unreadable until it is freed.
+
+If a partition has no leader when a transaction ends, the coordinator leaves out its marker (docs/hazards.md).
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ TITLES = ONE_LIBRARY.titles
 
 @pytest.fixture(scope="module")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WalkedThrough]:
-    """One run; its topic is deleted at the end, because a transaction still hangs in it."""
+    """Run the walkthrough once. Delete its topic at the end, because it contains a hanging transaction."""
     ran = run_walkthrough(cluster, tmp_path_factory.mktemp("runs"), "skipped-marker")
     yield ran
     cluster.delete_topics([ran.topic])

@@ -1,4 +1,4 @@
-"""A delayed EndTxn by chance: twenty producers and slow connections, without an aimed fault."""
+"""A late EndTxn by chance: twenty producers on slow connections, without a fault that aims at an EndTxn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 
 MOST_RUNS = 8
-"""Runs until chance must have broken a transaction."""
+"""Maximum number of runs. Chance must break a transaction in at least one of them."""
 
 
 def test_slow_links_alone_lead_to_a_late_endtxn(

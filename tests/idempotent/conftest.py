@@ -13,7 +13,7 @@ from tests.idempotent.idempotent_case import IdempotentCase
 
 @pytest.fixture
 def case(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[IdempotentCase]:
-    """Producers behind the wire tap with their histories, and the check of what they did."""
+    """Yield a case: producers behind the wire tap with their histories, and a check of their records."""
     case = IdempotentCase(cluster, topic, tmp_path)
     yield case
     case.end()

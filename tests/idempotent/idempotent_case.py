@@ -43,7 +43,7 @@ class IdempotentCase:
     def producer(
         self, number: int = 1, *, idempotence: bool = True, listener: str = "TAPPED", **settings: Any
     ) -> IdempotentProducer:
-        """Return a producer in this process; producers with the same number send the same records."""
+        """Return a producer in this process. Producers with the same number send the same records."""
         return self._scripted.idempotent(
             f"a{next(_numbers)}",
             self.topic,
@@ -94,7 +94,7 @@ class IdempotentCase:
 
 
 class RawProducer:
-    """Sends hand-made batches to the leader of one partition, with any producer id."""
+    """Sender of hand-made batches to the leader of one partition, with any producer id."""
 
     def __init__(self, cluster: Cluster, topic: str, partition: int = 0) -> None:
         self.cluster = cluster

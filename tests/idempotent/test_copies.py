@@ -1,4 +1,4 @@
-"""How a record gets into the log twice, with and without idempotence, and the reported cause."""
+"""Ways in which a record gets into the log twice, with and without idempotence, and the reported cause."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_second_send_by_the_application_is_distinguished_from_a_retry(
 ) -> None:
     producer = case.producer()
     with arm(cluster, LoseResponseFrame(api="Produce", topic=case.topic, partition=0)):
-        producer.send(0, 2)  # the client library retries, and the log has it once
+        producer.send(0, 2)  # the client library retries, and the log contains the batch once
     producer.send_again(0, 2)
 
     asked, log = sent(frames, case, producer.name), case.log()
@@ -142,7 +142,7 @@ def test_a_replaced_producer_that_thaws_is_not_refused(
     assert len(pids) == 2
     assert "duplicate" in judged.names()
     assert any("new producer id" in what for what in examples)
-    # The thawed producer was not refused: its old records are in the log after the replacement's.
+    # The brokers did not refuse the thawed producer: its old records are in the log behind the replacement's.
     assert refusals(frozen) == []
     assert high_watermark(cluster, case) > overtaken
 
@@ -152,7 +152,7 @@ def high_watermark(cluster: Cluster, case: IdempotentCase) -> int:
 
 
 def refusals(client: ClientProcess) -> list[str]:
-    """Return the log lines about errors that brokers returned."""
+    """Return the lines of a client's log about errors that brokers returned."""
     return [
         line
         for line in client.log().splitlines()
@@ -163,7 +163,7 @@ def refusals(client: ClientProcess) -> list[str]:
 def test_the_response_to_a_retry_has_the_first_offset(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """Only the frames show both responses: the client gets the second alone."""
+    """The client gets only the second response, so the test reads both from the frames."""
     producer = case.producer()
     with arm(cluster, LoseResponseFrame(api="Produce", topic=case.topic, partition=0)):
         delivery = producer.send(0)

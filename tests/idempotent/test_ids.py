@@ -31,7 +31,7 @@ def test_a_used_up_block_is_followed_by_another(cluster: Cluster, evidence: Evid
     assert len(set(given)) == PRODUCER_ID_BLOCK + 1
     assert {block.broker for block in used} == {2}
     assert len(used) == 2
-    # First the rest of one block, then the start of the next.
+    # The broker first gives out the rest of one block, then the start of the next.
     ends = [pid for pid in given if pid in used[0]]
     assert ends == list(range(given[0], used[0].first + PRODUCER_ID_BLOCK))
     assert given[len(ends) :] == list(range(used[1].first, used[1].first + len(given) - len(ends)))
@@ -55,7 +55,7 @@ def test_a_restarted_broker_takes_another_block(cluster: Cluster, evidence: Evid
 
 @pytest.fixture
 def expiring(cluster: Cluster) -> Iterator[Callable[[], None]]:
-    """Return a function that makes producer ids expire after a second without a batch, for this test."""
+    """Yield a function that makes producer ids expire after a second without a batch, for this test."""
     name = "producer.id.expiration.ms"
 
     def lower() -> None:
@@ -70,7 +70,7 @@ def expiring(cluster: Cluster) -> Iterator[Callable[[], None]]:
 
 
 def known_producers(cluster: Cluster, case: IdempotentCase) -> list[int]:
-    """Return the producer ids that the leader has state for."""
+    """Return the producer ids for which the leader has state."""
     place = (case.topic, 0)
     return [p.producer_id for p in active_producers(cluster.admin, cluster.leader_of(*place), place)]
 
@@ -122,6 +122,6 @@ def test_a_producer_continues_after_its_id_has_expired(
 
 
 def test_the_producer_writes_the_record_format_that_the_check_reads(case: IdempotentCase) -> None:
-    """Otherwise no duplicate would be found."""
+    """With another format, the check would find no duplicates."""
     case.producer().send(0, 2)
     assert [v for b in case.log() for _, v in b.values] == LaneEncoder(RUN, 1, 0).batch(0, 2)

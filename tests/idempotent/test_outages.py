@@ -1,4 +1,4 @@
-"""Brokers that stop, return, or have no producer state: what is in the log, recognised or refused."""
+"""Brokers that stop, return, or have no producer state: which batches they write, recognise or refuse."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from tests.tapped import Evidence
 pytestmark = pytest.mark.cluster
 
 NOT_ENOUGH_REPLICAS = 19
-# The leader has appended it, but too few followers acknowledged it in time: the result is open.
+# Errors for a batch that the leader appended, but that too few followers acknowledged in time. Its outcome is
+# open.
 APPENDED_AND_UNSURE = (7, 20)
 MakeTopic = Callable[..., str]
 
@@ -45,7 +46,8 @@ def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged
         return answers[-1].code == NOT_ENOUGH_REPLICAS
 
     with inject(cluster, Kill(), "kafka-2"), inject(cluster, Kill(), "kafka-3"):
-        # Until the followers are out of the ISR, the leader appends, waits for them, and returns an error.
+        # Until the followers are out of the ISR, the leader appends the batch, waits for them, and returns a
+        # different error.
         wait_until(refused, 30, "the leader to refuse")
         given_up = hasty.send(0, 1, limit=20)
         waiting = patient.hand_over(0)
@@ -67,8 +69,8 @@ def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged
     assert given_up.error is not None
     assert given_up.error.name() == "_MSG_TIMED_OUT"
     assert unanswered == 1
-    assert [s[:2] for s in stored] == [(0, 1)]  # acknowledged records, and no refused one
-    # The patient producer's record was written without help, and no record is missing.
+    assert [s[:2] for s in stored] == [(0, 1)]  # the acknowledged records, and no refused ones
+    # The client library wrote the patient producer's record after the heal, and no record is missing.
     assert waiting.count == 1
     assert (judged.verdict, judged.names()) == ("valid", [])
 
@@ -124,7 +126,7 @@ RECOVERY = {
 
 
 def recovery(cluster: Cluster, place: tuple[str, int]) -> list[str]:
-    """Return the steps of broker 1's recovery of a partition, in order, from its log."""
+    """Return the steps in which broker 1 recovered a partition, in order, from the broker's log."""
     about = [
         line for line in cluster.node(1).log(5000).splitlines() if f"partition={place[0]}-{place[1]}" in line
     ]
@@ -146,7 +148,7 @@ def recovery(cluster: Cluster, place: tuple[str, int]) -> list[str]:
 def test_a_restarted_leader_restores_producer_state_from_its_log(
     cluster: Cluster, make_topic: MakeTopic, evidence: Evidence, hard: bool, emptied: bool
 ) -> None:
-    """From a snapshot after a clean stop, and from the log after a kill: the result is the same."""
+    """A clean stop leaves a snapshot; after a kill the broker scans the log. The result is the same."""
     raw = RawProducer(cluster, make_topic([[1]], min_insync_replicas="1"))
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
     assert [raw.send(pid, 0, s, 2).offset for s in (0, 2, 4)] == [0, 2, 4]
@@ -173,14 +175,16 @@ def test_a_restarted_leader_restores_producer_state_from_its_log(
     if not hard:
         assert "wrote a snapshot" in recovered
         assert ("read a snapshot" in recovered) is not emptied
-    # A kill may restore deleted records: the log start offset is written to disk once a minute.
+    # A kill may restore deleted records, because the broker writes the log start offset to disk once a
+    # minute.
     assert start in ((0, 6) if emptied and hard else (6,) if emptied else (0,))
     if start < 6:
         assert [(k.producer_id, k.last_sequence) for k in known] == [(pid, 5)]
         assert again == ProduceResult(0, "NONE", 4)
         assert following == ProduceResult(0, "NONE", 6)
     else:
-        # No producer state is left: the snapshot is deleted with the log, and the retry is a new record.
+        # No producer state is left, because the snapshot is deleted with the log. The retry becomes a new
+        # record.
         assert known == []
         assert again == ProduceResult(0, "NONE", 6)
         assert following == ProduceResult(0, "NONE", 8)
@@ -190,7 +194,7 @@ def test_a_restarted_leader_restores_producer_state_from_its_log(
 def test_a_replica_without_the_producers_requests_takes_over_under_load(
     cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """First with the whole log, then with an empty one: neither breaks the producer."""
+    """Move the partition to a new replica, and back to its first broker: neither move breaks the producer."""
     case = IdempotentCase(cluster, make_topic([[1, 2]]), tmp_path)
     try:
         client = case.process(rate=500)

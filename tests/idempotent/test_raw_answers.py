@@ -1,4 +1,4 @@
-"""A broker's response to each kind of batch, by raw requests, and the log afterwards."""
+"""A broker's response to each kind of batch, sent by raw requests, and the log afterwards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def written(raw: RawProducer) -> list[tuple[int, int, int, int]]:
 
 
 def six_batches(raw: RawProducer, pid: int, epoch: int = 0) -> None:
-    """Send batches of two records, at offsets and sequences 0, 2, 4, 6, 8, 10."""
+    """Send six batches of two records each, at offsets and sequences 0, 2, 4, 6, 8, 10."""
     for sequence in range(0, 12, 2):
         assert raw.send(pid, epoch, sequence, 2) == ProduceResult(NONE, "NONE", sequence)
 

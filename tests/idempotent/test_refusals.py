@@ -1,4 +1,4 @@
-"""What an authoriser refuses: a single broker with ACLs, and a producer with few rights."""
+"""Requests that an authoriser refuses: a producer with few rights on a single broker with ACLs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def outcome(producer: Producer, topic: str) -> str:
         producer.flush(10)
     except KafkaException as error:
         return str(error.args[0].name())
-    except SystemError as error:  # callbacks run with an exception set after a fatal error
+    except SystemError as error:  # after a fatal error, a callback runs while an exception is set
         return str(error.__cause__.args[0].name())  # type: ignore[union-attr]
     finally:
         producer.close()
@@ -41,7 +41,7 @@ def outcome(producer: Producer, topic: str) -> str:
 
 
 def test_the_right_to_write_a_topic_is_needed_to_send(guarded: OneBroker, evidence: Evidence) -> None:
-    """It includes the right to a producer id; the right to idempotent writes alone is not enough."""
+    """WRITE on the topic includes the right to a producer id. IDEMPOTENT_WRITE alone is not enough."""
 
     def attempt(topic: str) -> tuple[set[str], int]:
         errors: list[str] = []
@@ -68,7 +68,7 @@ def test_the_right_to_write_a_topic_is_needed_to_send(guarded: OneBroker, eviden
 
 
 def test_the_right_to_write_a_topic_is_enough(guarded: OneBroker, evidence: Evidence) -> None:
-    """Since Kafka 2.8 no producer needs the right to idempotent writes."""
+    """Since Kafka 2.8, no producer needs IDEMPOTENT_WRITE."""
     guarded.allow(ResourceType.TOPIC, "enough", AclOperation.WRITE)
     guarded.forbid(ResourceType.BROKER, "kafka-cluster", AclOperation.IDEMPOTENT_WRITE)
     delivered = outcome(Producer(guarded.as_alice | IDEMPOTENT), "enough")

@@ -1,4 +1,4 @@
-"""Planted cases of the anomalies of single records: lost, duplicate, phantom, reordered."""
+"""Planted test cases for anomalies of single records: lost, duplicate, phantom, reordered."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from harness.evidence.checkers.model import Expect
 from tests.planted.tiny import Tiny
 
 PLAIN = {"p2": {"transactional_id": None}}
-"""p2 is idempotent and has no transactions."""
+"""Settings: p2 is idempotent and has no transactions."""
 
 LOOSE = {"p2": {"transactional_id": None, "idempotent": False, "acks": "1"}}
-"""p2 has neither idempotence nor acks=all: Kafka promises it nothing."""
+"""Settings: p2 has neither idempotence nor acks=all, so Kafka promises it nothing."""
 
 THREE = "p1 commit ok a:0-9\n p1 commit ok a:10-19\n p1 commit ok a:20-29"
 
@@ -129,7 +129,7 @@ PERMITTED = {
     "lost": Tiny("p2 send ok a:0-4", {"a": "p2:0-3"}, LOOSE),
     "reordered": Tiny("p2 send ok a:0-4", {"a": "p2:0-2 p2:4 p2:3"}, LOOSE),
 }
-"""What Kafka permits to a producer without idempotence: noted, and no anomaly."""
+"""Deviations that Kafka permits without idempotence. The verdict lists them but stays valid."""
 
 UNKNOWN = {
     "nothing was sent and nothing read": Tiny("p1 init ok", {"a": ""}),
@@ -162,4 +162,4 @@ UNKNOWN = {
     ),
     "no such checker": Tiny("p1 commit ok a:0-4", {"a": "p1:0-4"}, expect=Expect(properties=["sums"])),
 }
-"""Cases without a finding that must not be called valid."""
+"""Cases without an anomaly whose verdict must be unknown, because the evidence is insufficient."""

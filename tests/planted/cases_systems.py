@@ -1,4 +1,4 @@
-"""Planted cases of the anomalies of pipelines, fencing and liveness."""
+"""Planted test cases for anomalies of pipelines, fencing and liveness."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from harness.evidence.checkers.model import Expect
 from tests.planted.tiny import Tiny, pipeline
 
 SHARED = {"p1": {"transactional_id": "x"}, "p2": {"transactional_id": "x"}}
-"""p1 and p2 use one transactional id: the second fences the first."""
+"""Settings: p1 and p2 use one transactional id, so the second fences the first."""
 
 PIPE = """
     p1 commit ok i:0-9
@@ -16,7 +16,7 @@ PIPE = """
     p9 commit ok o:5-9
     group i:10
 """
-"""p1 wrote ten inputs; p9 made an output of each, in two transactions."""
+"""History: p1 wrote ten inputs, and p9 made one output of each, in two transactions."""
 
 IN = "p1:0-9 ."
 FIVE = "p9:0<p1:0 p9:1<p1:1 p9:2<p1:2 p9:3<p1:3 p9:4<p1:4"
@@ -31,7 +31,8 @@ STATEFUL = """
     p9 commit ok o:10-19 c:10-19
     group i:20
 """
-"""The same with twenty inputs and a changelog: sequences 16-19 are the second inputs of keys 0-3."""
+"""History like PIPE, with twenty inputs and a changelog. Sequences 16-19 are the second inputs of keys 0-3.
+"""
 
 MADE = [f"p9:{n}<p1:{n}" for n in range(20)]
 TOTALS = [f"p9:{n}={n}:1/{n}" for n in range(16)] + [f"p9:{n}={n - 16}:2/{2 * n - 16}" for n in range(16, 20)]
@@ -53,7 +54,7 @@ def piped(out: str, history: str = PIPE, consumed: int = 10, outputs: int = 1) -
     return Tiny(history, {"i": IN, "o": out}, expect=pipeline(outputs), consumed=consumed)
 
 
-# Each case has the exact set of anomaly names that must be found.
+# Each case has the exact set of anomaly names that the checkers must report.
 CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
     "offset_drift": {
         "passed the first input without its output": (

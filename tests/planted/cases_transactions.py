@@ -1,4 +1,4 @@
-"""Planted cases of the anomalies of transactions and of single offsets."""
+"""Planted test cases for anomalies of transactions and of single offsets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ LOOSE = {"p2": {"transactional_id": None, "idempotent": False, "acks": "1"}}
 THREE = "p1 commit ok a:0-4 b:0-4\n p1 {} a:5-9 b:5-9\n p1 commit ok a:10-14 b:10-14"
 BOTH = {"a": "p1:0-4 . p1:5-9 . p1:10-14 .", "b": "p1:0-4 . p1:5-9 . p1:10-14 ."}
 
-# Each case has the exact set of anomaly names that must be found.
+# Each case has the exact set of anomaly names that the checkers must report.
 CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
     "aborted_read": {
         "the first record": (

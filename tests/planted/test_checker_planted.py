@@ -1,4 +1,7 @@
-"""Every anomaly has cases that must be found under its name, and near misses that must not."""
+"""Planted cases: the checkers must find the anomaly of each case, and nothing in a near miss.
+
+A planted case is a tiny history and log that contains a known error (tiny.py). A near miss looks like it.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,10 @@ NEAR = [
     for label, case in cases.items()
 ]
 COMPANIONS = {"torn_transaction", "aborted_read"}
-"""A transaction that lost or shows a part is torn as well: one fact, two names."""
+"""Anomalies that a case may have in addition to its own name.
+
+One fact can be two anomalies: a transaction that lost a record is also torn.
+"""
 
 
 def ids(cases: list[tuple[str, str, Tiny, set[str] | None]] | list[tuple[str, str, Tiny]]) -> list[str]:
@@ -34,7 +40,7 @@ def ids(cases: list[tuple[str, str, Tiny, set[str] | None]] | list[tuple[str, st
 
 
 @pytest.mark.parametrize(("name", "label", "case", "names"), CAUGHT, ids=ids(CAUGHT))
-def test_caught(name: str, label: str, case: Tiny, names: set[str] | None) -> None:
+def test_a_planted_anomaly_is_reported(name: str, label: str, case: Tiny, names: set[str] | None) -> None:
     judgement = case.judge()
     found = set(judgement.names())
 
@@ -50,7 +56,7 @@ def test_caught(name: str, label: str, case: Tiny, names: set[str] | None) -> No
 
 
 @pytest.mark.parametrize(("name", "label", "case"), NEAR, ids=ids(NEAR))
-def test_near_miss(name: str, label: str, case: Tiny) -> None:
+def test_a_near_miss_is_valid(name: str, label: str, case: Tiny) -> None:
     judgement = case.judge()
 
     assert judgement.names() == [], f"{name}, {label}: {judgement.encode().decode()}"

@@ -1,26 +1,32 @@
 """Tiny histories and logs as text, so that a reader can follow each case on paper.
 
-A history has one event per line, 1 s apart unless a line starts with `@seconds` (`@3-5`: answered at 5 s):
+A history has one event per line. Events are 1 s apart unless a line starts with `@seconds`; `@3-5` is an
+operation that was requested at 3 s and answered at 5 s.
 
     p1 commit ok a:0-9 b:0-4      producer p1 ends a transaction that sent sequences 0-9 to a, 0-4 to b
     p1 abort info a:10-19         answers are ok, fail, info, or none (the client was killed)
     p1 commit ok again            the end of the same transaction is requested once more
-    p1 begin                      a transaction is begun, without any further line
-    p1 abandon none a:0-4         a transaction is given up
-    p2 send ok a:0-4>100          no transactions; acknowledged at offset 100 (`>` may be left out)
-    p2 send info a:0-9 +a:0-4 -a:9    of an unclear send, + is certainly written, - certainly not
+    p1 begin                      p1 begins a transaction; a history may stop here
+    p1 abandon none a:0-4         p1 gives up a transaction without a request
+    p2 send ok a:0-4>100          a send without a transaction; acknowledged at offset 100 (may be left out)
+    p2 send info a:0-9 +a:0-4 -a:9    a send with an unclear answer: + certainly written, - certainly not
     p1 init ok                    p1 got its producer id; `@1-90 p1 init ok` got it after 89 s
     p1 offsets i:7                p1 added position 7 of input i to the transaction that it ends next
     r1 read a@100 p1:0-4          a live reader got these records, from offset 100 on
-    look a 10/12                  last stable offset 10, high watermark 12
-    group i:7                     the group's committed position
-    fault f1 intent               and bite, no_bite, healed
-    p1 close                      the client ended in order
+    look a 10/12                  an observer saw last stable offset 10 and high watermark 12
+    group i:7                     an observer saw the group's committed position
+    fault f1 intent               a stage of fault f1; other stages are bite, no_bite, healed
+    p1 close                      p1 ended normally
 
-A log is the readable part of each partition, offset by offset: `p1:0-9` ten records, `.` an offset without a
-readable record (a marker, an aborted record), `?` a foreign record, `p9:0<p1:4` an output made from the input
-with sequence 4, `p9:0<p1:4/1` its part 1, `p1b:3` a record of p1's lane b, `p9:0=3:2/22` a changelog record:
-key 3 has 2 inputs with sum 22.
+A log lists the readable records of each partition, offset by offset:
+
+    p1:0-9          ten records
+    .               an offset without a readable record (a marker or an aborted record)
+    ?               a foreign record
+    p9:0<p1:4       an output made from the input with sequence 4
+    p9:0<p1:4/1     part 1 of such an output
+    p1b:3           a record of p1's lane b
+    p9:0=3:2/22     a changelog record: key 3 has 2 inputs with sum 22
 
 Partitions: a and b are t-0 and t-1, i is in-0 (a pipeline's input), o is out-0 (its output), c is log-0 (its
 changelog).
@@ -152,7 +158,7 @@ def _identity(partition: str, token: str) -> Identity:
 
 
 class _Writers:
-    """Writes one history file per producer, reader or observer."""
+    """Writer of one history, in memory, for each producer, reader or observer."""
 
     def __init__(self, settings: dict[str, dict[str, Any]], lanes: list[tuple[str, int]]) -> None:
         self.lanes = lanes

@@ -14,7 +14,7 @@ from tests.transactional.transactional_case import TransactionalCase
 
 @pytest.fixture
 def make_case(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], TransactionalCase]]:
-    """Make cases by name; each has its own histories and its own check."""
+    """Yield a function that makes a case by name. Each case has its own histories and its own check."""
     ensure_tap(cluster)
     cases: list[TransactionalCase] = []
 
@@ -31,5 +31,5 @@ def make_case(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], Tran
 
 @pytest.fixture
 def case(make_case: Callable[[str], TransactionalCase]) -> TransactionalCase:
-    """Transactional producers with their histories and topics, and the check of what they did."""
+    """Return a case: transactional producers with their histories and topics, and a check of their work."""
     return make_case("case")

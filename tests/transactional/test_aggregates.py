@@ -1,4 +1,4 @@
-"""A stateful pipeline: counts and sums by key, in a changelog topic within its transactions."""
+"""A stateful pipeline that writes its counts and sums by key to a changelog topic in its transactions."""
 
 from __future__ import annotations
 
@@ -45,7 +45,8 @@ def test_totals_match_the_inputs_after_the_changelogs_leader_is_killed(
     evidence(bites=bitten, rebuilt=rebuilt, compared=compared, verdict=ran.verdict)
     assert ran.verdict == "valid", text(ran.judgement)
     assert bitten["kill"] > 0
-    # Each of the three partitions once at the start; the others follow an abort or a takeover.
+    # Each of the three partitions is restored once at the start. Further restores follow an abort or a
+    # takeover.
     assert rebuilt > 3
     assert compared["aggregates"] > 0
 
@@ -53,7 +54,7 @@ def test_totals_match_the_inputs_after_the_changelogs_leader_is_killed(
 def test_positions_outside_the_transaction_count_inputs_twice(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The worker is killed after it has committed the totals and before it has committed the positions."""
+    """Kill the worker after it has committed the totals and before it has committed the positions."""
     source, sink, group = case.topic("source"), case.topic("sink"), f"{case.name}-g"
     log = case.topic("totals", cleanup_policy="compact")
     writer = case.transactional(source, abort_share=0.0)

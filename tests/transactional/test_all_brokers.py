@@ -1,4 +1,4 @@
-"""All brokers are killed in open transactions: decided ones are completed, the others are aborted."""
+"""Kill of all brokers during transactions: decided ones are completed, and an abandoned one is aborted."""
 
 from __future__ import annotations
 
@@ -42,7 +42,10 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 ORDERS = list(itertools.permutations(BROKER_IDS))
 TIMEOUT_MS = 6_000
 LIMIT_S = 120.0
-"""Three brokers that start one after the other on a busy machine took over a minute."""
+"""Time limit in seconds for a commit while all brokers are down.
+
+On a busy machine, three brokers that started one after the other took over a minute.
+"""
 STALL_MS = 5_000
 
 
@@ -54,7 +57,7 @@ STALL_MS = 5_000
 def test_transactions_survive_a_kill_of_all_brokers(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, order: Sequence[int]
 ) -> None:
-    """One is decided and lacks a marker, one has no active client, one has a client in its commit."""
+    """Use three transactions: one decided without its marker, one abandoned, and one that is committing."""
     topic, since = case.topic("t", [[1, 2, 3], [2, 3, 1]]), time.time_ns()
     names = {kind: f"{case.name}-{kind}" for kind in ("decided", "left", "waiting")}
     faults = case.folder / "history" / "faults.jsonl"
@@ -71,7 +74,8 @@ def test_transactions_survive_a_kill_of_all_brokers(
             case, topic, {1: 5}, transactional_id=names["waiting"], transaction_timeout_ms=int(LIMIT_S * 1000)
         )
         pid = case.describe(names["decided"]).producer_id
-        # The leader is dead and still in the metadata: the marker for partition 0 cannot be delivered.
+        # The leader of partition 0 is dead but still in the metadata, so the marker cannot be delivered to
+        # it.
         kills = [inject(cluster, Kill(), "kafka-1", journal=journal).start()]
         try:
             ended, killed_at = decided.commit(), time.time_ns()
@@ -113,11 +117,11 @@ def test_transactions_survive_a_kill_of_all_brokers(
     assert (finished, aborted) == (DONE, ["PrepareAbort", "CompleteAbort"])
     assert [m.what for m in marks if m.partition == 0][:1] == ["commit"]
     assert (waited.name, following.name) == (OK, OK)
-    assert seen == {0: 5, 1: 8}  # one record is from the transaction that woke the coordinator
+    assert seen == {0: 5, 1: 8}  # one record belongs to the transaction that woke the coordinator
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
-    # The commit waited because brokers were down, so it is not stalled. Without the history of the faults it
-    # is, by a bound that is shorter than the wait.
+    # The commit waited because brokers were down, so the checker must not report it as stalled. Without the
+    # history of the faults it must, if the limit is shorter than the wait.
     files = list(history_files(case.folder / "history"))
     assert liveness(files, STALL_MS) == []
     blind = [file for file in files if file.path != faults]

@@ -1,4 +1,4 @@
-"""Controllers that are lost in a transaction: data continues, and elections and new topics wait."""
+"""Loss of controllers during a transaction: transactions continue, but elections and new topics wait."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ from tests.transactional.under_faults import lead, opened, visible
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
 WATCHED_S = 2 * SESSION_TIMEOUT_MS / 1000
-"""Twice the session timeout after which a controller would fence a dead broker."""
+"""Seconds of observation: twice the session timeout after which a controller would fence a dead broker."""
 LIMIT_S = 60.0
 
 
 def refused_topic(cluster: Cluster, name: str) -> str:
     """Try to create a topic; return the error."""
-    one = Admin({2: (HOST, cluster.ports.direct(2))})  # the others would time out in the same way
+    # Ask one broker only: the others would time out in the same way.
+    one = Admin({2: (HOST, cluster.ports.direct(2))})
     try:
         one.create_topic(name, [[1, 2, 3]])
     except OSError as error:
@@ -67,14 +68,14 @@ def test_a_transaction_commits_after_the_active_controller_is_killed(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def test_without_a_quorum_transactions_go_on_and_a_killed_leader_is_not_replaced(
+def test_without_a_quorum_transactions_continue_and_a_killed_leader_is_not_replaced(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     topic = case.topic("t", [[1, 2, 3], [2, 3, 1]])
     new_id = f"{case.name}-new"
     for ident in (case.transactional_id, new_id):
         lead(cluster, TRANSACTION_TOPIC, ident, 3)
-    # The second transaction must stay open for the whole observation and until there is a new leader.
+    # The second transaction must stay open during the whole observation and until a new leader is elected.
     producer = opened(case, topic, {0: 3, 1: 2}, transaction_timeout_ms=round(LIMIT_S * 1000))
     killed, looks = inject(cluster, Kill(), "kafka-1"), []
 
@@ -104,7 +105,7 @@ def test_without_a_quorum_transactions_go_on_and_a_killed_leader_is_not_replaced
             killed.heal()
         second = waiting.result(LIMIT_S)
     made = case.topic("after")
-    # The refused topic may have been created later, when the controllers were back.
+    # The controllers may have created the refused topic after they were back.
     late = f"{case.name}-refused" in {p.topic for p in cluster.admin.metadata(None).partitions}
     case.topics += [f"{case.name}-refused"] if late else []
     following = producer.whole({0: 1, 1: 1})

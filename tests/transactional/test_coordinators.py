@@ -1,4 +1,4 @@
-"""Coordinators that are killed: before the end, between decision and markers, after it, with offsets."""
+"""Kill of coordinators: before the end, between decision and markers, and with pending offsets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_transaction_commits_after_its_coordinator_is_killed(
     assert moved.leader != 3
     assert (ended.name, following.name) == (OK, OK)
     assert noted == DONE * 2
-    # One marker for each transaction in each partition, from its own coordinator.
+    # Each transaction has one marker in each partition, written by the coordinator at that time.
     assert Counter((m.partition, m.what) for m in marks) == {(0, "commit"): 2, (1, "commit"): 2}
     before = [home.leader_epoch] if when == "after the end" else []
     assert epochs(marks) == [*before, moved.leader_epoch]
@@ -80,11 +80,11 @@ def test_a_transaction_commits_after_its_coordinator_is_killed(
 def test_a_new_coordinator_writes_the_markers_of_a_decision(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, woken: bool
 ) -> None:
-    """One partition's leader is frozen: its marker waits, and the client gets its answer without it."""
+    """Freeze the leader of one partition: its marker waits, but the client gets its answer without it."""
     ident, topic = case.transactional_id, case.topic("t", [[3, 1, 2], [1, 3, 2]])
     places = [(topic, 0), (topic, 1)]
     lap = Laps()
-    # The frozen broker must not be a replica of the decision's partition.
+    # The frozen broker must not be a replica of the transaction log's partition that contains the decision.
     with decided_by(cluster, ident, [2, 1]) as home:
         lap("placed")
         since = time.time_ns()
@@ -136,19 +136,19 @@ def test_a_new_coordinator_writes_the_markers_of_a_decision(
     assert [ended.name, following.name] == [OK] * 2
     assert (at_kill, unmarked) == (["PrepareCommit"], [None])
     assert {m.what for m in marks} == {"commit"}
-    # It writes a marker to every partition; a second marker has no effect.
+    # The new coordinator writes a marker to every partition; a second marker has no effect.
     assert epochs(marks)[-1] == moved.leader_epoch > home.leader_epoch
     assert (moved.leader, seen) == (1, {0: 3, 1: 2})
     assert finished == DONE
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-@pytest.mark.soak  # the same gap by another fault
+@pytest.mark.soak  # another fault with the same effect: a decision without markers
 @pytest.mark.needs("partition")
 def test_a_new_coordinator_writes_markers_that_could_not_be_sent(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The coordinator cannot open connections, but the others still replicate its decisions."""
+    """The coordinator cannot open connections, but the other brokers still replicate its decisions."""
     ident, topic = case.transactional_id, case.topic("t", [[1, 2, 3], [2, 1, 3]])
     places, since = [(topic, 0), (topic, 1)], time.time_ns()
     home = lead(cluster, TRANSACTION_TOPIC, ident, 3)
@@ -204,7 +204,7 @@ def test_pending_offsets_survive_a_kill_of_the_group_coordinator(
     assert producer.offsets(group, source, 0, 3).ok
     before = position(), position(stable=False)
     with inject(cluster, Kill(), f"group_coordinator({group})") as kill:
-        # The next coordinator reads the pending offsets from its log.
+        # The next coordinator reads the pending offsets from its copy of the offsets topic.
         during = wait_until(position, 20, "the next group coordinator to answer")
         ended = producer.commit() if commits else producer.abort()
         wait_until(lambda: position().error == "NONE", 20, "the position to be stable")

@@ -24,7 +24,7 @@ EXPIRATION = "producer.id.expiration.ms"
 
 @pytest.fixture
 def lowered(cluster: Cluster) -> Iterator[None]:
-    """One broker of three has another setting."""
+    """Give one of the three brokers a different setting during the test."""
     change_settings(cluster.admin, 2, {EXPIRATION: "7200000"})
     wait_until(lambda: setting(cluster.admin, 2, EXPIRATION) == "7200000", 10, "the lower setting")
     yield
@@ -50,7 +50,7 @@ def test_the_facts_match_this_cluster(cluster: Cluster, evidence: Evidence) -> N
     assert found["an older repeat is refused with"] == ("OUT_OF_ORDER_SEQUENCE_NUMBER", "different")
     assert found["transaction version"] == ("2", "same")
     assert found["most requests in flight with idempotence"] == ("5", "same")
-    # Brokers apply a deletion a moment later.
+    # Brokers apply the deletion of a topic a moment after it was acknowledged.
     wait_until(lambda: not probed(cluster), 10, "the probe topics to be deleted")
 
 

@@ -23,14 +23,14 @@ pytestmark = pytest.mark.cluster
 
 VERIFICATION = "transaction.partition.verification.enable"
 TIMEOUT_MS = 2_000
-"""Longest transaction of the run; one that is open for 15 s longer counts as hanging."""
+"""Limit for open transactions in ms. One that is open 15 s longer counts as hanging."""
 BOUNDED = Expect(transaction_timeout_ms=TIMEOUT_MS)
 WATCHED_S = 15 + TIMEOUT_MS / 1000 + 0.5
 
 
 @pytest.fixture
 def unverified(cluster: Cluster) -> Iterator[int]:
-    """Broker 2 does not verify transactions, as in versions before 3.6."""
+    """Disable the verification of transactions on broker 2, as in versions before 3.6; yield its id."""
     change_settings(cluster.admin, 2, {VERIFICATION: "false"})
     wait_until(lambda: setting(cluster.admin, 2, VERIFICATION) == "false", 10, "no verification")
     yield 2
@@ -41,7 +41,7 @@ def unverified(cluster: Cluster) -> Iterator[int]:
 def test_an_open_transaction_is_distinguished_from_a_hanging_one(
     cluster: Cluster, case: TransactionalCase, unverified: int, evidence: Evidence
 ) -> None:
-    """Both hold readers back; only the open one still has a coordinator that can end it."""
+    """Both transactions hold readers back. Only the open one still has a coordinator that can end it."""
     topic = case.topic("t")
     left, hung = (topic, 0), (topic, unverified - 1)
     own = case.producer(topic, transaction_timeout_ms=TIMEOUT_MS)
@@ -54,7 +54,8 @@ def test_an_open_transaction_is_distinguished_from_a_hanging_one(
     assert case.produce_by_hand(late, hung).code == 0
     assert by_hand.end(cluster.admin, late, commit=False) == 0
     wait_until(lambda: not held(case, hung), 10, "the marker")
-    assert case.produce_by_hand(late, hung, 1).code == 0  # after the end of its transaction: it hangs
+    # This batch arrives after the end of its transaction, so a transaction hangs.
+    assert case.produce_by_hand(late, hung, 1).code == 0
     assert own.whole({0: 5, 1: 5, 2: 5}).ok
 
     case.wait_ended()
@@ -98,7 +99,7 @@ def held(case: TransactionalCase, place: PartitionId) -> list[BlockingTransactio
 
 
 def abort_marker(cluster: Cluster, at: OpenTransaction, coordinator_epoch: int) -> str:
-    """Send an abort marker to a partition without the coordinator, as an operator can."""
+    """Send an abort marker to a partition without involving the coordinator, as an operator can."""
     leader = cluster.leader_of(*at.partition_id)
     return write_marker(cluster.admin, leader, at, commit=False, coordinator_epoch=coordinator_epoch)
 
@@ -106,14 +107,15 @@ def abort_marker(cluster: Cluster, at: OpenTransaction, coordinator_epoch: int) 
 def test_with_verification_a_late_batch_is_refused(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The control: the same late batch on a broker that verifies it with the coordinator."""
+    """Control test: send the same late batch to a broker that verifies it with the coordinator."""
     topic = case.topic("t")
     who = case.init_by_hand()
     assert by_hand.add_partitions(cluster.admin, who, [(topic, 0)]) == 0
     assert case.produce_by_hand(who, (topic, 0)).code == 0
     assert by_hand.end(cluster.admin, who, commit=False) == 0
     wait_until(lambda: not held(case, (topic, 0)), 10, "the marker")
-    # Until its coordinator has finished, the leader returns NOT_ENOUGH_REPLICAS, which a producer retries.
+    # Until the transaction's coordinator has finished, the leader returns NOT_ENOUGH_REPLICAS, which a
+    # producer retries.
     case.wait_ended(who.transactional_id)
     late = case.produce_by_hand(who, (topic, 0), 1)
     evidence(late=late)
@@ -124,7 +126,7 @@ def test_with_verification_a_late_batch_is_refused(
 def test_an_operators_abort_of_a_live_transaction_loses_committed_records(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """Its coordinator does not take part, and acknowledges the commit of aborted records."""
+    """The coordinator is not involved in the abort, so it acknowledges the commit of the aborted records."""
     topic = case.topic("t")
     live = case.producer(topic)
     assert live.init().ok
@@ -154,7 +156,7 @@ def test_an_operators_abort_of_a_live_transaction_loses_committed_records(
 
 
 def test_the_next_init_ends_a_live_transaction_safely(case: TransactionalCase, evidence: Evidence) -> None:
-    """The remedy: the transaction is not torn, and its producer gets an error."""
+    """Use the safe remedy: the transaction is not torn, and its producer gets an error."""
     topic = case.topic("t")
     live = case.producer(topic)
     assert live.init().ok

@@ -21,13 +21,16 @@ from tests.transactional.transactional_case import UNKNOWN_ID, TransactionalCase
 pytestmark = pytest.mark.cluster
 
 EXPIRATION_MS = 3_000
-"""Longer than the time between two calls on a busy machine: the id must not expire between them."""
+"""Expiration of transactional ids in ms.
+
+It is longer than the time between two calls on a busy machine, so that an id does not expire between them.
+"""
 LAST_EPOCH = 2**15 - 1
 
 
 @pytest.fixture(scope="module")
 def expiring(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneBroker]:  # noqa: ARG001
-    """A broker with a short expiration of transactional ids, which can only be set at start."""
+    """Start a broker with a short expiration of transactional ids, which can only be set at start."""
     folder = tmp_path_factory.mktemp("expiring")
     with one_broker(
         folder,
@@ -122,7 +125,7 @@ def test_an_open_transaction_keeps_its_id(
 def test_a_used_up_epoch_is_followed_by_a_new_producer_id(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """32,767 inits of one transactional id, by hand."""
+    """Initialise one transactional id 32,767 times with hand-made requests."""
     topic = case.topic("t")
     first = case.init_by_hand()
     started = time.monotonic()

@@ -1,4 +1,4 @@
-"""Pipeline workers that get SIGKILL between produce and commit, and how long that blocks a successor."""
+"""Pipeline workers that are killed between produce and commit, and how long this blocks their successors."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from tests.transactional.transactional_case import TransactionalCase
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
-# Each session draws other moments; the seed is in the evidence.
+# Each session draws different moments for the kills. The seed is in the evidence.
 SEED = random.SystemRandom().randrange(1_000_000)
 STEPS = ("begin", "send_offsets", "commit")
 BETWEEN = STEPS[:2]
 ANSWER_MS = 150
-"""Delay of every response, so that a worker can be killed between its positions and its commit."""
+"""Delay of every response in ms, so that a worker can be killed between its positions and its commit."""
 WORK_S = 0.3
-"""Seconds between the outputs and the positions of a transaction."""
+"""Seconds that a worker waits between the outputs and the positions of a transaction."""
 RATE = 40
-"""Records a second: about what such a worker processes, so that the backlog stays small."""
+"""Input records per second. Such a worker processes about as many, so the backlog stays small."""
 TIMEOUT_MS = 3_000
 FEW, MANY = 3, 20
 
 
 class Death(NamedTuple):
-    """The last request of a killed worker, whether its positions were pending, and the delays after it."""
+    """Kill of a worker: its last request, whether positions were pending, and the delays until recovery."""
 
     asked: str
     pending: bool
@@ -59,8 +59,9 @@ def test_a_pipeline_stays_exactly_once_when_workers_are_killed_between_produce_a
         worker = started(case, source, sink, f"{case.name}-p0")
         while not enough(deaths, wanted) and len(deaths) < wanted + MANY:
             case.wait_committed(worker)
-            # First the case that blocks longest: pending positions, and a successor with another id.
-            # Positions are pending from the first response on.
+            # Start with the case that blocks longest: pending positions, and a successor with another id.
+            # Positions are pending only after the first response to `send_offsets`, so wait for at least one
+            # response delay.
             drawn = any(death.pending for death in deaths)
             step, earliest = (rng.choice(BETWEEN), 0.0) if drawn else ("send_offsets", ANSWER_MS / 1000)
             die_at(cluster, worker, step, rng.uniform(earliest, WORK_S))
@@ -88,7 +89,7 @@ def test_a_pipeline_stays_exactly_once_when_workers_are_killed_between_produce_a
 
 
 def enough(deaths: list[Death], wanted: int) -> bool:
-    """Return whether enough workers died between the two, and one of them left pending positions."""
+    """Return whether enough workers died between produce and commit, at least one with pending positions."""
     return sum(d.asked in BETWEEN for d in deaths) >= wanted and any(d.pending for d in deaths)
 
 
@@ -105,7 +106,7 @@ def started(case: TransactionalCase, source: str, sink: str, ident: str) -> Clie
 
 
 def die_at(cluster: Cluster, worker: ClientProcess, step: str, later: float) -> None:
-    """Kill a worker whose last request is this step, after `seconds`."""
+    """Wait until a worker's last request is this step, and kill the worker `later` seconds afterwards."""
     wait_until(lambda: asked_last(worker) == step, 30, f"the worker to {step}", every=0.005)
     due = time.monotonic() + later
     wait_until(lambda: time.monotonic() >= due, 5, "the moment", every=0.005)

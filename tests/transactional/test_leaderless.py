@@ -1,7 +1,8 @@
-"""A partition with three replicas and no leader at the end of its transaction, whose coordinator lives.
+"""A transaction ends while its partition has three replicas but no leader, and its coordinator is alive.
 
-Two of its replicas are in sync and are killed. The third was frozen, is back, and is not eligible as leader.
-It coordinates the transaction, because the coordinator's partition has been placed on it alone.
+Two replicas are in sync, and their brokers are killed. The third broker was frozen and has resumed, but its
+replica is not eligible as leader. This broker is the coordinator, because the test places the coordinator's
+partition on it alone.
 """
 
 from __future__ import annotations
@@ -24,11 +25,14 @@ from tests.transactional.under_faults import DONE, decided_by, opened, visible, 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
 FINDS_ITS_WAY_BACK = {"metadata.recovery.strategy": "rebootstrap"}
-"""The client drops the frozen broker with the next metadata, and the other two are killed: it must bootstrap
-again. Clients of a run do not use this setting, because it resets their counters."""
+"""Client setting that allows the client to bootstrap again.
+
+The client drops the frozen broker with the next metadata, and the other two are killed, so it has no broker
+left. Clients of a run do not use this setting, because it resets their counters.
+"""
 
 
-@pytest.mark.soak  # the hazards show it with one replica
+@pytest.mark.soak  # the tests of hazards show it with one replica
 def test_a_marker_is_skipped_on_a_partition_with_three_replicas_and_no_leader(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
@@ -41,13 +45,14 @@ def test_a_marker_is_skipped_on_a_partition_with_three_replicas_and_no_leader(
         try:
             wait_until(lambda: set(cluster.partition(*place).isr) == {1, 2}, 30, "broker 3 to be missed")
             faults += [inject(cluster, Kill(), f"kafka-{broker}").start() for broker in (1, 2)]
-            # Resume it without a health check: it has no leader to follow.
+            # Resume broker 3 without a health check, because its replica has no leader to follow.
             cluster.node(3).resume()
             wait_leaderless(cluster, place, [3])
             replicas = cluster.partition(*place)
             ended = producer.commit()
             noted = wait_decisions(cluster, ident, since, DONE)
-            # Each waits for the other: their partition's last leader must be back before anything is served.
+            # Start both brokers before waiting for either: each one serves only after the partition's last
+            # leader is back.
             for broker in (1, 2):
                 cluster.node(broker).start()
         finally:

@@ -1,4 +1,4 @@
-"""Transactions in the log: across segments, after a kill, on followers, in a recreated topic."""
+"""Transactions in the log: across segments, after a kill, on followers, and in a recreated topic."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.cluster
 SEGMENT_BYTES = 1 << 20
 PAYLOAD = 20_000
 RECORDS = 150
-"""Records of one transaction: three megabytes, so at least three segments."""
+"""Records of one transaction. They take three megabytes, so at least three segments."""
 
 
 class Fetched(NamedTuple):
@@ -38,7 +38,7 @@ class Fetched(NamedTuple):
 
 
 def fetched(cluster: Cluster, broker: int, place: PartitionId) -> Fetched:
-    """Return everything that a replica returns to a read_committed reader."""
+    """Return everything that one replica returns to a read_committed reader."""
     fetch = partial(fetch_once, cluster.admin, broker, place, isolation="read_committed")
     whole, offset = fetch(0), 0
     batches: list[Batch] = []
@@ -54,7 +54,7 @@ def fetched(cluster: Cluster, broker: int, place: PartitionId) -> Fetched:
 
 
 def wait_fetched(cluster: Cluster, broker: int, place: PartitionId, ends: EndOffsets) -> Fetched:
-    """Return the same, once the replica has reached these end offsets."""
+    """Return the result of `fetched` once the replica has reached these end offsets."""
 
     def whole() -> list[Fetched]:
         found = fetched(cluster, broker, place)
@@ -70,7 +70,7 @@ def segments(cluster: Cluster, broker: int, place: PartitionId, scratch: object)
 def test_a_transaction_across_segments_is_the_same_on_every_replica_and_after_a_kill(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """All replicas separate aborted, committed and open, also the one that recovered its log."""
+    """All replicas return the same batches and aborted transactions, also the one that recovered its log."""
     topic = case.topic("t", [[1, 2, 3]], segment_bytes=str(SEGMENT_BYTES))
     place = (topic, 0)
     producer = case.producer(topic, payload=PAYLOAD, transaction_timeout_ms=60_000)
@@ -111,7 +111,7 @@ def test_a_transaction_across_segments_is_the_same_on_every_replica_and_after_a_
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-def test_a_topic_that_is_recreated_in_a_transaction(
+def test_a_topic_recreated_during_a_transaction_keeps_only_later_records(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
     """Records before the deletion are lost although they are committed later; records after it remain."""
@@ -134,7 +134,7 @@ def test_a_topic_that_is_recreated_in_a_transaction(
     assert (second.name, committed.name) == ("ok", "ok")
     assert visible == {0: 2, 1: 0, 2: 0}
     assert all(end.last_stable == end.high_watermark for end in ends.values())
-    # The offsets of the first sends now belong to other records.
+    # The offsets of the first sends now contain other records.
     assert set(judged.names()) == {"lost", "torn_transaction", "inconsistent_offset"}, text(judged)
 
 

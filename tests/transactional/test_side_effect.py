@@ -1,4 +1,4 @@
-"""A database row for every input, written inside the loop: Kafka's abort does not undo it."""
+"""A database row for every input, written inside the loop: aborting the transaction does not undo it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BATCH, INPUTS = 10, 60
 def test_an_effect_outside_kafka_is_repeated_after_an_abort(
     cluster: Cluster, case: TransactionalCase, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """Every third transaction aborts and is repeated: its outputs are read once, its rows exist twice."""
+    """Abort and repeat every third transaction: its outputs can be read once, but its rows exist twice."""
     source, sink, group = case.topic("source", 1), case.topic("sink"), f"{case.name}-g"
     writer = case.producer(source)
     assert writer.init().ok
@@ -63,7 +63,7 @@ def test_an_effect_outside_kafka_is_repeated_after_an_abort(
         else:
             assert producer.abort().ok
             aborted |= {record.offset for record in batch}
-            # A consumer does not rewind by itself: otherwise the inputs of the abort would be lost.
+            # A consumer does not rewind by itself. Without this call, the aborted inputs would be lost.
             rewind(consumer)
     positions = group_positions(cluster.bootstrap("DIRECT"), group)
     consumer.close()
@@ -89,7 +89,7 @@ def test_an_effect_outside_kafka_is_repeated_after_an_abort(
 
 
 def taken(consumer: Consumer) -> list[Given]:
-    """Return the inputs of the next transaction."""
+    """Poll the inputs of the next transaction."""
     batch: list[Given] = []
 
     def full() -> bool:

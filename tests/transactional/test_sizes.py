@@ -21,7 +21,7 @@ WIDE, LONG = 50, 10_000
 def test_an_empty_transaction_sends_no_endtxn(
     case: TransactionalCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """The coordinator gets no request, whether it commits or aborts."""
+    """The coordinator gets no request, whether the client commits or aborts."""
     topic = case.topic("t")
     producer = case.producer(topic)
     assert producer.init().ok
@@ -59,7 +59,7 @@ def test_a_transaction_of_offsets_only(
     ends = cluster.end_offsets(sink)
     evidence(positions=positions, requests=apis, refused=refused)
     assert positions == {"abort": [], "commit": [(source, 0, 3)]}
-    # The client retries while a coordinator is not ready; a refused request has no effect.
+    # The client retries while a coordinator is not ready. Each refused request has no effect and is repeated.
     for api in ("TxnOffsetCommit", "EndTxn"):
         assert apis.count(api) == 2 + refused[api], api
     assert "AddPartitionsToTxn" not in apis

@@ -1,4 +1,4 @@
-"""The pipeline under load and faults of links, workers and nodes: always valid."""
+"""The pipeline under load and faults of links, workers and nodes: the verdict is always valid."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class Load(NamedTuple):
 
 
 def load(scenario: str, *bites: str, **changes: str) -> Load:
-    # Spark has its own tests; here it would only compete for the processor.
+    # Leave out Spark: it has its own tests, and here it would only compete for the processor.
     return Load(scenario, set(bites), {"plan__steady": "1s", "verify__witnesses": '["reader"]'} | changes)
 
 
 LONG = {"plan__duration": "60s", "plan__steady": "5s"}
 NEWER = {"workload__1__protocol": "consumer"}
 MOVED = 'topic = "invoices", partition = 0, on = [2, 3], back = [1, 2, 3], lasts = "1s"'
-# All six nodes take a minute in containers, so this is a soak test.
+# A restart of all six nodes takes a minute in containers, so these faults restart only two of them.
 TWO_NODES = f"""[
     {{ fault = "restart", target = "kafka-1", at = "0s", lasts = "0s" }},
     {{ fault = "restart", target = "controller-11", at = "1s", lasts = "0s" }},
@@ -58,7 +58,7 @@ SOAK = {
 
 
 def assigned_after(ran: Ran, wall: int) -> int:
-    """Return how often partitions were assigned to a worker after that."""
+    """Return how often partitions were assigned to a worker after the time `wall`."""
     then = time.strftime("%H:%M:%S", time.localtime(wall / 1e9))
     logs = [path.read_text() for path in (ran.directory / "logs").glob("pipeline-*.log")]
     return sum(line.split()[0] > then for log in logs for line in log.splitlines() if " assigned [" in line)

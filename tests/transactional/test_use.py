@@ -1,4 +1,4 @@
-"""Calls in the wrong order, missing rights, an impossible coordinator: the errors of a producer."""
+"""Errors of a transactional producer: calls in the wrong order, missing rights, no possible coordinator."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ MISUSES: dict[str, Callable[[TransactionalProducer], Answer]] = {
 def test_a_call_in_the_wrong_order_is_refused_without_harm(
     case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The error is the caller's: the right call still works afterwards."""
+    """The error does not break the producer: the right call still works afterwards."""
     topic = case.topic("t")
     answers = {}
     for number, (misuse, call) in enumerate(MISUSES.items()):
@@ -81,14 +81,14 @@ SLOW_MS = 150
 def test_no_record_is_read_after_an_abort_with_sends_in_flight(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence, how: str
 ) -> None:
-    """This holds whatever the producer's call returns."""
+    """Readers get nothing of the aborted transaction, whatever the producer's abort call returns."""
     topic = case.topic("t")
     producer = started(case.producer(topic, settings={"linger.ms": 0}))
     lane = next(p for p in range(3) if p + 1 != cluster.txn_coordinator(case.transactional_id))
     producers, waiting, took, answers = [producer.name], [], [], Counter[str]()
     with ExitStack() as slow:
         if how == "while on the way":
-            # The batch is late and the EndTxn is not: they go to different brokers.
+            # Delay the batch but not the EndTxn: they go to different brokers.
             fault = Jitter(latency_ms=SLOW_MS, stream="upstream")
             slow.enter_context(inject(cluster, fault, f"leader_of({topic}, {lane})"))
         for _ in range(ROUNDS):
@@ -133,7 +133,7 @@ def guarded(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 @pytest.fixture
 def alice(guarded: OneBroker, case: TransactionalCase) -> Callable[..., TransactionalProducer]:
-    """Producers that connect as alice."""
+    """Return a function that makes producers that connect as the user alice."""
 
     def make(transactional_id: str, topic: str = "mine") -> TransactionalProducer:
         settings: dict[str, Any] = guarded.as_alice | {"message.timeout.ms": 5000}
@@ -146,7 +146,7 @@ def alice(guarded: OneBroker, case: TransactionalCase) -> Callable[..., Transact
 def test_a_transaction_needs_rights_for_id_topic_and_group(
     guarded: OneBroker, alice: Callable[..., TransactionalProducer], evidence: Evidence
 ) -> None:
-    """Init needs WRITE of the id, a send WRITE of the topic, and offsets READ of the group."""
+    """Init needs WRITE on the id, a send WRITE on the topic, and offsets READ on the group."""
     answers: dict[str, Answer] = {}
     answers["no right"] = alice("theirs").init(5)
     guarded.allow(ResourceType.TRANSACTIONAL_ID, "looked-at", DESCRIBE)
@@ -185,7 +185,7 @@ def test_a_transaction_needs_rights_for_id_topic_and_group(
 
 
 def refused_replicas(log: Path) -> list[str]:
-    """Return the lines of a broker's log about a state topic with too many replicas."""
+    """Return a broker's log lines about a replication factor that is too high for the state topic."""
     lines = log.read_text().splitlines()
     return [x for x in lines if "__transaction_state" in x and "replication factor" in x.lower()]
 
@@ -193,7 +193,7 @@ def refused_replicas(log: Path) -> list[str]:
 def test_without_enough_brokers_for_the_state_topic_there_is_no_coordinator(
     cluster: Cluster, case: TransactionalCase, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """One broker with the default of three replicas: the broker's log has the reason."""
+    """Use one broker and the default of three replicas. The broker's log contains the reason."""
     assert cluster
     folder = tmp_path / "alone"
     folder.mkdir()

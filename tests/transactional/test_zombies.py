@@ -1,4 +1,4 @@
-"""Producers that freeze in a transaction and thaw after a successor has done their work."""
+"""Producers that freeze in a transaction and thaw after a successor has taken over."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FENCED = {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
 def test_a_zombie_is_refused_on_every_request(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """Three producers freeze in a transaction; each makes another call first when it thaws."""
+    """Freeze three producers in a transaction. Each sends a different request first when it thaws."""
     topic, group = case.topic("t"), f"{case.name}-g"
     calls: dict[str, list[Any]] = {
         "Produce": ["send", 0, 2],
@@ -124,7 +124,7 @@ def refused_by_hand(
 def test_a_group_accepts_offsets_only_with_current_metadata(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence, protocol: str
 ) -> None:
-    """One member's metadata: current, outdated by a rebalance, and after the member has left."""
+    """Send offsets with one member's metadata: current, outdated by a rebalance, and after it has left."""
     source, sink, group = case.topic("source", 2), case.topic("sink"), f"{case.name}-g"
     config = {
         **settings(GROUP[protocol]),
@@ -184,7 +184,7 @@ def polled(consumer: Consumer) -> list[int]:
 
 @dataclass
 class Handover:
-    """A worker that is frozen in a transaction, and a successor with another transactional id."""
+    """A handover from a worker frozen in a transaction to a successor with another transactional id."""
 
     case: TransactionalCase
     fields: dict[str, Any]
@@ -220,7 +220,7 @@ class Handover:
 def test_a_group_fences_a_frozen_worker_whose_successor_has_another_transactional_id(
     cluster: Cluster, make_case: Callable[[str], TransactionalCase], evidence: Evidence
 ) -> None:
-    """With group metadata the group refuses it; without metadata inputs are processed twice."""
+    """With group metadata, the group refuses the frozen worker. Without it, inputs are processed twice."""
     kinds: dict[str, dict[str, Any]] = {
         "classic": {"protocol": "classic"},
         "consumer": {"protocol": "consumer"},

@@ -1,4 +1,4 @@
-"""The clients of one test of transactions: scripted producers, requests by hand, readers, and a check."""
+"""The clients of one test of transactions: scripted producers, hand-made requests, readers, and a check."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ NOT_YET = (
     "NOT_COORDINATOR",
     "COORDINATOR_NOT_AVAILABLE",
 )
-"""Errors of an init that must be retried: an id, markers or a coordinator are not ready yet."""
+"""Errors of an init that must be retried, because an id, markers or a coordinator are not ready yet."""
 UNKNOWN_ID = 105
 FIRST_SCRIPTED = 101
-"""Number of the first scripted producer; client processes of a case count from 1."""
+"""Number of the first scripted producer. Client processes of a case are numbered from 1."""
 _observers = itertools.count(1)
 
 
@@ -66,12 +66,12 @@ class TransactionalCase(ClientCase):
         return client
 
     def producer(self, topic: str, transactional_id: str = "", **fields: Any) -> TransactionalProducer:
-        """Return a producer in this process."""
+        """Return a producer that runs in this process."""
         name, fields = self._prepare(topic, transactional_id, fields)
         return self._scripted.transactional(name, topic, **fields)
 
     def process(self, topic: str, transactional_id: str = "", **fields: Any) -> ProducerProcess:
-        """Return a producer in a process of its own, which can be frozen."""
+        """Return a producer that runs in a process of its own, which can be frozen."""
         name, fields = self._prepare(topic, transactional_id, fields)
         return self._scripted.transactional_process(name, topic, folder=self.folder, **fields)
 
@@ -102,7 +102,7 @@ class TransactionalCase(ClientCase):
         return identities[0]
 
     def wait_ended(self, *transactional_ids: str) -> None:
-        """Wait until every ended transaction has its markers: a commit is answered before that."""
+        """Wait until every ended transaction has its markers. The answer to its commit comes before them."""
         for name in transactional_ids or sorted(self._ids):
             wait_until(partial(self._has_markers, name), 20, f"the markers of {name} to be written")
 
@@ -110,7 +110,7 @@ class TransactionalCase(ClientCase):
         try:
             return not self.describe(transactional_id).state.startswith("Prepare")
         except KafkaAnswerError as error:
-            if error.code == UNKNOWN_ID:  # its init was refused
+            if error.code == UNKNOWN_ID:  # its init was refused, so no transaction was begun
                 return True
             raise
 
@@ -129,7 +129,7 @@ class TransactionalCase(ClientCase):
         )
 
     def wait_at_rest(self) -> None:
-        """Wait for markers only: a test may leave transactions open or hanging."""
+        """Wait only for the markers of ended transactions: a test may leave other ones open or hanging."""
         self.wait_ended()
 
     def open_transactions(self, *topics: str) -> list[BlockingTransaction]:
@@ -149,7 +149,7 @@ class TransactionalCase(ClientCase):
         return self.logs(topic)[partition][1]
 
     def read(self, topic: str, isolation: str = "read_committed") -> dict[int, list[bytes]]:
-        """Return the values that a consumer gets of each partition until its end."""
+        """Return the values that a consumer reads from each partition, up to its end."""
         positions = {(topic, p.partition): 0 for p in self.cluster.admin.metadata([topic]).partitions}
         values: dict[int, list[bytes]] = {partition: [] for _, partition in positions}
         config = {
@@ -167,7 +167,7 @@ class TransactionalCase(ClientCase):
         return values
 
     def observe_ends(self, seconds: float = 0.0) -> None:
-        """Record the end offsets of every partition repeatedly, as the observer of a run does."""
+        """Record the end offsets of every partition repeatedly, as a run's observer does."""
         name = f"{self.name}-w{next(_observers)}"
         path = self.folder / "history" / f"{name}.jsonl"
         until = time.monotonic() + seconds
@@ -198,12 +198,12 @@ class TransactionalCase(ClientCase):
 
 
 def markers(log: Sequence[Batch]) -> list[int]:
-    """Return the markers of a log in order: 1 is a commit, 0 an abort."""
+    """Return the markers of a log in order: 1 for a commit, 0 for an abort."""
     return [batch.control for batch in log if batch.control is not None]
 
 
 def refusals(log: Sequence[Line], client: str) -> list[tuple[str, str]]:
-    """Return (request, error) of every error response to a client, in order, without direct repeats."""
+    """Return (request, error) of every error response to a client, in order, without consecutive repeats."""
     errors = [
         (line.api, error)
         for line in log

@@ -1,4 +1,4 @@
-"""Helpers of the tests under faults: open transactions, placed coordinators, their decisions."""
+"""Helpers for tests under faults: open transactions, placement of coordinators, decisions in their log."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Laps:
         self.seen: dict[str, float] = {}
 
     def __call__(self, name: str) -> float:
-        """Record that a part has ended now."""
+        """Record that the part with this name has just ended."""
         self.seen[name] = round(time.monotonic() - self._started, 1)
         return self.seen[name]
 
@@ -41,7 +41,7 @@ def lead(cluster: Cluster, topic: str, ident: str, broker: int) -> CoordinatorHo
 
 @contextmanager
 def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[CoordinatorHome]:
-    """Keep the decisions about an id on these brokers alone; the first is the coordinator."""
+    """Place the transaction log's partition of an id on these brokers alone; the first is the coordinator."""
     partition = coordinator_home(cluster, TRANSACTION_TOPIC, ident).partition
     before = cluster.partition(TRANSACTION_TOPIC, partition).replicas
     cluster.reassign(TRANSACTION_TOPIC, {partition: brokers})
@@ -52,16 +52,17 @@ def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[Coo
 
 
 def decisions(cluster: Cluster, ident: str, since: int, until: int | None = None) -> list[str]:
-    """Return a coordinator's decisions and completions about an id, in order, `until` a time of its clock.
+    """Return the decisions and completions that coordinators logged for an id, in order.
 
-    Use `until` to read the log later, when there is no time to read it while a session expires.
+    `until` is a time of the coordinator's clock: later entries are left out. It allows a test to read the log
+    later, if a session would expire during the reading.
     """
     noted = (s for s in states(cluster, ident, since) if until is None or s.wall < until)
     return [s.what for s in noted if s.what.startswith(("Prepare", "Complete"))]
 
 
 def wait_decisions(cluster: Cluster, ident: str, since: int, wanted: list[str]) -> list[str]:
-    """Wait until the last decision is the last of `wanted`; return all decisions."""
+    """Wait until the last decision is the last one of `wanted`; return all decisions."""
 
     def reached() -> list[str]:
         found = decisions(cluster, ident, since)

@@ -1,1 +1,1 @@
-"""The checkers: one file per property, pure over ledger and observations; the verdict merges them."""
+"""Checkers, one module per property, that compare the ledger with observations; verdict.py merges results."""

@@ -1,10 +1,12 @@
 """Aggregates: the counts and sums of a stateful pipeline match its inputs.
 
+Anomaly:
+
     a key whose count or sum differs from its inputs      aggregate_drift
 
 The expected values are computed from the input topic up to the group's position, independently of the worker
-and its changelog. Correct outputs prove nothing here: a worker that does not restore its state after an abort
-counts the same inputs twice although each output exists once.
+and its changelog. Correct outputs do not prove correct totals. A worker that does not restore its state after
+an abort counts the same inputs twice, although each output exists once.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from harness.evidence.checkers.positions import consumed_by
 from harness.evidence.observation import Observation
 
 Key = tuple[int, int]
-"""Partition number (the same for input and changelog) and key."""
+"""Partition number and key. A key has the same partition number in the input and in the changelog."""
 
 
 class _Reported(NamedTuple):
@@ -51,7 +53,7 @@ def check(evidence: Evidence) -> Result:
 
 
 def totals_of_inputs(consumed: Observation, pipeline: Pipeline) -> dict[Key, Totals]:
-    """Return count and sum of the inputs of each key."""
+    """Return the number of inputs of each key and the sum of their sequences."""
     assert consumed.runs is not None
     totals: dict[Key, Totals] = {}
     for index, window in enumerate(consumed.meta.windows):

@@ -1,10 +1,13 @@
 """Atomicity: a transaction can be read as a whole or not at all, and never before its commit.
 
+Anomalies:
+
     a record of an aborted transaction can be read          aborted_read
     only a part of a transaction can be read                torn_transaction
     a record was read before the commit was requested       early_read
 
-A transaction with an unknown outcome may be visible or not, but only as a whole. Transactions may interleave.
+A transaction with an unknown outcome may be visible or not, but only as a whole. Transactions of several
+producers may interleave in a partition.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from harness.evidence.ledger import ABORTED, FATE_NAMES, NEVER, OPEN_END, Ledger
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare every transaction with the records that each witness read, and with the time of reading."""
+    """Check every transaction against the records that each witness read and the times of reading."""
     out = Collector("atomicity", "transactions")
     ledger = evidence.ledger
     for observation in evidence.committed_views():
@@ -42,10 +45,14 @@ def check(evidence: Evidence) -> Result:
 
 
 def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
-    """Return each group's size, its number of visible records, and whether it can be checked."""
+    """Return the size and the visible records of each group, and whether its atomicity can be checked.
+
+    A group is a transaction, or one send without a transaction.
+    """
     ledger, intervals = index.ledger, index.ledger.intervals
     groups = len(ledger.groups.fate)
-    # Check a transaction only if all its partitions were read to the end: their ends move independently.
+    # The ends of partitions move independently, so check a transaction only if the witness read all its
+    # partitions to the end.
     readable = index.covered[intervals.lane] if len(index.homes) else np.zeros(0, np.bool_)
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, groups).astype(np.int64)
     visible = np.bincount(intervals.group, index.visible, groups).astype(np.int64)
@@ -55,7 +62,7 @@ def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
 
 
 def _torn(index: VisibilityIndex, size: Ints, visible: Ints, judged: Bools, out: Collector) -> None:
-    # If the client died before it wrote the end of a transaction, the size is not known.
+    # Skip a transaction of unknown size: its client died before it recorded the end of the transaction.
     torn = np.flatnonzero(judged & (visible > 0) & (visible < size) & (size < OPEN_END // 2))
     examples = []
     for group in torn[np.argsort(-(size - visible)[torn], kind="stable")][:EXAMPLES].tolist():
@@ -82,7 +89,7 @@ def _aborted(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
 
 
 def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
-    """Find transactions that a witness read although it had finished before their commit was requested."""
+    """Find transactions with records that a witness read before their commit was requested."""
     meta, groups = index.observation.meta, index.ledger.groups
     if not meta.finished:
         return
@@ -98,7 +105,7 @@ def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
 
 
 def _producers_on(ledger: Ledger, clock: str) -> Bools:
-    """Return, for each group, whether its producer used the same monotonic clock."""
+    """Return, for each group, whether its producer used this monotonic clock."""
     numbers = sorted(ledger.producers)
     clocks = {client.name: client.opening.clock for client in ledger.clients if client.opening}
     same = [clocks.get(ledger.client_of(number)) == clock for number in numbers]
@@ -106,7 +113,10 @@ def _producers_on(ledger: Ledger, clock: str) -> Bools:
 
 
 def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
-    """Compare the time of each poll by a live reader with the time when the commit was requested."""
+    """Find records that a live reader got before their commit was requested.
+
+    Return the number of runs of consecutive records that were checked.
+    """
     intervals, groups = ledger.intervals, ledger.groups
     if not len(intervals.lane) or not len(reads.rows):
         return 0
@@ -115,7 +125,8 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
     width = OPEN_END + 1
     keys = intervals.lane.astype(np.int64) * width + intervals.first
     last = reads.rows["seq"] + reads.rows["count"] - 1
-    # A producer requests its commits one after another, so the last transaction of a run came last.
+    # A run of consecutive records may span several transactions. Their producer commits one after another, so
+    # the last transaction of the run is the last to commit: compare the poll with that one.
     at = np.searchsorted(keys, lane * width + last, side="right") - 1
     held = known & (at >= 0) & (intervals.lane[at] == lane) & (intervals.last[at] >= last)
     group = intervals.group[at]

@@ -1,4 +1,4 @@
-"""Sets of records as bit words, to compare witnesses with each other and inputs with outputs."""
+"""Sets of records, stored as bit words, to compare witnesses with each other and inputs with outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.evidence.observation import Rows
 
 
 class BitSet:
-    """A set of (producer, lane, sequence): sorted word keys with four quarters of bits each."""
+    """Set of (producer, lane, sequence), stored as sorted keys of words with four quarters of bits each."""
 
     def __init__(self, keys: Ints, bits: Words) -> None:
         self.keys = keys
@@ -26,7 +26,7 @@ class BitSet:
 
     @classmethod
     def of(cls, rows: Rows) -> BitSet:
-        """Return the union of the words of an observation over all partitions and parts."""
+        """Return the set of all records in an observation's rows, whatever their partition or output part."""
         keys = _keys(rows)
         order = np.argsort(keys, kind="stable")
         keys, bits = keys[order], rows["bits"][order].reshape(-1, 4)
@@ -34,7 +34,7 @@ class BitSet:
         return cls(keys[starts], unite(bits, starts))
 
     def minus(self, other: BitSet) -> BitSet:
-        """Return the elements of this set that are not in the other."""
+        """Return the elements of this set that are not in the other set."""
         bits = self.bits.copy()
         _, here, there = np.intersect1d(self.keys, other.keys, assume_unique=True, return_indices=True)
         bits[here] &= ~other.bits[there]
@@ -45,7 +45,7 @@ class BitSet:
         return int(popcount(self.bits).sum())
 
     def first(self, most: int) -> list[tuple[int, int, list[int]]]:
-        """Return producer, lane and sequences of the first words, at most `most` of them."""
+        """Return the producer, the lane and the sequences of each of the first `most` words."""
         examples = []
         for key, quarters in zip(self.keys[:most].tolist(), self.bits[:most].tolist(), strict=True):
             lane, word = divmod(key, _WORDS)
@@ -54,7 +54,7 @@ class BitSet:
 
 
 _WORDS = 10**7
-"""Words per lane that fit into a 63-bit key beside the producer and the lane."""
+"""Maximum number of words per lane. With this limit, producer, lane and word fit into one 63-bit key."""
 
 
 def _keys(rows: Rows) -> Ints:

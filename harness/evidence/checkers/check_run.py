@@ -17,7 +17,7 @@ from harness.evidence.step_report import WalkthroughStep
 
 
 def evidence_of(run: RunDirectory) -> Evidence:
-    """Fold a run's histories and load its observations."""
+    """Compute the ledger from a run's histories, and load the run's observations."""
     ledger = fold(history_files(run.histories))
     witnesses = sorted(path for path in run.observations.glob("*") if path.is_dir())
     observations = [observation.load(path) for path in witnesses]
@@ -38,7 +38,7 @@ def check_run(path: Path) -> tuple[ExitCode, Judgement]:
 
 
 def summarise(info: RunInfo, judgement: Judgement, observations: list[Observation]) -> Summary:
-    """Return the summary of a judgement."""
+    """Return the contents of summary.json for a judgement."""
     results = judgement.results
     whole = [view.meta for view in observations if view.meta.complete and view.meta.purpose == "all"]
     return Summary(
@@ -71,7 +71,7 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
 def _counts(anomalies: list[Anomaly]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for anomaly in anomalies:
-        # Two properties may count one anomaly in two units; keep the larger count.
+        # Two properties may report the same anomaly in different units. Keep the larger count.
         counts[anomaly.name] = max(anomaly.count, counts.get(anomaly.name, 0))
     return counts
 

@@ -1,4 +1,7 @@
-"""Records that live readers got from each poll: a witness with times, but never a complete one."""
+"""Records that live readers got from each poll: a witness with read times that is never complete.
+
+A live reader is a client that consumes records during the run.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ READ: Final = np.dtype(
 
 @dataclass
 class Reads:
-    """The runs of records that one client read, with the time of each poll."""
+    """Runs of consecutive records that one client read, with the time of each poll."""
 
     client: str
     clock: str
@@ -37,7 +40,7 @@ class Reads:
 
 
 def reads_of(ledger: Ledger) -> list[Reads]:
-    """Return the polls of every client that read records."""
+    """Return the polled records of every client that read any."""
     reads = []
     for client in ledger.clients:
         places: dict[PartitionId, int] = {}
@@ -52,9 +55,9 @@ def reads_of(ledger: Ledger) -> list[Reads]:
 
 
 def observation_of(reads: Reads) -> Observation:
-    """Return a live reader's polls as an observation; it is never complete."""
+    """Convert the polls of a live reader into an observation, which is never marked as complete."""
     rows, count = reads.rows, reads.rows["count"]
-    # Position of each record within its run, in which offsets and sequences grow together.
+    # Index of each record within its run. Within a run, offset and sequence both grow by one per record.
     step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     absent = np.full(len(step), -1, np.int64)
     columns = {

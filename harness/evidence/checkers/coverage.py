@@ -1,7 +1,8 @@
-"""Coverage: the evidence is complete. Every fault took effect, every lane was read, all witnesses agree.
+"""Coverage: whether the evidence is complete.
 
-This property finds no anomaly. It gives the reasons why the evidence is not sufficient; any makes a run
-unknown.
+Every planned fault must have taken effect and be healed, a witness must have read every used lane, and all
+complete witnesses must agree. This property never reports an anomaly. It lists the reasons why the evidence
+is insufficient. Any reason makes its result unknown.
 """
 
 from __future__ import annotations
@@ -60,14 +61,14 @@ def _faults(evidence: Evidence, out: Collector) -> None:
 
 
 def _lanes(evidence: Evidence, out: Collector) -> None:
-    """Check that some witness read every used lane to the end of its partition."""
+    """Check that at least one witness read each used lane to the end of its partition."""
     ledger = evidence.ledger
     covered: Bools = np.zeros(len(ledger.lanes), np.bool_)
     for observation in evidence.committed_views():
         if len(covered):
             covered |= visibility_of(evidence, observation).covered
-    # A killed client may have sent to any of its lanes. An open-ended interval alone does not make a lane
-    # used.
+    # If a client was killed in a transaction, the ledger gives each of its lanes an open-ended interval,
+    # because the client may have sent to any of them. Such an interval alone does not make a lane used.
     used = np.unique(ledger.intervals.lane[ledger.intervals.last < OPEN_END])
     out.compared += len(used)
     blind = used[~covered[used]] if len(used) else used
@@ -91,7 +92,7 @@ def _witnesses(evidence: Evidence, out: Collector) -> None:
 
 
 def _agree(first: Observation, second: Observation, out: Collector) -> None:
-    """Check that two complete witnesses read the same records of the partitions that both read."""
+    """Check that two complete witnesses agree on partitions that both read to the same offset."""
     places = [[(w.topic, w.partition, w.read_to) for w in view.meta.windows] for view in (first, second)]
     both = set(places[0]) & set(places[1])
     sets = []

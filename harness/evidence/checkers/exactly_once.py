@@ -1,5 +1,7 @@
 """Exactly once: every committed record can be read once, and every readable record was sent.
 
+Anomalies:
+
     a committed record cannot be read             lost        (permitted without acks=all)
     a record can be read more than once           duplicate   (permitted without idempotence)
     a record can be read that was never sent      phantom

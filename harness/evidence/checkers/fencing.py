@@ -1,9 +1,8 @@
 """Fencing: once a successor owns the transactional id, the brokers accept nothing from its predecessor.
 
-If a predecessor requests the end of a transaction after its successor's init returned, the request must not
-be acknowledged and its records must not be readable; otherwise it is a zombie_write. A request from before
-may still end either way. The raw log is a second source: within a partition the epoch of a producer id never
-decreases.
+A predecessor may request the end of a transaction after its successor's init returned. If this request is
+acknowledged, or the transaction's records can be read, it is a zombie_write. An earlier request may still end
+either way. The raw log is a second source: within a partition, the epoch of a producer id never decreases.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ def _sharing(ledger: Ledger) -> list[int]:
 
 
 def fences_of(ledger: Ledger) -> dict[int, Fence]:
-    """Return the fence of each producer: its successor's init, or its own first fencing error."""
+    """Return the fence of each fenced producer: its successor's init or its fencing error, if earlier."""
     inits, errors = _events(ledger)
     last_init: dict[int, int] = {}
     for init in inits:
@@ -83,7 +82,7 @@ def fences_of(ledger: Ledger) -> dict[int, Fence]:
                 fence = Fence(init.at, init.line, f"producer {init.producer} took over its transactional id")
                 fences[number] = min(fence, fences.get(number, fence))
     for at, producer, line in errors:
-        # A later init of its own ends the producer's fencing.
+        # A producer that initialises again after the error is no longer fenced.
         if at > last_init.get(producer, -1):
             fence = Fence(at, line, "it received a fencing error")
             fences[producer] = min(fence, fences.get(producer, fence))
@@ -104,7 +103,7 @@ def _events(ledger: Ledger) -> tuple[list[_Init], list[tuple[int, int, HistoryRe
                 if producer in ledger.producers:
                     inits.append(_Init(done.mono, producer, ref, clock))
             elif only is not None and done.error and done.error.name in FENCED_NAMES:
-                # With several producers in one client, the error cannot be assigned to one of them.
+                # Only for a client with a single producer: a completion line does not name its producer.
                 errors.append((done.mono, only, ref))
     return inits, errors
 

@@ -1,4 +1,4 @@
-"""Types of a verdict: example with evidence, anomaly with count, result of a property; and their input."""
+"""Types that checkers share: their input (Evidence) and their output (Result, Anomaly, Example)."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ ANOMALIES: Final = {
 }
 """Every anomaly name that a verdict may use, with its meaning, worst first (docs/anomalies.md).
 
-The order is by kind: missing data is worse than late data, whatever the counts. Counts of records,
-transactions and positions cannot be compared.
+The order depends on the kind alone, because counts of records, transactions and positions cannot be compared.
+Missing data is worse than late data.
 """
 
 SEVERITY: Final = {name: rank for rank, name in enumerate(ANOMALIES)}
-"""Rank of each anomaly for sorting; 0 is the worst."""
+"""Rank of each anomaly for sorting; 0 is the worst anomaly."""
 
 
 class Verdict(StrEnum):
@@ -52,7 +52,7 @@ _BADNESS: Final = {Verdict.VALID: 0, Verdict.UNKNOWN: 1, Verdict.INVALID: 2}
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """Return the worst verdict; unknown if there is none."""
+    """Return the worst of the verdicts; unknown if the list is empty."""
     return max(verdicts, key=lambda verdict: _BADNESS[verdict], default=Verdict.UNKNOWN)
 
 
@@ -104,9 +104,10 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A consume-transform-produce application: one group reads, each input yields `outputs` outputs.
+    """A consume-transform-produce application: one group reads inputs, and each yields `outputs` outputs.
 
-    A stateful pipeline has a changelog with the number of inputs of each key and their sum.
+    A stateful pipeline also has a changelog with the number of inputs of each key and the sum of their
+    sequences.
     """
 
     group: str
@@ -116,10 +117,11 @@ class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """What to check and with which limits; the run writes it before it starts.
+    """Properties to check, and their limits. The run writes them to expect.json before it starts.
 
-    If `properties` is empty, the run's producers and pipeline determine them. With `hold_to` = "settings" a
-    deviation that Kafka permits for a producer's settings is no anomaly; with "exactly_once" it is.
+    If `properties` is empty, the run's producers and pipeline determine the properties. Kafka permits some
+    deviations for some producer settings, such as duplicates without idempotence. With `hold_to` = "settings"
+    they are no anomalies; with "exactly_once" they are.
     """
 
     hold_to: Literal["settings", "exactly_once"] = "settings"
@@ -131,7 +133,7 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     transaction_timeout_ms: int = 60_000
     faults: int = 0
     walkthrough_steps: int = msgspec.field(name="flow_steps", default=0)
-    # Reasons, known before the start, why the run cannot be valid.
+    # Reasons, known before the run starts, why its verdict cannot be valid.
     caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 
 
@@ -146,7 +148,7 @@ class Evidence:
     cache: dict[int, Any] = field(default_factory=dict, init=False)
 
     def committed_views(self) -> list[Observation]:
-        """Return the read_committed observations of whole topics."""
+        """Return the observations that read whole topics with read_committed."""
         return [
             view
             for view in self.observations
@@ -155,7 +157,7 @@ class Evidence:
 
 
 class Collector:
-    """Collects the cases of one property by anomaly name; keeps the worst examples and counts all."""
+    """Collector of one property's anomalies: counts all their cases and keeps the worst examples."""
 
     def __init__(self, name: str, unit: str) -> None:
         self.name = name
@@ -167,7 +169,7 @@ class Collector:
     def add(
         self, name: str, unit: str, count: int, examples: list[Example], *, permitted: bool = False
     ) -> None:
-        """Add cases of one anomaly; `permitted` if Kafka's contract allows them."""
+        """Add cases of one anomaly; `permitted` means that Kafka allows them for the producer's settings."""
         assert name in ANOMALIES
         if count:
             total, kept = self._cases.get((permitted, name, unit), (0, []))
@@ -175,7 +177,7 @@ class Collector:
             self._cases[permitted, name, unit] = (total + count, kept[:EXAMPLES])
 
     def result(self) -> Result:
-        """Return the result: invalid with an anomaly, unknown with a reason or if nothing was compared."""
+        """Return the result: invalid with anomalies, else unknown with reasons or if nothing was compared."""
         cases = sorted(self._cases.items(), key=lambda item: SEVERITY[item[0][1]])
         lists: dict[bool, list[Anomaly]] = {False: [], True: []}
         for (permitted, name, unit), (count, examples) in cases:
@@ -196,7 +198,7 @@ class Collector:
 
 
 def place(spot: Spot) -> list[OffsetRef]:
-    """Return the offsets of a spot."""
+    """Return the offset of a finding's example, and the offset that it is compared with if there is one."""
     refs = [OffsetRef(spot.topic, spot.partition, spot.offset, spot.offset)]
     if spot.other_offset >= 0:
         refs.append(OffsetRef(spot.topic, spot.partition, spot.other_offset, spot.other_offset))

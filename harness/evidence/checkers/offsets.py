@@ -1,12 +1,14 @@
-"""Offsets: all sources report the same record at an offset, and a group's position agrees with the outputs.
+"""Offsets: all sources report the same record at an offset, and group positions match the outputs.
+
+Anomalies:
 
     one offset is reported with two records                         inconsistent_offset
     an input before the group's position has no output,             offset_drift
-    or an input behind it has one
+    or an input at or after the position has one
 
-The sources are the acknowledgements of the producers and the runs that each witness read. A record that is
-acknowledged twice at one offset is no contradiction. An offset that no witness read is a marker or an aborted
-record.
+The sources are the producers' acknowledgements and the runs of consecutive records that each witness read. A
+record that is acknowledged twice at one offset is no contradiction. An offset without a readable record holds
+a marker or an aborted record.
 """
 
 from __future__ import annotations
@@ -61,7 +63,7 @@ def _clashes(evidence: Evidence, out: Collector) -> None:
 
 
 def _claims(evidence: Evidence, out: Collector) -> None:
-    """Sort the claims of all sources about runs of offsets, and compare those that overlap."""
+    """Compare the claims of all sources that overlap. A claim assigns records to a range of offsets."""
     ledger = evidence.ledger
     places = {place: i for i, place in enumerate(sorted(set(ledger.places)))}
     tables = [_acks(ledger, places)]
@@ -70,13 +72,15 @@ def _claims(evidence: Evidence, out: Collector) -> None:
         if observation.runs is not None and len(observation.runs):
             tables.append(_runs(observation, places, len(sources)))
             sources.append(observation.meta.witness)
-    # Columns: place, offset, end, producer, lane, sequence minus offset, source, line, durable
+    # Columns of a claim: place (index), offset, end, producer, lane, sequence minus offset, source (index),
+    # history line, durable (0 or 1)
     claims = np.concatenate(tables)
     claims = claims[np.lexsort((claims[:, 2], claims[:, 1], claims[:, 0]))]
     names = {i: place for place, i in places.items()}
     durable = claims[:, 8] == 1
-    # Compare durable claims by themselves first: an acknowledgement without a guarantee must not come
-    # between two witnesses that contradict each other.
+    # Compare durable claims by themselves first. A claim is durable if a witness read the records, or if
+    # Kafka promises their producer not to lose acknowledged records. Otherwise an acknowledgement without
+    # this promise could sort between two witnesses and hide that they contradict each other.
     for permitted, chosen in ((False, claims[durable]), (True, claims[: 0 if durable.all() else None])):
         pairs, overlaps = _contradictions(chosen)
         out.compared += 0 if permitted else overlaps
@@ -93,7 +97,7 @@ def _contradictions(claims: Ints) -> tuple[list[tuple[int, int]], int]:
         return [], 0
     ends = (claims[:, 0] << _PLACE_SHIFT) + claims[:, 2]
     furthest = np.maximum.accumulate(ends)
-    # A claim that overlaps any earlier claim also overlaps the one with the furthest end so far.
+    # A claim that overlaps any earlier claim also overlaps the earlier claim with the furthest end.
     reach = np.maximum.accumulate(np.where(ends == furthest, np.arange(len(ends)), 0))
     before, after = reach[:-1], np.arange(1, len(ends))
     overlap = furthest[:-1] > (claims[after, 0] << _PLACE_SHIFT) + claims[after, 1]
@@ -164,7 +168,7 @@ def _claim_example(
 
 
 def _bounds(index: VisibilityIndex, out: Collector) -> None:
-    """Find records that can be read, but in a word that does not reach the acknowledged offset."""
+    """Find readable records whose acknowledged offset is outside the offset range of their word."""
     acks, words = index.ledger.acks, index.words
     if not len(acks) or not len(words):
         return

@@ -1,9 +1,11 @@
 """Pipeline: every input before the group's position has each of its outputs exactly once.
 
+Anomalies:
+
     an input has more outputs than the pipeline makes of it      processed_twice
     an input before the group's position has no output           never_processed
 
-An input may be processed in an aborted transaction and again in a committed one. An input at or behind the
+An input may be processed in an aborted transaction and again in a committed one. An input at or after the
 group's position may have no output yet.
 """
 
@@ -22,7 +24,7 @@ from harness.evidence.observation import Observation, Rows
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare the inputs that the outputs name with the inputs before the group's position."""
+    """Compare the inputs whose identities are in the outputs with the inputs before the group's position."""
     out = Collector("pipeline", "outputs")
     pipeline = evidence.expect.pipeline
     if pipeline is None:
@@ -43,7 +45,7 @@ def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:
     origins = view.origins
     out.compared += int(origins["n"].sum())
     extra = origins["n"] - popcount(origins["bits"])
-    # Outputs with an unexpected part number are too many, even if each exists only once.
+    # Every output with an unexpected part number is one too many, even if it exists only once.
     extra = np.where(origins["part"] < pipeline.outputs, extra, origins["n"])
     excessive = np.flatnonzero(extra > 0)
     worst = excessive[np.argsort(-extra[excessive], kind="stable")].tolist()

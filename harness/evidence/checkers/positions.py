@@ -29,7 +29,11 @@ def inputs_of(observation: Observation, pipeline: Pipeline) -> Rows:
 
 
 def input_offsets(consumed: Observation, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
-    """Return the offsets of the first sequences: exact if runs were kept, else those of the word."""
+    """Return the offsets of the first EXAMPLES sequences.
+
+    They are exact if the witness kept runs of records. Otherwise they are the offset range of the sequence's
+    word.
+    """
     rows = consumed.words if consumed.runs is None else consumed.runs
     rows = rows[(rows["producer"] == producer) & (rows["lane"] == lane)]
     offsets = []
@@ -78,7 +82,7 @@ def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observatio
 
 
 def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
-    """Compare the position that the brokers returned last with those in committed transactions."""
+    """Compare the last position that the brokers returned with the positions in committed transactions."""
     last = _last_positions(evidence.ledger, pipeline.group)
     groups = evidence.ledger.groups
     transactions = zip(groups.producer.tolist(), groups.txn.tolist(), strict=True)

@@ -1,7 +1,7 @@
 """Walkthrough: every step that a walkthrough announced was carried out and has its evidence.
 
-This property finds no anomaly: the other checkers find broken guarantees. It gives the reasons why a step
-shows nothing; any makes a run unknown.
+This property never reports an anomaly, because the other checkers find broken guarantees. It lists missing
+steps and missing evidence. Any of them makes its result unknown.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The verdict: the worst result of all properties; limits are checked separately from safety.
 
-If a checker crashes, its result is unknown, never valid. Equal evidence gives equal bytes.
+If a checker crashes, its result is unknown, never valid. The same evidence always gives the same bytes.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Judgement(msgspec.Struct, kw_only=True):
     notes: list[str] = []
 
     def encode(self) -> bytes:
-        """Return the judgement as JSON; equal evidence gives equal bytes."""
+        """Return the judgement as JSON; the same evidence always gives the same bytes."""
         return msgspec.json.format(msgspec.json.encode(self)) + b"\n"
 
     def names(self) -> list[str]:
@@ -80,7 +80,7 @@ class Judgement(msgspec.Struct, kw_only=True):
 
 
 def properties_of(evidence: Evidence) -> list[str]:
-    """Return the properties to check: those in `expect`, or else those that fit the run's clients."""
+    """Return the properties to check: those in `expect`, or by default those that fit the run's clients."""
     if evidence.expect.properties:
         return [name for name in CHECKERS if name in evidence.expect.properties]
     declared = [producer.producer.transactional_id for producer in evidence.ledger.producers.values()]
@@ -123,7 +123,7 @@ def _run(name: str, checker: Checker, evidence: Evidence) -> Result:
 
 
 def held_to_exactly_once(result: Result) -> Result:
-    """Return the result with permitted deviations counted as anomalies, and the reason for it."""
+    """Return the result with permitted deviations counted as anomalies, and with a reason for this."""
     if not result.permitted:
         return result
     merged = {(anomaly.name, anomaly.unit): anomaly for anomaly in result.anomalies}

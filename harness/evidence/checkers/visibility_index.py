@@ -1,4 +1,4 @@
-"""Index of the sequences that a witness read, with fast counts per interval for whole columns at once."""
+"""Index of the sequences that a witness read. It counts them for whole columns of intervals at once."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Rows
 
 QUARTER_SHIFT: Final = 36
-"""Bits of a key below the lane: 2^36 quarters of 64 sequences hold all 10^12 possible sequences."""
+"""Number of low bits of a key that hold the quarter's number; the higher bits hold the lane.
+
+2^36 quarters of 64 sequences hold all 10^12 possible sequences.
+"""
 
 CHUNK: Final = 1 << 20
-"""Intervals counted at once, so that temporary columns stay small whatever the size of the history."""
+"""Number of intervals counted at once. It keeps temporary columns small, whatever the size of the history."""
 
 
 class VisibilityIndex:
-    """The sequences that one witness read in the partition of their lane; other words are `stray`."""
+    """Sequences that one witness read in the declared partition of their lane; other words are in `stray`."""
 
     def __init__(self, ledger: Ledger, observation: Observation) -> None:
         self.ledger = ledger
@@ -40,14 +43,14 @@ class VisibilityIndex:
         order = np.lexsort((self.words["word"], self.word_lane))
         self.words, self.word_lane = self.words[order], self.word_lane[order]
         keys = (self.word_lane[:, None] << QUARTER_SHIFT) | (self.words["word"][:, None] * 4 + np.arange(4))
-        # Empty quarters stay: dropping them would cost a copy without a benefit.
+        # Keep empty quarters: dropping them would cost a copy and gain nothing.
         self.keys: Ints = keys.reshape(-1)
         self.bits: np.ndarray[Any, np.dtype[np.uint64]] = np.ascontiguousarray(self.words["bits"]).reshape(-1)
         self.before: Ints = np.zeros(len(self.keys) + 1, np.int64)
         np.cumsum(np.bitwise_count(self.bits), out=self.before[1:])
 
     def rank(self, lane: Ints, seq: Ints) -> Ints:
-        """Count the sequences read in all lanes before each (lane, seq)."""
+        """Return the number of sequences read before each (lane, seq), including those of earlier lanes."""
         if not len(self.keys):
             return np.zeros(len(lane), np.int64)
         key = (lane << QUARTER_SHIFT) | (seq >> 6)
@@ -91,7 +94,7 @@ class VisibilityIndex:
         return ranges([seq for seq in range(first, last + 1) if seq not in read])
 
     def offsets(self, lane: int, first: int, last: int) -> list[OffsetRef]:
-        """Return the offset range in which the words of an interval were read."""
+        """Return the range of offsets at which the words of an interval were read."""
         inside = (self.word_lane == lane) & (self.words["word"] >= first // WORD_SEQS)
         rows = self.words[inside & (self.words["word"] <= last // WORD_SEQS)]
         if not len(rows):
@@ -101,9 +104,10 @@ class VisibilityIndex:
 
     @property
     def covered(self) -> Bools:
-        """For each lane, whether its partition was read to the high watermark, so that missing means lost.
+        """For each lane, whether the witness read its partition to the high watermark.
 
-        While the last stable offset is behind the high watermark, committed records wait in between.
+        Only then is a missing record a lost one. While the last stable offset is behind the high watermark,
+        committed records between the two offsets cannot be read yet.
         """
         meta = self.observation.meta
         whole = np.array([meta.complete and w.read_to >= w.hw for w in meta.windows] + [False], np.bool_)
@@ -111,7 +115,7 @@ class VisibilityIndex:
 
 
 def visibility_of(evidence: Evidence, observation: Observation) -> VisibilityIndex:
-    """Return the index of an observation; it is built once and shared by all checkers."""
+    """Return the index of an observation. It is built once, and all checkers share it."""
     index: VisibilityIndex | None = evidence.cache.get(id(observation))
     if index is None:
         index = evidence.cache[id(observation)] = VisibilityIndex(evidence.ledger, observation)
@@ -154,6 +158,6 @@ def lane_name(ledger: Ledger, lane: int) -> str:
 
 
 def contract_of_lanes(ledger: Ledger, name: str) -> Bools:
-    """Return, for each lane, whether Kafka makes the promise `name` (a field of Contract) to its producer."""
+    """Return, for each lane, whether Kafka gives its producer the guarantee `name` (a field of Contract)."""
     producers = split_lane_key(ledger.lanes)[0].tolist()
     return np.array([getattr(ledger.producers[p].contract, name) for p in producers], np.bool_)

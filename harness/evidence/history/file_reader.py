@@ -1,4 +1,4 @@
-"""Reads a history file in blocks of complete lines, in constant memory."""
+"""Reader of a history file. It reads blocks of complete lines in constant memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from harness.base.errors import UsageError
 from harness.evidence.history.lines import FORMAT, HistoryOpened, Line
 
 BLOCK_BYTES: Final = 1 << 18
-"""A block and its decoded lines fit into the processor's cache: twice as fast as blocks of megabytes."""
+"""Size of a block in bytes.
+
+A block of this size and its decoded lines fit into the processor's cache. Reading is twice as fast as with
+blocks of megabytes.
+"""
 
 
 class Block(NamedTuple):
@@ -24,10 +28,13 @@ class Block(NamedTuple):
 
 
 class HistoryFile:
-    """The history of one client; `lines` and `torn` are set once `blocks` is exhausted."""
+    """The history of one client.
+
+    Iterating over `blocks` sets `lines` (the number of complete lines) and `torn` (an incomplete last line).
+    """
 
     def __init__(self, path: Path, data: bytes | None = None) -> None:
-        """Use the file at `path`, or `data` in its place."""
+        """Read the file at `path`, or read `data` instead if it is given."""
         self.path = path
         self._data = data
         self.lines = 0
@@ -44,7 +51,7 @@ class HistoryFile:
         return self.path.stat().st_size if self._data is None else len(self._data)
 
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[Block]:
-        """Yield the complete lines in blocks; an incomplete last line goes to `torn`."""
+        """Yield the complete lines in blocks, and store an incomplete last line in `torn`."""
         self.lines, self.torn = 0, None
         rest = b""
         with self.path.open("rb") if self._data is None else BytesIO(self._data) as file:
@@ -57,7 +64,8 @@ class HistoryFile:
                     self.lines += block.data.count(b"\n")
                     yield block
         if rest:
-            # Line and newline are one write, so without a newline the writer died within the line.
+            # The writer writes a line and its newline with one call. Without a newline, it was killed during
+            # that call.
             self.torn = rest
 
     def read(self) -> Iterator[tuple[int, Line]]:
@@ -85,7 +93,7 @@ class HistoryFile:
 
 
 def decode_line(decoder: msgspec.json.Decoder[Line], data: bytes, path: Path, number: int) -> Line:
-    """Decode one line; raises UsageError with file and line number if it is damaged."""
+    """Decode one line. Raise UsageError with the file and the line number if the line is damaged."""
     try:
         return decoder.decode(data)
     except msgspec.DecodeError as error:

@@ -20,19 +20,24 @@ from harness.evidence.log_line import LogLine
 FORMAT: Final = 1
 
 Sent = tuple[int, int, int]
-"""(lane, first sequence, last sequence) passed to the client library."""
+"""Records passed to the client library: (lane, first sequence, last sequence)."""
 
 Acked = tuple[int, int, int, int]
-"""(lane, first sequence, last sequence, offset of the first record or -1 if unknown)."""
+"""Acknowledged records: (lane, first sequence, last sequence, offset of the first record or -1 if unknown).
+"""
 
 Read = tuple[str, int, int, int, int, int, int]
-"""(topic, partition, first offset, producer, lane, first sequence, count): a dense run."""
+"""Run of consecutive records that a consumer got.
+
+Its fields are (topic, partition, first offset, producer, lane, first sequence, count). Offsets and sequences
+both grow by one per record.
+"""
 
 Position = tuple[str, int, int]
-"""(topic, partition, offset): the next offset that a group will read."""
+"""Position of a group: (topic, partition, next offset that the group will read)."""
 
 Bounds = tuple[str, int, int, int, int]
-"""(topic, partition, log start, last stable offset, high watermark)."""
+"""Bounds of a partition: (topic, partition, log start, last stable offset, high watermark)."""
 
 FaultStage = Literal["intent", "bite", "no_bite", "healed", "heal_failed"]
 
@@ -50,7 +55,7 @@ class HistoryOpened(LogLine, tag="open"):
 
 
 class Producer(LogLine, tag="producer"):
-    """A producer: its lanes (index = lane number) and the settings that define its guarantees."""
+    """A producer: the partitions of its lanes, in order, and the settings that define its guarantees."""
 
     producer: int
     lanes: list[PartitionId]
@@ -71,7 +76,7 @@ class Error(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Invoke(LogLine, tag="invoke"):
-    """An operation is about to be requested; on disk before the request."""
+    """Intent of an operation. The client writes it to disk before it sends the request."""
 
     f: str
     op: int
@@ -95,15 +100,15 @@ class _Done(LogLine):
 
 
 class Ok(_Done, tag="ok"):
-    """The operation certainly happened."""
+    """Result of an operation that certainly happened."""
 
 
 class Fail(_Done, tag="fail"):
-    """The operation certainly did not happen."""
+    """Result of an operation that certainly did not happen."""
 
 
 class Info(_Done, tag="info"):
-    """It is unknown whether the operation happened; `acked` and `failed` list the parts that are known."""
+    """Result of an operation that may have happened; `acked` and `failed` list the parts that are known."""
 
 
 class Sample(LogLine, tag="sample"):
@@ -115,7 +120,7 @@ class Sample(LogLine, tag="sample"):
 
 
 class Fault(LogLine, tag="fault"):
-    """One stage of an injection; the intent holds everything that another process needs for healing."""
+    """One stage of an injection. With the intent alone, another process can heal the fault."""
 
     stage: FaultStage
     id: str
@@ -129,7 +134,7 @@ class Fault(LogLine, tag="fault"):
 
 
 class HistoryClosed(LogLine, tag="close"):
-    """Last line of a client that ended normally; without it the process was killed."""
+    """Last line of a client that ended normally. If it is missing, the process was killed."""
 
     reason: str
 

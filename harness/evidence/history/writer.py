@@ -1,9 +1,10 @@
-"""Writes one history file: append-only, one per client process, every intent on disk before its action.
+"""Writer of a history file. It only appends, and each client process has its own file.
 
-"On disk" means that every line goes to the kernel in one write() before the call returns, so it survives a
-SIGKILL of the process, which is what the harness does to clients. Fault events (needed for healing by another
-process) and the opening and closing lines are also fsynced, so that they survive a crash of the host. Other
-lines need no fsync: the brokers under test run on the same host, so a crash of the host ends the run anyway.
+Every intent is on disk before its action. "On disk" means that a line goes to the kernel in one write()
+before the method returns, so it survives a SIGKILL of the process. This is how the harness kills clients.
+Another process needs the fault events for healing. They and the opening and closing lines are also fsynced,
+so that they survive a crash of the host. Other lines need no fsync: the brokers under test run on the same
+host, so a crash of the host ends the run anyway.
 """
 
 from __future__ import annotations
@@ -100,7 +101,7 @@ class HistoryWriter:
         in_flight: int = 5,
         timeout_ms: int | None = None,
     ) -> None:
-        """Declare a producer before it sends; declare it again when it has more lanes."""
+        """Declare a producer before it sends. Declare it again when it has more lanes."""
         line = Producer(
             producer=number,
             lanes=list(lanes),
@@ -159,7 +160,7 @@ class HistoryWriter:
         pid: int | None = None,
         epoch: int | None = None,
     ) -> None:
-        """Write that the operation certainly happened."""
+        """Record that the operation certainly happened."""
         fields = {"acked": list(acked), "read": list(read), "pid": pid, "epoch": epoch}
         self._complete(Ok, op, fields)
 
@@ -172,14 +173,14 @@ class HistoryWriter:
         failed: Iterable[Sent] = (),
         read: Iterable[Read] = (),
     ) -> None:
-        """Write that the outcome is unknown; `acked` and `failed` are the parts that are known."""
+        """Record that the outcome is unknown; `acked` and `failed` are the parts that are known."""
         fields = {"error": error, "acked": list(acked), "failed": list(failed), "read": list(read)}
         self._complete(Info, op, fields)
 
     def sample(
         self, bounds: Iterable[Bounds] = (), *, group: str | None = None, positions: Iterable[Position] = ()
     ) -> None:
-        """Write the bounds of partitions, or a group's committed positions, as the brokers returned them."""
+        """Record the bounds of partitions, or a group's committed positions, as the brokers returned them."""
         self._write(Sample(bounds=list(bounds), group=group, positions=list(positions), **timestamps()))
 
     def fault_intent(
@@ -210,20 +211,20 @@ class HistoryWriter:
         return ident
 
     def fault_bite(self, ident: str, measured: Mapping[str, Any]) -> None:
-        """Write that the injection took effect, with the measurement."""
+        """Record that the injection took effect, with the measurement."""
         self._write(Fault(stage="bite", id=ident, measured=dict(measured), **timestamps()), sync=True)
 
     def fault_no_bite(self, ident: str, detail: str, measured: Mapping[str, Any] | None = None) -> None:
-        """Write that the fault was injected but no effect could be measured."""
+        """Record that the fault was injected but no effect could be measured."""
         line = Fault(stage="no_bite", id=ident, detail=detail, measured=dict(measured or {}), **timestamps())
         self._write(line, sync=True)
 
     def fault_healed(self, ident: str, measured: Mapping[str, Any] | None = None) -> None:
-        """Write that the fault was healed and its effect has verifiably ended."""
+        """Record that the fault was healed and that its effect has verifiably ended."""
         self._write(Fault(stage="healed", id=ident, measured=dict(measured or {}), **timestamps()), sync=True)
 
     def fault_heal_failed(self, ident: str, detail: str) -> None:
-        """Write that healing failed because the effect persists; healing may be tried again."""
+        """Record that healing failed because the effect persists. Healing may be tried again."""
         self._write(Fault(stage="heal_failed", id=ident, detail=detail, **timestamps()), sync=True)
 
     def close(self, reason: str = "done") -> None:

@@ -1,4 +1,4 @@
-"""The ledger: a pure fold of histories into the fate of every record, as intervals of sequences."""
+"""The ledger: the fate of every record, as intervals of sequences, computed from the histories alone."""
 
 from harness.evidence.ledger.fold import fold
 from harness.evidence.ledger.history_scan import LINE_OPERATIONS, Scan, scan

@@ -1,8 +1,8 @@
-"""Folds histories into the fate of every record: committed, aborted, unknown or never sent.
+"""Computation of every record's fate from the histories: committed, aborted, unknown or never sent.
 
-The fate of a transactional record is that of its transaction; other records have the fate in their delivery
-report. Every commit has an intent on disk before the request. A transaction without an intent therefore
-certainly requested no commit; if the answer is missing or unclear, the fate is unknown.
+A transactional record has the fate of its transaction. Any other record has the fate in its delivery report.
+Every commit has an intent on disk before the request, so a transaction without one certainly requested no
+commit. If a commit was requested and its answer is missing or unclear, the fate is unknown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from harness.evidence.ledger.tables import ABORTED, COMMITTED, NEVER, OPEN_END, 
 
 
 def fold(histories: Iterable[HistoryFile]) -> Ledger:
-    """Fold the histories of one run; the result does not depend on the order of the files."""
+    """Compute the ledger from the histories of one run. The order of the files does not matter."""
     ledger = Ledger()
     for scanned in scans(list(histories)):
         ledger.add_client(scanned)
@@ -42,7 +42,7 @@ class _Answers(NamedTuple):
 
 
 def _answers(scanned: Scan, ops: Ints) -> _Answers:
-    """Return kind, time and line of the completion of each op; zeros if it has none."""
+    """Return kind, time and line of the completion of each operation; zeros for an operation without one."""
     done = scanned.done
     if not len(done):
         zeros = np.zeros(len(ops), np.int64)
@@ -91,7 +91,7 @@ def _fold_file(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _default_producer(ledger: Ledger, scanned: Scan) -> None:
-    """Fill in the producer of operations that name none, if the client has only one."""
+    """Fill in the producer of operations that do not name one, if the client has only one producer."""
     missing = scanned.ends[:, 0] == -1
     if -1 in scanned.begun or missing.any():
         if len(scanned.producers) != 1:
@@ -107,7 +107,7 @@ def _default_producer(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answers) -> Ints:
-    """Add one group per transaction from all its commits and aborts; return the group of each row."""
+    """Add one group per transaction, from all its commits and aborts; return the group of each row."""
     ends = scanned.ends[rows]
     order = np.lexsort((ends[:, 2], ends[:, 1], ends[:, 0]))
     ends = ends[order]
@@ -124,7 +124,7 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
 
     committed, aborted = any_of(commit & (answer == OK)), any_of(~commit & (answer == OK))
     open_commit = any_of(commit & ((answer == NO_ANSWER) | (answer == INFO)))
-    # Both a commit and an abort confirmed: the client contradicts itself, so the fate is unknown.
+    # If both a commit and an abort were confirmed, the history contradicts itself, so the fate is unknown.
     fate = np.select(
         [committed & aborted, committed, aborted, open_commit],
         [UNKNOWN, COMMITTED, ABORTED, UNKNOWN],
@@ -154,7 +154,7 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
 
 
 def _fold_unclear_sends(ledger: Ledger, scanned: Scan, rows: Ints, owner: Ints) -> None:
-    """Split the records of an unclear send into written, not written, and unknown."""
+    """Split the records of a send with an unclear answer into written, not written, and unknown."""
     parts: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for op, lane, low, high, *_ in scanned.acked.tolist():
         parts.setdefault((op, lane), []).append((low, high, COMMITTED))
@@ -166,7 +166,8 @@ def _fold_unclear_sends(ledger: Ledger, scanned: Scan, rows: Ints, owner: Ints) 
         known = parts.get((int(scanned.ends[end, 2]), lane), [])
         at = first
         pieces = []
-        # An operation may have several intervals of one lane, and a delivery report may be repeated.
+        # An operation may have several intervals in one lane, so take only the pieces of this one. A delivery
+        # report may be repeated, so skip pieces that are already covered.
         for low, high, fate in sorted(piece for piece in known if first <= piece[0] <= last):
             if high >= at:
                 pieces += [(at, low - 1, UNKNOWN), (max(low, at), high, fate)]
@@ -192,7 +193,7 @@ def _fold_acks(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _fold_tails(ledger: Ledger, scanned: Scan) -> None:
-    """Assign all later sequences to a transaction that was begun but whose end was never requested."""
+    """Assign the sequences after the last recorded one to transactions whose end was never requested."""
     for producer, (txn, line) in scanned.begun.items():
         ends = scanned.ends[scanned.ends[:, 0] == producer]
         if np.any((ends[:, 1] == txn) & (ends[:, 3] != SEND)) or producer not in scanned.producers:

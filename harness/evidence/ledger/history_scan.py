@@ -1,7 +1,7 @@
-"""Scans one history file into columns: all data that grows with the run is in arrays, not objects.
+"""Scan of one history file into columns. All data that grows with the run is in arrays, not objects.
 
-The scan decodes lines in blocks into slim objects with only the fields that the fold needs, so it is as fast
-as decoding. Rare lines (declarations, faults, samples, inits) are decoded in full.
+The scan decodes lines in blocks, into slim objects with only the fields that the fold needs. It takes hardly
+longer than decoding alone. Rare lines (declarations, faults, samples, inits) are decoded in full.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ABORT: Final = 1
 SEND: Final = 2
 ABANDON: Final = 3
 ENDS: Final = {"commit": COMMIT, "abort": ABORT, "send": SEND, "abandon": ABANDON}
-"""Operations that list what was sent; an abandoned transaction sends no request, so it gets no answer."""
+"""Operations whose lines list the records sent. `abandon` sends no request, so it gets no answer."""
 
 LINE_OPERATIONS: Final = ("init", "send_offsets", "poll")
 """Operations whose lines the scan keeps as objects; the operations in ENDS become columns."""
@@ -51,15 +51,15 @@ OK: Final = 1
 FAIL: Final = 2
 INFO: Final = 3
 
-# Kinds of lines for the fold, as bits: an answer (with its kind in the two lowest bits), the end of a
-# transaction or a send, a begin, a line that is kept whole, or none of them.
+# Codes of lines for the fold, as bit flags: an answer (its kind is in the two lowest bits), the end of a
+# transaction or a send, the begin of a transaction, a line that is kept whole. Code 0 is any other line.
 _ANSWER: Final = 4
 _END: Final = 8
 _BEGIN: Final = 16
 _RARE: Final = 32
 
-# Plain dictionaries with every usual operation, because each line is looked up here. An operation with
-# another name sends its block through the slow path.
+# Every line is looked up here, so these are plain dictionaries of the usual operations. A block with any
+# other operation takes the slower lookup in `_codes`.
 CODES: Final[dict[str, dict[str, int]]] = {
     "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(LINE_OPERATIONS, _RARE),
     "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK)
@@ -96,7 +96,8 @@ class _Loose(msgspec.Struct, gc=False):
 
 
 class _Slim(_Loose, gc=False):
-    # A Literal decodes to an existing string: no new string, and no new hash, per line.
+    # For a Literal, msgspec returns an existing string. This saves creating and hashing a string for each
+    # line.
     type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "fault", "close"]
     f: Literal["", "init", "begin", "commit", "abort", "abandon", "send", "send_offsets", "poll"] = ""
 
@@ -118,15 +119,23 @@ class Scan:
     opening: HistoryOpened | None = None
     closing: HistoryClosed | None = None
     producers: dict[int, At] = field(default_factory=dict)
-    begun: dict[int, tuple[int, int]] = field(default_factory=dict)  # producer -> (txn, line)
+    begun: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Transaction and history line of each producer's last begin."""
     rare: list[At] = field(default_factory=list)
-    ends: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))  # producer txn op kind mono line
-    sent: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))  # end row, lane, first, last
-    done: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))  # op, answer, mono, line
-    acked: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))  # op lane first last offset line
-    failed: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))  # op, lane, first, last
-    good: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # times of ok answers
-    waiting: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))  # ends without an answer
+    ends: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
+    """Requested ends of transactions, and sends; columns: producer, txn, op, kind (see ENDS), time, line."""
+    sent: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
+    """Intervals listed in `ends`; columns: row of `ends`, lane, first, last."""
+    done: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
+    """Answers; columns: op, answer (OK, FAIL or INFO), time, line."""
+    acked: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
+    """Acknowledged intervals; columns: op, lane, first, last, offset, line."""
+    failed: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
+    """Intervals that were certainly not written; columns: op, lane, first, last."""
+    good: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Monotonic times of ok answers."""
+    waiting: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
+    """Rows of `ends` without an answer."""
 
     def faults(self) -> Iterator[tuple[int, Fault]]:
         """Yield the fault events of this file."""
@@ -137,11 +146,11 @@ class Scan:
         return ((number, line) for number, line in self.rare if isinstance(line, Sample))
 
     def invokes(self, *names: str) -> Iterator[tuple[int, Invoke]]:
-        """Yield the invoke lines of rare operations with these names."""
+        """Yield the invoke lines of operations in LINE_OPERATIONS that have one of these names."""
         return ((n, line) for n, line in self.rare if isinstance(line, Invoke) and line.f in names)
 
     def completions(self, *names: str) -> Iterator[tuple[int, Completion]]:
-        """Yield the completions of rare operations with these names; without names, all kept completions."""
+        """Yield the completions that the scan kept as objects; with names, only those of these names."""
         for number, line in self.rare:
             if isinstance(line, Ok | Fail | Info) and (line.f in names or not names):
                 yield number, line
@@ -153,7 +162,7 @@ def _column(values: list[int]) -> Ints:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    # Decoded lines contain no cycles, and the collector's search for them takes time.
+    # Decoded lines contain no reference cycles, so garbage collection would only cost time.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -174,7 +183,7 @@ class _Columns:
         self.rows = 0
 
     def asked(self, asks: Sequence[_Loose], lines: Ints) -> None:
-        # One comprehension a column: building a tuple a line and taking it apart again costs more.
+        # One comprehension per column is faster than building a tuple per line and taking it apart again.
         self._add(
             "ends",
             [
@@ -213,7 +222,7 @@ class _Columns:
 
 
 def scan(history: HistoryFile) -> Scan:
-    """Scan one history file; except for the resulting columns, memory stays constant."""
+    """Scan one history file. Except for the resulting columns, memory use is constant."""
     result, columns = Scan(history.name), _Columns()
     with _no_garbage_collection():
         for block in history.blocks():
@@ -233,7 +242,7 @@ def _decode(history: HistoryFile, block: Block) -> Sequence[_Loose]:
     try:
         return _SLIM.decode_lines(block.data)
     except msgspec.DecodeError:
-        pass  # an operation with another name, or a damaged line: the next steps find out
+        pass  # an unusual operation or a damaged line: the next decoder finds out which
     try:
         return _LOOSE.decode_lines(block.data)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Scans the history files of a large run in parallel, with one process per core."""
+"""Parallel scan of the history files of a large run, with one process per core."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from harness.evidence.history import HistoryFile
 from harness.evidence.ledger.history_scan import Scan, scan
 
 WORTH_BYTES: Final = 64 << 20
-"""For smaller histories, starting the processes takes longer than they save."""
+"""Total size of the histories in bytes from which parallel scanning pays off.
+
+For smaller histories, starting the processes takes longer than they save.
+"""
 
 
 def scans(histories: Sequence[HistoryFile]) -> Iterator[Scan]:
@@ -21,6 +24,7 @@ def scans(histories: Sequence[HistoryFile]) -> Iterator[Scan]:
     if readers < 2 or sum(history.size for history in histories) < WORTH_BYTES:
         yield from map(scan, histories)
         return
-    # Spawn instead of fork: the caller may run threads, and those of a client library break in a fork.
+    # Spawn processes instead of forking: the caller may run threads, and a client library's threads break in
+    # a fork.
     with ProcessPoolExecutor(readers, multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(scan, histories)

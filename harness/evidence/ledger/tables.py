@@ -1,4 +1,4 @@
-"""The ledger as columns: the fate of every record as intervals, so memory grows with their number."""
+"""The ledger as columns: the fate of every record, as intervals. Memory grows with their number."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ UNKNOWN: Final = 3
 NEVER: Final = 4
 FATE_NAMES: Final = {COMMITTED: "committed", ABORTED: "aborted", UNKNOWN: "unknown", NEVER: "never sent"}
 OPEN_END: Final = MAX_SEQ
-"""Last sequence of an interval with an unknown end: its client died before it wrote the end."""
+"""Last sequence of an interval with an unknown end: its client died before it recorded the end."""
 
 Small = npt.NDArray[np.int32]
 Fates = npt.NDArray[np.uint8]
 
 
 class Contract(NamedTuple):
-    """The guarantees of Kafka for a producer with these settings; other deviations are permitted."""
+    """Kafka's guarantees for a producer with certain settings; False means that deviations are permitted."""
 
     no_duplicates: bool
     no_loss: bool
@@ -53,13 +53,13 @@ class Ownership(NamedTuple):
     """Columns of groups; a group is a transaction, or one send of a producer without transactions."""
 
     producer: Ints
-    txn: Ints  # -1 for a send
+    txn: Ints  # -1 if the group is a send
     fate: Fates
-    asked: Ints  # monotonic time of the first commit intent, or of the first intent without one
-    answered: Ints  # monotonic time of the last answer, 0 without one
+    asked: Ints  # monotonic time of the first commit intent; if there is none, of the first intent
+    answered: Ints  # monotonic time of the last answer; 0 if there is none
     ask_line: Ints
     answer_line: Ints
-    committing: Bools  # a commit was requested
+    committing: Bools  # whether a commit was requested
 
 
 _NARROW: Final[dict[str, Any]] = {
@@ -87,15 +87,16 @@ class Intervals:
 
 @dataclass
 class Ledger:
-    """The fold of the histories of a run."""
+    """Ledger of a run, computed from its histories."""
 
     clients: list[Scan] = field(default_factory=list)
     producers: dict[int, Declared] = field(default_factory=dict)
     lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # lane keys, sorted
-    places: list[PartitionId] = field(default_factory=list)  # topic and partition of every lane
+    places: list[PartitionId] = field(default_factory=list)  # topic and partition of each lane
     groups: Ownership = field(init=False)
     intervals: Intervals = field(init=False)
-    acks: Ints = field(default_factory=lambda: np.zeros((0, 5), np.int64))  # lane first last offset line
+    acks: Ints = field(default_factory=lambda: np.zeros((0, 5), np.int64))
+    """Acknowledged intervals; columns: lane (index), first, last, offset, line."""
     problems: list[str] = field(default_factory=list)
     operations: int = 0
     _groups: list[Ownership] = field(default_factory=list)
@@ -110,7 +111,7 @@ class Ledger:
         self.problems.append(f"{client}: {text}")
 
     def add_client(self, scanned: Scan) -> None:
-        """Add the declarations of one file."""
+        """Add a client with the producers that its history file declares."""
         self.clients.append(scanned)
         self.operations += scanned.lines
         self._file_base, self._file_groups = self._count, len(self._groups)
@@ -131,7 +132,7 @@ class Ledger:
         return np.arange(first, self._count)
 
     def fates_of(self, owner: Ints) -> Fates:
-        """Return the fates of groups of the current file."""
+        """Return the fates of these groups. All must belong to the current file."""
         fates = [groups.fate for groups in self._groups[self._file_groups :]]
         return np.concatenate(fates)[owner - self._file_base] if len(owner) else np.zeros(0, np.uint8)
 
