@@ -161,7 +161,7 @@ def _digits(value: bytes, field: Field) -> int:
 def decode(value: bytes | None) -> Identity:
     """Decode the identity at the start of a value. Raise NotARecordError with the reason if it is invalid."""
     if value is None:
-        raise NotARecordError("there are no bytes at all (a null value)")
+        raise NotARecordError("the value is null")
     if len(value) < WIDTH:
         raise NotARecordError(f"{len(value)} bytes are too few: an identity has {WIDTH}")
     if value[:4] != MAGIC:

@@ -18,7 +18,7 @@ from harness.scenario.plan import draw
 
 CHANGED = (
     "a client or a broker has changed: read the step, then update docs/hazards.md "
-    "and turn this expectation round"
+    "and reverse this assertion"
 )
 
 

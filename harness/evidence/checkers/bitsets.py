@@ -59,6 +59,6 @@ _WORDS = 10**7
 
 def _keys(rows: Rows) -> Ints:
     if len(rows) and int(rows["word"].max()) >= _WORDS:
-        raise OverflowError("a lane has more than 2.5 thousand million records: use more lanes")
+        raise OverflowError("a lane has more than 2.56 billion records: use more lanes")
     keys: Ints = lane_key(rows["producer"].astype(np.int64), rows["lane"]) * _WORDS + rows["word"]
     return keys

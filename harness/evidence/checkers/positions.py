@@ -110,7 +110,7 @@ def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> 
             continue
         example = Example(
             what=f"group {pipeline.group} is at position {position} of {topic}-{partition}, but its "
-            f"transactions surely committed {low}, and at most {most[key]}",
+            f"transactions certainly committed {low}, and at most {most[key]}",
             weight=abs(position - low),
             lines=[ref, low_ref],
             offsets=[OffsetRef(topic, partition, position, position)],
