@@ -1,4 +1,4 @@
-"""Leftovers of an earlier run, foreign partitions that a run would move, broker ids; without a cluster."""
+"""Checks before a run on an external cluster: leftovers, foreign partitions that would move, broker ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILL = '[[fault]]\nfault = "kill"\ntarget = "kafka-7"\nat = "1s"\n'
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Observed:
-    """An external cluster of two brokers, 0 and 7."""
+    """Return an external cluster of two brokers, 0 and 7."""
     return Observed(tmp_path)
 
 
@@ -33,7 +33,7 @@ def test_a_run_killed_between_faults_blocks_the_next_one(
 ) -> None:
     check_left_over(theirs)
     theirs.made.note_topic(TOPIC)
-    check_left_over(theirs)  # the run was killed before the topic existed
+    check_left_over(theirs)  # no error: the run was killed before the topic existed
     theirs.fake_brokers.topics = [TOPIC]
     theirs.made.note_groups([GROUP])
     with pytest.raises(RefusedError, match="2 topics and groups were not deleted") as found:

@@ -36,7 +36,7 @@ class LightsBefore:
 
 @dataclass(frozen=True)
 class Darkness(Fault[LightsBefore]):
-    """Turns off the light of each node; with a broken part at `breaks`."""
+    """A fault that turns off the light of each node; `breaks` names the part of the fault that fails."""
 
     name: ClassVar[str] = "darkness"
     capability: ClassVar[Capability] = Capability.PAUSE

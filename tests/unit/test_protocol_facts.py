@@ -44,7 +44,8 @@ def test_a_default_is_what_the_loaded_library_takes() -> None:
     assert set(found) == set(asked)
     Producer({**found, "log_level": 0})
     with pytest.raises(KafkaException, match=r"message\.timeout\.ms"):
-        # The library itself holds a transaction to its own default of the time-out.
+        # The library allows a message time-out up to its own default of the transaction time-out. One more is
+        # refused, so the default that was read is the right one.
         Producer({"transactional.id": "x", "message.timeout.ms": int(found["transaction.timeout.ms"]) + 1})
 
 

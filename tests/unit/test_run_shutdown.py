@@ -1,4 +1,4 @@
-"""The end of a run: every failure is reported, faults are healed another way, and the run is judged."""
+"""The end of a run: every failure is reported, a failed heal is retried another way, a verdict is given."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Lines = list[tuple[str, str]]
 
 
 class Injected:
-    """An injection whose heal fails this many times."""
+    """Stub of an injection; its heal fails `failures` times before it succeeds."""
 
     def __init__(self, name: str, failures: int) -> None:
         self.fault = SimpleNamespace(name=name)
@@ -208,7 +208,7 @@ def test_spark_is_asked_to_stop_waiting_and_its_log_is_kept_without_secrets(tmp_
 
 
 class ClusterStub:
-    """A healthy cluster that a run can lock."""
+    """Stub of a healthy cluster that a run can lock."""
 
     prefix = ""
     security = None
@@ -229,7 +229,7 @@ class ClusterStub:
 
 
 class ProgramStub:
-    """A program that does nothing, or fails where a test requires it."""
+    """Stub of a program that does nothing, or raises the error that a test gives it."""
 
     def __init__(self, run: RunContext, error: BaseException | None = None) -> None:
         self.run, self.error = run, error
@@ -351,7 +351,7 @@ def test_a_run_that_heals_itself_ends_no_client(
 
 
 class Crew:
-    """A fleet: `start` starts one client, and no client ever makes progress."""
+    """Stub of a fleet: `start` starts one client; the wait for progress fails because the broker is gone."""
 
     def __init__(self, *_: object) -> None:
         self.clients: list[str] = []
@@ -369,7 +369,7 @@ class Crew:
 
 
 def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
-    """A program whose parts are stubs; its phases are real."""
+    """Return a program whose parts are stubs, but whose phases are real."""
     monitor = SimpleNamespace(
         start=lambda: None,
         stop=lambda **_: None,

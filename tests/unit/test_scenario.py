@@ -30,7 +30,8 @@ latency = "50ms"
 lasts = ["2s", "5s"]
 """
 
-# A change of the good file (old, new), the line and key that the error must name, and a part of its text.
+# Each entry changes the good file: old text, new text, the line and key in the error, a part of the error's
+# text.
 MISTAKES = [
     pytest.param(
         'name = "mine"',
