@@ -57,7 +57,7 @@ class Broker:
         self.ends = 0
         self.to_send = b""
         self.hasty = False
-        """Whether to close a connection as soon as its client ends, as Kafka does, without pending answers."""
+        """Whether to close a connection as soon as its client ends, with answers pending, as Kafka does."""
         self._answer = answer
         self._writers: list[asyncio.StreamWriter] = []
 

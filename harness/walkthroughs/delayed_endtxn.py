@@ -143,7 +143,7 @@ class DelayedEnds:
         return step
 
     def show(self, step: WalkthroughStep, attempts: list[Attempt]) -> None:
-        """Add the attempts, the proof of their anomalies, and the frames of the first four to the step."""
+        """Add the attempts, the proof of their anomalies, and the frames of the first four attempts."""
         step.show(
             tries=[
                 {

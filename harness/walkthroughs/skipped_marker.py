@@ -455,7 +455,7 @@ def _errors(commits: Sequence[_Commit]) -> str:
 
 
 def wait_leaderless(cluster: Cluster, place: PartitionId, survivors: Sequence[int]) -> None:
-    """Wait until the metadata of every surviving broker shows a partition without a leader."""
+    """Wait until the metadata of every surviving broker shows that a partition has no leader."""
     topic, partition = place
 
     def leaderless(broker: int) -> bool:

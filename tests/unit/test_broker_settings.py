@@ -31,7 +31,7 @@ COMPOSE = (checkout_dir() / "docker-compose.yml").read_text()
 
 
 def block(name: str) -> dict[str, str]:
-    """Return the KAFKA_ variables of a top-level block as settings."""
+    """Return the KAFKA_ variables of a top-level block of the file as settings."""
     body = re.search(rf"^{name}:.*\n((?:(?:  .*)?\n)*)", COMPOSE, re.MULTILINE)
     assert body, f"no block {name}"
     found = re.findall(r'^  KAFKA_([A-Z_]+): "?([^"\n]*)"?$', body[1], re.MULTILINE)

@@ -1,4 +1,4 @@
-"""An injection writes its intent first, never succeeds silently, and heals on every way out."""
+"""An injection writes its intent first, raises an error if it has no effect, and always heals."""
 
 from __future__ import annotations
 

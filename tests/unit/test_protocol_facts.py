@@ -1,4 +1,4 @@
-"""Quoted numbers: how they are compared, formatted, and read from the client library."""
+"""Published numbers: how they are compared, formatted, and read from the client library."""
 
 from __future__ import annotations
 
