@@ -33,7 +33,7 @@ def with_ballast(scenario: Scenario) -> Scenario:
 
 
 @pytest.mark.parametrize("most_runs", [2, pytest.param(None, marks=pytest.mark.soak)])
-def test_what_has_no_part_in_the_failure_is_cut_off(
+def test_parts_that_do_not_contribute_to_the_failure_are_removed(
     cluster: Cluster, run_scenario: Callable[..., Ran], most_runs: int | None
 ) -> None:
     """With two runs, the search removes a fault and the time after it; without a limit, clients too."""

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.needs("partition")
-def test_one_acknowledgement_of_a_leader_that_is_cut_off(
+def test_a_leader_that_is_cut_off_loses_records_with_acks_1(
     run_scenario: Callable[..., Ran], evidence: Evidence
 ) -> None:
     ran = run_scenario("unsafe-durability", verify__witnesses='["reader"]')
@@ -28,7 +28,7 @@ def test_one_acknowledgement_of_a_leader_that_is_cut_off(
     assert (ran.verdict, ran.judgement.names()) == ("invalid", ["lost"]), text(ran.judgement)
 
 
-def test_all_acknowledgements_of_a_leader_that_is_alone(
+def test_a_leader_without_followers_loses_records_with_acks_all(
     case: ClientCase, cluster: Cluster, evidence: Evidence
 ) -> None:
     """One replica is enough for an ack, and a replica that lacks records may become leader."""

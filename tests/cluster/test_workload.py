@@ -123,7 +123,7 @@ def test_a_client_that_was_fenced_by_a_successor_stops(case: ClientCase, cluster
     assert next(r.compared for r in judged.results if r.property == "fencing") > 0
 
 
-def test_a_client_whose_transaction_timed_out_goes_on(case: ClientCase, cluster: Cluster) -> None:
+def test_a_client_whose_transaction_timed_out_continues(case: ClientCase, cluster: Cluster) -> None:
     topic = case.topic("t")
     # A transaction takes 2 s to fill, and its time-out is 4 s.
     client = case.transactional(

@@ -78,7 +78,7 @@ def missing_commands(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_an_existing_target(page: Path) -> None:
     assert list(missing_links(page)) == []
 
 

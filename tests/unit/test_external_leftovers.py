@@ -95,7 +95,7 @@ def test_brokers_that_do_not_answer_the_preflight_refuse_the_run(
     assert found.value.hint == "try again when the brokers answer"
 
 
-def test_broker_id_0_is_not_taken_for_no_broker(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_id_0_is_a_valid_role_holder(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.cluster.cluster.ROLE_LIMIT_S", 0)
     assert theirs.leader_of(TOPIC, 0) == theirs.group_coordinator(GROUP) == theirs.txn_coordinator("x") == 0
     theirs.fake_brokers.holder = -1

@@ -25,7 +25,7 @@ def writer(state: State, client: str) -> HistoryWriter:
     return HistoryWriter(state.intents / f"{client}.jsonl", run="r", client=client, role="faults")
 
 
-def test_nothing_was_ever_injected(state: State) -> None:
+def test_without_injections_nothing_is_unhealed(state: State) -> None:
     assert unhealed(state) == []
 
 

@@ -74,7 +74,7 @@ def test_no_registry_is_named() -> None:
     assert found(REGISTRIES, [path for path in FILES if path != here]) == []
 
 
-def test_the_project_speaks_of_itself_only() -> None:
+def test_no_file_contains_a_foreign_name() -> None:
     assert found(FOREIGN, FILES) == []
 
 

@@ -136,7 +136,7 @@ def test_a_log_that_cannot_be_read_is_reported_and_the_others_are_kept_without_s
     ]
 
 
-def test_every_last_step_is_taken_and_a_bug_still_raises(tmp_path: Path) -> None:
+def test_every_shutdown_step_is_carried_out_and_a_bug_still_raises(tmp_path: Path) -> None:
     done: list[int] = []
     lines: Lines = []
     ends = make_shutdown(tmp_path, lines)
@@ -268,7 +268,7 @@ def stub_run(
 
 
 @pytest.mark.parametrize("where", ["carry_out", "collect_and_judge", "write_documents"])
-def test_whatever_ends_a_run_ends_the_spark_job(
+def test_an_interrupt_in_any_phase_ends_the_spark_job(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[bool] = []
@@ -308,7 +308,7 @@ def test_a_run_without_a_verdict_has_events_and_no_report(
     assert not (tmp_path / "runs" / results.NAME).exists()
 
 
-def test_a_run_that_is_made_touches_no_file(tmp_path: Path) -> None:
+def test_creating_a_run_writes_no_file(tmp_path: Path) -> None:
     scenario = load(find("jitter"))
     cluster: Any = SimpleNamespace(prefix="", broker_ids=(1, 2, 3), name_of=str)
     make_run(cluster, scenario, draw(scenario, 1), tmp_path / "runs")

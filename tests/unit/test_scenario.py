@@ -166,7 +166,7 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
         load(path)
 
 
-def test_the_good_file_is_good(tmp_path: Path) -> None:
+def test_the_good_file_loads(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD)
 

@@ -52,7 +52,7 @@ def faults(scenario: Scenario) -> list[str]:
     ],
     ids=["one fault", "two faults and a pipeline with its source", "a client alone"],
 )
-def test_the_search_ends_with_what_is_needed(
+def test_the_search_keeps_only_the_parts_that_are_needed(
     breaks: Callable[[Scenario], bool], left: tuple[list[str], list[str]]
 ) -> None:
     whole = invalid(load(find("everything")))
@@ -149,7 +149,9 @@ def test_an_invalid_run_is_read_back_with_its_plan_and_the_names_of_the_scenario
     ("name", "verdict", "message"),
     [("everything", "valid", "was valid"), ("idempotent-walkthrough", "invalid", "is a walkthrough")],
 )
-def test_what_cannot_be_shrunk_is_refused(tmp_path: Path, name: str, verdict: str, message: str) -> None:
+def test_a_run_that_cannot_be_shrunk_is_refused(
+    tmp_path: Path, name: str, verdict: str, message: str
+) -> None:
     run = run_of(tmp_path, load(find(name)), verdict)
     with pytest.raises(UsageError, match=message):
         failed_run(run.path)
@@ -252,7 +254,7 @@ def test_a_search_is_over_at_the_end_of_its_budget(failed: Failed) -> None:
     assert searching.over()
 
 
-def test_a_search_makes_no_more_runs_than_it_may(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_respects_its_limit_of_runs(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = candidates(monkeypatch, lambda: Candidate([]))
     cluster: Any = SimpleNamespace(require=allowed)
     with pytest.raises(HarnessError, match="did not break again"):

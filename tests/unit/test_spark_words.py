@@ -116,7 +116,7 @@ def test_masks_have_the_bits_of_their_sequences(seed: int) -> None:
     )
 
 
-def test_eight_digits_at_once() -> None:
+def test_eight_digits_are_decoded_at_once() -> None:
     texts = [b"00000000", b"99999999", b"12345678", b"00000010"]
     numbers = np.frombuffer(b"".join(texts), "<u8")
     assert eight_digits(numbers).tolist() == [int(text) for text in texts]
