@@ -13,7 +13,9 @@ import click
 
 from harness import __version__
 from harness.base.errors import ExitCode, HarnessError
-from harness.cli import cluster, inspect, runs
+from harness.cli import cluster_commands as cluster
+from harness.cli import inspect_commands as inspect
+from harness.cli import run_commands as runs
 from harness.cli.options import log
 
 _EXIT_CODES = """

@@ -42,7 +42,7 @@ class Topics(ABC):
         if isinstance(placement, int):
             ring, brokers = [*self.broker_ids, *self.broker_ids], len(self.broker_ids)
             placement = [ring[i % brokers : i % brokers + self.replication] for i in range(placement)]
-        replicas = placement
+        replicas, settings = placement, {**self._prepare_topic(name), **(settings or {})}
         existed = wait_until(lambda: [self._exists(name)], LIMIT_S, "a broker to list the topics")[0]
 
         def order() -> None:
@@ -69,6 +69,10 @@ class Topics(ABC):
                 f"broker {broker} to list topic {name}",
             )
         self._wait_led(name)
+
+    def _prepare_topic(self, name: str) -> dict[str, str]:  # noqa: ARG002  # external clusters record it
+        """Prepare for the creation of a topic, and return the settings that every topic gets."""
+        return {}
 
     def _exists(self, name: str) -> bool:
         try:

@@ -28,7 +28,7 @@ from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.scenario import FaultEntry, Scenario
 from harness.scenario.model import Header, PlanRules
 from harness.scenario.plan import Plan, PlannedFault, draw
-from harness.scenario.writer import text_of
+from harness.scenario.toml_writer import text_of
 
 NAME: Final = "shrunk.toml"
 SUFFIX: Final = "-shrunk"

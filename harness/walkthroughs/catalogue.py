@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from harness.walkthroughs import delayed_endtxn, endtxn_control, idempotent, skipped_marker, transactional
+from harness.walkthroughs import delayed_endtxn, endtxn_control, skipped_marker
+from harness.walkthroughs import idempotent_steps as idempotent
+from harness.walkthroughs import transactional_steps as transactional
 from harness.walkthroughs.stage import Walkthrough
 
 WALKTHROUGHS: Final[dict[str, Walkthrough]] = {

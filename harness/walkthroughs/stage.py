@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from harness.clients.client_settings import Value
-from harness.clients.scripted.factory import ScriptedClients
 from harness.clients.scripted.idempotent_producer import IdempotentProducer
+from harness.clients.scripted.scripted_clients import ScriptedClients
 from harness.cluster.cluster import Cluster
 from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import WalkthroughStep

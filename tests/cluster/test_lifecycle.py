@@ -26,8 +26,8 @@ import sys, threading
 from pathlib import Path
 from harness.cluster.lifecycle import attach
 from harness.cluster.state_directory import State
-from harness.faults import *
-with inject(attach(State(Path(sys.argv[1]))), eval(sys.argv[2]), sys.argv[3]):
+from harness import faults
+with faults.inject(attach(State(Path(sys.argv[1]))), eval("faults." + sys.argv[2]), sys.argv[3]):
     print("injected", flush=True)
     threading.Event().wait()
 """
@@ -206,7 +206,7 @@ def test_an_intent_that_cannot_be_undone_does_not_block_others(cluster: Cluster)
             journal.fault_healed(ident, {})
 
     assert failed.returncode == 2
-    assert "clock on kafka-1 could not be undone: an intent asks for 'restore_clock'" in failed.stderr
+    assert "clock on kafka-1 could not be undone: an intent contains the undo verb 'restore_clock'" in failed.stderr
     assert "nothing to heal" in eos("heal", state=cluster.state.path).stderr
 
 

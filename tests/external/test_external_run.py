@@ -117,7 +117,7 @@ def test_link_faults_use_a_toxiproxy_started_for_the_run(user: User, evidence: C
     where = f"--runs {user.folder / 'runs'} --state {user.folder / 'state'}"
     typed_again = f"--seed 1 --cluster {file} --i-understand {typed} {where}"
     assert again[0].startswith(f"eos run {scenario} {typed_again}   (")
-    assert f"again: {again[0]}" in user.output[-1]
+    assert f"replay: {again[0]}" in user.output[-1]
     # Without consent to read logs, the report lists what it cannot show.
     found = json.loads((user.latest() / "logs.json").read_text())
     assert found["shown"] == []

@@ -80,7 +80,7 @@ def test_a_wrong_password_is_refused(user: User) -> None:
 def test_a_prefix_without_rights_is_refused(user: User) -> None:
     output = refused(user, user.file(cluster__prefix='"other-prefix-"'))
     assert (
-        "no topic with the prefix may be created: creation of topic other-prefix-asked: TopicAuthori"
+        "no topic with the prefix may be created: creation of topic other-prefix-asked: TOPIC_AUTHORI"
         in output
     )
 

@@ -10,8 +10,8 @@ import pytest
 from harness.base.waits import wait_until
 from harness.clients import fencing_check
 from harness.clients.scripted.client_libraries import RefusedCallError
-from harness.clients.scripted.factory import ScriptedClients
 from harness.clients.scripted.library_producer import RECORDS, LibraryProducer
+from harness.clients.scripted.scripted_clients import ScriptedClients
 from harness.cluster.cluster import Cluster
 from harness.faults import DuplicateFrame, arm
 from harness.tap.tap_client import ensure_tap

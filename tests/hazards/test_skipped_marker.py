@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from harness.base.errors import ExitCode
-from harness.cli.inspect import hanging
+from harness.cli.inspect_commands import hanging
 from harness.cluster.cluster import Cluster
 from harness.walkthroughs.skipped_marker import ONE_LIBRARY
 from tests.hazards.conftest import WalkedThrough, run_walkthrough

@@ -9,8 +9,8 @@ from typing import Any
 from harness.base.addresses import Address
 from harness.clients.client_process import ClientProcess
 from harness.clients.client_spec import IdempotentSpec
-from harness.clients.scripted.factory import ScriptedClients
 from harness.clients.scripted.idempotent_producer import IdempotentProducer
+from harness.clients.scripted.scripted_clients import ScriptedClients
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST
 from harness.evidence.checkers.model import Evidence, Expect

@@ -16,8 +16,8 @@ from harness.base.waits import wait_until
 from harness.clients import fencing_check
 from harness.clients.client_process import ClientProcess
 from harness.clients.client_settings import CONSUMER, settings
-from harness.clients.scripted.factory import ScriptedClients
 from harness.clients.scripted.producer_process import ProducerProcess
+from harness.clients.scripted.scripted_clients import ScriptedClients
 from harness.clients.scripted.transactional_producer import TransactionalProducer
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import HOST

@@ -26,9 +26,9 @@ from harness.base.errors import (
     WaitTimeoutError,
 )
 from harness.cli import main as command_line
-from harness.cli import runs
+from harness.cli import run_commands as runs
 from harness.cli.main import cli, main
-from harness.cli.runs import RUNS, ExternalOptions, PlanOptions, RunOptions, demo_exit_code
+from harness.cli.run_commands import RUNS, ExternalOptions, PlanOptions, RunOptions, demo_exit_code
 from harness.cluster import lifecycle
 from harness.kafka.errors import KafkaAnswerError
 

@@ -14,6 +14,8 @@ from harness.provision.paths import checkout_dir
 
 ROOT = checkout_dir()
 MOST_FUNCTION_LINES = 70
+# The same kind of thing in parallel rooms: package files, errors, a data model, a catalogue of names.
+PARALLEL = ("__init__.py", "__main__.py", "errors.py", "model.py", "catalogue.py")
 # Hosts that serve packages of Python, Java, Go, Debian or npm, and those that mirror them.
 REGISTRIES = re.compile(
     r"pypi\.(org|python)|pythonhosted|maven\.(org|apache|google)|repo\d?\.maven|sonatype|jcenter|jfrog"
@@ -89,6 +91,33 @@ def test_functions_are_short() -> None:
         if not isinstance(node, ast.ClassDef) and node.end_lineno is not None
     }
     assert {name: lines for name, lines in long.items() if lines > MOST_FUNCTION_LINES} == {}
+
+
+def test_a_file_name_means_one_thing() -> None:
+    by_name: dict[str, list[str]] = {}
+    for path in MODULES:
+        by_name.setdefault(path.name, []).append(str(path.relative_to(ROOT)))
+    repeated = {name: paths for name, paths in by_name.items() if len(paths) > 1 and name not in PARALLEL}
+    assert repeated == {}
+
+
+def test_the_top_level_of_the_package_has_rooms_only() -> None:
+    modules = {path.name for path in MODULES if path.parent == ROOT / "harness"}
+    assert modules == {"__init__.py", "__main__.py"}
+
+
+def test_every_room_states_its_purpose() -> None:
+    rooms = [
+        path for path in MODULES if path.name == "__init__.py" and path.parent.parent == ROOT / "harness"
+    ]
+    assert len(rooms) <= 15
+    assert [str(path) for path in rooms if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_the_formatter_is_never_switched_off() -> None:
+    here = Path(__file__)
+    code = [path for path in FILES if path.suffix == ".py" and path != here]
+    assert found(re.compile(r"# fmt: (skip|off)"), code) == []
 
 
 def definitions() -> Iterator[tuple[Path, str, Definition]]:

@@ -20,7 +20,7 @@ from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.run.shrink import NAME, CandidateRuns, Failed, SearchLimits, failed_run, search, shrink, smaller
 from harness.scenario import Scenario, find, load, shipped
 from harness.scenario.plan import draw
-from harness.scenario.writer import text_of
+from harness.scenario.toml_writer import text_of
 from tests.unit.test_run_directory import make_run
 
 

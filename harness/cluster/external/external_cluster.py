@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -206,15 +206,10 @@ class ExternalCluster(Cluster):
 
     # Topics
 
-    def create_topic(
-        self,
-        name: str,
-        placement: Sequence[Sequence[int]] | int = 3,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
-        """Record the topic, then create it with the file's settings."""
+    def _prepare_topic(self, name: str) -> dict[str, str]:
+        """Record the topic before it is created, with the file's settings."""
         self.made.note_topic(name)
-        super().create_topic(name, placement, self._own_settings | dict(settings or {}))
+        return self._own_settings
 
     @property
     def _own_settings(self) -> dict[str, str]:

@@ -129,7 +129,7 @@ def tool(name: str, arguments: tuple[str, ...], state_path: Path | None) -> None
 
     `dump-log NODE TOPIC-PARTITION` reads the segment files of a replica, and decodes Kafka's internal topics.
     """
-    from harness.cli.tool import run_tool
+    from harness.cli.tool_command import run_tool
 
     run_tool(state_of(state_path), name, list(arguments), log)
 

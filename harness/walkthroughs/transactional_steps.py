@@ -14,8 +14,8 @@ from harness.base.errors import UsageError
 from harness.base.partition_id import PartitionId
 from harness.base.waits import wait_until
 from harness.clients.poll_decoding import Given
-from harness.clients.scripted.factory import ONE_BATCH_A_SEND
 from harness.clients.scripted.group_member import GroupMember, next_positions
+from harness.clients.scripted.scripted_clients import ONE_BATCH_A_SEND
 from harness.clients.scripted.transactional_producer import TransactionalProducer
 from harness.evidence.record import ABORT, COMMIT
 from harness.evidence.step_report import WalkthroughStep
