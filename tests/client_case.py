@@ -107,7 +107,7 @@ class ClientCase:
         wait_until(caught_up, 60, f"group {group} to have processed {source}", every=0.5)
 
     def wait_at_rest(self) -> None:
-        """Wait until all markers are written; a client receives the answer to its end before that."""
+        """Wait until all markers are written, because a client receives the answer to its commit earlier."""
 
         def stable() -> bool:
             ends = [end for topic in self.topics for end in self.cluster.end_offsets(topic).values()]

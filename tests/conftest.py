@@ -1,7 +1,9 @@
 """Additions to harness.testing.plugin for this project's tests: soak, the order of the parts, their times.
 
-pytest --soak               also run the long repeats and properties
-pytest --soak --repeats 5   run the cases that depend on timing 5 times instead of 20
+Options:
+
+    pytest --soak               also run the long repeats and properties
+    pytest --soak --repeats 5   run the cases that depend on timing 5 times instead of 20
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from harness.provision.docker_engine import engine_problem
 from harness.testing.plugin import backend
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
-# The fast parts without a cluster come first: a broken fold fails before a cluster is started.
+# The fast parts come first, so that their failures show before a cluster is started.
 ORDER = (
     "unit",
     "planted",

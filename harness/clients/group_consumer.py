@@ -88,7 +88,7 @@ class GroupConsumer(ClientPart[PipelineSpec]):
         self.disturbed = self.disturbed or bool(partitions)
 
     def take(self, most: int, limit: float) -> list[Given]:
-        """Poll once. After a revocation, return nothing and set `disturbed` until `rewind`."""
+        """Poll once, return the records. After a revocation, return none and set `disturbed`."""
         op = self._history.invoke("poll", group=self._spec.group)
         try:
             messages = self.consumer.consume(most, timeout=min(limit, POLL_S))

@@ -34,7 +34,7 @@ with faults.inject(attach(State(Path(sys.argv[1]))), eval("faults." + sys.argv[2
 
 FAULTS = [
     ("Jitter(latency_ms=100)", "all"),
-    pytest.param("Down()", "kafka-1", marks=pytest.mark.soak),  # also in Toxiproxy
+    pytest.param("Down()", "kafka-1", marks=pytest.mark.soak),  # uses Toxiproxy, as Jitter does
     ("Kill()", "kafka-2"),
     ("Pause()", "kafka-3"),
     pytest.param("Partition()", "kafka-1", marks=pytest.mark.needs("partition")),

@@ -39,8 +39,8 @@ def test_a_fault_bites_both_links_of_its_target_and_no_other_and_is_gone_after(
         assert injection.names == ["kafka-1"]
         assert injection.bite
         assert [i.fault for i in unhealed(cluster.state)] == [fault.name]
-        # Jitter delays an answer by 40 ms or more. One quicker answer proves that there is none, and may need
-        # several tries.
+        # Jitter delays every answer by 40 ms or more. One quicker answer proves that the other broker has no
+        # jitter; it may need several tries.
         wait_until(lambda: min(bystander.round_trips_ms(5)) < 40, 10, "a quick answer of the other broker")
         # A link fault never affects the observer's listener.
         assert answers("127.0.0.1", cluster.ports.direct(1), timeout=5)

@@ -1,4 +1,4 @@
-"""Settings that permit it lose acknowledged records, and the checkers report them as lost."""
+"""With settings that permit it, acknowledged records are lost, and the checkers report the loss."""
 
 from __future__ import annotations
 

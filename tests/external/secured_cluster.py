@@ -263,7 +263,7 @@ class StandIn:
             future.result(10)
 
     def foreign(self) -> dict[str, Any]:
-        """Return a snapshot of the foreign resources: partitions, ends, settings, group positions, ids."""
+        """Snapshot foreign resources: partitions, ends, settings, positions, transactional ids."""
         client = self.client
         view = self.admin.metadata(None).partitions
         topics = sorted({p.topic for p in view if not p.topic.startswith(PREFIX)})

@@ -40,7 +40,7 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
     assert len(created) == 3
     assert all(name.startswith(PREFIX) for name in created)
     assert {n for line in audit if line["action"] == "DeleteTopics" for n in line["names"]} == set(created)
-    # The guard measured during the run: each record is stored at least three times, below the permitted rate.
+    # The guard measured the stored bytes: at least three copies of each record, below the permitted rate.
     (counted,) = [line for line in audit if line["action"] == "counted"]
     assert counted["stored"] > summary["records"] * 3 * 100
     assert 10_000 < counted["bytes_per_second"] < 1_000_000
