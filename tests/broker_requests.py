@@ -18,7 +18,7 @@ _SET, _DELETE = 0, 1
 
 
 class ActiveProducer(NamedTuple):
-    """A producer in the state of a partition's leader."""
+    """What a partition's leader stores about a producer."""
 
     producer_id: int
     epoch: int
@@ -26,14 +26,14 @@ class ActiveProducer(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """The consumer that commits offsets within a transaction."""
+    """Generation and member id of the consumer that commits offsets within a transaction."""
 
     generation: int
     member_id: str
 
 
 NO_MEMBER: Final = GroupMember(-1, "")
-"""With it the group coordinator does not check the member."""
+"""With this member, the group coordinator does not check the membership."""
 
 
 def change_settings(admin: Admin, broker: int, settings: Mapping[str, str | None]) -> None:
@@ -81,7 +81,7 @@ def initialise_repeatedly(admin: Admin, transactional_id: str, times: int) -> li
 
         def attempt() -> InitResult:
             result = init_result(connection.call(init_producer_id_request(transactional_id)))
-            # A coordinator also answers this while it waits for a block of producer ids.
+            # A coordinator returns this error also while it waits for a block of producer ids.
             if result.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 raise KafkaAnswerError(f"InitProducerId of {transactional_id}", result.code)
             return result

@@ -1,4 +1,4 @@
-"""The clients and topics of one test, and the check of what the clients did."""
+"""The clients and topics of one test, and the check of their histories against the topics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Spec = TypeVar("Spec", bound=BaseSpec)
 
 
 class ClientCase:
-    """Client processes of one test, on topics of its own; `end` kills and deletes them."""
+    """Client processes of one test, and its topics; `end` kills the processes and deletes the topics."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -107,7 +107,7 @@ class ClientCase:
         wait_until(caught_up, 60, f"group {group} to have processed {source}", every=0.5)
 
     def wait_at_rest(self) -> None:
-        """Wait until every transaction has its markers: a client gets its answer before that."""
+        """Wait until all markers are written, because a client receives the answer to its commit earlier."""
 
         def stable() -> bool:
             ends = [end for topic in self.topics for end in self.cluster.end_offsets(topic).values()]

@@ -1,7 +1,9 @@
-"""What this project's own sessions add to harness.testing.plugin: soak, the order of the parts, their times.
+"""Additions to harness.testing.plugin for this project's tests: soak, the order of the parts, their times.
 
-pytest --soak              also the long repeats and properties
-pytest --soak --repeats 5  what depends on timing five times instead of twenty
+Options:
+
+    pytest --soak               also run the long repeats and properties
+    pytest --soak --repeats 5   run the cases that depend on timing 5 times instead of 20
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from harness.provision.docker_engine import engine_problem
 from harness.testing.plugin import backend
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
-# Fast and pure parts first: a broken fold fails before a cluster is started.
+# The fast parts come first, so that their failures show before a cluster is started.
 ORDER = (
     "unit",
     "planted",
@@ -46,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "jdk: deselected where Java has no compiler")
     config.addinivalue_line("markers", "needs(*capabilities): deselected on a back end that lacks one")
     config.stash[PART_SECONDS] = defaultdict(float)
-    # The duration of an example does not matter here. Only a soak draws new examples in each session.
+    # Do not limit the duration of a Hypothesis example. Only a soak draws new examples in each session.
     soak = bool(config.getoption("soak"))
     slow = [HealthCheck.too_slow]
     settings.register_profile("suite", deadline=None, derandomize=not soak, suppress_health_check=slow)
@@ -81,12 +83,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def browser() -> str | None:
-    """A Chromium that can be run without a window."""
+    """Return the path of a Chromium, which can run without a window, or None."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 
 def part_of(item: pytest.Item) -> str:
-    """The folder under tests/ that a test is in."""
+    """Return the name of the folder under tests/ that contains a test."""
     return item.path.relative_to(Path(__file__).parent).parts[0]
 
 

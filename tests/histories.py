@@ -1,4 +1,4 @@
-"""Reads the histories of a run: lines of one kind, and injections that took effect."""
+"""Readers of a run's histories: lines of one kind, and injections that took effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restarts a broker and reads its view of a topic."""
+"""Restart of a broker, and its view of a topic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A complete tap in one event loop, between a client that sends bytes and a scripted broker."""
+"""A complete tap in one event loop, between a client that sends given bytes and a scripted broker."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Broker:
         self.ends = 0
         self.to_send = b""
         self.hasty = False
-        """Like Kafka, close a connection at once when its client ends, without sending pending answers."""
+        """Whether to close a connection as soon as its client ends, with answers pending, as Kafka does."""
         self._answer = answer
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -148,7 +148,7 @@ class Rig:
         return client
 
     def arm(self, **fields: Any) -> None:
-        """Arm a rule of id `r`."""
+        """Arm a rule with the id `r`."""
         self.hub.arm(Rule(**{"id": "r", "api": "EndTxn", "verb": "hold"} | fields))
 
     @property
@@ -162,7 +162,7 @@ class Rig:
                 await asyncio.sleep(0.001)
 
     async def settled(self) -> None:
-        """Close every client, and check that all accounts balance."""
+        """Close every client, and check that all byte accounts balance."""
         for client in self._clients:
             client.writer.close()
         await self.until(lambda: not self.hub.relays)

@@ -27,7 +27,7 @@ RESULTS = "soak.jsonl"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Repeat the cases that depend on timing in a soak: an outcome in one of twenty repeats counts."""
+    """In a soak, repeat the cases that depend on timing: an outcome of one in twenty repeats matters."""
     if metafunc.definition.get_closest_marker("timing") and metafunc.config.getoption("soak"):
         metafunc.fixturenames.append("repeat")
         metafunc.parametrize("repeat", range(1, metafunc.config.getoption("repeats") + 1))
@@ -46,7 +46,7 @@ def _result(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest) -> Evidence:
-    """Record observations of a case as a line of evidence.jsonl beside the cluster."""
+    """Return a function that records observations of a case in evidence.jsonl beside the cluster."""
 
     def note(**facts: object) -> None:
         line = json.dumps({"case": request.node.name} | facts, default=str)
@@ -67,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def make_topic(cluster: Cluster) -> Iterator[Callable[..., str]]:
-    """Create topics with a given placement; they are removed after the case."""
+    """Yield a function that creates topics with a given placement; they are deleted after the case."""
     made: list[str] = []
 
     def make(placement: list[list[int]] | int = 1, **settings: str) -> str:
@@ -83,12 +83,12 @@ def make_topic(cluster: Cluster) -> Iterator[Callable[..., str]]:
 
 @pytest.fixture
 def topic(make_topic: Callable[..., str]) -> str:
-    """A topic of three partitions with three replicas; broker i + 1 leads partition i."""
+    """Return a topic of three partitions with three replicas; broker i + 1 leads partition i."""
     return make_topic(3)
 
 
 @pytest.fixture
 def frames(cluster: Cluster, tmp_path: Path) -> Iterator[Frames]:
-    """The frame log lines of one case."""
+    """Yield a function that returns the frame log lines of one case."""
     with logged(ensure_tap(cluster), tmp_path) as read:
         yield read

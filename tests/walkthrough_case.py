@@ -1,4 +1,4 @@
-"""A walkthrough from end to end: every step with its evidence, and no verdict if a step is missing."""
+"""A walkthrough from end to end: each step has its evidence, and a missing step makes the verdict unknown."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def carry_out(cluster: Cluster, name: str, count: int, folder: Path, evidence: E
     assert page == document(outcome.directory)
     assert "sequenceDiagram" in page
 
-    # A second check gives the same verdict; without a promised step the verdict is unknown.
+    # A second check gives the same verdict. Without a promised step, the verdict is unknown.
     before = (outcome.directory / "verdict.json").read_bytes()
     assert check_run(outcome.directory)[0] is ExitCode.VALID
     assert (outcome.directory / "verdict.json").read_bytes() == before

@@ -3,7 +3,7 @@
 The aggregates in memory are correct as long as every transaction commits. After an abort or an error they are
 dropped and rebuilt from the committed records of the changelog. A newly assigned partition is rebuilt the
 same way. The group's position may become visible before the marker of the last transaction is written to the
-changelog. The restore therefore reads to the high watermark: a read_committed consumer waits there for the
+changelog. `restore` therefore reads up to the high watermark, where a read_committed consumer waits for the
 marker.
 """
 
@@ -63,7 +63,7 @@ class Changelog(ClientPart[PipelineSpec]):
         }
 
     def restore(self, partitions: Iterable[int]) -> bool:
-        """Rebuild the aggregates of newly assigned partitions; return False if that is not possible now."""
+        """Rebuild the aggregates of newly assigned partitions; return False if that is impossible now."""
         missing = sorted(set(partitions) - self._state.keys())
         if not missing:
             return True
@@ -98,7 +98,7 @@ class Changelog(ClientPart[PipelineSpec]):
         self._changed[partition].add(key)
 
     def take_changes(self) -> Iterator[tuple[int, list[tuple[int, Totals]]]]:
-        """Return the changes since the last call, by partition."""
+        """Yield the aggregates that changed since the last call, by partition."""
         for partition, keys in sorted(self._changed.items()):
             yield partition, [(key, self._state[partition][key]) for key in sorted(keys)]
         self._changed.clear()
@@ -114,7 +114,7 @@ class Changelog(ClientPart[PipelineSpec]):
         return admin.list_offsets(self._spec.changelog, LATEST, partitions=partitions)
 
     def _read_to(self, ends: dict[int, int], limit: float) -> list[int]:
-        """Continue where the last call stopped, up to `ends`; return the partitions not read to the end."""
+        """Read from where the last call stopped up to `ends`; return the partitions not read to the end."""
         topic = self._spec.changelog
         positions: dict[PartitionId, int] = {(topic, p): self._committed[p].next for p in ends}
         try:
@@ -133,7 +133,7 @@ class Changelog(ClientPart[PipelineSpec]):
 
     def _take(self, partition_id: PartitionId, message: Message) -> None:
         committed, offset = self._committed[partition_id[1]], message.offset() or 0
-        if offset >= committed.next:  # a repeated record would bring older totals back
+        if offset >= committed.next:  # reading an earlier record again would restore old totals
             key, totals = totals_in(bytes(message.value() or b""))
             committed.totals[key] = totals
             committed.next = offset + 1

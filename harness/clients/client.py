@@ -1,4 +1,4 @@
-"""What all clients share: deadlines, pacing, bounded calls, and how an error is recorded."""
+"""Parts that all clients share: deadlines, pacing, calls with a time limit, and recording of errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MOST_BEHIND_S: Final = 1.0
 
 
 class CannotGoOnError(Exception):
-    """The client must stop early; the message gives the reason."""
+    """Error after which the client must stop early; the message gives the reason."""
 
     def __init__(self, why: str, error: KafkaError | None = None) -> None:
         super().__init__(why)
@@ -30,7 +30,7 @@ class CannotGoOnError(Exception):
 
 
 class NeverReturnedError(KafkaException):
-    """A library call did not return within its limit; it continues in its own thread."""
+    """Error of a library call that did not return within its limit; the call continues in its own thread."""
 
     def __init__(self, limit: float) -> None:
         super().__init__(KafkaError(KafkaError._TIMED_OUT, f"the call did not return within {limit:.0f} s"))
@@ -39,10 +39,10 @@ class NeverReturnedError(KafkaException):
 def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception] = KafkaException) -> None:
     """Run a call in a thread, and raise NeverReturnedError if it exceeds the limit.
 
-    Some library calls have no limit, or ignore the one they are given. After NeverReturnedError the object of
-    the call must not be used again, because the call still holds it. The exception is raised outside the
-    thread's frames: otherwise a reference cycle would keep the producer alive, unpolled, until the next
-    garbage collection.
+    Some library calls have no limit, or ignore the one they are given. After NeverReturnedError, do not use
+    the object of the call again, because the call still holds it. An exception of the call is raised without
+    the frames of the thread. Otherwise a reference cycle would keep the producer alive, unpolled, until the
+    next garbage collection.
     """
     raised: list[Exception] = []
 
@@ -79,21 +79,21 @@ class Deadline:
         return self._requested_at is not None
 
     def limit(self, seconds: float) -> float:
-        """Return the seconds a call may take; a stop request shortens them to the finishing time."""
+        """Return how many seconds a call may take; after a stop request, at most what is left to finish."""
         if self._requested_at is None:
             return seconds
         return max(LEAST_LIMIT_S, min(seconds, self._requested_at + FINISH_LIMIT_S - time.monotonic()))
 
 
 class Pace:
-    """Spreads records evenly over time; records missed during an outage are not sent in one burst."""
+    """Even spacing of records over time; records missed during an outage are not sent in one burst."""
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
         self._due = time.monotonic()
 
     def ahead(self) -> float:
-        """Return the seconds until the next record is due, 0 if it is due now."""
+        """Return the seconds until the next record is due, or 0 if one is due now."""
         now = time.monotonic()
         self._due = max(self._due, now - MOST_BEHIND_S)
         return max(0.0, self._due - now)
@@ -103,7 +103,7 @@ class Pace:
 
 
 class Log:
-    """Log of a client: standard output, with the last line also in its progress file."""
+    """Log of a client: standard error, with the last line also in its progress file."""
 
     def __init__(self, progress: ClientProgress) -> None:
         self._progress = progress
@@ -141,7 +141,7 @@ def error_of(
 
 
 def note(history: HistoryWriter, what: str, number: int, why: str) -> None:
-    """Record in the history why the client acts on its own initiative."""
+    """Record in the history what the client did by itself, such as `reinit`, and why."""
     op = history.invoke(what, producer=number)
     history.info(op, Error(code=0, name=what.upper(), message=why))
 

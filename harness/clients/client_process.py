@@ -1,4 +1,4 @@
-"""A client in an operating-system process: start, watch and stop it; faults crash or freeze it."""
+"""A client in its own operating-system process: start, observe and stop it; faults crash or freeze it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ClientProcess:
 
     @property
     def mark(self) -> str:
-        """Text that identifies the process among those of this host."""
+        """Text in the command line that identifies the process on this host."""
         return str(self.folder / "spec.json")
 
     def start(self) -> None:
-        """Start the process; its history begins with its first action."""
+        """Write the spec and start the process, which creates the history."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self.spec.save(self.folder / "spec.json")
         command = [sys.executable, "-m", "harness.clients", self.mark]
@@ -47,7 +47,7 @@ class ClientProcess:
         return load_progress(self.folder / "progress.json")
 
     def request_stop(self) -> None:
-        """Request a stop and return at once; `stop` also waits."""
+        """Request a stop and return at once; in contrast, `stop` waits."""
         processes.send(self.pid, self.mark, signal.SIGTERM)
 
     def stop(self) -> int:
@@ -67,5 +67,5 @@ class ClientProcess:
             wait_until(lambda: self.state() is ProcessState.GONE, 5, f"client {self.spec.client} to be gone")
 
     def log(self) -> str:
-        """Return the standard output of the client."""
+        """Return the output of the client."""
         return (self.folder / "log").read_text()

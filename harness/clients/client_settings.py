@@ -4,11 +4,11 @@ Some defaults of confluent-kafka wait forever, and a harness that waits forever 
 derive from the longest time a partition may be unavailable:
 
     F   4.5 s  fail-over: the broker session (3 s) and half of it again
-    Q   5 s    request time-out: longer than F would hide a lost answer
+    Q   5 s    request time-out: about F; a much longer one would hide a lost answer
     T  60 s    delivery time-out: an outage of all brokers and their restart, several Q long
     X  20 s    transaction time-out at the coordinator: longer than F + Q, shorter than T
     P  10 s    one call of the transactional interface, 2 Q; then it returns and is retried
-    E  30 s    interval before an end is requested again, X + P: after X the coordinator has decided
+    E  30 s    how long an end of a transaction is retried, X + P: after X the coordinator has decided
     S   6 s    group session: longer than F, or every fail-over would cause a rebalance
     M 120 s    maximum poll interval, 2 E + T: offsets, end and a new producer fit between two polls
     B 0.1 s    retry back-off; librdkafka varies it by a fifth, so no retry comes before 0.8 B
@@ -23,21 +23,22 @@ DELIVERY_LIMIT_S: Final = 60.0
 TRANSACTION_LIMIT_S: Final = 20.0
 ATTEMPT_LIMIT_S: Final = 2 * REQUEST_LIMIT_S
 GRACE_S: Final = 1.0
-"""Extra time for a call to return on its own after its limit."""
+"""Extra time, after a call's limit, for the call to return by itself."""
 END_LIMIT_S: Final = TRANSACTION_LIMIT_S + ATTEMPT_LIMIT_S
 INIT_LIMIT_S: Final = DELIVERY_LIMIT_S
 SESSION_LIMIT_S: Final = 6.0
 POLL_LIMIT_S: Final = 2 * END_LIMIT_S + INIT_LIMIT_S
 RETRY_BACKOFF_S: Final = 0.1
 QUICKEST_RETRY_S: Final = 0.8 * RETRY_BACKOFF_S
-"""A call that took less time cannot contain a retried request."""
+"""A call that took less time than this cannot contain a retried request."""
 STATISTICS_S: Final = 0.1
-"""Statistics interval of a transactional client, and the wait after a slow end of a transaction."""
+"""Statistics interval of a transactional client; after a slow end it waits for the next statistics."""
 STATISTICS_LIMIT_S: Final = 2.0
-"""Twenty intervals: without statistics within this time, the end of the transaction is in doubt."""
+"""Limit for statistics to arrive (20 intervals); without any, the end of the transaction is in doubt."""
 # Limit of a blocking call: one delivery, plus one request for its answer.
 CALL_LIMIT_S: Final = DELIVERY_LIMIT_S + REQUEST_LIMIT_S
-# After SIGTERM: one delivery for what is in flight; P for a call that has started and for leaving the group.
+# After SIGTERM, records in flight have one delivery time. STOP_LIMIT_S adds P twice: for a call that has
+# started, and for leaving the group.
 FINISH_LIMIT_S: Final = CALL_LIMIT_S
 STOP_LIMIT_S: Final = FINISH_LIMIT_S + 2 * ATTEMPT_LIMIT_S
 

@@ -17,7 +17,7 @@ Positive = Annotated[int, msgspec.Meta(ge=1)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Discipline = Literal["reinit", "naive"]
 ALONE: Final = "eos-reader"
-"""Group id of a reader that is in no group: the library requires one, and nothing is committed under it."""
+"""Group id of a reader without a group: the library requires an id, and no offset is committed under it."""
 Positions = Literal["inside", "apart"]
 """Whether a pipeline commits its positions inside its transactions or after them."""
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -50,7 +50,7 @@ class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class IdempotentSpec(BaseSpec, frozen=True, kw_only=True, tag="idempotent"):
-    """A producer without transactions."""
+    """Specification of a producer without transactions."""
 
     topic: str
     partitions: Positive
@@ -72,7 +72,7 @@ class TransactionsBase(BaseSpec, frozen=True, kw_only=True):
 
 
 class TransactionalSpec(TransactionsBase, frozen=True, kw_only=True, tag="transactional"):
-    """A transactional producer; it draws the size and the end (commit or abort) of every transaction."""
+    """Specification of a transactional producer; it draws size and end of each transaction."""
 
     topic: str
     partitions: Positive
@@ -81,12 +81,12 @@ class TransactionalSpec(TransactionsBase, frozen=True, kw_only=True, tag="transa
 
     @property
     def places(self) -> list[PartitionId]:
-        """The lanes of the producer."""
+        """The partitions that the producer writes to; each is a lane."""
         return [(self.topic, partition) for partition in range(self.partitions)]
 
 
 class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
-    """A worker of a consume-transform-produce pipeline; without a transactional id it uses none."""
+    """Specification of a pipeline worker; with `transactional_id` None it works without transactions."""
 
     source: str  # input topic
     group: str
@@ -104,13 +104,13 @@ class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
 
     @property
     def places(self) -> list[PartitionId]:
-        """The lanes: the partitions of the sink, then those of the changelog."""
+        """The lanes in order: the partitions of the sink, then those of the changelog."""
         outputs = [(self.sink, partition) for partition in range(self.partitions)]
         return outputs + [(self.changelog, partition) for partition in range(self.changelog_partitions)]
 
 
 class ReaderSpec(BaseSpec, frozen=True, kw_only=True, tag="reader"):
-    """A reader of whole topics, as a group member or assigned to every partition."""
+    """Specification of a reader of whole topics, as a group member or assigned to every partition."""
 
     topics: list[str]
     group: str | None = None

@@ -1,10 +1,10 @@
-"""Finds out what fenced a producer: a successor with its transactional id, or the transaction time-out.
+"""Check of what fenced a producer: a successor with its transactional id, or the transaction time-out.
 
-librdkafka reports _FENCED in both cases. A client that takes the id back from a living successor fights it
-forever; a client that gives up after a time-out stops without need. The coordinator's state decides:
+librdkafka reports _FENCED in both cases. A client that takes the id back from a running successor fights it
+forever. A client that gives up after a time-out stops without need. The coordinator's state decides:
 
-    epoch one higher, and an aborted transaction that began while ours was young      time-out
-    anything else: more epochs, another producer id, a state without an abort          successor
+    same producer id, epoch one higher, aborted, and begun within our time-out      time-out
+    anything else: more epochs, another producer id, a state without an abort       successor
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from harness.kafka.transactions import describe_transactions
 
 CALL_S: Final = 3.0
 DECIDED_S: Final = 20.0
-"""Longest time for the markers of a decided transaction to be written: one transaction time-out."""
+"""Limit for the coordinator to write the markers of a decided transaction: one transaction time-out."""
 
 
 class Known(NamedTuple):
-    """State of a transactional id at its coordinator."""
+    """State of a transactional id, as its coordinator reports it."""
 
     state: str
     producer_id: int
@@ -31,7 +31,7 @@ class Known(NamedTuple):
 
 
 class Ours(NamedTuple):
-    """State of the producer: its id and epoch, and when its open transaction began."""
+    """State of this client's producer: its id and epoch, and when its open transaction began."""
 
     identity: tuple[int, int] | None
     began_ms: int

@@ -1,8 +1,8 @@
-"""The consuming half of a pipeline worker: membership, records, and the way back after an abort.
+"""The consuming half of a pipeline worker: membership, records, and the return to a position after an abort.
 
 After a revocation, another member owns the partition: its records are dropped, and the open transaction must
-abort. The group metadata are stored together with the records, because metadata taken later may belong to a
-membership that has lost those records' partitions and would commit offsets it no longer owns.
+abort. The group metadata are stored together with the records. Metadata taken later may belong to a newer
+membership, with which the worker would commit offsets of partitions that it no longer owns.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class GroupConsumer(ClientPart[PipelineSpec]):
     def _config(self, table: Any) -> dict[str, Any]:
         config: Config = settings(table) | {"isolation.level": "read_committed"}
         return config | {
-            # A scenario's overrides for a pipeline apply to its producer, unless prefixed for the consumer.
+            # Settings of a pipeline in a scenario apply to its producer; those with the prefix `consumer.`
+            # apply here.
             **{
                 k.removeprefix("consumer."): v
                 for k, v in self._spec.settings.items()
@@ -87,7 +88,7 @@ class GroupConsumer(ClientPart[PipelineSpec]):
         self.disturbed = self.disturbed or bool(partitions)
 
     def take(self, most: int, limit: float) -> list[Given]:
-        """Poll once. After a revocation, return nothing and set `disturbed` until `rewind`."""
+        """Poll once, return the records. After a revocation, return none and set `disturbed`."""
         op = self._history.invoke("poll", group=self._spec.group)
         try:
             messages = self.consumer.consume(most, timeout=min(limit, POLL_S))
@@ -99,8 +100,8 @@ class GroupConsumer(ClientPart[PipelineSpec]):
         for message in messages:
             if (error := message.error()) is not None:
                 self._log.error(error)
-                # For example, a poll after max.poll.interval.ms: the membership has ended, and its records
-                # are void.
+                # After such an error the membership has ended, and its records must not be processed. One
+                # cause is a poll later than max.poll.interval.ms.
                 self.disturbed = self.disturbed or error.fatal() or error.code() == error._MAX_POLL_EXCEEDED
         records = list(given([m for m in messages if m.error() is None], self._spec.run))
         self._history.ok(op, read=runs(records))

@@ -1,4 +1,4 @@
-"""The idempotent producer: bursts of records, each burst one operation in its history."""
+"""The idempotent producer: bursts of records; each burst is one operation in its history."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from harness.evidence.record import LaneEncoder
 
 MOST_OPEN_BURSTS: Final = 200
 UNKNOWN_OFFSET: Final = -1
-"""Delivered, offset unknown: librdkafka inferred the write of this batch from the answer to a later batch."""
+"""Offset of a record whose delivery librdkafka inferred from the answer to a later batch."""
 
 
 class Burst:
     """The records of one operation, and the delivery report of each.
 
-    Usually all are delivered, and counting them is enough. With idempotence, the offsets between the first
-    and the last record are then known.
+    The sequence of a record is decoded only if its delivery failed. With idempotence, reports arrive in the
+    order of the records, so if all were delivered, the n-th offset belongs to the n-th record.
     """
 
     def __init__(self, op: int, lane: int, first: int, count: int, run: str, *, ordered: bool) -> None:
@@ -43,7 +43,7 @@ class Burst:
         self._undelivered: list[int] = []
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
-        """Add the delivery report of one record; reports of a burst arrive in order."""
+        """Add the delivery report of one record."""
         self.waiting -= 1
         if error is None:
             offset = message.offset()
@@ -71,7 +71,7 @@ class Burst:
     def acked(self) -> list[Acked]:
         """Return the delivered records as intervals, dense in sequence and, if known, in offset."""
         if self.waiting:
-            # A count does not show which records are undecided, so report none.
+            # A report that is missing may belong to any record, so report none as delivered.
             return []
         if self._undelivered or not self._ordered:
             return self._known_without_offsets()
@@ -128,7 +128,7 @@ class BurstProducer:
         self._producer = Producer(config)
 
     def next_of(self, lane: int) -> int:
-        """Sequence of the next record of a lane."""
+        """Return the sequence of the next record of a lane."""
         return self._next[lane]
 
     def go_back(self, lane: int) -> None:
@@ -156,7 +156,7 @@ class BurstProducer:
                 self._produce_later(lane, value, burst)
 
     def _produce_later(self, lane: int, value: bytes, burst: Burst) -> None:
-        """Produce after the library's queue was full: first wait for deliveries or give up."""
+        """Produce a record that did not fit into the library's queue: serve callbacks until it fits."""
         while True:
             self.serve(0.1)
             try:
@@ -166,28 +166,28 @@ class BurstProducer:
             return
 
     def serve(self, seconds: float) -> None:
-        """Wait while serving the library's callbacks."""
+        """Wait up to this time and serve the library's callbacks."""
         self._call_back(self._producer.poll, seconds)
 
     def flush(self, limit: float) -> None:
-        """Wait until nothing is in flight."""
+        """Wait, up to a limit, until nothing is in flight."""
         self._call_back(self._producer.flush, limit)
 
     def _call_back(self, call: Callable[[float], object], seconds: float) -> None:
-        """Make a call and survive a fatal error: each delivery it failed is reported separately."""
+        """Make a call; only log a fatal error, because each delivery that failed is reported separately."""
         try:
             call(seconds)
         except KafkaException as exception:
             self._log.error(kafka_error(exception))
         except SystemError as error:
-            # confluent-kafka makes further calls with the fatal error's exception set; Python raises
+            # After a fatal error, confluent-kafka runs callbacks with the exception set; Python then raises
             # SystemError.
             if not isinstance(error.__cause__, KafkaException):
                 raise
             self._log.error(kafka_error(error.__cause__))
 
     def note_resent(self) -> None:
-        """Record how many records were sent more than once, from statistics younger than the last record."""
+        """Record how many records were sent more than once, from statistics newer than the last record."""
         before, deadline = self._watch.reports, time.monotonic() + STATISTICS_LIMIT_S
         while self._watch.reports == before and time.monotonic() < deadline:
             self.serve(0.05)
@@ -195,7 +195,7 @@ class BurstProducer:
         note(self._history, "resent", self._spec.number, f"{self._watch.resent} records were sent again")
 
     def complete(self, *, final: bool = False) -> None:
-        """Record the end of every burst whose delivery is decided; after the last record, of every burst."""
+        """Record the end of each burst that has all its delivery reports; if `final`, of every burst."""
         fatal: KafkaError | None = None
         still_open = []
         for burst in self.open:
@@ -230,7 +230,7 @@ class IdempotentClient:
         self._producer = BurstProducer(spec, spec.topic, history, progress, idempotence=spec.idempotence)
 
     def run(self) -> None:
-        """Send until the time is over or a fatal error."""
+        """Send until the time is over or a fatal error occurs."""
         pace, lane = Pace(self._spec.rate), 0
         producer = self._producer
         while not self._stop:

@@ -1,4 +1,4 @@
-"""The sequences of one producer by lane, and the part used by its open transaction."""
+"""The sequences of one producer by lane, and those that its open transaction uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OnDelivery = Callable[[KafkaError | None, Message], None]
 
 
 class Lanes:
-    """Counts the sequences of each lane; a used sequence is never used again."""
+    """Counter of the sequences of each lane; a sequence is never used twice."""
 
     def __init__(self, count: int) -> None:
         self.next = [0] * count
@@ -36,7 +36,7 @@ class Lanes:
         return sum(self.next) - sum(self._first)
 
     def sent(self) -> list[Sent]:
-        """Intervals of sequences in the transaction."""
+        """Return the intervals of sequences in the transaction."""
         return [
             (lane, first, last - 1)
             for lane, (first, last) in enumerate(zip(self._first, self.next, strict=True))
@@ -49,7 +49,8 @@ class Lanes:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             offset = message.offset()
-            # Delivered without an offset: the library inferred the write from a later batch's answer.
+            # Skip a record that is delivered without an offset: the library inferred the write from a later
+            # batch's answer.
             if error is None and offset is not None and offset >= 0:
                 offsets[seq] = offset
 

@@ -1,8 +1,8 @@
-"""A consume-transform-produce worker: the outputs and the position of each input in one transaction.
+"""A consume-transform-produce worker: one transaction has the outputs and the positions of its inputs.
 
 The transform is deterministic. Output `part` of an input is written to sink partition (sequence + part) mod
-partitions, carries the input's identity and ends in the checksum of the input's value. A stateful worker also
-counts and sums its inputs by key, and writes the changes to its changelog in the same transaction.
+partitions. It carries the input's identity and ends in the checksum of the input's value. A stateful worker
+also counts and sums its inputs by key, and writes the changes to its changelog in the same transaction.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from harness.evidence.record import ABORT, COMMIT, NONE, LaneEncoder, Origin
 
 
 class Outputs(Protocol):
-    """Destination of outputs and positions: with or without transactions."""
+    """Interface for writing outputs and positions, with or without transactions."""
 
     txn: int
 
     def settle(self) -> None:
-        """Decide the fate of the last transaction."""
+        """Make sure that the fate of the last transaction is decided."""
         ...
 
     def begin(self) -> None:
@@ -43,7 +43,7 @@ class Outputs(Protocol):
         ...
 
     def next_of(self, lane: int) -> int:
-        """Sequence of the next record of a lane."""
+        """Return the sequence of the next record of a lane."""
         ...
 
     def send(self, lane: int, values: list[bytes]) -> None:
@@ -51,11 +51,11 @@ class Outputs(Protocol):
         ...
 
     def serve(self, seconds: float) -> None:
-        """Wait while serving the library's callbacks."""
+        """Wait up to this time and serve the library's callbacks."""
         ...
 
     def idle(self) -> None:
-        """Serve callbacks while nothing is open: pending statistics would accumulate in memory."""
+        """Serve callbacks while nothing is open: otherwise pending statistics would accumulate in memory."""
         ...
 
     def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:
@@ -74,7 +74,7 @@ class Outputs(Protocol):
 
 
 class NonTransactionalOutputs:
-    """Negative control: outputs are sent, positions are committed afterwards, without a transaction."""
+    """Outputs of a negative control: sent without a transaction; positions are committed afterwards."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ def output_of(
 
 
 class PipelineClient:
-    """A worker: collects input into a transaction, produces its outputs and positions, ends it."""
+    """A worker that collects inputs, writes their outputs and positions in one transaction, and ends it."""
 
     def __init__(
         self, spec: PipelineSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
@@ -161,7 +161,7 @@ class PipelineClient:
         self._positions: dict[PartitionId, int] = {}
 
     def run(self) -> None:
-        """Work until the time is over or a fatal error."""
+        """Work until the time is over or a fatal error occurs."""
         self._outputs.settle()
         self._source.open()
         try:
@@ -192,7 +192,7 @@ class PipelineClient:
             self._source.rewind()
 
     def _gather(self, size: int, outcome: str) -> int:
-        """Read input and produce its outputs, until the transaction is full or no input comes."""
+        """Read input and produce its outputs, until the transaction is full or no input arrives."""
         gathered = 0
         until = 0.0
         while gathered < size and not self._source.disturbed:
@@ -205,7 +205,8 @@ class PipelineClient:
                     break
                 continue
             if self._totals is not None and not self._totals.restore({r.partition for r in records}):
-                # Not now: the same input is read again later.
+                # The aggregates cannot be restored at the moment; the worker reads the same input again
+                # later.
                 self._source.disturbed = True
                 break
             if not gathered:

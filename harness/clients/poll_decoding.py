@@ -1,4 +1,4 @@
-"""Decodes polled records into identities for a pipeline and into runs for the history."""
+"""Decoding of polled records: identities for a pipeline, and runs of consecutive records for the history."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Given(NamedTuple):
 
 
 def given(messages: Sequence[Message], run: str) -> Iterator[Given]:
-    """Decode polled messages; the caller has removed the errors."""
+    """Decode polled messages; the caller has removed messages with an error."""
     for message in messages:
         value = message.value()
         value = value if isinstance(value, bytes) else b""
@@ -46,7 +46,7 @@ def identify(value: bytes, run: str) -> Identity | None:
 
 
 def runs(records: Sequence[Given]) -> list[Read]:
-    """Join records that are consecutive in offset and sequence."""
+    """Join records that are consecutive in offset and sequence into runs."""
     found: list[Read] = []
     open_: dict[PartitionId, tuple[int, int, int, int, int]] = {}
     for record in records:

@@ -1,8 +1,8 @@
 """Lifecycle of a transactional producer: created, initialised, in doubt, replaced.
 
-`reinit`: after an end that was or may have been sent twice, a new producer with the same transactional id
-follows. Its higher epoch makes the coordinator refuse a copy that is still in transit. `naive`: trust the
-client library.
+The scenario decides what follows an end that was, or may have been, sent twice. With `reinit`, the client
+creates a new producer with the same transactional id. Its higher epoch makes the coordinator refuse a copy of
+the EndTxn that is still in transit. With `naive`, the client trusts the client library.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ HOPELESS: Final = (
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
     KafkaError.INVALID_TRANSACTION_TIMEOUT,
 )
-"""Errors of an init that a retry would get again."""
+"""Errors of init_transactions that would be the same after a retry."""
 
 
 class BrokenTransactionError(Exception):
-    """The open transaction can no longer be committed."""
+    """Error after which the open transaction can no longer be committed."""
 
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error.str())
@@ -87,14 +87,14 @@ class ProducerLife:
                 raise CannotGoOnError("the transactional id could not be initialised", error)
             if not error.retriable():
                 self._create()
-        # A connection that broke before any transaction leaves nothing in doubt.
+        # A connection that broke before the first transaction leaves nothing in doubt, so clear the doubt.
         self.renew_because = self.watch.doubt = ""
 
     def _create(self) -> None:
         self.let_go()
         self.watch = RequestCounter(self.identity)
         self._fatal = None
-        # The overrides of a pipeline include settings for its consumer.
+        # Leave out settings for the consumer of a pipeline, which are in the same table.
         own = {k: v for k, v in self._spec.settings.items() if not k.startswith("consumer.")}
         config: dict[str, Any] = {
             **transaction_settings(self._id, self._spec.transaction_timeout_ms, own),
@@ -128,9 +128,9 @@ class ProducerLife:
     def attempt_within(
         self, limit: float, op: int, call: Callable[[float], object], acked: Callable[[], Any] = tuple
     ) -> KafkaError | None:
-        """Make one call that asks brokers, and give up after its limit.
+        """Make one call that sends requests to brokers, and give up after its limit.
 
-        librdkafka ignores the limit of a call once the coordinator it waits for has left the metadata.
+        librdkafka itself ignores the limit of a call once the coordinator it waits for has left the metadata.
         """
         return self.attempt(op, partial(bounded, partial(call, limit), limit + GRACE_S), acked)
 
@@ -161,21 +161,21 @@ class ProducerLife:
         self.watch.on_error(error)
 
     def serve(self, seconds: float) -> None:
-        """Wait while serving the library's callbacks."""
+        """Wait up to this time and serve the library's callbacks."""
         try:
             self.producer.poll(seconds)
         except KafkaException as exception:
             raise BrokenTransactionError(kafka_error(exception)) from exception
 
     def serve_quietly(self, seconds: float = 0.0) -> None:
-        """Do the same, but only log what is raised: another call handles a fatal error."""
+        """Serve callbacks like `serve`, but only log errors: another call handles a fatal one."""
         try:
             self.producer.poll(seconds)
         except KafkaException as exception:
             self._on_error(kafka_error(exception))
 
     def judge_end(self, took: float) -> None:
-        """Decide whether the end that has just returned may have been sent twice."""
+        """Find out whether the end that has just returned may have been sent twice."""
         if self._spec.end_discipline == "reinit" and took >= QUICKEST_RETRY_S and not self.watch.doubt:
             self.watch.fresh(self.serve_quietly, self._serve_until)
         self._progress.resent_ends = self._resent_before + self.watch.resent_ends
@@ -189,7 +189,7 @@ class ProducerLife:
         return True
 
     def close(self) -> None:
-        """Decide what is undecided, then release the producer."""
+        """Make sure that the last transaction is decided, then release the producer."""
         if self._producer is not None:
             self.settle()
             self._producer = None

@@ -1,12 +1,12 @@
-"""Reads librdkafka's statistics: the producer id, and whether a request was sent twice.
+"""Reader of librdkafka's statistics: the producer id, and whether a request was sent twice.
 
 librdkafka silently retries a request when the connection broke or no answer came. For the end of a
 transaction this is dangerous: the first copy may still be in transit, and the coordinator applies it to
-whichever transaction is open when it arrives. Three signals show a retry:
+whichever transaction is open when it arrives. Three signals are used to detect a retry:
 
-    counters    more EndTxn requests than ends (the same for offsets)
-    errors      the connection to the transaction coordinator broke
-    duration    a call that returned before a retry was possible needs no statistics
+    counters    more EndTxn requests than ends (the same for offsets): there was a retry
+    errors      the connection to the transaction coordinator broke: there may have been one
+    duration    the call returned before a retry was possible: there was none
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Statistics(msgspec.Struct):
 
 
 class IdentityLog:
-    """Records a producer's id and epoch in the history whenever the statistics show a change."""
+    """Writer of a producer's id and epoch to the history, whenever the statistics show a change."""
 
     def __init__(self, number: int, history: HistoryWriter) -> None:
         self._number = number
@@ -65,7 +65,8 @@ class IdentityLog:
         statistics = msgspec.json.decode(text, type=_Statistics)
         self.note(statistics.eos)
         self.reports += 1
-        # Messages transmitted beyond the number of records are retries. Queued records hide as many.
+        # txmsgs counts transmissions, msgs counts records: the difference is the retries. Each record that is
+        # still queued hides one retry.
         counted = [
             partition.txmsgs - partition.msgs
             for topic in statistics.topics.values()
@@ -84,7 +85,7 @@ class IdentityLog:
 
 
 class RequestCounter:
-    """Compares the requests of a transactional producer with the number of calls."""
+    """Comparison of a transactional producer's requests with its calls, to find repeated requests."""
 
     def __init__(self, identity: IdentityLog) -> None:
         self._identity = identity
@@ -96,7 +97,7 @@ class RequestCounter:
         self.doubt = ""
 
     def ask(self, request: str) -> None:
-        """Expect one more request of this kind."""
+        """Count one more call, for which one request of this kind is expected."""
         self._asked[request] += 1
 
     def on_statistics(self, text: str) -> None:
@@ -125,8 +126,8 @@ class RequestCounter:
     def fresh(self, serve: Callable[[float], None], wait: Callable[[Callable[[], bool]], bool]) -> None:
         """Wait for statistics produced after this call; without any, the end is in doubt.
 
-        Older statistics in the queue are read first. If the counters do not include the end yet, the next
-        statistics do.
+        Older statistics in the queue are read first. If the counters do not include the end yet, the client
+        waits for the next statistics.
         """
         serve(0)
         before = self._reports

@@ -1,4 +1,4 @@
-"""Progress of a client, in a small file beside its spec, for the run's monitor."""
+"""Progress of a client, in a small file beside its spec; the run's monitor reads it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ EVERY_S: Final = 1.0
 
 
 class ClientProgress(msgspec.Struct, kw_only=True):
-    """Counts since the client's start, for display; the history is the evidence."""
+    """Counts since the client's start, for display only; the history is the evidence."""
 
     kind: str = ""
     client: str = ""
-    state: str = "starting"  # then running, done or gave up
+    state: str = "starting"  # later "running", "done" or "gave up"
     sent: int = 0
     acknowledged: int = 0  # records: delivered, or in committed transactions
     read: int = 0
@@ -36,7 +36,7 @@ class ClientProgress(msgspec.Struct, kw_only=True):
 
 
 class ProgressFile:
-    """Writes the counts about once a second, also while the client waits in a call."""
+    """File with the counts, written about once a second, even while the client waits in a call."""
 
     def __init__(self, path: Path, progress: ClientProgress) -> None:
         self._path = path

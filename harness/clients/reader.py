@@ -1,4 +1,4 @@
-"""The reader: polls whole topics and records what it received, and when."""
+"""A reader that polls whole topics and records what it received, and when."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class ReaderClient(ClientPart[ReaderSpec]):
     ) -> None:
         super().__init__(spec, history, progress, stop)
         config: dict[str, Any] = settings(GROUP[spec.protocol] if spec.group else CONSUMER)
-        # A reader processes nothing, so its successor's start position may be auto-committed.
+        # A reader processes nothing, so it may auto-commit the position where its successor starts.
         config |= {"isolation.level": spec.isolation, "enable.auto.commit": spec.group is not None}
         config |= spec.settings
         config |= {**spec.servers(), "group.id": spec.group or spec.alone, "error_cb": self._log.error}
         self._consumer = Consumer(config)
 
     def run(self) -> None:
-        """Read until the time is over or a fatal error."""
+        """Read until the time is over or a fatal error occurs."""
         if self._spec.group:
             self._consumer.subscribe(self._spec.topics)
         else:

@@ -1,4 +1,4 @@
-"""The transactional producer: transactions of random size and end, over all its partitions."""
+"""The transactional producer: transactions of random size that commit or abort, over all its partitions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TransactionalClient:
         self._transactor = Transactor(spec, history, progress, stop)
 
     def run(self) -> None:
-        """Run transactions until the time is over or a fatal error."""
+        """Run transactions until the time is over or a fatal error occurs."""
         self._transactor.settle()
         pace = Pace(self._spec.rate)
         while not self._stop:

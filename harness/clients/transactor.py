@@ -1,7 +1,7 @@
 """The transactions of one client: begin, fill, end, and error handling.
 
-The contract of the client library, for every call: after a retriable error, repeat the call; after one that
-requires an abort, abort; after any other, create a new producer with the same transactional id.
+The client library has the same rules for every call. After a retriable error, repeat the call. After an error
+that requires an abort, abort. After any other error, create a new producer with the same transactional id.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from harness.evidence.history import HistoryWriter, Position
 
 
 class Ended(StrEnum):
-    """How a transaction ended, from the answers that its client received."""
+    """How a transaction ended, according to the answers that its client received."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -65,7 +65,7 @@ class Transactor:
 
     @property
     def producer(self) -> Producer:
-        """The library's current producer."""
+        """The library's current producer; a later call may return its successor."""
         return self._life.producer
 
     @property
@@ -74,7 +74,7 @@ class Transactor:
         return self._life.identity.seen
 
     def begin(self) -> None:
-        """Begin a transaction, with a new producer if one is due."""
+        """Begin a transaction; create a new producer first if the last one must be replaced."""
         self.settle()
         self.txn += 1
         self._lanes.begin()
@@ -86,7 +86,7 @@ class Transactor:
             raise BrokenTransactionError(error)
 
     def next_of(self, lane: int) -> int:
-        """Sequence of the next record of a lane."""
+        """Return the sequence of the next record of a lane."""
         return self._lanes.next[lane]
 
     def send(self, lane: int, values: Sequence[bytes], keys: Sequence[bytes] | None = None) -> None:
@@ -100,8 +100,8 @@ class Transactor:
                 if 0 < i < last:
                     produce(topic, value, key, partition=partition)
                 else:
-                    # The offsets between these two are consecutive: no other producer's records lie within
-                    # one batch.
+                    # Callbacks for the first and the last record are enough: the offsets between them are
+                    # consecutive, because no other producer's records lie within one batch.
                     on_delivery = self._lanes.on_delivery(lane, first + i)
                     produce(topic, value, key, partition=partition, on_delivery=on_delivery)
             except BufferError:
@@ -112,7 +112,7 @@ class Transactor:
         self._progress.in_flight = self._lanes.records
 
     def _produce_later(self, lane: int, value: bytes, key: bytes | None) -> None:
-        """Produce after the library's queue was full: first wait for deliveries or give up."""
+        """Produce a record that did not fit into the library's queue: serve callbacks until it fits."""
         topic, partition = self._places[lane]
         while True:
             self.serve(0.1)
@@ -207,7 +207,7 @@ class Transactor:
                 return self._leave(error)
 
     def _leave(self, error: KafkaError) -> Ended:
-        """Leave the transaction to the next producer's init; stop if a successor has the id."""
+        """Leave the transaction to the next producer's init; stop the client if a successor has the id."""
         if not self._commit_asked:
             op = self._history.invoke(
                 "abandon", producer=self._spec.number, txn=self.txn, sent=self._lanes.sent()

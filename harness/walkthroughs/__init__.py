@@ -1,1 +1,1 @@
-"""Protocols shown step by step on a real cluster: each step makes claims and collects evidence for them."""
+"""Walkthroughs: each shows a protocol step by step on a real cluster, with evidence for every claim."""

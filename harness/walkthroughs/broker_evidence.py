@@ -23,7 +23,7 @@ LEADER_LIMIT_S = 20.0
 
 
 def leader_log(cluster: Cluster, partition_id: PartitionId) -> list[Batch]:
-    """Return the batches of a partition's leader, from the log start to the high watermark."""
+    """Return the batches in the log of a partition's leader, from the log start to the high watermark."""
 
     def read() -> list[list[Batch]]:
         topic, number = partition_id
@@ -34,19 +34,19 @@ def leader_log(cluster: Cluster, partition_id: PartitionId) -> list[Batch]:
         )
         return [list(fetch_batches(cluster.admin, leader, partition_id, start, end))]
 
-    # Metadata may name a new leader before it accepts fetches: retry.
+    # Metadata may name a new leader before that broker accepts fetches, so retry.
     return wait_until(read, LEADER_LIMIT_S, f"the log of {partition_name(partition_id)} from its leader")[0]
 
 
 def replica_log(cluster: Cluster, broker: int, partition_id: PartitionId) -> list[Batch]:
-    """Return the batches in a broker's own files, whether it leads, follows or is down."""
+    """Return a partition's batches from a broker's own files, even if the broker is a follower or is down."""
     with tempfile.TemporaryDirectory(prefix="eos-segments-") as scratch:
         files = cluster.node(node_name(broker)).segments(partition_name(partition_id), Path(scratch))
         return [batch for file in files for batch in decode_batches(file.read_bytes())]
 
 
 class ProducerIdBlock(NamedTuple):
-    """A block of producer ids that the controllers gave to a broker."""
+    """A block of producer ids that the controllers allocated to a broker."""
 
     first: int
     broker: int
@@ -61,13 +61,13 @@ def blocks(cluster: Cluster) -> list[ProducerIdBlock]:
 
 
 def overlapping(all_blocks: Iterable[ProducerIdBlock]) -> list[tuple[ProducerIdBlock, ProducerIdBlock]]:
-    """Return the pairs of neighbouring blocks that share an id."""
+    """Return the pairs of neighbouring blocks that share a producer id."""
     ordered = sorted(all_blocks)
     return [(a, b) for a, b in pairwise(ordered) if a.first + PRODUCER_ID_BLOCK > b.first]
 
 
 class SentBatch(NamedTuple):
-    """A batch in a Produce request that passed the tap: identity, broker and fate of the frame."""
+    """A batch in a Produce request that passed the tap; `fate` is what the tap did to the frame."""
 
     producer_id: int
     epoch: int
@@ -81,12 +81,12 @@ class SentBatch(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int, int]:
-        """The fields by which a broker recognises a repeat."""
+        """The fields by which a broker recognises a batch that was sent again."""
         return self.producer_id, self.epoch, self.base_sequence
 
 
 def sent_batches(log: Iterable[Line], client: str, partition_id: PartitionId) -> list[SentBatch]:
-    """Return every batch that a client sent to a partition, in order, repeats included."""
+    """Return every batch that a client sent to a partition, in order, with its retries."""
     return [
         SentBatch(b.producer_id, b.epoch, b.base_sequence, b.count, x.broker, x.conn, x.n, x.mono, x.fate)
         for x in log
@@ -97,7 +97,7 @@ def sent_batches(log: Iterable[Line], client: str, partition_id: PartitionId) ->
 
 
 def sent_again(batches: Iterable[SentBatch]) -> list[tuple[int, int, int]]:
-    """Return the identities that were sent more than once."""
+    """Return the identities of batches that were sent more than once."""
     return [identity for identity, count in Counter(b.identity for b in batches).items() if count > 1]
 
 
@@ -125,7 +125,7 @@ def answers_to(log: Iterable[Line], client: str, partition_id: PartitionId) -> l
 
 
 def producer_ids(log: Iterable[Line], client: str) -> list[tuple[int, int, int]]:
-    """Return (producer id, epoch, broker) of each id that a client received."""
+    """Return (producer id, epoch, broker) for each producer id that a client received."""
     return [
         (x.facts.producer_id, x.facts.epoch, x.broker)
         for x in log

@@ -1,4 +1,4 @@
-"""The walkthroughs by the name that a scenario gives as `walkthrough.steps`."""
+"""All walkthroughs, by the name that a scenario uses in `walkthrough.steps`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""A late EndTxn decides the next transaction: every variant, two clients, two ways to delay it, two cures.
+"""Walkthrough of a late EndTxn that ends the next transaction: every variant, two clients, two cures.
+
+The EndTxn is delayed in two ways: by the wire tap, and by two Toxiproxy proxies in series.
 
 A client without transaction version 2 uses one producer id and epoch for all its transactions. Therefore the
 coordinator cannot distinguish a late EndTxn of one transaction from an EndTxn of the open one.
@@ -21,7 +23,7 @@ from harness.witness.plain_consumer import observe_topics
 
 CLIENTS: Final = ("confluent-kafka", "kafka-python")
 SLOTS: Final = 8
-"""Number of parallel attempts."""
+"""Number of attempts that run in parallel."""
 MOST_REPEATS: Final = 3
 TITLES: Final = (
     "confluent-kafka, aC: A aborts, its EndTxn is held; B commits",
@@ -58,7 +60,7 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
 
 
 class DelayedEnds:
-    """Makes attempts on a stage, checks each by itself, and shows them as steps."""
+    """The attempts on one stage: each is checked separately and shown in a step."""
 
     def __init__(self, stage: Stage, drawn: Sequence[str]) -> None:
         self.stage = stage
@@ -67,17 +69,17 @@ class DelayedEnds:
         self._hung: list[str] = []
 
     def by_tap(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Attempt every case as often as the scenario wants; the wire tap holds each EndTxn."""
+        """Attempt every case as often as the scenario requires; the wire tap holds each EndTxn."""
         return self._attempt(self.race.by_tap, cases)
 
     def by_proxies(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Attempt every case without the wire tap, with two proxies in series."""
+        """Attempt every case as often as the scenario requires; two proxies in series delay each EndTxn."""
         return self._attempt(self.race.by_proxies, cases)
 
     def _attempt(
         self, make: Callable[[Sequence[Case]], list[Attempt]], cases: Sequence[Case]
     ) -> list[Attempt]:
-        """Repeat attempts whose client never returned from a call, and list their names."""
+        """Make and check the attempts; repeat attempts whose client never returned from a call."""
         planned, attempts = list(cases) * self.stage.tries, list[Attempt]()
         for repeats_left in reversed(range(MOST_REPEATS + 1)):
             made = [
@@ -92,7 +94,7 @@ class DelayedEnds:
         return self._judge(attempts)
 
     def _judge(self, attempts: list[Attempt]) -> list[Attempt]:
-        """Check each attempt by itself: its clients' histories, and its records as a reader sees them."""
+        """Check each attempt's records, as a reader receives them, against the histories of its clients."""
         stage = self.stage
         observation = observe_topics(stage.cluster.bootstrap("DIRECT"), [stage.topic], stage.run)
         for attempt in attempts:
@@ -105,7 +107,7 @@ class DelayedEnds:
         return attempts
 
     def show_hazard(self, step: WalkthroughStep, attempts: list[Attempt]) -> WalkthroughStep:
-        """Claim that every attempt shows the hazard, and that the client's report is wrong."""
+        """Claim that every attempt shows the hazard, and compare the client's report with what happened."""
         for library, variant in dict.fromkeys((a.case.library, a.case.variant) for a in attempts):
             of_case = [a for a in attempts if (a.case.library, a.case.variant) == (library, variant)]
             found, succeeded = sum(a.found for a in of_case), sum(not a.error for a in of_case)
@@ -124,7 +126,7 @@ class DelayedEnds:
         return step
 
     def show_cure(self, step: WalkthroughStep, cure: Cure) -> WalkthroughStep:
-        """Claim that no attempt shows the hazard with the cure, and measure what the cure costs."""
+        """Claim that the cure prevents the hazard in every attempt, and measure how long the cure takes."""
         variants: tuple[Variant, ...] = ("aC", "cA")
         attempts = self.by_tap([Case(client, variant, cure) for client in CLIENTS for variant in variants])
         for library in CLIENTS:
@@ -141,7 +143,7 @@ class DelayedEnds:
         return step
 
     def show(self, step: WalkthroughStep, attempts: list[Attempt]) -> None:
-        """Add the attempts, their anomalies with history lines and offsets, and the frames of a few."""
+        """Add the attempts, the proof of their anomalies, and the frames of the first four attempts."""
         step.show(
             tries=[
                 {
@@ -161,7 +163,7 @@ class DelayedEnds:
         )
 
     def _frames(self, names: set[str]) -> list[list[object]]:
-        """Return client, connection, API, version, the tap's action and error of every EndTxn and init."""
+        """Return client, connection, API, version, tap action, error of EndTxn and InitProducerId frames."""
         return [
             [x.client_id, x.conn, f"{x.api} {x.side}", x.version, x.fate, x.facts.error if x.facts else None]
             for x in self.stage.frames()

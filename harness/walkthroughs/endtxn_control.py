@@ -1,7 +1,8 @@
-"""The control of the delayed EndTxn: Kafka's own Java client, with and without transaction version 2.
+"""Control experiment for the delayed EndTxn: Kafka's Java client, with and without transaction version 2.
 
-With transaction version 2 every transaction has its own epoch, and the late EndTxn is refused. The same
-client on the same brokers is as exposed as the others when the cluster's feature level is lowered.
+With transaction version 2 every transaction has its own epoch, so the coordinator refuses the late EndTxn.
+When the cluster's feature level is lowered, the same client on the same brokers shows the hazard as the
+others do.
 """
 
 from __future__ import annotations

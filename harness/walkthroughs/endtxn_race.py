@@ -1,10 +1,14 @@
-"""One attempt at the delayed EndTxn: it arrives after its retry, while the next transaction is open.
+"""Attempts at the delayed EndTxn: it arrives after its retry, while the next transaction is open.
 
-    aC   A aborts, B commits      cA   A commits, B aborts      cC, aA   both end the same way
+Each attempt makes transaction A and then B; the EndTxn of A is late. A variant names how A and B end:
 
-The records of A go to the attempt's first partition. Those of B go to the second before the late EndTxn
-arrives, and to the third after it. Two independent ways make it late: the wire tap holds exactly that frame;
-or two Toxiproxy proxies are in series, the inner one adds latency, and the outer one then bypasses it.
+    aC   A aborts, B commits      cA   A commits, B aborts
+    cC   both commit              aA   both abort
+
+The records of A are in the attempt's first partition. Those of B are in the second if they were sent before
+the late EndTxn arrived, and otherwise in the third. Two independent methods make the EndTxn late. Either the
+wire tap holds exactly that frame. Or two Toxiproxy proxies are in series: the inner one adds latency, and the
+outer one then bypasses it, so that the retry arrives first.
 """
 
 from __future__ import annotations
@@ -44,23 +48,23 @@ ENDS: Final[dict[Variant, tuple[End, End]]] = {
     "cC": ("commit", "commit"),
     "aA": ("abort", "abort"),
 }
-"""How A and B end."""
+"""How A and B end in each variant."""
 ANOMALIES: Final[dict[Variant, set[str]]] = {
     "aC": {"lost", "torn_transaction"},
     "cA": {"aborted_read", "torn_transaction"},
     "cC": {"early_read"},
     "aA": set(),
 }
-"""The anomalies that the checkers must find."""
+"""The anomalies that the checkers must find in each variant."""
 STATES: Final[dict[End, list[str]]] = {
     "abort": ["Ongoing", "PrepareAbort", "CompleteAbort"],
     "commit": ["Ongoing", "PrepareCommit", "CompleteCommit"],
 }
-"""The coordinator's states of one transaction."""
+"""The coordinator's states of one transaction, by how it ends."""
 BEFORE, EARLY, LATE = 0, 1, 2
 LANES: Final = 3
 DELAY_MS: Final = 5000
-"""Enough for the clients to time out, retry and open B on a busy machine."""
+"""Added latency: enough for the clients to time out, retry and open B on a busy machine."""
 ON_ITS_WAY_S: Final = 1.0
 _ARRIVAL_LIMIT_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 10.0
@@ -68,7 +72,7 @@ _ANSWER_LIMIT_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Case:
-    """The client library, how A and B end, and what the application does after the unclear end of A."""
+    """The client library, how A and B end, and the cure that the application uses when A's end is unclear."""
 
     library: str
     variant: Variant
@@ -84,17 +88,17 @@ class Attempt:
     producers: list[LibraryProducer]
     reader: OpenTransactionReader | None = None
     late_answer: str = ""
-    """The broker's answer to the late EndTxn; empty where it was not observed."""
+    """The broker's answer to the late EndTxn; empty if it was not observed."""
     error: str = ""
     cure_ms: float = 0.0
     decided: list[str] = field(default_factory=list)
-    """The coordinator's states in order."""
+    """The coordinator's states in the order of the transaction log, without Empty."""
     judgement: Judgement | None = None
     seconds: float = 0.0
 
     @property
     def hung(self) -> bool:
-        """Whether a call of its client never returned, so that it does not count as an attempt."""
+        """Whether a call of its client never returned; such an attempt is repeated."""
         return self.error.startswith(NEVER_RETURNED)
 
     @property
@@ -110,20 +114,20 @@ class Attempt:
 
     @property
     def found(self) -> bool:
-        """Whether the hazard occurred: in the transaction log, and with the anomalies it must have."""
+        """Whether the hazard occurred: three decided transactions, and exactly the variant's anomalies."""
         return self.split and self.anomalies == ANOMALIES[self.case.variant]
 
     @property
     def consistent(self) -> bool:
         """Whether both transactions ended as the client reported, without an anomaly."""
         first, second = (STATES[end] for end in ENDS[self.case.variant])
-        # With a standby producer, B has another transactional id.
+        # A standby producer uses another transactional id for B, so these are the states of A only.
         decided = first if self.case.cure == "standby" else [*first, *second]
         return not self.error and not self.anomalies and self.decided == decided
 
 
 class Race:
-    """Makes attempts; each has its own producer and three partitions."""
+    """Maker of attempts; parallel attempts have different producers and three partitions each."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -131,14 +135,14 @@ class Race:
         self._made = 0
 
     def by_tap(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Make one attempt per case in parallel; the tap holds frames by transactional id."""
+        """Make one attempt per case in parallel; the tap selects frames to hold by transactional id."""
         attempts = [self._new(case, slot, "TAPPED") for slot, case in enumerate(cases)]
         with self._closing(attempts), ThreadPoolExecutor(len(attempts)) as pool:
             list(pool.map(self._attempt_by_tap, attempts))
         return attempts
 
     def by_proxies(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Make one attempt per case in parallel, all in one window of latency."""
+        """Make one attempt per case in parallel, all in the same period of added latency."""
         attempts = [self._new(case, slot, "PROXIED") for slot, case in enumerate(cases)]
         with (
             self._closing(attempts),
@@ -149,7 +153,8 @@ class Race:
             proxies.slow(DELAY_MS)
             ends = [pool.submit(self._end_first, attempt) for attempt in attempts]
             due = time.monotonic() + DELAY_MS / 1000
-            # Give the requests time to leave; an end that has already failed raises here.
+            # Give the EndTxn requests time to leave the clients. If an end has already failed, its error is
+            # raised here.
             for done in wait_for(ends, ON_ITS_WAY_S).done:
                 done.result()
             proxies.shortcut()
@@ -191,7 +196,8 @@ class Race:
                 self._end_first(attempt)
                 self._begin_second(attempt)
                 if attempt.case.cure == "standby":
-                    # B has another id and does not wait for A: the late EndTxn must find A completed.
+                    # B has another transactional id, so it does not wait for A. Release the late EndTxn only
+                    # after A is complete.
                     states = len(STATES["commit"])
                     wait_until(lambda: len(self._decided(attempt)) == states, _ANSWER_LIMIT_S, "the end of A")
                 held.release()
@@ -219,7 +225,7 @@ class Race:
 
     @staticmethod
     def _begin_second(attempt: Attempt) -> None:
-        """Apply the cure if there is one, begin B, and send."""
+        """Apply the cure if there is one, begin B, and send its first records."""
         started = time.monotonic()
         if attempt.case.cure == "re-init":
             attempt.producers[0].init()
@@ -235,7 +241,7 @@ class Race:
             attempt.error = str(refused)
 
     def _wait_arrival(self, attempt: Attempt) -> None:
-        """Wait until the transaction log shows the effect of the late EndTxn, or until a time limit."""
+        """Wait, up to a time limit, until the transaction log shows the effect of the late EndTxn."""
         if attempt.case.cure or attempt.error:
             return
         states = 2 * len(STATES[ENDS[attempt.case.variant][0]])
@@ -249,7 +255,7 @@ class Race:
 
     @staticmethod
     def _finish(attempt: Attempt) -> None:
-        """Read while B is open, then send the rest of B and end it."""
+        """Read while B is open if the attempt has a reader, then send the rest of B and end it."""
         if attempt.error:
             return
         try:
@@ -262,7 +268,7 @@ class Race:
 
     @contextmanager
     def _closing(self, attempts: list[Attempt]) -> Iterator[None]:
-        """Close the clients on every way out; then read what the coordinator decided."""
+        """Close the clients at the end, even after an error; otherwise also read the coordinator's states."""
         with ExitStack() as stack:
             for attempt in attempts:
                 for producer in attempt.producers:

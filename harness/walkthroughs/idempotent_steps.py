@@ -1,4 +1,4 @@
-"""The idempotent producer in seven steps: ids, sequences, a retry, a fail-over, a second producer."""
+"""Walkthrough of the idempotent producer: ids, sequences, a retry, a fail-over, a second producer."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ TITLES: Final = (
 )
 A, B = 0, 1
 RECORDS: Final = 3
-"""Records of one batch, and so the distance between base sequences."""
+"""Number of records per batch, which is also the difference between consecutive base sequences."""
 LEAST_BURSTS: Final = 150
-"""Least number of bursts under jitter."""
+"""Minimum number of bursts to send under jitter."""
 CUTS: Final = (3, 20)
-"""Connection cuts meanwhile: at least the first number; at most the second, until a batch was in flight."""
+"""Minimum and maximum number of connection cuts; after the minimum, cuts stop once a batch was sent again."""
 
 
 class _IdempotentSteps:
@@ -155,12 +155,13 @@ class _IdempotentSteps:
         self._send_under_jitter(step)
 
     def _send_under_jitter(self, step: WalkthroughStep) -> None:
-        """Show retries by chance: send many batches under jitter, and cut connections meanwhile."""
+        """Show retries without a frame fault: send many batches under jitter while connections are cut."""
         producer = self.stage.idempotent("shaken", linger_ms=5)
         bursts: list[Burst] = []
         leader = f"leader_of({self.stage.topic}, {A})"
         with self.stage.inject(Jitter(latency_ms=50, jitter_ms=40), leader), ThreadPoolExecutor(1) as pool:
-            # Cut in another thread: an injection first measures, and nothing would be in flight after that.
+            # Cut in another thread. An injection measures before it cuts; in this thread, no batch would be
+            # in flight by then.
             cutting = pool.submit(self._cut, leader, producer.name)
             while not cutting.done() or len(bursts) < LEAST_BURSTS:
                 bursts.append(producer.hand_over(A, 2))
@@ -232,7 +233,7 @@ class _IdempotentSteps:
         step.show(offset=delivery.offset, log=_rows(log)[-2:], served_again=self.kill.health)
 
     def _resend_to_new_leader(self, step: WalkthroughStep, log: list[Batch]) -> None:
-        """Send the batch of step 3 to the new leader, which was a follower when the batch was written."""
+        """Send the batch of step 3 again, to the new leader, which was a follower when it was written."""
         old = next(b for b in log if b[2:5] == (self.pid, self.epoch, RECORDS))
         values = [value for _, value in old.values if value is not None]
         batch = encode_batch(self.pid, self.epoch, RECORDS, values)
@@ -283,7 +284,7 @@ class _IdempotentSteps:
         step.show(log=_rows(log))
 
     def _copies(self, batches: int) -> dict[int, list[Batch]]:
-        """Return A's log on each broker, or nothing until every log has `batches` batches."""
+        """Return partition A's log on each broker, or {} until every log has `batches` batches."""
         copies = {broker: replica_log(self.cluster, broker, self.a) for broker in BROKER_IDS}
         return copies if all(len(log) == batches for log in copies.values()) else {}
 

@@ -13,7 +13,7 @@ from harness.kafka.read_to_end import read_to_end
 from harness.walkthroughs.stage import Stage
 
 LOOK_S: Final = 30.0
-"""For the end of a partition: for a read_committed reader that is its last stable offset."""
+"""Time limit to reach the end of the partition, which is the last stable offset for read_committed."""
 
 
 class OpenTransactionReader:
@@ -30,7 +30,7 @@ class OpenTransactionReader:
         self._producer = producer
 
     def look(self) -> int:
-        """Read the partition from its beginning, record the producer's records; return their number."""
+        """Read the partition from its beginning, record the producer's records, and return their number."""
         config = {
             "bootstrap.servers": self._bootstrap,
             "group.id": ALONE,

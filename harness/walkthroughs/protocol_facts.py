@@ -1,7 +1,7 @@
-"""The numbers that texts claim about exactly-once, beside those of this cluster and this client.
+"""Numbers that published texts state about exactly-once, compared with this cluster and this client.
 
 Each observed value is read from the effective configuration, from the client library, or from a probe on a
-topic of its own. A claimed value may be right or wrong.
+topic of its own. The published value may be right or wrong.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _TRIED_BATCHES: Final = 8
 
 
 class Fact(NamedTuple):
-    """A claimed number and the observed one."""
+    """A published number and the observed one."""
 
     what: str
     claimed: str
@@ -36,7 +36,7 @@ class Fact(NamedTuple):
 
     @property
     def comparison(self) -> str:
-        """Whether the claimed number is right for this cluster and this client."""
+        """`same` or `different`: whether the published number is right for this cluster and this client."""
         return "same" if self.claimed == self.observed else "different"
 
 
@@ -51,7 +51,7 @@ def table(facts: list[Fact]) -> str:
     return "\n".join(format_table(rows, ("number", "claimed", "found", "by", ""), markdown=True)) + "\n"
 
 
-# (number, claimed value, setting)
+# Each entry: what the number is, its published value, the setting that has it.
 _SETTINGS: Final = (
     ("minimum in-sync replicas of __transaction_state", "2", "transaction.state.log.min.isr"),
     ("longest transaction time-out", "15 min", "transaction.max.timeout.ms"),
@@ -99,7 +99,7 @@ def _of_client() -> Iterator[Fact]:
 
 
 def _format_value(name: str, value: str) -> str:
-    """Format a value as texts write it: times in days, minutes or seconds."""
+    """Format a value as published texts write it: times in days, minutes or seconds."""
     if name == "acks":
         return "all" if value == "-1" else value
     if not name.endswith(".ms"):
@@ -113,7 +113,7 @@ def _format_value(name: str, value: str) -> str:
 
 def _of_probes(cluster: Cluster) -> Iterator[Fact]:
     for broker in BROKER_IDS:
-        _new_producer_id(cluster, broker)  # a broker has a block after it has assigned an id
+        _new_producer_id(cluster, broker)  # after assigning an id, a broker has a block
     starts = sorted(block.first for block in blocks(cluster))
     sizes = sorted({after - before for before, after in pairwise(starts)})
     yield Fact("producer ids of one block", "1000", " or ".join(map(str, sizes)), "probe")
@@ -151,7 +151,7 @@ def _added_bits() -> int:
 
 
 def _highest_epoch(send: Send) -> int:
-    """Return the highest epoch that a broker accepts, among powers of two minus one."""
+    """Return the highest epoch of the form 2^n - 1 that a broker accepts."""
     import struct
 
     highest = 0
@@ -172,7 +172,7 @@ def _sequence_after_the_last(cluster: Cluster, send: Send) -> str:
 
 
 def _remembered(cluster: Cluster, send: Send) -> tuple[int, str]:
-    """Return how many of the last batches a broker recognises as repeats, and the error for an older one."""
+    """Return how many of the last batches a broker recognises as repeats, and its error for an older one."""
     pid = _new_producer_id(cluster)
     offsets = [send(pid, 0, sequence).offset for sequence in range(_TRIED_BATCHES)]
     recognised = 0

@@ -1,12 +1,13 @@
-"""A commit is acknowledged while a partition has no leader: its marker is skipped and never written.
+"""Walkthrough of a commit that is acknowledged while a partition has no leader: its marker is never written.
 
-Every transaction has records on a partition with one replica, whose broker is killed before the commit, and
-on a partition that keeps its leader. A producer's role is what happens to its open transaction afterwards:
+Every transaction has records on two partitions. One has a single replica, whose broker is killed before the
+commit; the other keeps its leader. The transaction stays open on the first partition. The role of a producer
+is what happens to that open transaction later:
 
-    freed     an operator writes the marker that was decided
+    freed     an operator writes a commit marker, as the coordinator had decided
     aborted   an operator writes an abort marker, as Kafka's tool does
-    again     the same producer makes another transaction there
-    double    nothing; its partition has two replicas, and both brokers are killed
+    again     the same producer makes another transaction on that partition
+    double    nothing; this partition has two replicas, and both brokers are killed
 
 `ONE_LIBRARY` shows all roles with confluent-kafka. `EVERY_LIBRARY` shows `freed` and `again` with each client
 library of the scenario; Kafka's Java client uses transaction version 2 where the cluster does.
@@ -44,16 +45,16 @@ from harness.walkthroughs.open_transaction_reader import OpenTransactionReader
 from harness.walkthroughs.stage import Stage, Walkthrough
 
 LIVES: Final = 0
-"""The partition that keeps its leader; the others lose theirs, one for each client library."""
+"""The partition that keeps its leader. Each client library also writes to one that loses its leader."""
 DIES: Final = 3
 TWO: Final = 2
-"""The partition with two replicas; it gets the second later: a new topic has equally many for each."""
+"""The partition with two replicas. A new topic has equally many for each partition, so one is added later."""
 TWO_REPLICAS: Final = {TWO: (3, 2)}
 ONE_TIMEOUT_MS: Final = 10_000
 EVERY_TIMEOUT_MS: Final = 60_000
-"""Longer than it takes to open a transaction of every producer and to lose a broker."""
+"""Transaction time-out: longer than it takes to open a transaction of every producer and to lose a broker."""
 SWEEP_S: Final = 15.0
-"""A transaction counts as hanging when it is open for this much longer than its time limit."""
+"""Extra time after the transaction time-out; a transaction that is still open then counts as hanging."""
 STATE_LIMIT_S: Final = 30.0
 
 FREED, ABORTED, AGAIN, DOUBLE = "freed", "aborted", "again", "double"
@@ -69,7 +70,7 @@ class _Commit:
     client: LibraryProducer
     lost: int
     earlier: int
-    """Number of its earlier transactions, which ended with all their markers."""
+    """Number of its earlier transactions, for which all markers were written."""
     refused: list[str] = field(default_factory=list)
     """Errors of calls that should have succeeded."""
     producer_id: int = -1
@@ -104,7 +105,8 @@ class _SkippedMarker:
                         commit = self._open(name, role, library, lost, [DIES])
                         closing.callback(commit.client.close)
                         commit.client.init()
-                        # A transaction that ends with all its markers, so that the partition has one.
+                        # Commit a transaction while all leaders are up, so that the partition has one marker
+                        # from the start.
                         commit.client.whole("commit", 0)
                         commit.earlier = 1
             for number, (title, carry_out) in enumerate(steps, 1):
@@ -134,11 +136,11 @@ class _SkippedMarker:
         for library in self.libraries:
             yield library, [commit for commit in commits if commit.library == library]
 
-    # One replica, two replicas: commits without a leader
+    # Commits while a partition has no leader: one replica, two replicas
 
     def one_replica(self, step: WalkthroughStep) -> None:
         commits = self.commits
-        for commit in commits:  # after the slow calls: these must still be open when the broker is killed
+        for commit in commits:  # begin after the slow calls: all must be open when the broker is killed
             commit.client.begin()
             commit.client.send(0, "commit")
             commit.client.send(1, "commit")
@@ -146,7 +148,7 @@ class _SkippedMarker:
         with self.stage.inject(Kill(), f"kafka-{DIES}"):
             for lost in sorted({commit.lost for commit in commits}):
                 wait_leaderless(self.cluster, (self.stage.topic, lost), survivors)
-            for commit in commits:  # all of them before any transaction times out
+            for commit in commits:  # commit all before any transaction times out
                 self._end(commit)
             for commit in commits:
                 self._wait_complete(commit)
@@ -155,7 +157,7 @@ class _SkippedMarker:
             self._check_skipped(step, library, of_library)
 
     def two_replicas(self, step: WalkthroughStep) -> None:
-        """Kill both brokers; the third has the coordinator's partition alone, so the coordinator survives."""
+        """Kill both brokers of a partition; the coordinator runs on the third, which alone has its log."""
         double = self._open(DOUBLE, DOUBLE, self.libraries[0], TWO, [])
         partitions = self.cluster.admin.metadata([TRANSACTION_TOPIC]).partitions
         kept = partitions[java_hash(double.transactional_id) % len(partitions)]
@@ -168,7 +170,8 @@ class _SkippedMarker:
         kills = [self.stage.inject(Kill(), f"kafka-{broker}").start() for broker in (2, 3)]
         wait_leaderless(self.cluster, (self.stage.topic, TWO), (1,))
         self._end(double)
-        # Each waits for the other: their partition's last leader must be back before anything is served.
+        # Start both before healing either: a heal waits until the partition serves again, which needs its
+        # last leader.
         for broker in (2, 3):
             self.cluster.node(broker).start()
         for kill in kills:
@@ -341,7 +344,7 @@ class _SkippedMarker:
         )
 
     def operator_aborts(self, step: WalkthroughStep) -> None:
-        """Write what `kafka-transactions abort` writes; that tool cannot commit and asks no coordinator."""
+        """Write the marker of `kafka-transactions abort`; that tool cannot commit and asks no coordinator."""
         (aborted,) = self._with_role(ABORTED)
         answer = self._write_marker(aborted, commit=False)
         hang = self._hanging()
@@ -354,7 +357,7 @@ class _SkippedMarker:
         self._check_read(step, aborted, RECORDS, "they can be read where the marker was written", LIVES)
 
     def next_transaction(self, step: WalkthroughStep) -> None:
-        """Let the producers continue with the same id: their next marker there ends both transactions."""
+        """Let producers use their id again: their next marker on the partition ends both transactions."""
         for library, commits in self._by_library(self._with_role(AGAIN)):
             self._abort_next(commits, lane=1)
             held = self._hanging()
@@ -412,7 +415,7 @@ class _SkippedMarker:
         return end.last_stable == end.high_watermark
 
     def _write_marker(self, of: _Commit, *, commit: bool, coordinator_epoch: int | None = None) -> str:
-        """Write a marker, by default with the coordinator epoch of the leader; return the answer."""
+        """Write a marker, by default with the leader's coordinator epoch; return the leader's answer."""
         transaction = self.found[of.transactional_id].open
         epoch = transaction.coordinator_epoch if coordinator_epoch is None else coordinator_epoch
         return write_marker(self.cluster.admin, DIES, transaction, commit=commit, coordinator_epoch=epoch)
@@ -452,7 +455,7 @@ def _errors(commits: Sequence[_Commit]) -> str:
 
 
 def wait_leaderless(cluster: Cluster, place: PartitionId, survivors: Sequence[int]) -> None:
-    """Wait until the metadata of every surviving broker has no leader for a partition."""
+    """Wait until the metadata of every surviving broker shows that a partition has no leader."""
     topic, partition = place
 
     def leaderless(broker: int) -> bool:

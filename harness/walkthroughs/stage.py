@@ -1,4 +1,4 @@
-"""What a walkthrough runs on: a cluster with a topic, scripted clients, and faults that are always healed."""
+"""The stage of a walkthrough: a cluster with a topic, scripted clients, and faults that are always healed."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from harness.tap.frame_lines import Line
 from harness.tap.tap_client import LOG_NAME, ensure_tap
 
 OPEN_LIMIT_S: Final = 60.0
-"""Transaction time-out of a step's producer: several steps look at one open transaction."""
+"""Transaction time-out of producers; long, because several steps inspect one open transaction."""
 
 
 @dataclass(frozen=True)
 class Walkthrough:
-    """A protocol in steps: what it needs and how to carry it out."""
+    """A protocol in steps: the titles, the topic, the clients in the diagram, and the code of the steps."""
 
     titles: Sequence[str]
     placement: Sequence[Sequence[int]]
     """The replicas of each partition of its topic, leader first."""
     drawn: Sequence[str]
-    """The clients in its sequence diagram."""
+    """The clients that its sequence diagram shows."""
     steps: Callable[[Stage], Iterator[WalkthroughStep]]
-    """Carries out one step after the other."""
+    """Generator that carries out one step after the other."""
 
 
 @dataclass
 class Stage:
-    """The surroundings of one walkthrough."""
+    """The cluster, topic, clients and faults of one run of a walkthrough."""
 
     cluster: Cluster
     topic: str
@@ -52,7 +52,7 @@ class Stage:
     libraries: list[str] = field(default_factory=list)
     """The client libraries that a walkthrough compares."""
     transactional_ids: list[str] = field(default_factory=list)
-    """The diagram shows the coordinator's decisions about these."""
+    """The transactional ids whose coordinator decisions the sequence diagram shows."""
     _injections: list[Injection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -69,11 +69,11 @@ class Stage:
         return self.clients.idempotent(name, self.topic, self.partitions, settings=settings)
 
     def inject(self, fault: Fault[Any], target: str) -> Injection:
-        """Return an injection for `with`, or for `start` and `heal`."""
+        """Return an injection of a fault, for use in `with`, or with its methods `start` and `heal`."""
         return self._keep(Injection(self.cluster, fault, target, journal=self.journal))
 
     def arm(self, fault: Fault[Any], target: str = "all") -> ArmedFrameFault:
-        """Return a fault that waits for a single frame."""
+        """Return a fault that is armed in the tap and waits for a frame that matches."""
         armed = ArmedFrameFault(self.cluster, fault, target, journal=self.journal)
         self._keep(armed)
         return armed

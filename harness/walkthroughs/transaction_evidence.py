@@ -36,18 +36,18 @@ class Exchange(NamedTuple):
 
     @property
     def refusals(self) -> list[str]:
-        """Every error in the answer, each once."""
+        """The distinct errors in the answer."""
         return self.answer.refusals if self.answer else []
 
     @property
     def text(self) -> str:
-        """For example `EndTxn 1 at broker 3: INVALID_PRODUCER_EPOCH`."""
+        """API, version, broker and result, such as `EndTxn 1 at broker 3: INVALID_PRODUCER_EPOCH`."""
         answer = "no answer" if self.answer is None else ", ".join(self.refusals) or "NONE"
         return f"{self.api} {self.version} at broker {self.broker}: {answer}"
 
 
 def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> list[Exchange]:
-    """Return the requests of a client since a monotonic time, in order, of these APIs or of all."""
+    """Return a client's requests since a monotonic time, in order; without `names`, those of every API."""
     requests: list[Frame] = []
     answers: dict[tuple[int, int], Frame] = {}
     for line in log:
@@ -86,7 +86,7 @@ class CoordinatorHome(NamedTuple):
 
     @property
     def arithmetic(self) -> str:
-        """The computation from the id to the broker."""
+        """Text that shows how the id leads to the broker: hash, partition, leader."""
         return (
             f"abs(hash({self.ident!r})) = {self.hash}, mod {self.partitions} = partition {self.partition}, "
             f"led by broker {self.leader}"
@@ -94,7 +94,7 @@ class CoordinatorHome(NamedTuple):
 
 
 def coordinator_home(cluster: Cluster, topic: str, ident: str) -> CoordinatorHome:
-    """Compute the coordinator of a transactional id or a group, instead of requesting it."""
+    """Compute the coordinator of a transactional id or a group from its hash, without FindCoordinator."""
     partitions = cluster.admin.metadata([topic]).partitions
     number = java_hash(ident)
     info = partitions[number % len(partitions)]
@@ -104,7 +104,7 @@ def coordinator_home(cluster: Cluster, topic: str, ident: str) -> CoordinatorHom
 
 
 def states(cluster: Cluster, transactional_id: str, since: int) -> list[CoordinatorEntry]:
-    """Return every state of a transactional id in the transaction log since a wall-clock time."""
+    """Return every state of a transactional id that the transaction log has since a wall-clock time."""
     return list(coordinator_entries.decisions(cluster, transactional_id, since))
 
 
@@ -121,12 +121,12 @@ def markers(
 
 
 class ReaderView(NamedTuple):
-    """The records of a topic that readers of both isolation levels receive, and its ends."""
+    """The records of a topic that a reader of each isolation level receives, and the topic's end offsets."""
 
     ends: dict[int, EndOffsets]
     committed: list[tuple[int, int]]
     uncommitted: list[tuple[int, int]]
-    """Partition and offset of each record."""
+    """Partition and offset of each record, as in `committed`."""
 
     @property
     def hidden(self) -> int:
@@ -135,7 +135,7 @@ class ReaderView(NamedTuple):
 
 
 def view(cluster: Cluster, topic: str, partitions: int, readers: tuple[str, str]) -> ReaderView:
-    """Read a topic to its end twice: read_committed, then read_uncommitted; `readers` are the clients."""
+    """Read a topic to its end, read_committed and then read_uncommitted; `readers` are the two client ids."""
     ends = cluster.end_offsets(topic)
     bootstrap = cluster.bootstrap("TAPPED")
     return ReaderView(
@@ -168,7 +168,7 @@ def read_all(
 
 
 def refusals(cluster: Cluster, producer: ProducerIdentity, partition_id: PartitionId) -> dict[str, str]:
-    """Send each request of a producer with this id and epoch; return the coordinator's answers by name."""
+    """Send each transactional request with this producer id and epoch; return the answers by request."""
     admin = cluster.admin
     codes = {
         "InitProducerId 4": initialise(
@@ -187,7 +187,7 @@ def listed(values: Iterable[object]) -> str:
 
 
 def rows(steps: Sequence[CoordinatorEntry]) -> list[list[object]]:
-    """Return log steps as rows: milliseconds since the first, step, epoch, partitions or log position."""
+    """Return log entries as rows: milliseconds since the first, state or marker, epoch, place in the log."""
     first = steps[0].wall if steps else 0
     return [
         [round((s.wall - first) / 1e6), s.what, s.epoch, s.places or [[s.topic, s.partition, s.offset]]]

@@ -1,4 +1,4 @@
-"""Transactions in eight steps: one application's transaction, both ends of it, its readers, and a fence.
+"""Walkthrough of transactions in eight steps: begin, records, offsets, commit, abort, readers, fencing.
 
 The application reads from a source topic, writes to partitions A and B, and commits its position, all in one
 transaction.
@@ -50,7 +50,7 @@ INPUTS: Final = 6
 STATE_LIMIT_S: Final = 15.0
 QUIET_S: Final = 0.3
 QUESTIONS: Final = NOISE | {"FindCoordinator"}
-"""Requests that the client library sends on a timer, possibly just after a begin."""
+"""Requests that the client library sends on a timer; one may happen to follow a begin."""
 FENCED: Final = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
@@ -92,7 +92,7 @@ class _TransactionalSteps:
             yield step
 
     def _move_coordinator(self, topic: str, ident: str, broker: int) -> evidence.CoordinatorHome:
-        """Make a broker the leader of the partition that an id hashes to, and so its coordinator."""
+        """Make a broker the leader of the partition to which an id hashes, and so the id's coordinator."""
         home = evidence.coordinator_home(self.cluster, topic, ident)
         self.cluster.move_leader(topic, home.partition, broker)
         return evidence.coordinator_home(self.cluster, topic, ident)
@@ -125,7 +125,7 @@ class _TransactionalSteps:
         )
 
     def _position(self, *, stable: bool) -> CommittedOffset:
-        """Return the group's position in the source from its coordinator."""
+        """Return the group's committed position in the source topic, as its coordinator reports it."""
         return committed_offset(
             self.cluster.admin, GROUP_COORDINATOR, self.stage.group, self.input, stable=stable
         )
@@ -312,7 +312,7 @@ class _TransactionalSteps:
         app.send_offsets(self.stage.group, next_positions(inputs), self.source.metadata)
 
     def _end(self, step: WalkthroughStep, how: Literal["commit", "abort"]) -> int:
-        """End the open transaction, show in which order logs were written, and return the markers' epoch."""
+        """End the open transaction, show the order of the log writes, return the markers' producer epoch."""
         known = len(self._states())
         old = len(evidence.markers(self.cluster, self.places, self.since, self.pid))
         (self.app.commit if how == "commit" else self.app.abort)()
@@ -430,7 +430,7 @@ class _TransactionalSteps:
         )
 
     def _fence(self, step: WalkthroughStep) -> None:
-        """Start a second producer while the first has an open transaction, and let both continue."""
+        """Start a second producer while the first has an open transaction, and let both go ahead."""
         self.source.rewind()
         inputs = self.source.take(INPUTS)
         self._process(self.app, inputs, COMMIT)

@@ -1,4 +1,4 @@
-"""What the tests of real nodes share: a topic of their own, a client of their own."""
+"""Fixtures of the tests on real nodes: a topic for each test, and its clients."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def topic(cluster: Cluster) -> Iterator[str]:
-    """Three partitions, the i-th led by broker i, with all three replicas."""
+    """Yield a topic of three partitions with three replicas each; broker i leads the i-th."""
     name = f"t{next(_numbers)}"
     cluster.create_topic(name, 3)
     yield name
@@ -27,7 +27,7 @@ def topic(cluster: Cluster) -> Iterator[str]:
 
 @pytest.fixture
 def start_client(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Callable[..., ClientProcess]]:
-    """Start idempotent producers; what still runs at the end is killed."""
+    """Yield a function that starts idempotent producers; those that still run at the end are killed."""
     started: list[ClientProcess] = []
 
     def start(**changes: object) -> ClientProcess:
@@ -55,7 +55,7 @@ def start_client(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[Calla
 
 @pytest.fixture
 def case(cluster: Cluster, tmp_path: Path) -> Iterator[ClientCase]:
-    """Client processes and topics of one test."""
+    """Yield the client processes and topics of one test."""
     case = ClientCase(cluster, tmp_path)
     yield case
     case.end()

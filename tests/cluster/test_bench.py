@@ -46,6 +46,7 @@ def test_a_reader_waits_for_the_open_transaction_before_a_record(
         cluster.delete_topics([topic])
     evidence(free=max(free.added), held=max(held.added), longest=held.longest)
     assert held.longest >= 500
-    # At least one of the transactions has a record right after its beginning.
+    # In at least one transaction, a record follows right after the beginning, so it waits for most of the 500
+    # ms.
     assert max(held.added) > 250
     assert 0 < len(held.added) <= len(held.plain)

@@ -1,4 +1,4 @@
-"""A real log is valid as it was produced; taking, doubling or swapping one record is found by name."""
+"""A real log is valid; if a record is removed, doubled or swapped, the checkers report the right anomaly."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 def produce(bootstrap: str, topic: str, directory: Path) -> None:
-    """One transactional and one idempotent producer on two partitions; every third transaction aborts."""
+    """Write with a transactional and an idempotent producer; every third transaction aborts."""
     with HistoryWriter(directory / "p-1.jsonl", run=RUN, client="p-1", role="producer") as history:
         _transactional(bootstrap, topic, history)
     with HistoryWriter(directory / "p-2.jsonl", run=RUN, client="p-2", role="producer") as history:
@@ -75,7 +75,7 @@ def _idempotent(bootstrap: str, topic: str, history: HistoryWriter) -> None:
 
 
 def expanded(observation: Observation) -> list[tuple[int, int, Identity]]:
-    """The records of an account, from its runs: partition index, offset, identity."""
+    """Return the records of an observation, from its runs: partition index, offset, identity."""
     assert observation.runs is not None
     return [
         (partition, offset + i, Identity(RUN, producer, lane, seq + i))

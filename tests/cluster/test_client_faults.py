@@ -43,7 +43,7 @@ def test_a_crashed_client_leaves_its_intents(cluster: Cluster, start_client: Sta
     with inject(cluster, CrashClient(), "client(client)", process=client) as injection:
         assert injection.bite == {"pid": client.pid, "state": "gone"}
 
-    # Its parent writes the exit code a moment after the end.
+    # The client's parent process writes the exit code a moment after the client ends.
     wait_until(lambda: client.exit_code() is not None, 10, "the exit code of the client to be written")
     assert client.exit_code() == 137
     lines = [line for _, line in HistoryFile(Path(client.spec.history)).read()]
@@ -96,5 +96,6 @@ def test_an_idempotent_producer_survives_jitter_and_a_leader_kill(
     assert client.stop() == 0
 
     sent = acknowledged(client)
-    # One idempotent producer on the topic: as many records as were acknowledged, no marker, no duplicate.
+    # Only this idempotent producer writes to the topic, so the topic has exactly the acknowledged records: no
+    # marker and no duplicate.
     assert sum(ends.high_watermark for ends in cluster.end_offsets(topic).values()) == sent

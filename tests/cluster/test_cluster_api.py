@@ -63,7 +63,7 @@ def test_an_open_transaction_holds_the_last_stable_offset_back(cluster: Cluster,
     assert cluster.end_offsets(topic)[0] == EndOffsets(high_watermark=1, last_stable=0)
 
     producer.commit_transaction(20)
-    # The marker is written after the answer and has its own offset.
+    # The coordinator writes the marker after the answer; the marker has its own offset.
     done = EndOffsets(high_watermark=2, last_stable=2)
     wait_until(lambda: cluster.end_offsets(topic)[0] == done, 10, "the commit marker")
 

@@ -1,4 +1,4 @@
-"""The examples of CONTRIBUTING.md, run as they stand there."""
+"""The examples of CONTRIBUTING.md, run exactly as printed there."""
 
 from __future__ import annotations
 

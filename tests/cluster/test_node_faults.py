@@ -64,7 +64,7 @@ def test_a_killed_active_controller_is_replaced(cluster: Cluster) -> None:
     with inject(cluster, Kill(), "active_controller") as injection:
         killed = injection.names[0]
         assert injection.bite["moved_to"] != killed
-        # On a busy machine a third controller may be active by now, but never the dead one.
+        # On a busy machine a third controller may be active by now, but never the killed one.
         assert node_name(cluster.active_controller()) != killed
         assert cluster.admin.quorum().epoch > epoch
 

@@ -79,7 +79,7 @@ def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario:
     retried = {message.text.split()[0] for message in retries}
     lost = {m.text.split()[0] for m in retries if m.retry_of and m.retry_of.answer_lost}
     assert lost >= {"Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
-    # The client library may add more partitions in the second request, which is then no retry.
+    # The client library may add partitions to the second AddPartitionsToTxn request, which is then no retry.
     assert retried >= lost | {"AddPartitionsToTxn"}
     from_logs = {m.text.split()[0] for m in drawn.sequence.messages if m.mark == "log"}
     assert from_logs >= {"copy", "marker"}
@@ -94,7 +94,7 @@ def test_ten_seeds_of_the_demo_are_valid(run_scenario: Callable[..., Ran], seed:
 
 
 def moments() -> list[object]:
-    """Draw seconds after the start of a run: one, and ten in a soak."""
+    """Draw moments, in seconds after the start of a run: one, or ten in a soak."""
     rng = random.Random(MOMENTS)
     drawn = [tenths / 10 for tenths in rng.sample(range(5, 141), 10)]
     return [drawn[0], *(pytest.param(moment, marks=pytest.mark.soak) for moment in drawn[1:])]
@@ -118,7 +118,7 @@ def test_a_run_that_ends_early_leaves_nothing_and_can_be_checked(
     command = [eos, "run", "demo", "--seed", "1", "--runs", str(tmp_path), *where, *changes]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as run:
         wait_until(lambda: list(tmp_path.glob("demo/*/run.json")), 30, "the run to begin")
-        time.sleep(moment)  # not a wait: the moment itself is what is tried
+        time.sleep(moment)  # not a wait: the run is interrupted at this moment
         run.send_signal(how)
         _, output = run.communicate(timeout=180)
 

@@ -1,4 +1,4 @@
-"""The search for a smaller scenario on a real cluster: the result still breaks."""
+"""The search for a smaller scenario on a real cluster: the result shows the same anomaly."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ pytestmark = pytest.mark.cluster
 
 
 def with_ballast(scenario: Scenario) -> Scenario:
-    """Add a workload and a fault that have no part in what goes wrong."""
+    """Add a workload and a fault that do not contribute to the failure."""
     ballast = FaultEntry(fault="sever", target=Target.parse("one"), at=Duration(2), lasts=Span(1, 1))
     return msgspec.structs.replace(
         scenario,
         workload=[*scenario.workload, Workload(kind="transactional", rate=100)],
         fault=[*scenario.fault, ballast],
         plan=msgspec.structs.replace(scenario.plan, steady=Duration(1), duration=Duration(6)),
-        # Spark has its own tests; here it would start for each run.
+        # Spark has its own tests, and would start again for each run here.
         verify=msgspec.structs.replace(scenario.verify, witnesses=["reader"]),
     )
 
 
 @pytest.mark.parametrize("most_runs", [2, pytest.param(None, marks=pytest.mark.soak)])
-def test_what_has_no_part_in_the_failure_is_cut_off(
+def test_parts_that_do_not_contribute_to_the_failure_are_removed(
     cluster: Cluster, run_scenario: Callable[..., Ran], most_runs: int | None
 ) -> None:
-    """Two runs cut a fault and the time behind it. Without a limit, clients are cut too."""
+    """With two runs, the search removes a fault and the time after it; without a limit, clients too."""
     whole = with_ballast(load(find("without-idempotence")))
     ran = run_scenario(whole)
     assert ran.judgement.names() == ["duplicate"], ran.judgement

@@ -1,4 +1,4 @@
-"""The wire tap before real brokers: bytes pass unchanged, each frame fault takes effect, clients react."""
+"""The wire tap in front of real brokers: bytes pass unchanged, frame faults take effect, clients react."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _names = itertools.count(1)
 
 @pytest.fixture
 def tap(cluster: Cluster) -> Iterator[Tap]:
-    """The tap of the cluster; at the end, wait until its connections are closed."""
+    """Yield the tap of the cluster; at the end, wait until its connections are closed."""
     yield ensure_tap(cluster)
     wait_until(
         lambda: ensure_tap(cluster).status().open_connections == 0,
@@ -57,7 +57,7 @@ def tap(cluster: Cluster) -> Iterator[Tap]:
 
 @pytest.fixture
 def frames(tap: Tap, tmp_path: Path) -> Iterator[Callable[[], list[frame_lines.Line]]]:
-    """The frame log lines of one test."""
+    """Yield a function that returns the frame log lines of one test."""
     with logged(tap, tmp_path) as read:
         yield read
 
@@ -125,11 +125,11 @@ def produces(log: list[frame_lines.Line], side: str = "request") -> list[frame_l
     return [x for x in log if isinstance(x, frame_lines.Frame) and x.api == "Produce" and x.side == side]
 
 
-# Records that pass
+# Records that pass the tap
 
 
 def pipeline(cluster: Cluster, listener: str, source: str, sink: str, count: int) -> None:
-    """Consume, transform, produce, in transactions of up to 100 records."""
+    """Consume, transform and produce `count` records, in transactions of up to 100 records."""
     settings = {"bootstrap.servers": cluster.bootstrap(listener), "client.id": f"ctp-{listener}"}
     consumer = Consumer(
         settings
@@ -193,7 +193,7 @@ def test_a_pipeline_through_the_tap_writes_the_same_records_and_the_accounts_bal
         "Fetch",
     }
     batches = [b for x in produces(log) if x.facts for b in x.facts.batches if b.topic == f"{topic}-TAPPED"]
-    # Count by sequence: a client may retry a batch without any fault.
+    # Count each sequence once: a client may retry a batch even without a fault.
     once = {(b.partition, b.base_sequence): b.count for b in batches}
     assert sum(once.values()) == COUNT
     assert all(b.transactional and b.producer_id >= 0 for b in batches)
@@ -336,7 +336,7 @@ def end(client: Producer, how: str) -> None:
         client.abort_transaction(20)
 
 
-# Faults without effect, and remains of a killed harness
+# Faults without effect, and what a killed harness leaves
 
 
 def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: str) -> None:
@@ -351,7 +351,7 @@ def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: st
 
 def test_heal_disarms_what_a_killed_harness_left_and_revives_a_dead_tap(cluster: Cluster, tap: Tap) -> None:
     fault = DelayFrame(api="Produce", delay_ms=1000)
-    left: ArmedFrameFault = arm(cluster, fault).start()  # no block heals it
+    left: ArmedFrameFault = arm(cluster, fault).start()  # not in a `with` block
     assert [a.rule.verb for a in tap.status().rules] == ["delay"]
     assert [i.fault for i in unhealed(cluster.state)] == ["delay_frame"]
 
@@ -359,7 +359,7 @@ def test_heal_disarms_what_a_killed_harness_left_and_revives_a_dead_tap(cluster:
     assert heal(cluster, lines.append) == 1
     assert "delay_frame" in lines[0]
     assert tap.status().rules == []
-    left.heal()  # twice is harmless
+    left.heal()  # healing twice is harmless
 
     stop_tap(cluster)
     assert find_tap(cluster) is None

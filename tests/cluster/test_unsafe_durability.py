@@ -1,4 +1,4 @@
-"""Settings that allow it lose what was acknowledged, and the loss is found by its name."""
+"""With settings that permit it, acknowledged records are lost, and the checkers report the loss."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.mark.needs("partition")
-def test_one_acknowledgement_of_a_leader_that_is_cut_off(
+def test_a_leader_that_is_cut_off_loses_records_with_acks_1(
     run_scenario: Callable[..., Ran], evidence: Evidence
 ) -> None:
     ran = run_scenario("unsafe-durability", verify__witnesses='["reader"]')
@@ -28,10 +28,10 @@ def test_one_acknowledgement_of_a_leader_that_is_cut_off(
     assert (ran.verdict, ran.judgement.names()) == ("invalid", ["lost"]), text(ran.judgement)
 
 
-def test_all_acknowledgements_of_a_leader_that_is_alone(
+def test_a_leader_without_followers_loses_records_with_acks_all(
     case: ClientCase, cluster: Cluster, evidence: Evidence
 ) -> None:
-    """One replica is enough to acknowledge, and one that has less is allowed to lead."""
+    """One replica is enough for an ack, and a replica that lacks records may become leader."""
     topic = case.topic("t", [[1, 2, 3]], min_insync_replicas="1", unclean_leader_election_enable="true")
     client = case.start(IdempotentSpec, topic=topic, partitions=1, rate=1000)
     wait_until(lambda: client.progress().acknowledged > 100, 30, "the first records")
@@ -51,7 +51,7 @@ def test_all_acknowledgements_of_a_leader_that_is_alone(
         wait_until(
             lambda: cluster.partition(topic, 0).leader in (2, 3), 60, "an election of one that has less"
         )
-        # Metadata may name the new leader before it accepts requests.
+        # Metadata may name the new leader before that broker accepts requests.
         ends = wait_until(lambda: cluster.end_offsets(topic), 30, "the new leader to answer")
         left = ends[0].high_watermark
 

@@ -1,4 +1,4 @@
-"""Clients of all kinds work, ride through faults, and what they did is found valid."""
+"""Clients of all kinds work through faults, and the checkers find their records valid."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ def test_all_clients_together_are_valid_through_faults(
 
 
 def test_statistics_of_an_idle_worker_do_not_accumulate(case: ClientCase) -> None:
-    # Some 10 KB of statistics every 2 ms: 5 MB a second, if no callback takes them.
+    # The library produces about 10 KB of statistics every 2 ms: 5 MB a second in memory, unless a callback
+    # takes them.
     worker = case.pipeline(case.topic("source"), case.topic("sink"), settings={"statistics.interval.ms": 2})
     wait_until(lambda: "assigned" in worker.log(), 30, "the worker to get its partitions", every=0.1)
     before = memory_of(worker.pid, children=True)
@@ -73,7 +74,7 @@ def test_statistics_of_an_idle_worker_do_not_accumulate(case: ClientCase) -> Non
 @pytest.mark.parametrize("discipline", ["reinit", "naive"])
 def test_an_end_that_was_sent_twice_is_noticed(case: ClientCase, cluster: Cluster, discipline: str) -> None:
     topic = case.topic("t")
-    # Small transactions: at any moment an end is on its way, or about to be.
+    # Transactions are small, so at any moment an EndTxn is in flight or about to be sent.
     client = case.transactional(topic, records=(1, 1), rate=2000, end_discipline=discipline)
     coordinator = f"txn_coordinator({case.name}-x)"
 
@@ -122,9 +123,9 @@ def test_a_client_that_was_fenced_by_a_successor_stops(case: ClientCase, cluster
     assert next(r.compared for r in judged.results if r.property == "fencing") > 0
 
 
-def test_a_client_whose_transaction_timed_out_goes_on(case: ClientCase, cluster: Cluster) -> None:
+def test_a_client_whose_transaction_timed_out_continues(case: ClientCase, cluster: Cluster) -> None:
     topic = case.topic("t")
-    # One transaction takes 2 s to fill, and may last no longer than 4 s.
+    # A transaction takes 2 s to fill, and its time-out is 4 s.
     client = case.transactional(
         topic, abort_share=0.0, rate=50, records=(100, 100), transaction_timeout_ms=4000
     )
@@ -137,11 +138,12 @@ def test_a_client_whose_transaction_timed_out_goes_on(case: ClientCase, cluster:
     def timed_out() -> bool:
         wait_until(moved, 20, "an open transaction")
         with inject(cluster, Zombie(), "client(client)", process=client):
-            # The coordinator aborts it: nothing is open any more, although no client ended it.
+            # The coordinator aborts the transaction: none is open any more, although no client ended it.
             wait_until(lambda: not moved(), 30, "the open transaction to be aborted")
         committed = client.progress().committed
         case.wait_committed(client, more_than=committed + 1)
-        # One that was ending when it was frozen is no such transaction: then the next one.
+        # If the client was frozen while it ended a transaction, that one did not time out, and the next round
+        # decides.
         done = operations(client, "reinit")
         messages = [line.error.message for line in done if isinstance(line, Info) and line.error]
         return any("open for too long" in why for why in messages)

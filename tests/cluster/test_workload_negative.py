@@ -1,4 +1,4 @@
-"""What must go wrong without the guarantee does go wrong, and is found by its name."""
+"""Negative controls: without a guarantee its anomaly occurs, and the checkers report it by name."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_without_idempotence_a_lost_answer_makes_duplicates(case: ClientCase, cl
     assert client.stop() == 0
 
     judged = case.judge()
-    # The settings allow it, so it is reported and is no breach.
+    # The settings allow duplicates, so the checkers list the duplicate as permitted and not as an anomaly.
     assert "duplicate" in permitted(judged), text(judged)
     assert "duplicate" not in judged.names()
 
@@ -59,7 +59,7 @@ def test_a_read_uncommitted_reader_sees_what_was_aborted(case: ClientCase) -> No
 
 
 def filled(case: ClientCase) -> str:
-    """A source with a few transactions in it."""
+    """Return a source topic that contains a few transactions."""
     source = case.topic("source")
     writer = case.transactional(source, abort_share=0.0)
     case.wait_committed(writer, more_than=10)
@@ -69,7 +69,7 @@ def filled(case: ClientCase) -> str:
 
 def test_without_transactions_a_kill_makes_outputs_twice(case: ClientCase, cluster: Cluster) -> None:
     source, sink = filled(case), case.topic("sink")
-    # The positions would be committed long after the outputs: the kill comes in between.
+    # This worker commits its positions long after its outputs, so the kill comes in between.
     first = case.pipeline(source, sink, transactional_id=None, records=(10**6, 10**6), linger=60.0)
     wait_until(lambda: high_watermarks(cluster, sink) > 0, 60, "outputs in the log")
     assert operations(first, "commit_offsets") == []

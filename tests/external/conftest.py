@@ -65,7 +65,7 @@ _SECRETS = {"CHAOS_PASSWORD": PASSWORD, "CHAOS_KEY_PASSWORD": KEY_PASSWORD}
 
 
 class User:
-    """Runs scenarios on the stand-in cluster: cluster file, folder, and password in the environment."""
+    """A user of the stand-in cluster, with a cluster file, a folder, and passwords in the environment."""
 
     def __init__(self, cluster: StandIn, folder: Path, login: str = "plain") -> None:
         self.cluster = cluster
@@ -76,7 +76,7 @@ class User:
         self.output: list[str] = []
 
     def file(self, *, more: str = "", **changes: str) -> Path:
-        """Write a cluster file; `limits__deadline='"5s"'` changes a key, None removes it."""
+        """Write a cluster file; `limits__deadline='"5s"'` changes a key, and an empty value removes it."""
         keys: dict[str, dict[str, str]] = {
             "cluster": {
                 "id": f'"{self.cluster.cluster_id}"',
@@ -103,11 +103,11 @@ class User:
         return path
 
     def listener(self, name: str) -> str:
-        """The direct or the proxied listener with this user's login method."""
+        """Return the name of the direct or the proxied listener for this user's login method."""
         return f"mutual_{name}" if self.login == "certificate" else name
 
     def security(self) -> dict[str, str]:
-        """This user's login: a password or a certificate."""
+        """Return the [security] keys for this user's login: a password or a certificate."""
         tls = {"ca": f'"{self.cluster.ca}"'}
         if self.login == "certificate":
             mine = {
@@ -131,7 +131,7 @@ class User:
         }
 
     def proxies(self, *, host: str = HOST) -> str:
-        """A Toxiproxy that the harness must start."""
+        """Return the lines of a cluster file for a Toxiproxy that the harness must start."""
         listen, proxied = self.listener("listen"), self.listener("proxied")
         ways = [
             f'[[proxy]]\nbroker = {i}\nlisten = "{host}:{p[listen]}"\nupstream = "{HOST}:{p[proxied]}"'
@@ -141,7 +141,7 @@ class User:
 
     @contextmanager
     def own_toxiproxy(self) -> Iterator[str]:
-        """A Toxiproxy that the user runs."""
+        """Start a Toxiproxy of the user's own; yield the lines of a cluster file for it."""
         (api,) = free_ports(1)
         served = [
             {
@@ -168,14 +168,14 @@ class User:
                 process.kill()
 
     def nodes(self) -> str:
-        """Commands that kill, stop, start, freeze and resume nodes."""
+        """Return the [nodes] lines: commands that kill, stop, start, freeze and resume nodes."""
         commands = [
             f'{verb} = "sh {self.cluster.folder}/node-{{id}}/{verb}.sh"' for verb in ("start", *VERBS)
         ]
         return "\n".join(["[nodes]", *commands])
 
     def logs(self) -> str:
-        """Consent to read the cluster's logs, and the command that prints a node's log."""
+        """Return the lines that permit reading the logs, with the command that prints a node's log."""
         return "\n".join(
             [
                 "[evidence]",
@@ -188,7 +188,7 @@ class User:
     def scenario(
         self, *faults: str, duration: str = "4s", witnesses: str = '["reader"]', all_kinds: bool = False
     ) -> Path:
-        """An idempotent producer; with `all_kinds` also a transactional one and a pipeline."""
+        """Write a scenario: an idempotent producer and, with `all_kinds`, also the other kinds of client."""
         path = self.folder / "short.toml"
         first = SCENARIO.format(duration=duration, witnesses=witnesses)
         path.write_text("\n".join([first + (ALL_KINDS if all_kinds else ""), *faults]))
@@ -215,18 +215,18 @@ class User:
         self.output.append(done.stdout + done.stderr)
         return done
 
-    def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:  # read only
+    def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:  # `more` is never changed
         return dict(os.environ) | _SECRETS | dict(more)
 
     def begin(self, command: list[str]) -> subprocess.Popen[str]:
-        """Start a run in the background with its output in a file."""
+        """Start a command in the background, with its output in a file."""
         with (self.folder / "output").open("a") as out:
             return subprocess.Popen(
                 command, stdout=out, stderr=out, text=True, env=self.environment(), start_new_session=True
             )
 
     def background_output(self) -> str:
-        """Output of the background run so far."""
+        """Return the output of the background run so far."""
         path = self.folder / "output"
         return path.read_text() if path.exists() else ""
 
@@ -245,7 +245,7 @@ class User:
         return [json.loads(line) for line in (self.latest() / "audit.jsonl").read_text().splitlines()]
 
     def left(self) -> list[str]:
-        """Processes that a run left on this host."""
+        """Return the processes that a run left on this host."""
         return [one.command[:120] for one in processes.find(f"{self.state}/")]
 
     def clean(self) -> None:
@@ -258,9 +258,9 @@ class User:
 
 @pytest.fixture(scope="package")
 def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
-    """The stand-in cluster; the user has only the rights that a dry run lists."""
+    """Yield the stand-in cluster; the user has only the rights that a dry run lists."""
     with stand_in(tmp_path_factory.mktemp("standin")) as cluster:
-        for login in ("plain", "certificate"):  # with SCRAM it is the same user as with PLAIN
+        for login in ("plain", "certificate"):  # SCRAM uses the same user as PLAIN
             user = User(cluster, tmp_path_factory.mktemp("rights"), login)
             logs = user.logs() if login == "certificate" else ""  # only this user may read the logs
             cluster.grant(acls(load_cluster_file(user.file(more=logs), external_faults())))
@@ -269,8 +269,9 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
 
 @pytest.fixture
 def user(standin: StandIn, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[User]:
-    """A user with the login method of the case; checks afterwards that no foreign resource changed and no
-    secret leaked.
+    """Yield a user with the login method of the case.
+
+    At the end, check that no foreign resource changed and no secret leaked.
     """
     before = standin.foreign()
     found = User(standin, tmp_path, getattr(request, "param", "plain"))
@@ -281,7 +282,7 @@ def user(standin: StandIn, tmp_path: Path, request: pytest.FixtureRequest) -> It
 
 
 def secrets_in(folder: Path, outputs: list[str]) -> list[str]:
-    """Files that contain a password, as plain text or in JSON."""
+    """Return the files and outputs that contain a password, as plain text or in JSON."""
     forms = {KEY_PASSWORD, PASSWORD, PASSWORD.replace("\\", "\\\\").replace('"', '\\"')}
     files = {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     files |= {f"output {i}": text.encode() for i, text in enumerate(outputs)}
@@ -289,7 +290,7 @@ def secrets_in(folder: Path, outputs: list[str]) -> list[str]:
 
 
 def end(process: subprocess.Popen[str]) -> int:
-    """Wait for a run that ends by itself; kill it if it does not."""
+    """Wait for a run to end by itself and return its exit code; kill it if it does not end."""
     try:
         return process.wait(240)
     finally:

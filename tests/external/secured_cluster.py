@@ -1,8 +1,8 @@
 """Stand-in for an external cluster: three brokers with TLS, passwords, ACLs, and foreign topics and groups.
 
-Four listeners are secured: two with a password (PLAIN or SCRAM, over TLS), two with a certificate. One of
-each pair leads directly to the brokers; the other is advertised at the address where Toxiproxy listens. The
-tests observe the cluster through another, open listener that no cluster file names.
+Each broker has four secured listeners: two with a password (PLAIN or SCRAM, over TLS), two with a
+certificate. One of each pair leads directly to the broker; the other is advertised at the address where
+Toxiproxy listens. The tests observe the cluster through another, open listener that no cluster file names.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from harness.provision.kafka_runtime import ensure_kafka
 
 HOST = "127.0.0.1"
 USER, PASSWORD = "chaos", 'pass"word-5eCr3t\\x'
-"""Characters that need quoting."""
+"""Login of the user; the password has characters that need quoting."""
 KEY_PASSWORD = "key-pa55word"
 PREFIX = "eos-chaos-"
 FOREIGN = {"payments": 3, "shipments": 2}
 SUBJECT = "CN=chaos,O=Stand-in"
-"""Subject of the client's certificate: the principal's name."""
+"""Subject of the client's certificate, which is the name of its principal."""
 LISTENERS = (
     "open",
     "controller",
@@ -130,7 +130,7 @@ class StandIn:
     def client(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
-    # Nodes: started, killed, stopped and frozen by scripts, as an operator would
+    # Nodes: scripts start, kill, stop and freeze them, as an operator would
 
     def node(self, number: int) -> Path:
         return self.folder / f"node-{number}"
@@ -145,7 +145,7 @@ class StandIn:
         return answers(HOST, self.ports[number]["open"])
 
     def whole(self) -> bool:
-        """Whether every broker is up and every partition has all its replicas."""
+        """Return whether every broker is up and every partition has all its replicas in sync."""
         view = self.admin.metadata(None)
         return len(view.brokers) == 3 and all(set(p.isr) == set(p.replicas) for p in view.partitions)
 
@@ -189,7 +189,7 @@ class StandIn:
                 (folder / f"{verb}.sh").write_text(f"cd {shlex.quote(str(folder))}\n{script}\n")
 
     def _certificates(self) -> None:
-        """A self-signed certificate for the brokers, and a client certificate with an encrypted key."""
+        """Create a self-signed certificate for the brokers, and a client's with an encrypted key."""
         self.keys.mkdir()
         new = shlex.split("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 30")
         for arguments in (
@@ -257,19 +257,19 @@ class StandIn:
         wait_until(self.whole, 120, "the stand-in to be whole")
 
     def grant(self, commands: list[str]) -> None:
-        """Grant the rights in lines for kafka-acls.sh."""
+        """Grant the rights that these kafka-acls.sh commands list."""
         rules = [rule for command in commands for rule in _rules(command)]
         for future in self.client.create_acls(rules, request_timeout=10).values():
             future.result(10)
 
     def foreign(self) -> dict[str, Any]:
-        """Snapshot of all foreign resources: topics, ends, settings, groups, positions, ACLs, ids."""
+        """Snapshot foreign resources: partitions, ends, settings, positions, transactional ids."""
         client = self.client
         view = self.admin.metadata(None).partitions
         topics = sorted({p.topic for p in view if not p.topic.startswith(PREFIX)})
         kinds = [(ConfigResource.Type.TOPIC, name) for name in topics]
         kinds += [(ConfigResource.Type.BROKER, str(i)) for i in self.ports]
-        # One call each: one request may describe only one broker.
+        # One call per resource: a request may describe only one broker.
         asked = [client.describe_configs([ConfigResource(*one)], request_timeout=10) for one in kinds]
         groups = client.list_consumer_groups(request_timeout=10).result(10).valid
         from harness.kafka.coordinators import coordinated_transactions
@@ -290,11 +290,11 @@ class StandIn:
         }
 
     def ours(self) -> list[str]:
-        """Topics with the prefix."""
+        """Return the topics with the harness's prefix."""
         return sorted({p.topic for p in self.admin.metadata(None).partitions if p.topic.startswith(PREFIX)})
 
     def lacking(self) -> int:
-        """Number of foreign partitions that lack a replica now."""
+        """Return the number of foreign partitions whose ISR lacks a replica now."""
         view = self.admin.metadata(None).partitions
         return sum(set(p.isr) != set(p.replicas) for p in view if not p.topic.startswith(PREFIX))
 
@@ -317,7 +317,7 @@ def _rules(command: str) -> Iterator[AclBinding]:
 
 @contextmanager
 def stand_in(folder: Path) -> Iterator[StandIn]:
-    """Start the cluster; at the end, remove it with its folder."""
+    """Start the cluster; at the end, end all its processes."""
     cluster = StandIn(folder)
     cluster.prepare()
     try:

@@ -60,7 +60,7 @@ class Containers(NamedTuple):
 
 @pytest.fixture
 def containers() -> Iterator[Containers]:
-    """Two brokers in containers on the host network; the first is also the controller."""
+    """Yield two brokers in containers on the host network; the first is also the controller."""
     import docker
 
     ports, label = free_ports(3), f"somebodys.{uuid.uuid4().hex[:8]}"
@@ -132,7 +132,7 @@ logs = ["nodes"]
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     bites = {event["fault"]: event["bite"] for event in events if event["event"] == "injected"}
     healed = {event["fault"]: event["took_s"] for event in events if event["event"] == "healed"}
-    # The engine reports how each ended: by signal 9, frozen, by itself.
+    # The Docker engine reports how each node ended: killed by signal 9, frozen, or stopped cleanly.
     assert bites["kill"] == {"exit_code": {"kafka-2": 137}}
     assert bites["pause"] == {"state": {"kafka-2": "paused"}}
     assert set(bites["stop"]["exit_code"]) == {"kafka-2"}

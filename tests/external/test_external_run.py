@@ -18,7 +18,7 @@ CRASH = '[[fault]]\nfault = "crash_client"\ntarget = "client(*)"\nat = "1s"\nlas
 
 
 def events_of(user: User) -> list[dict[str, Any]]:
-    """Events of the latest run."""
+    """Return the events of the latest run."""
     return [json.loads(line) for line in (user.latest() / "events.jsonl").read_text().splitlines()]
 
 
@@ -40,14 +40,15 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
     assert len(created) == 3
     assert all(name.startswith(PREFIX) for name in created)
     assert {n for line in audit if line["action"] == "DeleteTopics" for n in line["names"]} == set(created)
-    # Measured during the run: every record at least three times, within the permitted rate.
+    # The guard measured the stored bytes: at least three copies of each record, below the permitted rate.
     (counted,) = [line for line in audit if line["action"] == "counted"]
     assert counted["stored"] > summary["records"] * 3 * 100
     assert 10_000 < counted["bytes_per_second"] < 1_000_000
     assert counted["looks"] > 5
     assert user.cluster.ours() == []
     assert user.left() == []
-    # The password is in use: if it were written unredacted, the fixture would find it.
+    # The run used the password. If the harness wrote it anywhere unredacted, the `user` fixture would find
+    # it.
     assert "env:CHAOS_KEY_PASSWORD" in (user.folder / "cluster.toml").read_text()
     evidence(
         records=summary["records"], witnesses=summary["witnesses"], created=created, logs=captured_logs(user)
@@ -55,7 +56,7 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
 
 
 def captured_logs(user: User) -> list[str]:
-    """With consent, the coordinators' logs contain entries of the run and no others."""
+    """Check that the captured logs contain entries of the run and no others; return what is shown."""
     run = user.latest()
     noted = [
         json.loads(line) for line in (run / "logs" / "__transaction_state.jsonl").read_text().splitlines()
@@ -70,7 +71,7 @@ def captured_logs(user: User) -> list[str]:
         json.loads(line) for line in (run / "logs" / "__consumer_offsets.jsonl").read_text().splitlines()
     ]
     kept = [line for line in lines if line["transaction"] == "committed"]
-    assert {line["transaction"] for line in lines} <= {"committed", "aborted"}  # no transaction is left open
+    assert {line["transaction"] for line in lines} <= {"committed", "aborted"}  # no transaction stayed open
     positions = {(line["topic"], line["of"], line["position"]) for line in kept}
     positions_read = json.loads((run / "observations" / "consumed" / "meta.json").read_text())["positions"]
     assert positions_read != []
@@ -88,7 +89,7 @@ def captured_logs(user: User) -> list[str]:
 
 
 def through_toxiproxy(user: User, **witnesses: str) -> dict[str, Any]:
-    """Bites of the link faults, in a valid run with clients of all kinds."""
+    """Return the bites of the link faults, from a valid run with clients of all kinds."""
     file = user.file(more=user.proxies(), faults__allowed='["jitter", "down"]', faults__most_targets="3")
     jitter = '[[fault]]\nfault = "jitter"\ntarget = "all"\nlatency = "60ms"\nthroughout = true\n'
     down = '[[fault]]\nfault = "down"\ntarget = "leader_of(orders, 0)"\nat = "1s"\nlasts = "1s"\n'
@@ -110,14 +111,14 @@ def test_link_faults_use_a_toxiproxy_started_for_the_run(user: User, evidence: C
     bites = through_toxiproxy(user)
     changes = [line for line in user.audit() if line["action"] == "toxiproxy"]
     assert {line["method"] for line in changes} >= {"POST", "DELETE"}
-    # The replay command equals the command that was typed.
+    # The replay command repeats the options of the command that was typed.
     again = [event["replay"] for event in events_of(user) if event["event"] == "verdict"]
     scenario, file, typed = user.folder / "short.toml", user.folder / "cluster.toml", user.cluster.cluster_id
     where = f"--runs {user.folder / 'runs'} --state {user.folder / 'state'}"
     typed_again = f"--seed 1 --cluster {file} --i-understand {typed} {where}"
     assert again[0].startswith(f"eos run {scenario} {typed_again}   (")
     assert f"replay: {again[0]}" in user.output[-1]
-    # Without consent to read logs, the report names what it cannot show.
+    # Without consent to read logs, the report lists what it cannot show.
     found = json.loads((user.latest() / "logs.json").read_text())
     assert found["shown"] == []
     assert [line.partition(":")[0] for line in found["not_shown"]] == [
@@ -185,7 +186,7 @@ def test_the_users_commands_fault_brokers_only_with_separate_consent(
     done = user.do(user.run_command(scenario, file, "--move-foreign"))
     assert done.returncode == ExitCode.VALID, done.stderr
     verbs = [(line["node"], line["verb"]) for line in user.audit() if line["action"] == "node"]
-    # The screen shows a few names; the audit log has all of them.
+    # The console shows a few names; the audit log has all of them.
     moved = {line["broker"]: line for line in user.audit() if line["action"] == "may move"}
     assert set(moved) == {"kafka-1", "kafka-2", "kafka-3"}
     assert {name for one in moved.values() for name in one["leaders"]} >= {"payments-0", "shipments-1"}
@@ -196,7 +197,7 @@ def test_the_users_commands_fault_brokers_only_with_separate_consent(
     assert set(bites) == set(healed) == set(kinds)
     for kind in kinds:
         node, undo = NODE_FAULTS[kind]
-        # For an external node, only the network shows whether it is frozen or gone.
+        # The node is external: only the network shows whether it is frozen or gone.
         assert bites[kind] == (
             {"state": {node: "paused"}} if kind == "pause" else {"exit_code": {node: "does not answer"}}
         )

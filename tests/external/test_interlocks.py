@@ -24,7 +24,7 @@ LONG = "60s"
 
 
 def refused(user: User, file: Path, scenario: Path | None = None) -> str:
-    """Output of a run that is refused before any change."""
+    """Return the error output of a run that must be refused before it changes anything."""
     done = user.do(user.run_command(scenario or user.scenario(), file))
     assert done.returncode == ExitCode.REFUSED, done.stderr
     assert not (user.folder / "runs").exists()
@@ -145,7 +145,7 @@ def test_a_proxy_that_clients_would_bypass_is_refused(user: User) -> None:
 
 
 def begin(user: User) -> subprocess.Popen[str]:
-    """A one-minute run with a closed link throughout, started up to the closed link."""
+    """Start a one-minute run with a link closed throughout, and wait until the link is closed."""
     file = user.file(more=user.proxies(), faults__allowed='["down"]')
     process = user.begin(user.run_command(user.scenario(DOWN, duration=LONG), file))
     user.wait_for_output(" bit after ")
@@ -153,7 +153,7 @@ def begin(user: User) -> subprocess.Popen[str]:
 
 
 def ended(user: User, why: str) -> None:
-    """The run gave its reason, healed its injections, and left nothing behind."""
+    """Check that the run gave this reason, healed its injections, and left nothing behind."""
     output = user.background_output()
     assert why in output.partition("stopped by the guard: ")[2]
     assert unhealed(State(user.state)) == []
@@ -188,7 +188,7 @@ def test_a_foreign_partition_that_loses_a_replica_stops_the_run_and_the_next_is_
     ("cap", "value"), [("storage", '"10MB"'), ("bytes_per_second", '"60kB/s"')], ids=["storage", "rate"]
 )
 def test_writes_beyond_the_budget_heal_and_stop_the_run(user: User, cap: str, value: str) -> None:
-    """A foreign client writes into a topic of the run, which the estimate does not include."""
+    """A foreign client writes to a topic of the run; the estimate of writes does not include this."""
     file = user.file(more=user.proxies(), faults__allowed='["down"]', **{f"limits__{cap}": value})
     process = user.begin(user.run_command(user.scenario(DOWN, duration=LONG), file))
     user.wait_for_output(" bit after ")
@@ -205,7 +205,7 @@ def test_writes_beyond_the_budget_heal_and_stop_the_run(user: User, cap: str, va
 
 
 def test_the_deadline_heals_and_stops_the_run(user: User) -> None:
-    # Half a second more than the phases: starting topics and clients alone takes longer.
+    # The deadline is half a second longer than the phases; starting topics and clients alone takes longer.
     file = user.file(more=user.proxies(), faults__allowed='["down"]', limits__deadline='"5500ms"')
     process = user.begin(user.run_command(user.scenario(DOWN, duration="3s"), file))
 

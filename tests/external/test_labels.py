@@ -1,4 +1,4 @@
-"""Nodes in containers with the user's label: found, killed, frozen, started, audited."""
+"""Nodes in containers with the user's label: the harness finds, kills, freezes, starts and audits them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture
 def label() -> Iterator[str]:
-    """Two containers with different values of a label; they need not be brokers."""
+    """Yield a label that two containers have with different values; they need not be brokers."""
     import docker
 
     image = ensure_images(lambda _: None).toxiproxy

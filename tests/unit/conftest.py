@@ -1,4 +1,4 @@
-"""What unit tests share: no secret of one is known to another, and no output stays redacted."""
+"""Fixture of all unit tests: secrets of one test, and redaction of its output, end with the test."""
 
 from __future__ import annotations
 

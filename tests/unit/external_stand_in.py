@@ -36,7 +36,7 @@ TOPIC, GROUP = "eos-chaos-orders.ab12cd34", "eos-chaos-billing.ab12cd34"
 
 
 class Brokers:
-    """Answers of the brokers: the existing topics, and the result of deleting a group."""
+    """Stub of the brokers: the existing topics, and the result of deleting each group."""
 
     def __init__(self) -> None:
         self.topics: list[str] = []
@@ -64,7 +64,7 @@ class Brokers:
 
 
 class Observed(ExternalCluster):
-    """A cluster that counts the starts and ends of its Toxiproxy."""
+    """An external cluster that records the starts and ends of its Toxiproxy."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__(FILE, State(folder / "state"), VIEW)

@@ -27,7 +27,7 @@ PIPELINE = Pipeline(group="g", inputs=["in"], changelog="log")
 
 
 def consumed(rows: list[tuple[int, int]]) -> Observation:
-    """Return the observation of an input partition with these (producer, sequence), offset by offset."""
+    """Return the observation of an input partition; rows are (producer, sequence) in offset order."""
     records = Records()
     for offset, (producer, seq) in enumerate(rows):
         records.add(0, offset, Identity("r7k2m9qa", producer, 7, seq))
@@ -58,7 +58,7 @@ def test_expected_totals_count_every_record_in_the_log() -> None:
 
     found = totals_of_inputs(consumed(rows), PIPELINE)
 
-    # The worker got a record twice if it is in the input twice.
+    # An input that is in the topic twice counts twice, because the worker processes it twice.
     assert found == {(2, 0): Totals(2, 16), (2, 1): Totals(3, 35), (2, 2): Totals(1, 2)}
     assert totals_of_inputs(consumed([]), PIPELINE) == {}
     assert totals_of_inputs(consumed(rows), Pipeline(group="g", inputs=["another"], changelog="log")) == {}

@@ -1,4 +1,4 @@
-"""The streaming benchmark: the samples that count, and a writer that fails."""
+"""The streaming benchmark: which samples count, and how an error of the writer is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capture of shared logs: with consent, only the run's entries, from the run's start on."""
+"""Capture of shared logs: only with consent, only the run's entries, and only since the run's start."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ def text(value: str) -> bytes:
 
 
 def state(ident: str, number: int) -> tuple[bytes, bytes]:
-    """A record of the transaction log: version 0, producer 7 in epoch 2, no partitions."""
+    """Return a record of the transaction log: version 0, producer 7 in epoch 2, no partitions."""
     value = struct.pack(">hqhib", 0, 7, 2, 60_000, number) + struct.pack(">i", -1) + bytes(16)
     return struct.pack(">h", 0) + text(ident), value
 
 
 def position(group: str, offset: int) -> tuple[bytes, bytes]:
-    """A record of the offsets log: version 1 of its key, version 3 of its value."""
+    """Return a record of the offsets log: version 1 of its key, version 3 of its value."""
     key = struct.pack(">h", 1) + text(group) + text("orders") + struct.pack(">i", 2)
     return key, struct.pack(">hqi", 3, offset, 0) + text("") + bytes(8)
 
 
 Noted = tuple[Any, ...]
-"""Key, value, and the producer id if it is in a transaction."""
+"""A record to be stored: key, value, and the producer id if it is in a transaction."""
 
 
 def batch(offset: int, noted: Noted) -> bytes:
-    """A batch with one record; a four-byte key makes it a marker."""
+    """Return a batch with one record; a four-byte key makes the record a marker."""
     where = {"magic": 2, "compression_type": 0, "batch_size": 1 << 20, "offset": offset}
     if len(noted) > 2:
         where |= {"transactional": True, "producer_id": noted[2], "producer_epoch": 0, "base_sequence": 0}
@@ -77,7 +77,7 @@ def marker(kind: int, producer_id: int) -> Noted:
 
 
 class Fake:
-    """A cluster whose two logs have the test's content, in whichever partition is read."""
+    """Stub of a cluster: its two logs have the test's content, in whichever partition is read."""
 
     def __init__(self, folder: Path, allowed: list[str]) -> None:
         self.nodes: dict[str, Any] = {}
@@ -108,7 +108,7 @@ def read(folder: Path, log: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def fake(tmp_path: Path) -> tuple[Fake, LogEvidence]:
-    """A cluster whose file permits both logs, and a run that is about to start."""
+    """Return a cluster whose file permits both logs, and the log capture of a run that is about to start."""
     (tmp_path / "two.toml").write_text(SCENARIO)
     cluster = Fake(tmp_path, [STATES, POSITIONS])
     cluster.logs[STATES].append(state(OURS, 0))
@@ -120,7 +120,7 @@ def test_only_the_runs_own_new_entries_are_kept(fake: tuple[Fake, LogEvidence], 
     evidence.begin()
     cluster.logs[STATES] += [state("till-7", 1), state(OURS, 1), state("till-7", 2), state(OURS, 2)]
     cluster.logs[POSITIONS] += [position("bookkeeping", 3), position(GROUP, 8)]
-    # A group's other records: the coordinator's metadata of its members.
+    # The offsets log has other records of a group: the coordinator's metadata of its members.
     cluster.logs[POSITIONS].append((struct.pack(">h", 2) + text(GROUP), b"members"))
     evidence.collect(tmp_path)
 

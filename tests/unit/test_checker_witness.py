@@ -19,7 +19,7 @@ RUN = "r7k2m9qa"
 
 
 def see(*rows: tuple[int, int, int], origin: Origin | None = None) -> Observation:
-    """Observe (partition, offset, seq) rows of one lane, read in this order."""
+    """Return the observation of (partition, offset, seq) rows of one lane, read in this order."""
     records = Records()
     for partition, offset, seq in rows:
         records.add(partition, offset, Identity(RUN, 1, 0, seq, origin=origin))

@@ -72,7 +72,7 @@ def exit_code_of(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def shown(*arguments: str) -> str:
-    """Return the help of a command on a terminal of 80 columns."""
+    """Return the help of a command, formatted for a terminal of 80 columns."""
     from click.testing import CliRunner
 
     return CliRunner().invoke(cli, [*arguments, "--help"], terminal_width=80).output

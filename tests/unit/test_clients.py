@@ -48,7 +48,7 @@ SPECS: list[ClientSpec] = [
 
 
 class Delivered:
-    """A delivery report's message: its offset and value."""
+    """Message of a delivery report: its offset and value."""
 
     def __init__(self, offset: int | None, value: bytes = b"") -> None:
         self._offset, self._value = offset, value
@@ -209,7 +209,7 @@ def test_delivered_records_of_a_burst_are_reported_as_intervals() -> None:
 
 def test_a_record_delivered_without_an_offset_counts_as_delivered() -> None:
     one = Burst(0, 1, 10, 5, "abcd1234", ordered=True)
-    for offset in (None, -1001, 0, 1, None):  # a later batch's answer implied that these were written
+    for offset in (None, -1001, 0, 1, None):  # None, -1001: written, according to a later batch's answer
         one.delivered(None, Delivered(offset))  # type: ignore[arg-type]
     assert one.acked() == [(1, 10, 11, -1), (1, 12, 13, 0), (1, 14, 14, -1)]
 

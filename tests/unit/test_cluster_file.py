@@ -75,7 +75,7 @@ def test_a_complete_file_is_read(tmp_path: Path) -> None:
     found = loaded(tmp_path, WHOLE)
     assert found.limits.deadline == 900
     assert found.limits.storage == 2_000_000_000
-    # A client works in its own folder, so relative paths are resolved beside the file.
+    # A client runs in its own folder, so the loader makes paths absolute, relative to the cluster file.
     assert found.security.ca == str(tmp_path / "ca.pem")
     assert found.limits.abort_file == str(tmp_path / "stop")
     assert found.proxies[1].upstream == "broker-1.example:9094"
@@ -180,7 +180,7 @@ def test_the_principal_of_a_certificate_has_the_brokers_form(tmp_path: Path) -> 
     assert loaded(tmp_path, with_key).security.who == "User:SUBJECT-OF-THE-CERTIFICATE"
     (tmp_path / "me.key").write_text("-----BEGIN ENCRYPTED ")
     with pytest.raises(UsageError, match="the key is encrypted, and key_password is missing"):
-        loaded(tmp_path, with_key)  # OpenSSL would ask for it at the terminal, and wait
+        loaded(tmp_path, with_key)  # OpenSSL would ask for the password at the terminal, and wait
     (tmp_path / "me.key").write_text("-----BEGIN PRIVATE ")
     named = with_key.replace('key = "me.key"', 'key = "me.key"\nprincipal = "User:CN=chaos"')
     assert "--allow-principal User:CN=chaos " in acls(loaded(tmp_path, named))[0]

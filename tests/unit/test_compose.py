@@ -1,4 +1,4 @@
-"""Compose commands: hermetic variables, a time limit, and errors that quote the output."""
+"""Compose commands: a fixed set of variables, a time limit, and errors that quote the output."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from harness.report.console import Console
 
 
 class Terminal(io.StringIO):
-    """A terminal that carries out the control codes of the console."""
+    """A terminal that applies the control codes of the console to its screen."""
 
     cursor = True
     """Whether the cursor is shown."""
@@ -61,7 +61,7 @@ def progress(acknowledged: int, active: list[str], at: float = 0.0) -> ProgressE
 
 @pytest.fixture
 def terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """A narrow terminal."""
+    """Return a terminal of 60 columns."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("TERM", "xterm")
     for name in ("NO_COLOR", "CI"):

@@ -14,11 +14,12 @@ from pathlib import Path
 from tests.unit.test_repo import FILES, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-# Declared because another dependency imports it if it is installed.
+# Dependencies that no module here imports, and the package that imports them if they are installed.
 IMPORTED_BY = {"crc32c": "kafka", "pandas": "pyspark"}
-# Commands that the Makefile runs, the build back end, and stubs that mypy reads.
+# Dependencies that are no imports: commands of the Makefile, the build back end, and stubs that mypy reads.
 TOOLS = {"import-linter", "mypy", "ruff", "setuptools", "pytest-timeout"}
-# Packages that a dependency exposes in its own interface. pytest is there when it loads harness/testing.
+# Packages that a dependency exposes in its own interface. Only pytest loads harness/testing, so pytest is
+# installed then.
 PROVIDED_BY = {"markupsafe": "jinja2", "py4j": "pyspark", "pytest": "pytest"}
 
 

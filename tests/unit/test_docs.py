@@ -1,4 +1,4 @@
-"""The pages agree with the tree: every link, path, module, command and scenario that they name exists."""
+"""The documentation agrees with the files: every link, path, module, command and scenario in it exists."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ids(path: Path) -> str:
 
 
 def headings(page: Path) -> set[str]:
-    """The anchors of a page, as GitHub makes them."""
+    """Return the anchors of a page's headings, as GitHub makes them."""
     lines = [line.lstrip("#").strip() for line in page.read_text().splitlines() if line.startswith("#")]
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
 
@@ -38,16 +38,16 @@ def missing_links(page: Path) -> Iterator[str]:
 
 
 def missing_paths(page: Path) -> Iterator[str]:
-    """Paths in backticks, from the checkout or from `harness/`; a name with a placeholder is none."""
+    """Yield the paths in backticks that exist neither in the checkout nor in `harness/` or `docs/`."""
     for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|toml|java|sh|json))`", page.read_text()):
         if path.split("/")[0] in ("history", "runs"):
-            continue  # in the directory of a run
+            continue  # a file of a run's directory
         if not any((base / path).exists() for base in (ROOT, ROOT / "harness", ROOT / "docs")):
             yield path
 
 
 def missing_modules(page: Path) -> Iterator[str]:
-    """Dotted names: the module must exist, and define the rest of the name."""
+    """Yield the dotted names whose module does not exist, or does not define the rest of the name."""
     for name in re.findall(rf"\b((?:{'|'.join(ROOMS)})(?:\.[A-Za-z_]+)+)\b", page.read_text()):
         parts = name.split(".")
         for length in range(len(parts), 0, -1):
@@ -63,7 +63,10 @@ def missing_modules(page: Path) -> Iterator[str]:
 
 
 def missing_commands(page: Path) -> Iterator[str]:
-    """`eos COMMAND` and the scenario after `eos run` or `eos plan`, at the start of a line or a code span."""
+    """Yield unknown commands after `eos`, and unknown scenarios after `eos run` or `eos plan`.
+
+    Only an `eos` at the start of a line or of a code span counts.
+    """
     scenarios = {path.stem for path in shipped()}
     for command, name in re.findall(
         r"(?:^ *|`)eos ([a-z]+)(?: ([a-z][a-z-]+)(?= |`|$))?", page.read_text(), re.MULTILINE
@@ -75,7 +78,7 @@ def missing_commands(page: Path) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_have_an_existing_target(page: Path) -> None:
     assert list(missing_links(page)) == []
 
 

@@ -1,4 +1,4 @@
-"""The doctor: each finding can turn red or amber, names the problem, and gives a command to run."""
+"""The doctor: each check can turn red or amber, names the problem, and gives a command to run."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ TURNS: dict[str, tuple[str, Change, str, str, str]] = {
 
 
 @pytest.mark.parametrize("case", TURNS)
-def test_each_finding_can_turn(case: str, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_finding_can_turn_amber_or_red(case: str, state: State, monkeypatch: pytest.MonkeyPatch) -> None:
     backend, change, grade, text, hint = TURNS[case]
     change(monkeypatch)
 

@@ -29,7 +29,7 @@ LACKING = PartitionInfo("payments", 1, 1, 0, (1, 2), (1,))
 
 
 def plan(folder: Path, *faults: str) -> tuple[Scenario, Plan]:
-    """A plan of an idempotent client with these faults."""
+    """Return a scenario of one idempotent client with these faults, and its plan."""
     path = folder / "one.toml"
     path.write_text(
         '[scenario]\nname = "one"\nshows = "x"\n[[workload]]\nkind = "idempotent"\nrate = 100\n'
@@ -64,10 +64,10 @@ def test_a_throughout_fault_adds_to_each_planned_fault(tmp_path: Path) -> None:
 
 
 def test_the_write_estimate_covers_all_clients(tmp_path: Path) -> None:
-    # An identity, a pipeline's origin, the payload, and a batch of its own: 48 + 32 + 64 + 80 bytes.
+    # Bytes of one record: identity 48, origin in a pipeline 32, payload 64, and 80 for a batch of its own.
     assert bytes_per_second(plan(tmp_path)[0]) == 100 * 224
     demo = load(find("demo"))
-    # Its transactions have 55 records on average, and a marker in each of three partitions.
+    # A transaction of the demo has 55 records on average, and a marker in each of three partitions.
     assert bytes_per_second(demo) == pytest.approx((1000 + 2 * (400 + 400 / 55 * 3)) * 224)
 
 
@@ -88,12 +88,12 @@ kind = "idempotent"
 topic = "orders"
 rate = 10
 """)
-    # Ten records per second make five per half-second transaction, with three markers.
+    # Ten records a second are five in each half-second transaction, which writes three markers.
     assert bytes_per_second(load(path)) == (10 + 2 * (10 + 10 / 5 * 3)) * 224
 
 
 class Watched:
-    """A cluster whose answers a test sets."""
+    """Stub of a cluster whose answers a test sets."""
 
     def __init__(self, folder: Path) -> None:
         self.prefix = "eos-chaos-"
@@ -203,7 +203,7 @@ def test_writes_during_the_measurement_count_with_its_time(
 
 
 class Silent(PrefixedAdmin):
-    """A cluster that is never asked."""
+    """Admin client that sends nothing: a call returns the name of its request."""
 
     def connect(self, broker: int) -> Any:  # noqa: ARG002
         return SimpleNamespace(call=lambda request: type(request).__name__)

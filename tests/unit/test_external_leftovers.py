@@ -1,4 +1,4 @@
-"""Leftovers of an earlier run, foreign partitions that a run would move, broker ids; without a cluster."""
+"""Checks before a run on an external cluster: leftovers, foreign partitions that would move, broker ids."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ KILL = '[[fault]]\nfault = "kill"\ntarget = "kafka-7"\nat = "1s"\n'
 
 @pytest.fixture
 def theirs(tmp_path: Path) -> Observed:
-    """An external cluster of two brokers, 0 and 7."""
+    """Return an external cluster of two brokers, 0 and 7."""
     return Observed(tmp_path)
 
 
@@ -33,7 +33,7 @@ def test_a_run_killed_between_faults_blocks_the_next_one(
 ) -> None:
     check_left_over(theirs)
     theirs.made.note_topic(TOPIC)
-    check_left_over(theirs)  # the run was killed before the topic existed
+    check_left_over(theirs)  # no error: the run was killed before the topic existed
     theirs.fake_brokers.topics = [TOPIC]
     theirs.made.note_groups([GROUP])
     with pytest.raises(RefusedError, match="2 topics and groups were not deleted") as found:
@@ -95,7 +95,7 @@ def test_brokers_that_do_not_answer_the_preflight_refuse_the_run(
     assert found.value.hint == "try again when the brokers answer"
 
 
-def test_broker_id_0_is_not_taken_for_no_broker(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_broker_id_0_is_a_valid_role_holder(theirs: Observed, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("harness.cluster.cluster.ROLE_LIMIT_S", 0)
     assert theirs.leader_of(TOPIC, 0) == theirs.group_coordinator(GROUP) == theirs.txn_coordinator("x") == 0
     theirs.fake_brokers.holder = -1

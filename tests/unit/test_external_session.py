@@ -23,7 +23,7 @@ from tests.unit.external_stand_in import FILE, ID, TOPIC, Observed, planned
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observed:
-    """An external cluster of two brokers, 0 and 7, returned by every attach."""
+    """Return an external cluster of two brokers, 0 and 7; every attach returns the same one."""
     found = Observed(tmp_path)
     monkeypatch.setattr(running, "attach", lambda _file, _state: found)
     monkeypatch.setattr(running, "beware", lambda: None)
@@ -36,7 +36,7 @@ def do(theirs: Observed, folder: Path, *, keep: bool = False) -> Any:
 
 
 def ready(monkeypatch: pytest.MonkeyPatch, folder: Path, ended: Any) -> None:
-    """Accept every run, and replace its execution by the test's."""
+    """Let every run pass the checks, and call `ended` instead of executing it."""
     made = SimpleNamespace(scenario=planned(folder)[0])
     monkeypatch.setattr(running, "_check", lambda *_: None)
     monkeypatch.setattr(running, "make_run", lambda *_, **__: made)
@@ -62,7 +62,7 @@ def test_the_lock_is_held_until_cleanup_and_admits_the_run_itself(
             pytest.fail("two hold the cluster")
 
     def ended(*_: object) -> str:
-        with theirs.locked("run one"):  # as the run does
+        with theirs.locked("run one"):  # the run itself takes the lock again
             another()
         another()
         return "its outcome"
@@ -121,7 +121,7 @@ def test_only_a_missing_right_or_a_policy_counts_as_refusal(
 
 
 class Ran:
-    """A run that sends two events and ends."""
+    """Stub of a run that sends two events and ends."""
 
     def __init__(self, folder: Path, scenario: Scenario, *, interrupted: bool) -> None:
         self.scenario = scenario
@@ -180,7 +180,7 @@ def test_the_guard_ends_before_log_capture_and_its_failure_keeps_the_outcome(
     messages: list[str] = []
     assert running._guarded(theirs, ran, messages.append).interrupted is interrupted
     assert done == ["begun", "closed", "collected"]
-    # A deadline that passes after the verdict has not cut the run short.
+    # A deadline that passes after the verdict does not count as an interruption.
     assert "could not write the captured broker logs: No space left" in messages[0]
     assert messages[1:] == (["stopped by the guard: the deadline has passed"] if interrupted else [])
     noted = [json.loads(line) for line in (theirs.state.path / "audit.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""The search for hanging transactions: leaders and coordinators are compared, and change in between."""
+"""The search for hanging transactions: leaders are compared with coordinators, and states may change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COORDINATOR = 2
 
 
 class Brokers:
-    """Brokers with fixed answers: open producer ids request by request (the last repeats), and states."""
+    """Brokers with fixed answers: states, and open producer ids for each request (the last list repeats)."""
 
     def __init__(
         self, open_ids: list[list[int]], states: dict[int, tuple[str, list[tuple[str, int]]]]
@@ -76,7 +76,7 @@ def brokers(
         ("Ongoing", [LED], False),
         ("PrepareCommit", [LED], False),
         ("CompleteCommit", [], True),
-        ("Ongoing", [("t", 4)], True),  # the next transaction of the same producer, elsewhere
+        ("Ongoing", [("t", 4)], True),  # the producer's next transaction, on another partition
     ],
 )
 def test_an_open_transaction_that_is_not_in_progress_hangs(

@@ -1,4 +1,4 @@
-"""When an attempt at the delayed EndTxn counts as found, and which records a partial check uses."""
+"""The delayed EndTxn: when an attempt shows the hazard, and which records a partial check uses."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_attempt_is_consistent_if_the_log_agrees_with_the_client_and_nothing_
 
 
 def history(folder: Path, number: int) -> HistoryFile:
-    """A producer that committed two records."""
+    """Return the history of a producer that committed two records."""
     path = folder / f"c{number}.jsonl"
     with HistoryWriter(path, run="hazard01", client=f"c{number}", role="transactional") as writer:
         writer.producer(number, [("t", 0)], transactional_id=f"x{number}")

@@ -1,4 +1,4 @@
-"""A client call that never returns: it is abandoned, and the attempt is repeated."""
+"""A client call that never returns: the call is abandoned, and the attempt is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An injection writes its intent first, never succeeds silently, and heals on every way out."""
+"""An injection writes its intent first, raises an error if it has no effect, and always heals."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LightsBefore:
 
 @dataclass(frozen=True)
 class Darkness(Fault[LightsBefore]):
-    """Turns off the light of each node; with a broken part at `breaks`."""
+    """A fault that turns off the light of each node; `breaks` names the part of the fault that fails."""
 
     name: ClassVar[str] = "darkness"
     capability: ClassVar[Capability] = Capability.PAUSE

@@ -1,4 +1,4 @@
-"""Intents on disk: all files together decide what is unhealed, also when some end in a torn line."""
+"""Intents on disk: all files together decide what is unhealed, even if some end in a torn line."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def writer(state: State, client: str) -> HistoryWriter:
     return HistoryWriter(state.intents / f"{client}.jsonl", run="r", client=client, role="faults")
 
 
-def test_nothing_was_ever_injected(state: State) -> None:
+def test_without_injections_nothing_is_unhealed(state: State) -> None:
     assert unhealed(state) == []
 
 
@@ -86,7 +86,7 @@ def test_a_torn_last_line_is_left_out_and_the_rest_counts(state: State) -> None:
         file.write_bytes(b"".join(lines[:closing]) + lines[closing][:cut])
         assert [line.id for line in fold(state.intents)] == [two]
 
-    # A torn intent: the injection starts only after the whole line is on disk.
+    # A torn intent does not count: the injection starts only after the whole line is on disk.
     torn = next(i for i, line in enumerate(lines) if two.encode() in line)
     file.write_bytes(b"".join(lines[:torn]) + lines[torn][:-1])
     assert fold(state.intents) == []

@@ -1,4 +1,4 @@
-"""Interleaved runs: their order, their comparison, and inconclusive ratios."""
+"""Interleaved runs of a benchmark: their order, their comparison, and inconclusive ratios."""
 
 from __future__ import annotations
 

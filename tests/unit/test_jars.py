@@ -17,7 +17,7 @@ LINES = [line for line in LOCK_FILE.read_text().splitlines() if line and not lin
 
 @pytest.fixture
 def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> jars.Jar:
-    """An empty cache, a lock with one jar, and a scripted Ivy that fetches its bytes."""
+    """Return the only jar of the lock; the cache is empty, and a scripted Ivy fetches the jar's bytes."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jar = jars.Jar("tools", "org.example", "thing", "1.0", hashlib.sha256(b"thing").hexdigest())
     monkeypatch.setattr(jars, "pinned_jars", lambda: [jar])
@@ -26,7 +26,7 @@ def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> jars.Jar:
 
 
 def fetches(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    """Script Ivy to fetch these bytes for every jar."""
+    """Replace Ivy by a script that fetches these bytes for every jar."""
 
     def resolve(wanted: list[jars.Jar], scratch: Path) -> Path:
         for jar in wanted:
@@ -99,7 +99,7 @@ def test_with_one_bad_jar_no_jar_is_installed(one_jar: jars.Jar, monkeypatch: py
 
 
 def test_one_changed_byte_in_the_cache_is_detected(one_jar: jars.Jar) -> None:
-    assert altered_jars(["tools"]) == []  # nothing there yet is nothing altered
+    assert altered_jars(["tools"]) == []  # a jar that is not in the cache is not altered
     ensure_jars(print, "tools")
     assert altered_jars(["tools"]) == []
 

@@ -1,4 +1,4 @@
-"""Error codes and addresses: the harness's own table agrees with kafka-python's."""
+"""Error codes and addresses: the harness's own table of codes agrees with kafka-python's."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NOT_LEADER = 6
 
 
 class Message:
-    """A record at an offset, or the event that a partition ends there."""
+    """A message of a consumer: a record at an offset, or the event that a partition ends there."""
 
     def __init__(self, partition: int, offset: int, code: int | None = None) -> None:
         self._partition = partition
@@ -47,7 +47,7 @@ def end(partition: int, offset: int) -> Message:
 
 
 class Polls:
-    """A consumer that returns these polls, and then nothing."""
+    """A consumer whose polls return these messages, and then nothing."""
 
     def __init__(self, polls: Sequence[Sequence[Message]]) -> None:
         self.polls = list(polls)
@@ -131,7 +131,7 @@ def stored(base: int, count: int) -> bytes:
 
 
 class Broker(Admin):
-    """Returns the batches of a log two by two, from the one that contains the requested offset on."""
+    """Broker that returns two batches per fetch, starting with the one that contains the requested offset."""
 
     def __init__(self, log: list[tuple[int, int]], code: int = 0) -> None:
         super().__init__({})

@@ -20,7 +20,7 @@ from harness.provision.kafka_tools import TOOLS, asks_cluster, decoder_of, find_
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
-    """Record the tools that would run on a cluster whose DIRECT listener is host:1."""
+    """Return the list of tools that would run, with their arguments; the DIRECT listener is host:1."""
     found: list[tuple[str, list[str]]] = []
     node = SimpleNamespace(segments=lambda partition, _: [Path(f"/d/{partition}/0.log"), Path("/d/1.log")])
     cluster = SimpleNamespace(bootstrap=lambda _: "host:1", node=lambda _: node)
@@ -126,7 +126,7 @@ def test_a_failing_tool_is_an_error_with_its_exit_code(monkeypatch: pytest.Monke
     with pytest.raises(HarnessError, match="Kafka's tool topics ended with exit code 3") as raised:
         eos_tool._run("topics", ["--lst"], print)
     assert "eos tool topics --help" in raised.value.hint
-    eos_tool._run("topics", ["--help"], print)  # some explain themselves and report a failure
+    eos_tool._run("topics", ["--help"], print)  # some tools print their help and then report a failure
 
 
 def test_segments_are_in_the_order_of_their_offsets(tmp_path: Path) -> None:

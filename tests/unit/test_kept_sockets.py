@@ -1,4 +1,4 @@
-"""What kafka-python forgets to close is closed with its producer."""
+"""Sockets that kafka-python forgets to close are closed together with their producer."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.clients.scripted.kafka_python_sockets import KeptSocket
 
 
 def opened(owner: str) -> socket.socket:
-    """As kafka-python opens one: by the class that the scheme of its `proxy_url` names."""
+    """Open a socket as kafka-python does: with the class for the scheme of its `proxy_url`."""
     made: socket.socket = KafkaNetSocket(owner).socket(socket.AF_INET, socket.SOCK_STREAM, 0)
     return made
 
@@ -24,5 +24,5 @@ def test_a_forgotten_socket_is_closed_with_its_producer_and_no_other() -> None:
     assert forgotten.fileno() == -1
     assert used.fileno() >= 0
     KeptSocket.close_all(other)
-    KeptSocket.close_all(other)  # twice is harmless
+    KeptSocket.close_all(other)  # closing twice is harmless
     assert used.fileno() == -1

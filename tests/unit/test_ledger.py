@@ -1,4 +1,4 @@
-"""The fold gives every record one fate, and reports contradictions within a history."""
+"""The fold of histories into a ledger: each record has one fate, and contradictions are reported."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from harness.run.resource_usage import ResourceUsage
 
 
 class FleetStub:
-    """A fleet with this many acknowledged records."""
+    """A fleet with a given number of acknowledged records."""
 
     def __init__(self) -> None:
         self.acknowledged = 0

@@ -1,4 +1,4 @@
-"""The curated mutants fit the files that they change; `python -m tools.mutants` runs them."""
+"""Each curated mutant fits the file that it changes; `python -m tools.mutants` runs the mutants."""
 
 from __future__ import annotations
 

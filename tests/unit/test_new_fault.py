@@ -1,4 +1,4 @@
-"""A new fault is one file: found by its name, read from TOML, injected, and healed by another process."""
+"""A new fault needs one file only: it is found by name, read from TOML, injected, and healed elsewhere."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from harness.cluster.state_directory import State
 from harness.faults.intents import unhealed
 
-# The fault changes a file, and its own verb restores the file.
+# Source of the new fault: it changes a file, and its own undo verb restores the file.
 FAULT = """
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +75,8 @@ fault = "clock_skew"
 target = "kafka-2"
 ahead = "1500ms"
 """
-# In each process the package of faults also has this file, and a cluster is a folder with one file per node.
+# Start of each script: the package of faults also has the new file, and a cluster is a folder with one file
+# per node.
 PREPARE = """
 import os, sys
 from pathlib import Path

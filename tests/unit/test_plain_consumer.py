@@ -1,4 +1,4 @@
-"""Freezing the ends of topics: retries during a fail-over, and errors that a retry cannot cure."""
+"""The plain consumer: capture of end offsets, retries during a fail-over, errors that a retry cannot cure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOPIC_AUTHORIZATION_FAILED = 29
 
 
 class Brokers(Admin):
-    """Answers with the leaders in `leaders`, one metadata request after the other, and with fixed offsets."""
+    """Stub of brokers: each metadata request returns the next leader of `leaders`; the offsets are fixed."""
 
     def __init__(self, leaders: list[int]) -> None:
         super().__init__({})
@@ -47,7 +47,7 @@ def test_the_ends_of_a_leaderless_partition_are_requested_again(monkeypatch: pyt
     assert plain_consumer.freeze("b:1", ["orders"]) == [
         Window(topic="orders", partition=0, start=3, lso=7, hw=9, read_to=7)
     ]
-    # The last stable offset comes first, so that no high watermark is below it.
+    # The last stable offset is requested first, so that no high watermark is below it.
     assert brokers.offset_requests == [(-1, 1), (-1, 0), (-2, 0)]
 
 

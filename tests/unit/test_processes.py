@@ -27,7 +27,7 @@ def mark(tmp_path: Path) -> str:
 
 @pytest.fixture
 def process(mark: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process with the mark in its command line that the harness did not start."""
+    """Yield a process that has the mark in its command line, but was not started by the harness."""
     command = [sys.executable, "-c", WAITS_FOR_INPUT, mark]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
         assert started.stdout is not None

@@ -1,4 +1,4 @@
-"""Confidence intervals of proportions, against a published table."""
+"""Confidence intervals of proportions, compared with a published table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Quoted numbers: how they are compared, formatted, and read from the client library."""
+"""Published numbers: how they are compared, formatted, and read from the client library."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.kafka.librdkafka import client_defaults
 from harness.walkthroughs.protocol_facts import Fact, _format_value, table
 
 
-def test_a_fact_is_the_same_only_when_it_is_format_value_the_same() -> None:
+def test_a_fact_is_the_same_only_if_both_values_are_equal() -> None:
     assert Fact("replicas", "3", "3", "cluster").comparison == "same"
     assert Fact("replicas", "3", "3 or 1", "cluster").comparison == "different"
 
@@ -26,7 +26,7 @@ def test_a_fact_is_the_same_only_when_it_is_format_value_the_same() -> None:
         ("retries", "2147483647", "2147483647"),
     ],
 )
-def test_values_are_format_value_in_the_words_of_the_texts(name: str, value: str, text: str) -> None:
+def test_values_are_formatted_as_published_texts_write_them(name: str, value: str, text: str) -> None:
     assert _format_value(name, value) == text
 
 
@@ -37,17 +37,18 @@ def test_the_table_has_a_line_for_each_fact_and_marks_it() -> None:
     assert lines[3].rstrip(" |").endswith("same")
 
 
-def test_a_default_is_what_the_loaded_library_takes() -> None:
+def test_defaults_are_read_from_the_loaded_library() -> None:
     """The lookup takes names of client and topic settings; the client accepts the returned values."""
     asked = ("transaction.timeout.ms", "message.timeout.ms", "enable.idempotence")
     found = client_defaults(asked)
     assert set(found) == set(asked)
     Producer({**found, "log_level": 0})
     with pytest.raises(KafkaException, match=r"message\.timeout\.ms"):
-        # The library itself holds a transaction to its own default of the time-out.
+        # The library allows a message time-out up to its own default of the transaction time-out. One more is
+        # refused, so the default that was read is the right one.
         Producer({"transactional.id": "x", "message.timeout.ms": int(found["transaction.timeout.ms"]) + 1})
 
 
-def test_a_setting_that_the_library_does_not_know_is_an_error() -> None:
+def test_an_unknown_setting_of_the_library_is_an_error() -> None:
     with pytest.raises(LookupError, match=r"no\.such\.setting"):
         client_defaults(["no.such.setting"])

@@ -1,4 +1,4 @@
-"""The identity of a record is decoded exactly, or refused with the reason."""
+"""The identity of a record is decoded exactly, or refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules for the whole checkout: short functions, no package registry's host, nothing local."""
+"""Rules for the whole checkout: short functions, no hosts of package registries, no foreign names."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ REGISTRIES = re.compile(
     r"|artifactory|nexus[.-]|proxy\.golang|sum\.golang|goproxy\.|deb\.debian|security\.debian|archive\.ubuntu"
     r"|npmjs|index-url|registry-1\.docker|download\.docker"
 )
-# Names of tools, places and habits that are not the project's: written apart, so that this file has none.
+# Names of tools and places that do not belong to the project. They are written in parts, so that this file
+# does not contain them.
 FOREIGN = re.compile(
     "|".join(
         (
@@ -45,7 +46,7 @@ FOREIGN = re.compile(
 
 
 def tracked() -> list[Path]:
-    """The text files of the checkout that git tracks."""
+    """Return the files of the checkout that git tracks."""
     listed = subprocess.run(
         ["git", "-C", str(ROOT), "ls-files", "-z"], capture_output=True, text=True, timeout=60, check=False
     )
@@ -61,7 +62,7 @@ MODULES = [path for path in FILES if path.suffix == ".py" and path.relative_to(R
 
 
 def found(pattern: re.Pattern[str], files: list[Path]) -> list[str]:
-    """`file:line: text` of each line that the pattern is in."""
+    """Return `file:line: text` of each line that contains the pattern."""
     return [
         f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}"
         for path in files
@@ -75,7 +76,7 @@ def test_no_registry_is_named() -> None:
     assert found(REGISTRIES, [path for path in FILES if path != here]) == []
 
 
-def test_the_project_speaks_of_itself_only() -> None:
+def test_no_file_contains_a_foreign_name() -> None:
     assert found(FOREIGN, FILES) == []
 
 
@@ -120,7 +121,7 @@ def test_the_formatter_is_never_switched_off() -> None:
 
 
 def definitions() -> Iterator[tuple[Path, str, Definition]]:
-    """Every function and class of every module."""
+    """Yield file, name and definition of every function and class of every module."""
     for path in MODULES:
         for name, node in functions_and_classes(ast.parse(path.read_text())):
             yield path, name, node
@@ -130,7 +131,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def functions_and_classes(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Definition]]:
-    """Definitions at the top and in classes, by dotted name; what is inside a function is its own matter."""
+    """Yield the definitions at the top level and in classes, with dotted names; skip those in functions."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Definition):
             yield f"{inside}{node.name}", node
@@ -146,7 +147,7 @@ def test_tests_neither_sleep_nor_skip_nor_expect_to_fail() -> None:
 
 
 def unexplained_pauses(path: Path) -> Iterator[int]:
-    """The lines that sleep; a pause that is not a wait has a mark on its line."""
+    """Yield the lines that sleep, except those with the mark that they are not a wait."""
     if path.suffix != ".py":
         return
     text = path.read_text()
@@ -174,6 +175,6 @@ def test_pinned_python_packages_have_hashes() -> None:
     assert len(entries) > 20
     for entry in entries:
         assert "--hash=sha256:" in entry, entry.splitlines()[0]
-    # One version of each for a given Python: a second one has a different marker.
+    # A package has one version for a given Python; a second version has a different marker.
     pinned = [(entry.split("==")[0].lower(), entry.splitlines()[0].partition(";")[2]) for entry in entries]
     assert len(pinned) == len(set(pinned))

@@ -1,4 +1,4 @@
-"""Pages of a run: the worst anomaly comes first, proof is linked, and a page stays small."""
+"""Pages of a run: the worst anomaly comes first, evidence is linked, and a page stays small."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a run: every failure is reported, faults are healed another way, and the run is judged."""
+"""The end of a run: every failure is reported, a failed heal is retried another way, a verdict is given."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Lines = list[tuple[str, str]]
 
 
 class Injected:
-    """An injection whose heal fails this many times."""
+    """Stub of an injection; its heal fails `failures` times before it succeeds."""
 
     def __init__(self, name: str, failures: int) -> None:
         self.fault = SimpleNamespace(name=name)
@@ -136,7 +136,7 @@ def test_a_log_that_cannot_be_read_is_reported_and_the_others_are_kept_without_s
     ]
 
 
-def test_every_last_step_is_taken_and_a_bug_still_raises(tmp_path: Path) -> None:
+def test_every_shutdown_step_is_carried_out_and_a_bug_still_raises(tmp_path: Path) -> None:
     done: list[int] = []
     lines: Lines = []
     ends = make_shutdown(tmp_path, lines)
@@ -208,7 +208,7 @@ def test_spark_is_asked_to_stop_waiting_and_its_log_is_kept_without_secrets(tmp_
 
 
 class ClusterStub:
-    """A healthy cluster that a run can lock."""
+    """Stub of a healthy cluster that a run can lock."""
 
     prefix = ""
     security = None
@@ -229,7 +229,7 @@ class ClusterStub:
 
 
 class ProgramStub:
-    """A program that does nothing, or fails where a test requires it."""
+    """Stub of a program that does nothing, or raises the error that a test gives it."""
 
     def __init__(self, run: RunContext, error: BaseException | None = None) -> None:
         self.run, self.error = run, error
@@ -268,7 +268,7 @@ def stub_run(
 
 
 @pytest.mark.parametrize("where", ["carry_out", "collect_and_judge", "write_documents"])
-def test_whatever_ends_a_run_ends_the_spark_job(
+def test_an_interrupt_in_any_phase_ends_the_spark_job(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[bool] = []
@@ -308,7 +308,7 @@ def test_a_run_without_a_verdict_has_events_and_no_report(
     assert not (tmp_path / "runs" / results.NAME).exists()
 
 
-def test_a_run_that_is_made_touches_no_file(tmp_path: Path) -> None:
+def test_creating_a_run_writes_no_file(tmp_path: Path) -> None:
     scenario = load(find("jitter"))
     cluster: Any = SimpleNamespace(prefix="", broker_ids=(1, 2, 3), name_of=str)
     make_run(cluster, scenario, draw(scenario, 1), tmp_path / "runs")
@@ -351,7 +351,7 @@ def test_a_run_that_heals_itself_ends_no_client(
 
 
 class Crew:
-    """A fleet: `start` starts one client, and no client ever makes progress."""
+    """Stub of a fleet: `start` starts one client; the wait for progress fails because the broker is gone."""
 
     def __init__(self, *_: object) -> None:
         self.clients: list[str] = []
@@ -369,7 +369,7 @@ class Crew:
 
 
 def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
-    """A program whose parts are stubs; its phases are real."""
+    """Return a program whose parts are stubs, but whose phases are real."""
     monitor = SimpleNamespace(
         start=lambda: None,
         stop=lambda **_: None,

@@ -30,7 +30,8 @@ latency = "50ms"
 lasts = ["2s", "5s"]
 """
 
-# A change of the good file (old, new), the line and key that the error must name, and a part of its text.
+# Each entry changes the good file: old text, new text, the line and key in the error, a part of the error's
+# text.
 MISTAKES = [
     pytest.param(
         'name = "mine"',
@@ -165,7 +166,7 @@ def test_a_file_that_is_not_utf_8_is_named(tmp_path: Path) -> None:
         load(path)
 
 
-def test_the_good_file_is_good(tmp_path: Path) -> None:
+def test_the_good_file_loads(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(GOOD)
 

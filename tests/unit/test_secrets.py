@@ -25,7 +25,7 @@ VALUE = 'tr0ub"4dor&3\\'
 
 @pytest.fixture
 def known(monkeypatch: pytest.MonkeyPatch) -> str:
-    """A secret that this process has resolved."""
+    """Resolve a secret in this process, and return its value."""
     monkeypatch.setenv("A_SECRET", VALUE)
     return look_up("env:A_SECRET")
 
@@ -146,13 +146,13 @@ def test_options_for_spark_contain_no_secret(known: str, monkeypatch: pytest.Mon
     security.for_java()
     import os
 
-    # Quoted as Java's parser of such lines expects it.
+    # The value is quoted as Java's parser of such lines expects it.
     assert os.environ["EOS_SASL_PASSWORD"] == 'tr0ub\\"4dor&3\\\\'
 
 
 @pytest.mark.timeout(60)
 def test_redaction_of_a_long_word_takes_linear_time() -> None:
-    """A page contains words of a hundred thousand letters, for which quadratic time would be minutes."""
+    """A page may contain a word of a hundred thousand letters; quadratic time would mean minutes."""
     beware()
     text = f"{'x' * 1_000_000} my.password={'y' * 10}"
     assert redact(text) == text[:-10] + "[redacted]"

@@ -1,4 +1,4 @@
-"""The search for a smaller scenario, and scenarios written as files again."""
+"""The search for a smaller scenario that still fails, and scenarios written back to files."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def faults(scenario: Scenario) -> list[str]:
     ],
     ids=["one fault", "two faults and a pipeline with its source", "a client alone"],
 )
-def test_the_search_ends_with_what_is_needed(
+def test_the_search_keeps_only_the_parts_that_are_needed(
     breaks: Callable[[Scenario], bool], left: tuple[list[str], list[str]]
 ) -> None:
     whole = invalid(load(find("everything")))
@@ -81,7 +81,7 @@ def test_the_search_ends_when_its_time_is_over() -> None:
 
 
 def invalid(scenario: Scenario) -> Scenario:
-    """Return the scenario with the injections of one plan, long enough to contain every fault."""
+    """Return the scenario with the injections of one plan, and with a duration that fits every fault."""
     plan = draw(scenario, 5, 300.0)
     entries = [msgspec.structs.replace(s.entry, at=s.at, lasts=(s.lasts, s.lasts)) for s in plan.steps]
     rules = msgspec.structs.replace(scenario.plan, duration=Duration(plan.duration))
@@ -149,14 +149,16 @@ def test_an_invalid_run_is_read_back_with_its_plan_and_the_names_of_the_scenario
     ("name", "verdict", "message"),
     [("everything", "valid", "was valid"), ("idempotent-walkthrough", "invalid", "is a walkthrough")],
 )
-def test_what_cannot_be_shrunk_is_refused(tmp_path: Path, name: str, verdict: str, message: str) -> None:
+def test_a_run_that_cannot_be_shrunk_is_refused(
+    tmp_path: Path, name: str, verdict: str, message: str
+) -> None:
     run = run_of(tmp_path, load(find(name)), verdict)
     with pytest.raises(UsageError, match=message):
         failed_run(run.path)
 
 
 class Candidate:
-    """A run that lasts until it is stopped, or ends at once, and has these anomalies."""
+    """Stub of a run with these anomalies; it ends at once, or if `endless`, when it is stopped."""
 
     def __init__(self, names: list[str], *, endless: bool = False) -> None:
         self.names, self.endless = names, endless
@@ -230,7 +232,7 @@ def test_the_budget_stops_a_candidate_and_does_not_interrupt_the_search(
     failed: Failed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = candidates(monkeypatch, lambda: Candidate([], endless=True))
-    # The clock does not move until the timer has stopped the first run.
+    # The clock stays at 0 until the timer has stopped the first run.
     cluster: Any = None
     limits = SearchLimits(budget=0.2, tries=5, repeats=1)
     searching = CandidateRuns(
@@ -252,7 +254,7 @@ def test_a_search_is_over_at_the_end_of_its_budget(failed: Failed) -> None:
     assert searching.over()
 
 
-def test_a_search_makes_no_more_runs_than_it_may(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_search_respects_its_limit_of_runs(failed: Failed, monkeypatch: pytest.MonkeyPatch) -> None:
     runs = candidates(monkeypatch, lambda: Candidate([]))
     cluster: Any = SimpleNamespace(require=allowed)
     with pytest.raises(HarnessError, match="did not break again"):

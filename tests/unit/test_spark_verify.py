@@ -67,7 +67,7 @@ def test_a_hanging_transaction_is_an_anomaly_and_named() -> None:
     assert "hanging_transaction: t-3 is stable only to offset 7 of 9" in format_verification(found)
 
 
-def test_nothing_at_all_is_unknown() -> None:
+def test_a_verification_without_results_is_unknown() -> None:
     assert exit_code_of(Verified([], [])) == ExitCode.UNKNOWN
 
 

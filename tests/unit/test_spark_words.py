@@ -88,7 +88,7 @@ def test_decreasing_offsets_are_refused() -> None:
 
 
 def test_segments_of_one_word_are_compared_with_each_other() -> None:
-    """The second segment continues below the end of the first, which only a comparison of both shows."""
+    """The second segment starts below the end of the first; only a comparison of both shows it."""
     lane = LaneEncoder(RUN, 0, 0)
     parts = [lane.batch(10, 5), lane.batch(0, 5)]
     log = Log(1, [(0, i, value) for i, value in enumerate(parts[0] + parts[1])])
@@ -116,7 +116,7 @@ def test_masks_have_the_bits_of_their_sequences(seed: int) -> None:
     )
 
 
-def test_eight_digits_at_once() -> None:
+def test_eight_digits_are_decoded_at_once() -> None:
     texts = [b"00000000", b"99999999", b"12345678", b"00000010"]
     numbers = np.frombuffer(b"".join(texts), "<u8")
     assert eight_digits(numbers).tolist() == [int(text) for text in texts]

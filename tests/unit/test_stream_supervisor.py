@@ -1,4 +1,4 @@
-"""The supervisor of the streaming job: restarts, giving up, and interruption."""
+"""The supervisor of the streaming job: it restarts the driver, gives up, or is interrupted."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ def test_messages_are_numbered_and_clients_come_before_brokers() -> None:
 def test_a_request_is_a_retry_unless_an_equal_one_was_answered_without_error() -> None:
     log = Log()
     log.ask(1, "EndTxn", end(), Facts())
-    log.ask(2, "EndTxn", end(), Facts(error="CONCURRENT_TRANSACTIONS"))  # the next transaction's
+    log.ask(2, "EndTxn", end(), Facts(error="CONCURRENT_TRANSACTIONS"))  # EndTxn of the next transaction
     log.frame(3, "request", "EndTxn", end())
     log.frame(4, "request", "EndTxn", end())
 
@@ -174,7 +174,7 @@ def test_log_entries_are_placed_between_the_frames_by_time() -> None:
         ("controller 11", "broker 1", "log"),
         ("p1", "broker 1", ""),
         ("broker 1", "broker 1", "log"),
-        ("broker 1", "broker 2", "log"),  # from the coordinator to the leader
+        ("broker 1", "broker 2", "log"),  # the marker, from coordinator to leader
         ("broker 1", "p1", ""),
     ]
     assert sequence.roles["controller 11"] == ["active controller"]

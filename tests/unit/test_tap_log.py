@@ -113,7 +113,7 @@ def records(*, control: bytes | None = None, **producer: Any) -> bytes:
         builder.append(offset, timestamp=1, key=control, value=b"v", headers=[])
     data = builder.build()
     if control:
-        data[22] |= 0x20  # the low byte of the attributes: a control batch
+        data[22] |= 0x20  # set the control-batch bit of the attributes
     return bytes(data)
 
 
@@ -263,7 +263,7 @@ def test_frames_are_joined_to_the_operation_that_was_open(tmp_path: Path) -> Non
         return operation.op if operation else None
 
     assert [joined(before), joined(inside), joined(after)] == [outer, inner, never]
-    assert joined(inside, "librdkafka", "t") == inner  # by the transactional id
+    assert joined(inside, "librdkafka", "t") == inner  # matched by the transactional id
     assert joined(inside, "stranger", "u") is None
     assert joined(0) is None
     assert joined(between) is None
@@ -287,9 +287,10 @@ def test_frames_of_another_clock_are_not_joined(tmp_path: Path) -> None:
 
 
 def test_the_hash_of_a_transactional_id_equals_javas() -> None:
-    # Known values of Java's String.hashCode, without their sign: "polygenelubricants" is the smallest int.
+    # Known values of Java's String.hashCode, without their sign. "polygenelubricants" has the smallest int,
+    # which becomes 0.
     assert [java_hash(s) for s in ("", "a", "hello", "polygenelubricants")] == [0, 97, 99162322, 0]
-    assert java_hash("orders705") % 50 == 13  # where a 4.3.1 broker put it
+    assert java_hash("orders705") % 50 == 13  # the partition that a 4.3.1 broker chose
 
 
 def test_a_decoded_line_equals_the_encoded_one() -> None:

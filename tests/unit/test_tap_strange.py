@@ -1,4 +1,4 @@
-"""Bytes that are not a frame, or cannot be decoded, pass unchanged and are counted and logged."""
+"""Bytes that are not a frame, or cannot be decoded, pass unchanged; the tap counts and logs them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.tap_rig import Answer, Rig, end_txn, raw_answer, rig
 
 
 def through(sent: bytes, *, answer: Answer | None = None, log: Path | None = None) -> tuple[Rig, bytes]:
-    """Send bytes through a tap and end the connection; return the tap and the bytes of the broker."""
+    """Send bytes through a tap and end the connection; return the tap and the broker's bytes."""
 
     async def run() -> tuple[Rig, bytes]:
         async with rig(answer) as made:
@@ -74,14 +74,14 @@ def test_bytes_that_are_not_a_frame_pass_and_are_counted_and_logged(
 
 
 def test_a_frame_that_cannot_be_decoded_passes_and_is_logged_with_the_reason(tmp_path: Path) -> None:
-    # The head of an EndTxn request with a body that is not one.
+    # An EndTxn request with a correct head and an invalid body.
     broken = end_txn(1)[:15] + b"\x7f" * 20
     broken = (len(broken) - 4).to_bytes(4, "big") + broken[4:]
 
     made, got = through(broken, answer=raw_answer, log=tmp_path / "frames.jsonl")
 
     assert got == broken
-    assert made.hub.stats.odd["undecodable"] == 2  # request and answer
+    assert made.hub.stats.odd["undecodable"] == 2  # one request, one answer
     frames = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, frame_lines.Frame)]
     assert all(f.facts is None and f.undecoded for f in frames)
 

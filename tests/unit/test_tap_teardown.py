@@ -1,4 +1,4 @@
-"""Removing a cluster ends its tap, also if the nodes are containers."""
+"""Removal of a cluster ends its tap, even if the nodes are containers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.cluster.state_directory import ClusterRecord, State
 
 
 class Containers:
-    """A back end without processes."""
+    """Stub of a back end without processes."""
 
     def destroy(self) -> None:
         """Remove nothing."""

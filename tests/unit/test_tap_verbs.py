@@ -1,4 +1,4 @@
-"""Every verb of the tap: bytes of the broker, bytes of the client, and balanced accounts."""
+"""Every verb of the tap: the bytes that the broker and the client receive, and balanced byte accounts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Test = Callable[[Rig], Awaitable[None]]
 
 
 def with_rig(test: Test) -> Callable[[], None]:
-    """Run an asynchronous test against a new tap, and check its accounts at the end."""
+    """Return a test that runs an asynchronous one on a new tap, and checks its byte accounts."""
 
     async def run() -> None:
         async with rig() as made:
@@ -49,7 +49,7 @@ async def test_lose_response_lets_the_broker_execute_and_cuts_the_client(made: R
     await made.settled()
     assert made.hub.stats.response_bytes.taken == len(end_txn_answer(end_txn(1)))
     assert [hit.did for hit in made.hits] == ["lost"]
-    # One match, one loss: the retry passes.
+    # The rule matches one frame only, so the retry passes.
     assert await (await made.client()).ask(end_txn(2)) == end_txn_answer(end_txn(2))
 
 
@@ -62,7 +62,7 @@ async def test_lose_request_never_reaches_the_broker(made: Rig) -> None:
     assert await client.ask(end_txn(2), end_txn(3)) == b""
     await made.settled()
     assert made.broker.got == [end_txn(1)]
-    # Frames behind the lost one on its connection are lost too.
+    # Frames behind the lost one on the same connection are lost too.
     assert made.hub.stats.request_bytes.taken == len(end_txn(2)) + len(end_txn(3))
 
 

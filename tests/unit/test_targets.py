@@ -14,7 +14,7 @@ from harness.cluster.targets import Target
 
 
 class Roles:
-    """Answers role lookups like a cluster."""
+    """Stub of a cluster that resolves roles."""
 
     def leader_of(self, topic: str, partition: int) -> int:
         return {("orders", 0): 2, ("my-topic.v1", 12): 3}[topic, partition]

@@ -1,4 +1,4 @@
-"""Tables and values as plain text: columns are aligned, and nothing is cut or interpreted."""
+"""Tables and values as plain text: columns are aligned, and no text is cut or interpreted as markup."""
 
 from __future__ import annotations
 

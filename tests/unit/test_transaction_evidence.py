@@ -1,4 +1,4 @@
-"""Requests of a client from frames: in the order of sending, each with its own answer."""
+"""Requests of a client, read from frames: in the order of sending, each with its own answer."""
 
 from __future__ import annotations
 

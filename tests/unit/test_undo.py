@@ -1,4 +1,4 @@
-"""Every undo verb may be carried out twice, or when nothing was injected."""
+"""Every undo verb is harmless when it is carried out twice, or when nothing was injected."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.toxiproxy_stand_in import StandIn
 
 
 class Node:
-    """A node that is running, paused or exited, like those of both back ends."""
+    """Stub of a node that is running, paused or exited; it acts like a node of either back end."""
 
     def __init__(self, condition: str) -> None:
         self.condition = condition
@@ -42,7 +42,7 @@ class Node:
 
 
 class Links:
-    """The cuts of each node."""
+    """Stub of the links: the cuts of each node."""
 
     def __init__(self) -> None:
         self.cuts = {"kafka-1": {"kafka-2"}}
@@ -52,7 +52,7 @@ class Links:
 
 
 class Tap:
-    """The rules that are armed."""
+    """Stub of the tap: the rules that are armed."""
 
     def __init__(self) -> None:
         self.rules = {"late"}
@@ -62,7 +62,7 @@ class Tap:
 
 
 class Brokers:
-    """The level of a feature, and a partition that was moved."""
+    """Stub of the brokers: the level of a feature, and a partition that was moved."""
 
     def __init__(self) -> None:
         self.level = 1
@@ -77,7 +77,7 @@ class Brokers:
 
 
 class Broken:
-    """A cluster with one of every fault."""
+    """Stub of a cluster on which one fault of every kind is active."""
 
     def __init__(self, server: StandIn) -> None:
         self.server = server
@@ -100,7 +100,7 @@ class Broken:
         return [ClientLink(proxy, 1, "127.0.0.1", 1) for proxy in ("proxied-1", "tapped-1")]
 
     def state(self) -> object:
-        """Everything that a fault could have changed."""
+        """Return everything that a fault could have changed."""
         proxies = {p.name: (p.enabled, p.upstream, len(p.toxics)) for p in self.toxiproxy.proxies()}
         conditions = {name: node.condition for name, node in self.nodes.items()}
         return proxies, conditions, self.links.cuts, self.tap.rules, self.admin.level, self.admin.placed
@@ -123,7 +123,7 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
 
 @pytest.fixture
 def frozen() -> Iterator[tuple[int, str]]:
-    """A stopped process, and the mark in its command line."""
+    """Yield a stopped process, and the mark in its command line."""
     mark = "to-be-resumed"
     command = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()", mark]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

@@ -1,4 +1,4 @@
-"""The version number is in one place, and the changelog has a dated section for it."""
+"""The version number is in one place only, and the changelog has a dated section for it."""
 
 from __future__ import annotations
 

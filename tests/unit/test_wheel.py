@@ -40,7 +40,7 @@ print(state_dir("eos"))
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel, which borrows the dependencies of this one."""
+    """Return a virtual environment with the wheel; it uses the dependencies of the current environment."""
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     for path in FILES:
@@ -49,7 +49,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy2(path, copy, follow_symlinks=False)
     for link in (path for path in (ROOT / "harness").rglob("*") if path.is_symlink() and path.is_dir()):
         (source / link.relative_to(ROOT)).symlink_to(link.readlink())
-    # Without the checkout on the import path: pip would take the package for installed.
+    # Remove the checkout from the import path. Otherwise pip would consider the package installed.
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
 
     def pip(*arguments: str | Path) -> None:
@@ -63,14 +63,15 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "venv" / "bin" / "python"
     pip("--python", python, "install", *offline, wheel)
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
-    # The .pth files of a folder that is added in this way have no effect, so the checkout stays out of reach.
+    # Python ignores .pth files in a folder that another .pth file adds, so the checkout stays off the import
+    # path.
     (site / "borrowed.pth").write_text(f"{Path(numpy.__file__).parents[1]}\n")
     return folder / "venv"
 
 
 @pytest.fixture
 def run(environment: Path, tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a command of the environment outside the checkout, as a user with an empty home."""
+    """Return a function that runs a command of the environment outside the checkout, with an empty home."""
     variables = {
         "PATH": os.environ["PATH"],
         "HOME": str(tmp_path),

@@ -9,12 +9,13 @@ from typing import Any
 
 
 class StandIn:
-    """Holds proxies and toxics as Toxiproxy does; `misbehave` replaces the answer to a request."""
+    """Server that holds proxies and toxics like Toxiproxy; `misbehave` replaces the answer to a request."""
 
     def __init__(self) -> None:
         self.proxies: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
-        # "METHOD /path" -> what happens instead: a status code, "silence", or "nothing" (200, and no change).
+        # "METHOD /path" -> what to do instead: return a status code, "silence", or "nothing" (200 without a
+        # change).
         self.misbehave: dict[str, int | str] = {}
         self.over = threading.Event()
         for name in ("proxied-1", "tapped-1"):
@@ -43,7 +44,7 @@ class StandIn:
         self.thread.join()
 
     def toxic(self, proxy: str, name: str, kind: str = "latency", **attributes: int) -> None:
-        """Add a toxic without a request."""
+        """Add a toxic directly, without a request."""
         toxic = {"name": name, "type": kind, "stream": "downstream", "attributes": attributes}
         self.proxies[proxy]["toxics"].append(toxic)
 

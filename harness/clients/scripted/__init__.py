@@ -1,1 +1,1 @@
-"""Clients that make one call at a time, for walkthroughs and tests; each writes a history."""
+"""Clients that make one call at a time on request, for walkthroughs and tests; each writes a history."""

@@ -56,7 +56,7 @@ class LibraryClient(Protocol):
 
 
 class ConfluentClient:
-    """confluent-kafka, which wraps librdkafka."""
+    """Producer of confluent-kafka, which wraps librdkafka."""
 
     def __init__(self, config: ProducerConfig) -> None:
         from confluent_kafka import Producer
@@ -113,7 +113,8 @@ class ConfluentClient:
         try:
             call()
         except (KafkaException, SystemError) as exception:
-            # After a fatal error the library runs callbacks with an exception set, which is a SystemError.
+            # After a fatal error, the library runs callbacks with the exception set; Python then raises
+            # SystemError.
             cause = exception if isinstance(exception, KafkaException) else exception.__cause__
             if not isinstance(cause, KafkaException):
                 raise
@@ -130,7 +131,7 @@ def _refused(error: Any) -> RefusedCallError:
 
 
 class KafkaPythonClient:
-    """kafka-python, which is written in Python alone."""
+    """Producer of kafka-python, which is written in Python alone."""
 
     def __init__(self, config: ProducerConfig) -> None:
         from harness.clients.scripted.kafka_python_sockets import KeptSocket
@@ -179,7 +180,7 @@ class KafkaPythonClient:
         self._producer.init_transactions()
 
     def _within(self, call: Callable[[], object]) -> None:
-        """Make a call that has no time limit of its own."""
+        """Make a call that has no time limit of its own, and abandon it after ours."""
         try:
             bounded(partial(self._call, call), CALL_S, Exception)
         except NeverReturnedError as error:

@@ -56,6 +56,6 @@ class GroupMember:
 
 
 def next_positions(records: list[Given]) -> list[Position]:
-    """Return the offset after the last of these records, for each partition."""
+    """Return the position after these records: for each partition, the offset after its last record."""
     last = {(record.topic, record.partition): record.offset + 1 for record in records}
     return [(topic, partition, offset) for (topic, partition), offset in sorted(last.items())]

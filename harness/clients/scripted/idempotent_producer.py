@@ -16,7 +16,7 @@ from harness.evidence.record import LaneEncoder
 
 
 class Delivery(NamedTuple):
-    """The delivery report of a burst: offset of its first record (-1: none), records delivered, error."""
+    """The delivery report of a burst: offset of its first record (-1: unknown), records delivered, error."""
 
     offset: int
     delivered: int
@@ -53,7 +53,7 @@ class IdempotentProducer:
         return delivery_of(burst)
 
     def send_again(self, lane: int, count: int) -> Delivery:
-        """Send the first records of a lane again, as an application does that lost its state."""
+        """Send the first records of a lane again, like an application that has lost its state."""
         self.producer.go_back(lane)
         return self.send(lane, count)
 

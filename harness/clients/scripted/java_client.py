@@ -1,6 +1,6 @@
-"""Kafka's own Java client: its producers live in one Java process, which takes a command a line.
+"""Producers of Kafka's own Java client, all in one Java process, which reads one command per line.
 
-The JDK runs the program from its source file with the jars of the harness. A JRE cannot: it has no compiler.
+The program is started from its source file, with the harness's jars. This needs a JDK: a JRE has no compiler.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def jdk_problem() -> str | None:
 
 
 class _JavaProcess:
-    """The process. It starts with the first producer and ends with the last, unless `running` keeps it."""
+    """The Java process: it lives from the first producer to the last, or as long as `running` keeps it."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class _JavaProcess:
                 self._process = None
 
     def call(self, command: str) -> None:
-        """Send one command and wait for its answer; raise the client's error."""
+        """Send one command and wait for its answer; raise the error that the Java client reported."""
         with self._lock:
             if self._process is None:
                 self._process = _start()
@@ -105,7 +105,7 @@ _numbers = itertools.count(1)
 
 @contextmanager
 def running() -> Iterator[None]:
-    """Keep the Java process inside the block, even while it has no producer: its start takes seconds."""
+    """Keep the Java process alive in the block, even without a producer: its start takes seconds."""
     _java.add_user()
     try:
         yield

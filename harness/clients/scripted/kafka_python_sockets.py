@@ -1,7 +1,7 @@
-"""Closes the sockets of a kafka-python producer with the producer.
+"""Sockets of a kafka-python producer, kept in a list so that they are closed together with the producer.
 
-kafka-python loses a socket when a connection is refused, or ends while data waits to be sent. Python's
-garbage collector finds that socket later, in an arbitrary thread, and warns about it there.
+kafka-python loses track of a socket when a connection is refused, or ends while data waits to be sent.
+Python's garbage collector finds that socket later, in an arbitrary thread, and warns about it there.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 
 class KeptSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-    """Keeps the sockets of each owner; kafka-python selects this class by the scheme of a proxy URL."""
+    """Socket factory that keeps each owner's sockets; the scheme of a proxy URL makes kafka-python use it."""
 
     SCHEMES: ClassVar[tuple[str, ...]] = ("kept",)
     _kept: ClassVar[defaultdict[str, list[socket.socket]]] = defaultdict(list)
@@ -35,7 +35,7 @@ class KeptSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no ty
 
     @classmethod
     def new_owner(cls) -> str:
-        """Return a `proxy_url` for a producer, which names the owner of its sockets."""
+        """Return a new `proxy_url` for a producer; it identifies the producer as the owner of its sockets."""
         return f"{cls.SCHEMES[0]}://{next(_numbers)}"
 
     @classmethod

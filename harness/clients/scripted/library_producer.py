@@ -21,12 +21,12 @@ from harness.clients.scripted.transaction_history import TransactionHistory
 from harness.evidence.record import ABORT, COMMIT
 
 RECORDS: Final = 3
-"""Records of each send."""
+"""Number of records in each send."""
 End = Literal["commit", "abort"]
 
 
 class LibraryProducer(TransactionHistory):
-    """One client; `init` replaces the library's producer, and transaction numbers continue."""
+    """Scripted producer of any library; `init` replaces the library's producer, transaction numbers go up."""
 
     def __init__(self, spec: TransactionalSpec, library: str, lanes: Sequence[int]) -> None:
         super().__init__(spec, lanes)
@@ -40,7 +40,7 @@ class LibraryProducer(TransactionHistory):
         return self._client
 
     def init(self) -> None:
-        """Open a new producer with the transactional id, which fences the one before."""
+        """Open a new producer with the same transactional id, which fences the one before."""
         spec = self.spec
         config = ProducerConfig(spec.bootstrap, self.transactional_id, self.name, spec.transaction_timeout_ms)
         before, self._client = self._client, open_client(self._library, config)
@@ -64,7 +64,7 @@ class LibraryProducer(TransactionHistory):
         self._record(self._invoke_end(how, limit_ms=int(CALL_S * 1000)), lambda: self.client.end(how))
 
     def whole(self, how: End, *lanes: int) -> None:
-        """Make a whole transaction with records in each lane."""
+        """Make a complete transaction with records in each of these lanes."""
         self.begin()
         for lane in lanes:
             self.send(lane, how)

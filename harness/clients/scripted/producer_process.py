@@ -1,6 +1,6 @@
 """A transactional producer in a process of its own, which can be frozen.
 
-`python -m harness.clients.scripted.producer_process SPEC.json` reads one call a line from standard input,
+`python -m harness.clients.scripted.producer_process SPEC.json` reads one call per line from standard input,
 such as ["send", 0, 3], and prints its answer.
 """
 
@@ -17,16 +17,16 @@ from harness.clients.client_spec import TransactionalSpec, load_spec
 from harness.clients.scripted.transactional_producer import LIMIT_S, Answer, TransactionalProducer
 
 ANSWER_LIMIT_S: Final = 3 * LIMIT_S
-"""A call has its own limit, and no test leaves a producer frozen for longer than that again."""
+"""A call may take LIMIT_S, and no test freezes a producer for longer than that; the third part is reserve."""
 
 
 class ProducerProcess:
-    """The process and its standard input and output."""
+    """A transactional producer in another process; calls and answers use its standard input and output."""
 
     def __init__(self, spec: TransactionalSpec, folder: Path) -> None:
         folder.mkdir(parents=True)
         self.mark = str(folder / "spec.json")
-        """An argument of its command line, which identifies the process."""
+        """Argument in the command line of the process that identifies it."""
         self.name = spec.client
         spec.save(Path(self.mark))
         self._log = (folder / "log").open("w")
@@ -45,7 +45,7 @@ class ProducerProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([name, *arguments]) + "\n")
-        # The process prints one line a call, so no part of an answer is in our buffer yet.
+        # The process prints one line per call, so our buffer has no part of an answer yet.
         ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_LIMIT_S)
         assert ready, f"no answer from the producer for {ANSWER_LIMIT_S:g} s: see {self._log.name}"
         line = self._process.stdout.readline()
@@ -60,7 +60,7 @@ class ProducerProcess:
 
 
 def main(path: str) -> None:
-    """Carry out the calls on standard input."""
+    """Carry out the calls that arrive on standard input."""
     spec = load_spec(Path(path))
     assert isinstance(spec, TransactionalSpec)
     producer = TransactionalProducer(spec)

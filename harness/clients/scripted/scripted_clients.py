@@ -1,4 +1,4 @@
-"""Creates the scripted clients of one run, numbers them and closes them together."""
+"""Factory of the scripted clients of one run: it numbers them and closes them together."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from harness.clients.scripted.transactional_producer import TransactionalProduce
 LIFE_S: Final = 600.0
 LIBRARY_TIMEOUT_MS: Final = 30_000
 ONE_BATCH_A_SEND: Final[dict[str, Value]] = {"linger.ms": 200, "reconnect.backoff.max.ms": 200}
-"""A flush ends the linger, so each send leaves as one batch."""
+"""Settings with which each send is one batch: the linger is long, and a flush ends it."""
 OFTEN: Final[dict[str, Value]] = {"statistics.interval.ms": 100}
 
 
 class Closable(Protocol):
-    """A client that is closed at the end."""
+    """Interface of a client that the factory closes at the end."""
 
     def close(self) -> None:
         """Close the client and its history; closing twice is harmless."""
@@ -37,7 +37,7 @@ Client = TypeVar("Client", bound=Closable)
 class ScriptedClients:
     """The scripted clients of one run.
 
-    Keyword arguments are fields of the client's spec.
+    Keyword arguments of the methods are fields of the client's spec.
     """
 
     def __init__(self, run_id: str, bootstrap: str, histories: Path, first_number: int = 1) -> None:
@@ -48,7 +48,7 @@ class ScriptedClients:
         self._open = ExitStack()
 
     def idempotent(self, name: str, topic: str, partitions: int = 1, **fields: Any) -> IdempotentProducer:
-        """Return an idempotent producer; names of `settings` may have underscores instead of dots."""
+        """Return an idempotent producer; keys in `settings` may have underscores instead of dots."""
         dotted = {key.replace("_", "."): value for key, value in fields.pop("settings", {}).items()}
         fields["settings"] = ONE_BATCH_A_SEND | OFTEN | dotted
         spec = self.spec(IdempotentSpec, name, topic=topic, partitions=partitions, payload=0, **fields)
@@ -96,7 +96,7 @@ class ScriptedClients:
         return kind(**(defaults | fields))
 
     def keep(self, client: Client) -> Client:
-        """Close this client with the others."""
+        """Register a client to be closed with the others, and return it."""
         self._open.callback(client.close)
         return client
 

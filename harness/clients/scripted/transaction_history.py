@@ -1,4 +1,4 @@
-"""What scripted transactional producers have in common: a history, transaction numbers, record numbers."""
+"""Base of the scripted transactional producers: a history, transaction numbers, record numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from harness.evidence.record import LaneEncoder
 
 
 class TransactionHistory:
-    """Numbers the transactions and records of one producer and records its calls."""
+    """History of one producer's calls, with numbers for its transactions and records."""
 
     def __init__(self, spec: TransactionalSpec, partitions: Sequence[int]) -> None:
         self.spec = spec

@@ -1,7 +1,7 @@
 """A transactional producer of confluent-kafka that makes one call at a time and returns its result.
 
-It makes that call and no other: it does not retry, abort or replace its producer. An application must handle
-errors; walkthroughs and tests look for them.
+It does nothing else: it does not retry, abort or replace its producer. An application must handle errors;
+walkthroughs and tests look for them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Answer(NamedTuple):
 
 
 class TransactionalProducer(TransactionHistory):
-    """One transactional producer; no call raises, every call returns an Answer."""
+    """One transactional producer; an error of a call is in the returned Answer, and is not raised."""
 
     def __init__(self, spec: TransactionalSpec) -> None:
         super().__init__(spec, range(spec.partitions))
@@ -52,7 +52,7 @@ class TransactionalProducer(TransactionHistory):
                 **transaction_settings(spec.transactional_id, spec.transaction_timeout_ms, spec.settings),
                 "bootstrap.servers": spec.bootstrap,
                 "client.id": spec.client,
-                "log_level": 0,  # errors are in the answers
+                "log_level": 0,  # no log: the answers contain the errors
             }
         )
 
@@ -88,7 +88,7 @@ class TransactionalProducer(TransactionHistory):
             self.producer.flush(LIMIT_S)
         except KafkaException as exception:
             return _answer(kafka_error(exception), started)
-        except SystemError as error:  # callbacks run with an exception set after a fatal error
+        except SystemError as error:  # a callback ran with the exception set, after a fatal error
             return _answer(kafka_error(cast(KafkaException, error.__cause__)), started)
         undelivered, self._undelivered = self._undelivered, []
         return _answer(next(iter(undelivered), None), started)
@@ -113,7 +113,7 @@ class TransactionalProducer(TransactionHistory):
         return self._end("abort", partial(self.producer.abort_transaction, limit))
 
     def whole(self, sends: dict[int, int], *, commits: bool = True) -> Answer:
-        """Make a whole transaction; `sends` is the number of records for each lane."""
+        """Make a complete transaction; `sends` maps each lane to its number of records."""
         begun = self.begin()
         if not begun.ok:
             return begun
