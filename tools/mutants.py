@@ -1,4 +1,4 @@
-"""Mutation tests of the checkers: weaken each check in turn, and verify that a test fails."""
+"""Mutation tests of the checkers: each mutant weakens one check, and a test must then fail."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LIMIT_S = 300
 
 
 class Mutant(NamedTuple):
-    """One weakened check: a text in a file and its replacement, and an excuse if it may survive."""
+    """One weakened check: a text in a file, its replacement, and an excuse if the mutant may survive."""
 
     name: str
     file: str
@@ -79,9 +79,9 @@ def survives(mutant: Mutant, project: Path) -> bool:
 def main(words: tuple[str, ...]) -> None:
     """Run the tests against each mutant whose name contains a WORD; without words, against all.
 
-    A mutant replaces one text in one file of a copy of the project, and so weakens one check. The planted
-    and unit tests of the evidence run on the copy and must fail. Exit code 1 if a mutant survives without an
-    excuse in tests/mutants.toml.
+    A mutant replaces one text in one file of a copy of the project, and so weakens one check. The planted and
+    unit tests of the evidence run on the copy and must fail. The exit code is 1 if a mutant survives without
+    an excuse in tests/mutants.toml.
     """
     chosen = [mutant for mutant in load() if not words or any(word in mutant.name for word in words)]
     survivors = []

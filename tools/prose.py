@@ -1,7 +1,7 @@
-"""Find phrases that readers stumble over, in every tracked text file: `python -m tools.prose [PATH...]`.
+"""Check for phrases that are hard to read, in every tracked text file: `python -m tools.prose [PATH...]`.
 
-Prints `file:line: "phrase": what to write instead` and exits with 1 if it finds any. A line with the mark
-`prose: keep` is skipped; it is for quotations and for words of a third party.
+The command prints `file:line: "phrase": what to write instead` and exits with 1 if it finds any. A line with
+the mark `prose: keep` is skipped. The mark is for quotations and for words of a third party.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-# The text of others, measured output, and the two files that have to contain the phrases.
+# Texts of third parties, measured output, and the two files that have to contain the phrases.
 EXCLUDED: Final = re.compile(
     r"\.(lock|jsonl|png|svg)$|^harness/evidence/schemas/record-vectors\.json$|^tools/prose\.py$|^tests/unit/test_prose\.py$"
 )
@@ -60,7 +60,7 @@ class Finding(NamedTuple):
 
 def _compiled(words: str) -> re.Pattern[str]:
     gap = r"(?:[ \t]+|[ \t]*\n[ \t]*(?:#|//|\*|>|-)?[ \t]*)"
-    # No letter on either side: an underscore ends a word, as in names.
+    # No letter may be next to a match. An underscore may be, because it separates words in names.
     return re.compile(rf"(?<![A-Za-z])((?:{words.replace(' ', gap)}))(?![A-Za-z])", re.IGNORECASE)
 
 

@@ -1,1 +1,1 @@
-"""The command line: one module per group of commands, which parse, call, and choose the exit code."""
+"""The command line: one module per group of commands. A command parses, calls, and sets the exit code."""

@@ -1,4 +1,4 @@
-"""The commands about a cluster: up, down, status, heal, logs, doctor, tool."""
+"""Commands that manage a cluster: up, down, status, heal, logs, tool, doctor."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def up(backend: BackendChoice, profile: Profile, state_path: Path | None) -> Non
 @click.option("--force", is_flag=True, help="Remove it even if its record is damaged or lost.")
 @state_option
 def down(*, force: bool, state_path: Path | None) -> None:
-    """Remove the cluster, its data, and what a killed run left."""
+    """Remove the cluster, its data, and everything that a killed run left."""
     from harness.cluster import lifecycle
 
     removed = lifecycle.down(state_of(state_path), force=force)
@@ -78,7 +78,7 @@ def status(*, as_json: bool, state_path: Path | None) -> None:
 @file_option
 @state_option
 def heal(cluster_file: Path | None, state_path: Path | None) -> None:
-    """Undo every fault that is still injected, even by a killed run."""
+    """Undo every fault that is still injected, also those of a killed run."""
     from harness.cluster import lifecycle
     from harness.cluster.state_directory import State
     from harness.faults.heal import heal as heal_cluster
@@ -140,7 +140,7 @@ def tool(name: str, arguments: tuple[str, ...], state_path: Path | None) -> None
 def doctor(backend: BackendChoice, state_path: Path | None) -> None:
     """Check that this machine can run the harness.
 
-    Each problem comes with a command that solves it. The exit code is 5 if a run cannot start.
+    Each problem is printed with a hint on how to solve it. The exit code is 5 if a run cannot start.
     """
     from harness.cli.doctor import examine
 

@@ -1,4 +1,4 @@
-"""Check that this machine can run the harness: green, amber or red findings with a command to run."""
+"""Checks of this machine for `eos doctor`: green, amber or red findings, each problem with a hint."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 
 
 def examine(state: State, backend: BackendName | Literal["auto"]) -> list[Finding]:
-    """Run every check, from the machine to the traces of earlier runs."""
+    """Run every check, from the machine to what earlier commands left behind."""
     docker = _docker(backend)
     chosen: BackendName = "process" if backend == "process" or docker.grade != "green" else "compose"
     checks: list[Callable[[], list[Finding]]] = [
@@ -96,7 +96,10 @@ def _cores() -> Finding:
 
 
 def _is_up(state: State) -> bool:
-    """Return whether a cluster runs, so that its memory is in use already."""
+    """Return whether a cluster is up.
+
+    Its nodes use their memory already, so free memory is not checked then.
+    """
     try:
         record = state.load()
     except HarnessError:
@@ -161,7 +164,7 @@ def _provisions(backend: BackendName) -> list[Finding]:
 
 
 def _clock() -> Finding:
-    """Check the wall clock: a wrong one breaks TLS, downloads and the times in reports."""
+    """Check the wall clock: a wrong clock breaks TLS, downloads and the times in reports."""
     newest = Path(__file__).stat().st_mtime
     if time.time() < newest - 86_400:
         return Finding(
@@ -195,7 +198,7 @@ def _cluster(state: State) -> list[Finding]:
 
 
 def _ports(state: State) -> Finding:
-    """Report the block of ports that a start would use, and the owners of the preferred block."""
+    """Report the block of ports that a start would use, and the processes that occupy preferred ports."""
     try:
         chosen = choose_ports(state.path)
     except HarnessError as error:

@@ -1,4 +1,4 @@
-"""The commands that inspect runs, topics and the protocol, and start no run."""
+"""Commands that inspect runs, topics and the protocol. None of them starts a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _directory = click.argument("directory", type=click.Path(path_type=Path))
 @click.command(epilog="Example:  eos check runs/demo/latest")
 @_directory
 def check(directory: Path) -> None:
-    """Judge a run again from its directory, without a cluster."""
+    """Check a run again from its directory, without a cluster."""
     from harness.evidence.checkers.check_run import check_run, describe
 
     code, judgement = check_run(directory)
@@ -66,8 +66,8 @@ def results(file: Path) -> None:
 def late(directories: tuple[Path, ...]) -> None:
     """Find transactions that a late EndTxn broke.
 
-    Compares the result that each client received with the records that were read back, and counts the
-    transactions that differ, over all the runs. The clients must have used the wire tap.
+    The command compares the result that each client received with the records that were read back. It counts
+    the transactions that differ, over all the runs. The clients must have used the wire tap.
     """
     from harness.report.late_endtxn_audit import find_broken_transactions
     from harness.report.proportions import format_per_thousand
@@ -169,10 +169,10 @@ def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master:
 @click.command(epilog="Example:  eos facts > facts.md")
 @state_option
 def facts(state_path: Path | None) -> None:
-    """Compare quoted numbers about exactly-once with this cluster.
+    """Compare commonly quoted numbers about exactly-once with this cluster.
 
-    Each number comes from the configuration in force, from the client library, or from a probe on a topic of
-    its own. It is marked as the same or as different.
+    The numbers of the cluster come from the configuration in force, from the client library, or from a probe
+    on a topic of its own. Each quoted number is marked as the same or as different.
     """
     from harness.cluster import lifecycle
     from harness.walkthroughs.protocol_facts import read_facts, table
@@ -186,8 +186,8 @@ def facts(state_path: Path | None) -> None:
 def hanging(bootstrap: str, topics: tuple[str, ...]) -> None:
     """Find open transactions that no coordinator will end.
 
-    The command only reads. docs/hazards.md explains how to free such a partition. The exit code is 1 if there
-    is one.
+    The command only reads. docs/hazards.md explains how to free such a partition. The exit code is 1 if the
+    command finds such a transaction.
     """
     from harness.kafka.admin import admin_at, existing_topics
     from harness.kafka.hanging_transactions import find_hanging, format_transaction

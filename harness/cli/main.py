@@ -1,6 +1,6 @@
 """The command line `eos`. Data goes to stdout, everything else to stderr.
 
-Commands import clients and other heavy packages when they run, so that `eos --help` answers at once.
+Commands import clients and other heavy packages only when they run, so that `eos --help` answers at once.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ for command in (*cluster.COMMANDS, *runs.COMMANDS, *inspect.COMMANDS):
 def main() -> None:
     """Run the command line; turn every error into a message, a hint and an exit code."""
     try:
-        # Not the main of click, which treats an EOFError as Ctrl-C and a broken pipe as exit code 1.
+        # Do not call click's own main: it treats an EOFError as Ctrl-C, and exits with code 1 after a broken
+        # pipe.
         with cli.make_context("eos", sys.argv[1:]) as context:
             cli.invoke(context)
     except click.exceptions.Exit as end:
@@ -69,7 +70,7 @@ def main() -> None:
 
 
 def _unforeseen(error: Exception) -> ExitCode:
-    """Return the exit code of an unexpected error: a broken pipe, a node that does not answer, or a bug."""
+    """Report an unexpected error and return its exit code: broken pipe, node that does not answer, or bug."""
     if isinstance(error, BrokenPipeError) and _output_is_closed():
         return ExitCode.UNKNOWN
     if problem := _connection_problem(error):
@@ -84,7 +85,7 @@ def _unforeseen(error: Exception) -> ExitCode:
 
 
 def _connection_problem(error: Exception) -> str:
-    """Return what an error means if it comes from a connection to a node; empty for any other error."""
+    """Describe an error of a connection to a node; return an empty string for any other error."""
     import socket
     import ssl
 

@@ -22,7 +22,7 @@ def log(line: str) -> None:
 
 
 def state_option(function: click.decorators.FC) -> click.decorators.FC:
-    """Add --state."""
+    """Add the option --state to a command."""
     default = ".eos" if checkout_dir() else "~/.local/state/eos-harness/eos"
     return click.option(
         "--state",
@@ -35,7 +35,7 @@ def state_option(function: click.decorators.FC) -> click.decorators.FC:
 
 
 def backend_option(function: click.decorators.FC) -> click.decorators.FC:
-    """Add --backend."""
+    """Add the option --backend to a command."""
     return click.option(
         "--backend",
         type=click.Choice(["auto", "compose", "process"]),
@@ -61,7 +61,7 @@ bootstrap_option = click.option(
 def bundle(
     name: str, kind: type[Any], *options: Callable[[Any], Any]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add options to a command, and pass their values as one object of `kind`, a dataclass."""
+    """Return a decorator that adds options to a command and passes their values as one `kind` dataclass."""
     names = [field.name for field in dataclasses.fields(kind)]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -78,14 +78,14 @@ def bundle(
 
 
 def state_of(path: Path | None) -> State:
-    """Return the state directory that was named, or the default one."""
+    """Return the state directory at `path`, or the default one."""
     from harness.cluster.state_directory import State, default_state
 
     return State(path or default_state())
 
 
 def parse_seconds(_: click.Context, option: click.Parameter, text: str | None) -> float | None:
-    """Parse an option that is a duration with its unit: a callback of click."""
+    """Parse a duration with its unit, such as 60s. This is a callback of click."""
     from harness.base.errors import UsageError
     from harness.base.units import Duration
 

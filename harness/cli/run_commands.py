@@ -1,4 +1,4 @@
-"""The commands about running scenarios: run, demo, shrink, plan, list."""
+"""Commands about scenarios: run, demo, shrink, plan, list."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RUNS: Final = Path("runs")
 DEMO_SCENARIOS: Final = ("demo", "without-idempotence")
-"""The runs of `eos demo`: one that must be valid, and one with a planted fault that must be found."""
+"""Scenarios of `eos demo`: one that must be valid, and one with a planted fault that must be found."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PlanOptions:
     duration: float | None = None
 
     def overrides(self) -> dict[str, str]:
-        """Return the values of --set by key."""
+        """Return the values of --set, by key."""
         for change in self.changes:
             if "=" not in change:
                 raise UsageError(
@@ -53,7 +53,7 @@ class PlanOptions:
         return dict(change.split("=", 1) for change in self.changes)
 
     def load(self, name: str) -> tuple[Scenario, Plan]:
-        """Load a scenario with the changes, and draw its plan."""
+        """Load a scenario with the changes of --set, and draw its plan."""
         from harness.scenario import find, load
         from harness.scenario.plan import draw
 
@@ -85,7 +85,7 @@ plan_options = bundle(
 
 @dataclass(frozen=True)
 class RunOptions:
-    """Options that determine the cluster of a run and the places of its files."""
+    """Options that determine the cluster of a run and where its files are written."""
 
     backend: BackendChoice
     keep: bool
@@ -94,7 +94,7 @@ class RunOptions:
     junit: Path | None = None
 
     def check(self) -> None:
-        """Raise UsageError now if a folder or file cannot be written after the run."""
+        """Raise UsageError before the run if its folder or its JUnit file cannot be written."""
         runs = self.runs.absolute()
         existing = next(path for path in (runs, *runs.parents) if path.exists())
         if not existing.is_dir() or not os.access(existing, os.W_OK):
@@ -104,7 +104,7 @@ class RunOptions:
             raise UsageError(f"--junit {self.junit} cannot be written", "name a file in an existing folder")
 
     def command_line_args(self) -> list[str]:
-        """Return the arguments that differ from the defaults."""
+        """Return the arguments that differ from the defaults, for the replay command."""
         args = ["--backend", self.backend] if self.backend != "auto" else []
         args += ["--runs", str(self.runs)] if self.runs != RUNS else []
         args += ["--state", str(self.state_path)] if self.state_path else []
@@ -151,7 +151,7 @@ class ExternalOptions:
     dry_run: bool
 
     def check(self) -> None:
-        """Raise UsageError for options that need --cluster."""
+        """Raise UsageError if an option that needs --cluster is given without it."""
         if self.cluster_file is None and (self.understood or self.moves_foreign or self.dry_run):
             raise UsageError(
                 "--i-understand, --move-foreign and --dry-run need --cluster",
@@ -159,7 +159,7 @@ class ExternalOptions:
             )
 
     def command_line_args(self) -> list[str]:
-        """Return the arguments that were given."""
+        """Return the given arguments, for the replay command."""
         args = ["--cluster", str(self.cluster_file)]
         args += ["--i-understand", self.understood] if self.understood else []
         return args + (["--move-foreign"] if self.moves_foreign else [])
@@ -254,8 +254,9 @@ def run(
 def demo(backend: BackendChoice, *, keep: bool) -> None:
     """Run the scenario demo, then find a planted fault.
 
-    The command starts its own cluster. First clients and nodes suffer faults, and the verdict must be valid.
-    Then a producer without idempotence must be found out (scenario without-idempotence).
+    The command starts its own cluster. First, it injects faults into clients and nodes: the verdict must be
+    valid. Then it runs a producer without idempotence (scenario without-idempotence): the verdict must be
+    invalid.
     """
     from harness.cluster import lifecycle
     from harness.provision.paths import state_dir
@@ -291,7 +292,7 @@ def demo(backend: BackendChoice, *, keep: bool) -> None:
 def demo_exit_code(outcomes: Sequence[Outcome]) -> int:
     """Return 0 if every run of the demo ended as its scenario expects.
 
-    A planted fault that is not found is no success, although its run is valid then.
+    If the planted fault is not found, its run is valid, but the demo has failed.
     """
     surprises = [outcome for outcome in outcomes if outcome.interrupted or not outcome.expected]
     return max((max(outcome.exit_code, ExitCode.ANOMALY) for outcome in surprises), default=ExitCode.VALID)

@@ -1,4 +1,4 @@
-"""What `eos status` shows: nodes with their roles, links, faults that are not healed, problems."""
+"""Output of `eos status`: nodes with their roles, links, faults that are not healed, and problems."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class Status(msgspec.Struct, frozen=True):
     ailments: list[str]
 
     def json(self) -> str:
-        """Return one JSON object."""
+        """Return the status as one JSON object."""
         return msgspec.json.format(msgspec.json.encode(self), indent=2).decode()
 
     def text(self) -> str:
-        """Return aligned lines for a terminal."""
+        """Return the status as aligned lines for a terminal."""
         lines = [
             f"{self.name}: {self.backend}, {self.profile}, cluster id {self.cluster_id}",
             f"state {self.state}",
@@ -54,7 +54,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 def read_status(cluster: Cluster) -> Status:
-    """Read the state of a cluster. A node that does not answer is a problem, and no error."""
+    """Read the state of a cluster. List a node that does not answer as a problem; do not raise an error."""
     record = cluster.record
     ailments = cluster.look()
     roles = _roles(cluster)
@@ -81,7 +81,7 @@ def _roles(cluster: Cluster) -> dict[int, str]:
         roles = {broker: f"leads {count} partitions" for broker, count in leaders.items()}
         roles[cluster.admin.quorum().leader] = "active controller"
     except (OSError, EOFError):
-        return {}  # the problems contain the reason
+        return {}  # `ailments` contains the reason
     return roles
 
 
@@ -89,7 +89,7 @@ def _toxics(cluster: Cluster) -> list[str]:
     try:
         proxies = cluster.toxiproxy.proxies()
     except (OSError, ToxiproxyError):
-        return []  # the problems contain the reason
+        return []  # `ailments` contains the reason
     return [
         *(f"{p.name} {t.type} {dict(t.attributes)} {t.stream}" for p in proxies for t in p.toxics),
         *(f"{p.name} is closed" for p in proxies if not p.enabled),

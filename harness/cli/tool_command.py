@@ -1,4 +1,4 @@
-"""Run Kafka's command-line tools on a cluster or on the files of a node."""
+"""Kafka's command-line tools, run on a cluster or on the files of a node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`eos compare`: the differences between two runs, one line each; equal facts are counted only."""
+"""`eos compare`: one line for each difference between two runs; equal facts are only counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console: one line per event, and on a terminal a live progress paragraph below the lines."""
+"""Console output of a run: one line per event and, on a terminal, a live progress paragraph below."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Console:
             self._print(event.at, Text(_format_progress(event)))
 
     def close(self) -> None:
-        """Remove the progress paragraph and show the cursor again; every other line does this too."""
+        """Remove the progress paragraph and show the cursor again. Printing any other line does this too."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -82,7 +82,7 @@ class Console:
         self.close()
         first, *rest = text.split("\n")
         lines = [Text.assemble(f"{at:6.1f}  ", first), *(Text.assemble(" " * 8, line) for line in rest)]
-        # Without soft_wrap rich would cut long lines into pieces, also in a pipe.
+        # Without soft_wrap, rich would break long lines, even in a pipe.
         self._rich.print(Text("\n").join(lines), soft_wrap=True)
 
     def _format(self, event: Event) -> Text:

@@ -26,14 +26,14 @@ _LINE_LENGTH: Final = 400
 
 
 class _Op(msgspec.Struct):
-    """The operation and the time of a history line."""
+    """Operation and time of a history line."""
 
     mono: int = 0
     op: int | None = None
 
 
 class _Frame(msgspec.Struct):
-    """The fields of a frame log line that are shown; lines that are not frames have no api."""
+    """The fields of a frame log line that are shown. A line that is not a frame has an empty `api`."""
 
     mono: int = 0
     client_id: str = ""
@@ -42,7 +42,7 @@ class _Frame(msgspec.Struct):
 
 
 class _Span(msgspec.Struct):
-    """An operation of a client from its first line to its last, and the first frames in between."""
+    """Times of the first and the last history line of an operation, and the first frames in between."""
 
     first: int
     last: int
@@ -82,7 +82,7 @@ def _example_view(proofs: _Proofs, example: Example) -> dict[str, Any]:
 
 
 class _Proofs:
-    """The history lines and frames behind some examples, read once for all of them."""
+    """History lines and frames that prove some examples, read once for all of them."""
 
     def __init__(self, run: RunDirectory, examples: Iterable[Example]) -> None:
         self._run = run
@@ -97,7 +97,7 @@ class _Proofs:
         self._find_frames()
 
     def render(self, ref: HistoryRef) -> Markup:
-        """Render a history line below its place, and the frames of its operation."""
+        """Render the file and number of a history line, its text, and the frames of its operation."""
         file = f"history/{ref.client}.jsonl"
         frames = self._spans[ref].frames if ref in self._spans else []
         return Markup("\n").join(
@@ -109,7 +109,7 @@ class _Proofs:
         )
 
     def _read(self, client: str, numbers: set[int]) -> None:
-        """Read lines of a history, and when their operations began and ended."""
+        """Read some lines of a history, and the times when their operations began and ended."""
         history = HistoryFile(self._run.histories / f"{client}.jsonl")
         if not history.path.exists():
             missing = "(the history file does not exist)"
@@ -155,7 +155,7 @@ def _numbered(history: HistoryFile) -> Iterator[tuple[int, bytes]]:
 def _decoded(line: bytes, kind: type[T]) -> T | None:
     try:
         return msgspec.json.decode(line, type=kind)
-    except msgspec.DecodeError:  # torn: the writer was killed
+    except msgspec.DecodeError:  # incomplete line: the writer was killed
         return None
 
 

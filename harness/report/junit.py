@@ -14,7 +14,7 @@ _OPEN: Final = "the run ended without a verdict"
 
 
 class JUnit:
-    """Event listener that writes one test suite: a case per injection, property, limit, and the verdict."""
+    """Event listener that writes one test suite: a case per injection, property and limit, and a verdict."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,9 +1,9 @@
-"""`eos late`: finds broken transactions of a run, and those that a late EndTxn broke.
+"""`eos late`: the broken transactions of a run, and which of them a late EndTxn broke.
 
-A transaction is broken if its records cannot be read as the answer to its client promised. A late EndTxn is
-the cause if the transaction log and the frames agree. In the log, the coordinator decided before the client
-first requested the end, or it committed although the client requested only an abort. In the frames, an
-earlier EndTxn of the client had no answer when the transaction began, although a later EndTxn had one.
+A transaction is broken if its readable records contradict the result that its client received. A late EndTxn
+is the cause if both the transaction log and the frames show it. In the log, the coordinator decided before
+the client first requested the end, or it committed although the client requested only an abort. In the
+frames, an earlier EndTxn of the client had no answer yet when the transaction began.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.tap.coordinator_entries import read
 from harness.tap.frame_lines import Frame
 from harness.tap.tap_client import LOG_NAME
 
-LOG_RESOLUTION_NS = 2_000_000  # the transaction log has milliseconds
+LOG_RESOLUTION_NS = 2_000_000  # the transaction log records times in milliseconds
 NEVER = 1 << 62
 
 
@@ -39,9 +39,9 @@ class BrokenTransaction(NamedTuple):
     visible: int
     size: int
     premature: str
-    """The coordinator's decisions before any request for one; empty if there were none."""
+    """Decisions of the coordinator that the client had not requested; empty if there were none."""
     overtaken: str
-    """The earlier EndTxn that had no answer when the transaction began; from the frames."""
+    """From the frames: an EndTxn that had no answer yet when the transaction began; empty if none."""
 
     @property
     def late_endtxn(self) -> bool:
@@ -50,7 +50,7 @@ class BrokenTransaction(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Describe the transaction in one line."""
+        """The transaction in one line."""
         why = (
             f"{self.premature} without a request; EndTxn overtaken: {self.overtaken}"
             if self.late_endtxn
@@ -92,7 +92,8 @@ def find_broken_transactions(run: Path) -> tuple[list[BrokenTransaction], int]:
             what
             for wall, what in decisions[ids[producer]]
             if span.begun < wall < span.asked - LOG_RESOLUTION_NS
-            # A coordinator never commits by itself a transaction whose client requested an abort.
+            # A coordinator commits only on request. After an abort request, a commit comes from a late
+            # EndTxn.
             or (span.begun < wall < over and what == "PrepareCommit" and not span.commit)
         ]
         overtaken = _overtaken_endtxn(frames[clients[producer]], span)
@@ -101,7 +102,7 @@ def find_broken_transactions(run: Path) -> tuple[list[BrokenTransaction], int]:
 
 
 def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, str, int, int]], int]:
-    """Return (producer, transaction, fate, visible, size) of each broken one, and the number compared."""
+    """Return (producer, transaction, fate, visible, size) per broken transaction, and the number compared."""
     view = next((v for v in evidence.committed_views() if v.meta.witness == "reader"), None)
     if view is None or not (run / LOG_NAME).exists():
         raise UsageError(
@@ -114,7 +115,8 @@ def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, 
     visible = np.bincount(intervals.group, index.visible, len(groups.fate)).astype(int)
     compared = (groups.txn >= 0) & (size > 0)
     promised = np.where(groups.fate == COMMITTED, size, 0)
-    # A transaction of unknown fate may be visible as a whole; it is broken if a part of it is visible.
+    # If the fate is unknown, all or none of the records may be visible. The transaction is broken if only
+    # some of them are.
     broken = compared & (visible != promised) & ~((groups.fate == UNKNOWN) & (visible == size))
     rows = [
         (
@@ -150,7 +152,7 @@ def _spans(run: RunDirectory) -> tuple[dict[tuple[int, int], Span], dict[int, st
 
 
 def _overtaken_endtxn(frames: list[Frame], span: Span) -> str:
-    """Describe the last EndTxn before the begin that had no answer by then; empty if every one had."""
+    """Describe the last EndTxn before the begin that was not answered by then; empty if all were."""
     answered = {(f.conn, f.correlation) for f in frames if f.side == "response" and f.wall < span.begun}
     requests = [f for f in frames if f.side == "request" and f.wall < span.begun]
     late = [f for f in requests if (f.conn, f.correlation) not in answered]

@@ -1,4 +1,4 @@
-"""The files that a run writes for its readers: events.jsonl, a line of results.jsonl, diagram, report."""
+"""The files that a run writes for users: events.jsonl, a line of results.jsonl, diagram, and report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENTS = "events.jsonl"
 
 
 class Recorder(EventHandler):
-    """Appends each event to events.jsonl at once, so that a killed run keeps its events."""
+    """Event handler that appends each event to events.jsonl at once, so that a killed run keeps them."""
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
@@ -34,7 +34,7 @@ class Recorder(EventHandler):
 
 
 class FinalFiles(EventHandler):
-    """Writes the results line, the diagram and the report of a run that was judged."""
+    """Event handler that writes the results line, the diagram and the report of a run with a verdict."""
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs
@@ -49,14 +49,14 @@ class FinalFiles(EventHandler):
         self._judged = self._judged or isinstance(event, VerdictEvent)
 
     def shutdown(self) -> None:
-        """Write the files; a run without a verdict has none."""
+        """Write the files if the run has a verdict."""
         if self._judged and self._directory is not None:
             results.append(self._runs / results.NAME, results.result_of(self._directory))
             write_report(self._directory)
 
 
 def write_report(directory: Path) -> Path:
-    """Write report.html of a run and return it; draw the diagram first if there are frames and no drawing."""
+    """Write report.html of a run and return it; draw a missing diagram first if there is a frame log."""
     if (directory / LOG_NAME).exists() and not (directory / "diagram.svg").exists():
         diagram_file.write(directory)
     return page.write(directory)

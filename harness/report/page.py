@@ -22,7 +22,7 @@ from harness.report.timeline_svg import draw_timeline
 
 NAME: Final = "report.html"
 MOST_BYTES: Final = 400_000
-"""Largest page, so that it can be mailed, attached and opened quickly."""
+"""Maximum size of the page in bytes, so that it can be mailed, attached and opened quickly."""
 _DIAGRAM_BYTES: Final = 150_000
 _FAULTS_SHOWN: Final = 200
 _CELL_LENGTH: Final = 300
@@ -102,7 +102,7 @@ def _compared_rows(judgement: Judgement) -> Rows:
 
 
 def _log_rows(path: Path) -> Rows:
-    """Return what the broker logs of an external cluster show, and which logs could not be read."""
+    """Return table rows about an external cluster's broker logs: their contents, and which were not read."""
     captured = path / "logs.json"
     if not captured.exists():
         return []
@@ -111,7 +111,7 @@ def _log_rows(path: Path) -> Rows:
 
 
 def _diagram(path: Path, room: int) -> Markup | None:
-    """Return the drawing of the run, None if there is none, or empty if it does not fit into the page."""
+    """Return the drawing of the run; None if there is none, empty if it does not fit into the page."""
     drawing = path / "diagram.svg"
     if not drawing.exists():
         return None

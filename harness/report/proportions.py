@@ -13,8 +13,8 @@ _HALVINGS: Final = 60
 def bounds(hits: int, of: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of a proportion, by the exact method of Clopper and Pearson.
 
-    With the lower bound as the true share, `hits` or more would have a probability of 2.5 %; with the upper
-    bound, `hits` or fewer would.
+    If the true share were the lower bound, `hits` or more would have a probability of 2.5 %. If it were the
+    upper bound, `hits` or fewer would have this probability.
     """
     if not 0 <= hits <= of or not of:
         raise ValueError(f"{hits} of {of}")
@@ -25,7 +25,7 @@ def bounds(hits: int, of: int) -> tuple[float, float]:
 
 
 def format_per_thousand(hits: int, of: int) -> str:
-    """Format a small share with its confidence interval."""
+    """Format a share per thousand with its confidence interval."""
     if not of:
         return "0 of 0: nothing was counted"
     low, high = bounds(hits, of)
@@ -36,7 +36,7 @@ def format_per_thousand(hits: int, of: int) -> str:
 
 
 def _first_share(beyond: Callable[[float], bool]) -> float:
-    """Return the share from which on a condition holds, by bisection."""
+    """Return the smallest share between 0 and 1 for which `beyond` is true, by bisection."""
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -1,4 +1,4 @@
-"""results.jsonl: one line per checked run, and tables of verdicts and recovery times over many runs."""
+"""Lines of results.jsonl, one per checked run, and tables of verdicts and recovery times over many runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ RECOVERY: Final = "recovery"
 
 
 class FaultResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One injection: whether it bit, and how long the target took to be healthy after the heal."""
+    """Result of one injection: whether it bit, and how long healing took until the target was healthy."""
 
     fault: str
     names: list[str] = []
@@ -31,7 +31,7 @@ class FaultResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One run."""
+    """The results line of one run."""
 
     run: str
     scenario: str
@@ -88,7 +88,7 @@ def append(file: Path, result: Result) -> None:
 
 
 def read(file: Path) -> list[Result]:
-    """Read every line of a results file; the error names a line that cannot be read."""
+    """Read every line of a results file. The error for an unreadable line contains its number."""
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
@@ -140,5 +140,5 @@ def _fault_row(name: str, injected: list[FaultResult]) -> tuple[str, ...]:
 
 
 def _quantile(ordered: list[float], share: float) -> float:
-    """Return the value that this share of the values does not exceed."""
+    """Return a quantile of sorted values, such as the 90th percentile for a share of 0.9."""
     return ordered[max(0, math.ceil(share * len(ordered)) - 1)]

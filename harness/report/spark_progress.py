@@ -14,7 +14,7 @@ _REASONS_SHOWN: Final = 5
 
 
 class _ProgressLine(msgspec.Struct):
-    """A line of the driver: a batch has rows, the last pass has records, a restart has an error."""
+    """A line of the driver's progress log: a batch has rows, the last pass records, a restart an error."""
 
     what: str
     wall: int
@@ -51,5 +51,5 @@ def rows_of(run: Path) -> list[tuple[str, ...]]:
 def _decoded(line: bytes) -> _ProgressLine | None:
     try:
         return msgspec.json.decode(line, type=_ProgressLine)
-    except msgspec.DecodeError:  # torn: the driver was killed
+    except msgspec.DecodeError:  # incomplete line: the driver was killed
         return None

@@ -11,11 +11,11 @@ from rich.table import Table
 from rich.text import Text
 
 _WIDEST = 1_000_000
-"""Width of the canvas that tables are drawn on, in characters: no row is cut or wrapped."""
+"""Width in characters of the canvas for tables, so that no row is cut or wrapped."""
 
 
 def format_value(measured: object) -> str:
-    """Return a value or a table of values in one line; lists of objects are left to the files of the run."""
+    """Format a value or a dict of values in one line. Lists of objects are left out."""
     if isinstance(measured, dict):
         shown = {name: value for name, value in measured.items() if not _holds_objects(value)}
         return ", ".join(f"{name} {_format_cell(value)}" for name, value in shown.items())
@@ -48,7 +48,7 @@ def format_table(
     if markdown:
         table = Table(box=box.MARKDOWN, show_header=bool(head))
     else:
-        # Two spaces between the columns, none outside.
+        # Put two spaces between the columns and none outside.
         table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=bool(head))
     for number in range(len(head or rows[0])):
         name = Text(head[number]) if head else ""

@@ -29,14 +29,14 @@ _OUTCOMES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNO
 _PERCENTILES: Final = {"median": 50, "95 %": 95, "slowest": 100}
 
 PIECES: Final = 300
-"""Pieces of the time axis; a page is about twice as many pixels wide."""
+"""Pieces of the time axis to which curves are reduced. A page is about twice as many pixels wide."""
 
 Line = list[tuple[float, float]]
 """Points of a curve: seconds since the start of the run, and a value."""
 
 
 class Bar(NamedTuple):
-    """One injection: when it began, took effect and was healed (None: never)."""
+    """Times of one injection: when it began, took effect and was healed (None: never)."""
 
     name: str
     begin: float
@@ -59,7 +59,7 @@ class TimelineData:
 
 
 def read_events(directory: Path) -> list[Event]:
-    """Read the events of a run; event types that no report uses and a torn last line are skipped."""
+    """Read the events of a run. Skip event types that no report uses, and an incomplete last line."""
     path = directory / "events.jsonl"
     lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
     events: list[Event] = []
@@ -127,7 +127,7 @@ def injections(events: list[Event]) -> list[tuple[Injected | NoBite, Healed | No
 
 
 def _from_ledger(series: TimelineData, ledger: Ledger, began: int) -> None:
-    """Count records by fate in the second of their answer, and measure how long answers took."""
+    """Add the curves of the ledger: records by fate and second of their answer, and the answer latency."""
     groups = ledger.groups
     count = len(groups.producer)
     sizes = ledger.intervals.last - ledger.intervals.first + 1

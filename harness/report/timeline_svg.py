@@ -12,7 +12,7 @@ WIDTH: Final = 960
 _LEFT, _RIGHT = 170, 20
 _LANE, _PANEL, _GAP = 20, 90, 26
 _NICE = (1, 2, 5)
-_MOST_BARS: Final = 800  # a run of hours has more: the rest are counted
+_MOST_BARS: Final = 800  # a long run has more: only the number of the others is shown
 
 
 class _Figure:
@@ -90,7 +90,7 @@ def _panel(
         drawn.y += _GAP
         return
     most = max(value for line in drawn_curves.values() for _, value in line)
-    top = (most or 1.0) if steps else _nice(most)  # counts have no fractions to round to
+    top = (most or 1.0) if steps else _nice(most)  # a curve of counts needs no rounded maximum
     base = drawn.y + height
     drawn.text(_LEFT - 8, drawn.y + height / 2 + 4, title, "label")
     drawn.rule(_LEFT, base, WIDTH - _RIGHT, base, "axis")
@@ -107,7 +107,7 @@ def _panel(
 
 
 def _axis(drawn: _Figure, bottom: float) -> None:
-    """Draw the seconds below, and a vertical line where each phase begins."""
+    """Draw the seconds below the charts, and a vertical line where each phase begins."""
     step = _nice(drawn.series.seconds / 10)
     at = 0.0
     while at <= drawn.series.seconds:
@@ -117,7 +117,7 @@ def _axis(drawn: _Figure, bottom: float) -> None:
     for at, name in drawn.series.phases:
         x = drawn.x(at)
         drawn.rule(x, 18, x, bottom - 8, "phase")
-        if x >= free:  # leave out names that would overlap; their lines stay
+        if x >= free:  # leave out names that would overlap; their lines are drawn
             drawn.text(x + 2, 12, name, "note")
             free = x + 7.5 * len(name) + 8
 

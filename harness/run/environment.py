@@ -1,4 +1,4 @@
-"""The environment of a run, for run.json: versions, images, machine, state of the code."""
+"""Environment of a run as recorded in run.json: versions, images, machine, and git commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from harness.provision.paths import checkout_dir
 
 
 def environment(cluster: Cluster) -> dict[str, Any]:
-    """Return the versions, the machine and the state of the code. Runs git and java."""
+    """Return versions, images, machine and git commit. The function runs git and java."""
     return {
         "harness": __version__,
         "git": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
@@ -29,7 +29,7 @@ def environment(cluster: Cluster) -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    """Return what git prints about the checkout; empty outside a checkout or without git."""
+    """Return the output of a git command in the checkout; empty outside a checkout or without git."""
     checkout = checkout_dir()
     if checkout is None:
         return ""

@@ -1,4 +1,4 @@
-"""The factory of all runs: of the command line, of pytest, of a search and of an external cluster."""
+"""Factory of all runs: the command line, pytest, `eos shrink` and external runs use it."""
 
 from __future__ import annotations
 

@@ -20,11 +20,13 @@ from harness.run.shutdown import FAILURES, InterruptedRun
 from harness.run.verification import expectation
 
 DRAIN_EXTRA_S = 30.0
-"""Added to the longest transaction time-out: the coordinator looks for expired ones, then writes markers."""
+"""Seconds added to the longest transaction time-out. The coordinator looks for expired transactions
+periodically, and then writes their markers.
+"""
 
 
 class FaultProgram:
-    """Starts the clients, carries out the plan, heals, and lets the clients finish."""
+    """Program that starts the clients, carries out the plan, heals, and lets the clients finish."""
 
     def __init__(self, run: RunContext) -> None:
         self._run = run
@@ -40,7 +42,7 @@ class FaultProgram:
         )
 
     def expectation(self) -> Expect:
-        """Return what the scenario promises, and the number of faults: a run that ends early is not valid."""
+        """Return what the run must show, with the number of faults: a run that ends early is not valid."""
         capabilities = frozenset(step.entry.capability for step in self._planned)
         return msgspec.structs.replace(
             expectation(self._run.scenario),
@@ -49,7 +51,7 @@ class FaultProgram:
         )
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
-        """Go through the phases; on every way out, heal and stop the clients."""
+        """Go through the phases. Heal and stop the clients even after an error."""
         run, fleet = self._run, self._fleet
         monitor = Monitor(run.cluster, fleet, observer, run.events.emit, run.spark)
         faults = FaultRunner(run.cluster, fleet, journal, monitor, run.events.emit)
@@ -76,7 +78,7 @@ class FaultProgram:
         return True
 
     def write_documents(self) -> None:
-        """Write nothing: the report is enough."""
+        """Write nothing: this kind of run has no documents besides the report."""
 
     def _phases(self, monitor: Monitor, faults: FaultRunner) -> list[Limit]:
         run, fleet = self._run, self._fleet
@@ -118,7 +120,8 @@ class FaultProgram:
         try:
             wait_until(self._all_stable, limit, "every transaction to end", every=0.2)
         except WaitTimeoutError as error:
-            # A last stable offset that does not advance is a finding, which the samples prove.
+            # Continue: the monitor sampled the offsets, so the checkers find a last stable offset that does
+            # not advance.
             run.events.phase("drain", error.message)
 
     def _all_stable(self) -> bool:

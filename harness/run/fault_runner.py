@@ -1,4 +1,4 @@
-"""Carry out a plan: inject every step, let it last, heal it. Nothing stays injected on any way out."""
+"""Execution of a plan: inject every step, let it last, heal it. `heal_all` heals all active faults."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Pause = Callable[[float], None]
 
 
 class FaultRunner:
-    """The injections of one run."""
+    """Runner of one plan; it records which of its injections are active."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class FaultRunner:
         self._active: list[tuple[Injection, ClientProcess | None]] = []
 
     def carry_out(self, plan: Plan, pause: Pause) -> None:
-        """Inject what lasts throughout, then the steps one after the other, then heal everything."""
+        """Inject the `throughout` faults, then inject and heal the steps one by one, then heal everything."""
         start = time.monotonic()
         for step in plan.throughout:
             self._inject(step)
@@ -53,7 +53,7 @@ class FaultRunner:
         self.heal_all()
 
     def heal_all(self) -> None:
-        """Heal every active fault, the newest first, also after one that fails to heal."""
+        """Heal every active fault, the newest first. Continue after a fault that cannot be healed."""
         failures = []
         for injection, _ in reversed(self._active.copy()):
             try:
@@ -79,7 +79,8 @@ class FaultRunner:
                 seed=step.seed,
             ).start()
         except HarnessError as error:
-            # A fault without effect does not end the run: the verdict reports that the run proves less.
+            # A fault that does not bite does not end the run: the verdict reports that fewer faults were
+            # injected than planned.
             self._emit(NoBite(fault=step.entry.fault, reason=error.message))
             return None
         self._active.append((injection, client))
@@ -92,7 +93,8 @@ class FaultRunner:
         started = time.monotonic()
         index = next(i for i, (active, _) in enumerate(self._active) if active is injection)
         injection.heal()
-        # Only now: a fault that does not heal stays active, so that the next attempt finds it.
+        # Remove the injection only after it was healed: after a failure it stays active, so that the next
+        # attempt includes it.
         _, client = self._active.pop(index)
         if client is not None and isinstance(injection.fault, EndedClient):
             self._fleet.replace(client)

@@ -59,7 +59,7 @@ class Fleet:
 
     @property
     def topics(self) -> dict[str, int]:
-        """Every topic that the clients write or read, with its number of partitions."""
+        """Every topic that the clients write, with its number of partitions."""
         written = {w.topic: w.partitions for w in self.scenario.workload if w.kind != "reader"}
         return written | {log: written[source] for log, source in self.scenario.changelogs.items()}
 
@@ -72,7 +72,7 @@ class Fleet:
                 )
 
     def _short(self, topic: str) -> str:
-        """Return a topic as the scenario names it, which `client(PATTERN)` targets of faults match."""
+        """Return the topic's scenario name: it is part of the client names that `client(PATTERN)` matches."""
         return topic.removeprefix(self.cluster.prefix).rpartition(".")[0]
 
     def active(self) -> list[ClientProcess]:
@@ -80,7 +80,7 @@ class Fleet:
         return [client for client in self.clients if client.spec.client not in self._replaced]
 
     def wait_progress(self, enough: Callable[[], bool], limit: float = FIRST_PROGRESS_LIMIT_S) -> None:
-        """Wait until every active client has made progress since now, or until `enough` returns True."""
+        """Wait until every active client has made progress since the call, or until `enough` returns True."""
         before = {client.spec.client: _done(client) for client in self.active()}
 
         def behind() -> list[str]:
@@ -99,7 +99,7 @@ class Fleet:
         return (client for client in self.active() if client.exit_code() is not None)
 
     def totals(self) -> FleetTotals:
-        """Sum over all clients. Records in flight count for active clients only."""
+        """Return the sums over all clients. Records in flight count for active clients only."""
         totals, active = FleetTotals(), self.active()
         for client in self.clients:
             progress = client.progress()
@@ -111,7 +111,7 @@ class Fleet:
         return totals
 
     def choose(self, pattern: str, seed: int) -> ClientProcess:
-        """Choose a running client whose name matches, drawn with the seed of the plan."""
+        """Choose a running client whose name matches `pattern`, drawn with `seed`."""
         running = [
             client
             for client in self.active()
@@ -123,7 +123,7 @@ class Fleet:
         return random.Random(seed).choice(sorted(running, key=lambda client: client.spec.client))
 
     def replace(self, crashed: ClientProcess) -> None:
-        """Start a successor: a new process and producer with the same transactional id or group."""
+        """Start a successor of a crashed client: a new process with the same transactional id or group."""
         self._replaced.add(crashed.spec.client)
         base = crashed.spec.client.split("~")[0]
         count = sum(name.split("~")[0] == base for name in self._replaced)
@@ -138,7 +138,7 @@ class Fleet:
         )
 
     def stop(self) -> list[ClientProcess]:
-        """Let all clients finish what they have in flight, in parallel; return those that did not."""
+        """Ask all clients in parallel to finish and stop; return those that did not exit with code 0."""
         active = self.active()
         if not active:
             return []
@@ -174,7 +174,7 @@ class Fleet:
             "number": number,
             "bootstrap": self.cluster.bootstrap(self.listener),
             "history": str(self.histories / f"{name}.jsonl"),
-            # Each client has a time limit, so that a killed harness does not leave load forever.
+            # Each client has a time limit, so that a killed harness does not leave clients running forever.
             "seconds": self.cluster.longest_s,
             "settings": workload.settings,
             "security": self.cluster.security,
@@ -192,12 +192,12 @@ def _stop(client: ClientProcess) -> int | None:
     try:
         return client.stop()
     except WaitTimeoutError:
-        return None  # it is killed next; its history shows the operations without a result
+        return None  # the caller kills it next; its history shows the unfinished operations
 
 
 def _done(client: ClientProcess) -> int:
     progress = client.progress()
-    # A pipeline counts records when it reads them, before it has written anything.
+    # Do not count the reads of a pipeline: it may have read records without having written anything.
     read = progress.read if client.spec.kind == "reader" else 0
     return progress.acknowledged + progress.committed + read
 

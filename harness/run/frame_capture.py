@@ -1,4 +1,4 @@
-"""The wire tap of a run: the frames of its clients, and what the brokers' logs show beside them."""
+"""Wire tap of a run: it records the frames of the clients, then adds entries from the brokers' logs."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from harness.tap import coordinator_entries
 from harness.tap.tap_client import ensure_tap
 
 FRAME_SUFFIX = "_frame"
-"""The names of all faults of single frames end so."""
+"""Suffix of the names of all faults on single frames."""
 
 
 class FrameCapture:
-    """Sends the clients through the tap if the scenario touches or keeps frames; else it does nothing."""
+    """Wire tap of a run; it is used only if the scenario has frame faults or sets `verify.frames`."""
 
     def __init__(self, cluster: Cluster, scenario: Scenario, directory: RunDirectory) -> None:
         self._cluster = cluster
@@ -27,14 +27,14 @@ class FrameCapture:
         self._since = 0
 
     def start(self, fleet: Fleet) -> None:
-        """Start the tap and its log; clients that start afterwards use the listener TAPPED."""
+        """Start the tap and its log. Clients that start afterwards use the TAPPED listener."""
         if self._wanted:
             self._since = time.time_ns()
             ensure_tap(self._cluster).log_to(self._directory.path)
             fleet.listener = BrokerListener.TAPPED
 
     def stop(self, fleet: Fleet) -> None:
-        """Stop the frame log, then read the steps that no client sees from the logs of the brokers."""
+        """Stop the frame log, then collect the steps that no client sees from the logs of the brokers."""
         if not self._since:
             return
         ensure_tap(self._cluster).stop_log()

@@ -1,4 +1,4 @@
-"""Samples a run once a second, in a thread: progress of the clients, end offsets, use of the machine."""
+"""Monitor of a run: a thread that samples client progress, end offsets and resource use every second."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY_S = 1.0
 
 
 class Monitor:
-    """Writes samples of offsets into the observer's history, and emits progress and unexpected ends."""
+    """Sampler that writes offsets into the observer's history, and emits progress and unexpected exits."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Monitor:
         self._ended: set[str] = set()
 
     def enter(self, phase: str) -> None:
-        """Begin a phase. What was acknowledged since the last sample counts for the phase before."""
+        """Begin a phase. Records acknowledged since the last sample count for the previous phase."""
         self._credit(self._fleet.totals().acknowledged)
         self.phase = phase
 
@@ -61,7 +61,7 @@ class Monitor:
         self._thread.start()
 
     def stop(self, *, last_sample: bool = False) -> None:
-        """Stop sampling; with `last_sample`, the history ends with the offsets of this moment."""
+        """Stop sampling; with `last_sample`, take one more sample as the end of the history."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join(30)
@@ -73,7 +73,7 @@ class Monitor:
             self._report_progress()
             clients = [client.pid for client in self._fleet.active()]
             self.usage.sample({"the largest client": clients, "Spark's driver": self._spark.pids})
-            if self.phase != "drain":  # in which the run itself stops the clients
+            if self.phase != "drain":  # in this phase, the run itself stops the clients
                 self._report_ended_clients()
 
     def _report_ended_clients(self) -> None:
@@ -102,7 +102,8 @@ class Monitor:
                 unknown=totals.unknown,
                 in_flight=totals.in_flight,
                 active=list(self.active),
-                # The two offsets are read one after the other: records written in between are no lag.
+                # The two offsets come from separate requests. After a fail-over, the high watermark may be
+                # lower than the LSO, which is no lag.
                 lso_lag=None if bounds is None else max([0, *(w.hw - w.lso for w in bounds)]),
                 spark=self._spark.progress(bounds),
                 isr=self._smallest_isr(),
@@ -118,7 +119,7 @@ class Monitor:
         return min((len(partition.isr) for partition in partitions), default=None)
 
     def _sample_offsets(self) -> list[Window] | None:
-        """Record the end offsets of every partition; None while a leader does not answer."""
+        """Record and return the end offsets of every partition; None if a leader does not answer."""
         bounds = []
         try:
             for topic in self._fleet.topics:

@@ -1,4 +1,4 @@
-"""The program of a run: what happens between the check of the cluster and the verdict."""
+"""Programs of runs: the actions between the check of the cluster and the verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.scenario.plan import Plan
 
 @dataclass(frozen=True)
 class RunContext:
-    """What a run shares with its program. Scenario and plan have the names of this run."""
+    """Objects that a run passes to its program. Names in scenario and plan carry the run id."""
 
     cluster: Cluster
     scenario: Scenario
@@ -36,27 +36,27 @@ class RunContext:
 
 
 class Program(Protocol):
-    """Carries out one kind of run."""
+    """One kind of run: its expectation, its actions on the cluster, and its documents."""
 
     def expectation(self) -> Expect:
-        """Return what the run must show. It is written before anything is carried out."""
+        """Return what the run must show. It is stored before the program acts on the cluster."""
         ...
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
-        """Act on the cluster, heal it, and return what was measured against limits."""
+        """Act on the cluster, heal it, and return the measurements that have limits."""
         ...
 
     def is_complete(self) -> bool:
-        """Return whether the program carried out everything that it promised."""
+        """Return whether the program carried out everything that it planned."""
         ...
 
     def write_documents(self) -> None:
-        """Write what only this kind of run leaves in its directory, after the verdict."""
+        """Write the documents that only this kind of run has into the run directory, after the verdict."""
         ...
 
 
 def measure_recovery(run: RunContext, wait_resumed: Callable[[float], None] | None = None) -> list[Limit]:
-    """Measure how long it takes until the cluster is healthy and, within the limit, clients make progress."""
+    """Measure the time until the cluster is healthy and all clients make progress again."""
     start = time.monotonic()
     limit = float(run.scenario.limits.recovery)
     try:

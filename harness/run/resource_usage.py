@@ -1,4 +1,4 @@
-"""Processor time and memory that a run takes on the machine of the harness."""
+"""Processor time and memory that a run uses on the machine of the harness."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from harness.base.processes import memory_of
 
 MEGABYTE: Final = 1 << 20
 SHARE: Final = 10
-"""The first tenth of the samples is compared with the last: a single sample varies too much."""
+"""Divisor of the number of samples: the median of the first tenth is compared with that of the last tenth,
+because single samples vary too much.
+"""
 
 
 class ResourceUsage:
-    """Samples the memory of every kind of process, and measures the processor time of this one."""
+    """Resource use of a run: memory of every kind of process, and processor time of this process."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -24,7 +26,7 @@ class ResourceUsage:
         self._samples: dict[str, list[int]] = {}
 
     def sample(self, pids: Mapping[str, Sequence[int]]) -> None:
-        """Note the memory of this process and, of each kind, of the largest process with its children."""
+        """Sample the memory of this process and, for each kind, of the largest process with its children."""
         largest = {
             kind: max((memory_of(pid, children=True) for pid in group), default=0)
             for kind, group in pids.items()
@@ -34,7 +36,7 @@ class ResourceUsage:
                 self._samples.setdefault(kind, []).append(memory)
 
     def describe(self) -> str:
-        """Return the share of one core, and the memory of each kind at the start and at the end."""
+        """Describe the share of one core, and the memory of each kind at the start and at the end."""
         share = (time.process_time() - self._began_cpu) / (time.monotonic() - self._began)
         memory = []
         for kind, samples in self._samples.items():

@@ -1,8 +1,8 @@
-"""One execution of a scenario: check, program, verdict, outputs; healed on every way out.
+"""One execution of a scenario: check, program, verdict and outputs. Faults are healed after any error.
 
     doctor → settle → steady → faults (inject, measure the effect, heal) → recover → drain → verify
 
-Safety is checked over everything that happened, progress only after the last heal.
+Safety is checked over the whole run. Progress is required only after the last heal.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from harness.scenario.plan import Plan
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended."""
+    """Result of a run."""
 
     scenario: str
     exit_code: ExitCode
@@ -49,7 +49,7 @@ class Outcome:
 
 
 class Run:
-    """A run that `execute` carries out once, on a cluster that is up. `make_run` is its factory."""
+    """A run on a cluster that is up. `execute` may be called once. Create runs with `make_run`."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Run:
         self.run_id = uuid.uuid4().hex[:8]
         self._names = Names(cluster.prefix, self.run_id)
         self.scenario = rename_scenario(scenario, self._names.scoped)
-        """The scenario with the names of this run."""
+        """The scenario, in which all names carry the id of this run."""
         self._plan = rename_plan(plan, self._names.scoped)
         self._as_drawn = {"scenario.json": scenario, "plan.json": plan}
         self._cluster = cluster
@@ -77,7 +77,7 @@ class Run:
         self._stop = StopRequest()
 
     def add_handler(self, handler: EventHandler) -> None:
-        """Pass the events to one more handler; it shuts down before results and report are written."""
+        """Add an event handler. It shuts down before the results and the report are written."""
         self._handlers.append(handler)
 
     def stop(self, reason: str) -> None:
@@ -85,7 +85,7 @@ class Run:
         self._stop.make(reason)
 
     def execute(self) -> Outcome:
-        """Carry out the run, judge it, and write its outputs."""
+        """Carry out the run, check it, and write its outputs."""
         info = RunInfo(
             run=self.run_id,
             scenario=self.scenario.name,
@@ -93,7 +93,7 @@ class Run:
             started=time.strftime("%Y-%m-%dT%H:%M:%S"),
             environment=environment(self._cluster),
         )
-        # An absolute path, because clients have working directories of their own.
+        # Clients have working directories of their own, so they need an absolute path.
         root = self._root.resolve()
         directory = RunDirectory.create(root, info)
         for name, value in self._as_drawn.items():
@@ -102,7 +102,7 @@ class Run:
         handlers = [Recorder(), *self._handlers, FinalFiles(root)]
         events = EventStream([*(handler.handle for handler in handlers), *self._listeners])
         with ExitStack() as outputs:
-            for handler in reversed(handlers):  # so that the first one shuts down first
+            for handler in reversed(handlers):  # ExitStack reverses the order: the first shuts down first
                 handler.start(directory.path)
                 outputs.callback(handler.shutdown)
             events.emit(
@@ -148,7 +148,7 @@ class Run:
                 program.write_documents()
                 return outcome
             finally:
-                # Even after a second Ctrl-C in the middle of the verification.
+                # Stop Spark even if a second Ctrl-C interrupts the verification.
                 context.spark.stop()
 
     def _judge(self, run: RunContext, program: Program, limits: list[Limit]) -> Outcome:

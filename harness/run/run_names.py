@@ -1,4 +1,4 @@
-"""The names of one run: two runs on one cluster never read each other's records."""
+"""Names of one run. They contain the run id, so runs on one cluster never read each other's records."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Names(msgspec.Struct, frozen=True):
     run: str
 
     def scoped(self, name: str) -> str:
-        """Return the name in this run; empty for an empty name."""
+        """Return the run's name for a name in the scenario; empty for an empty name."""
         return f"{self.prefix}{name}.{self.run}" if name else ""
 
     def unscoped(self, name: str) -> str:
-        """Return the name in the scenario; a name that is not of this run stays as it is."""
+        """Return the scenario's name for a name of this run; return any other name unchanged."""
         end = f".{self.run}"
         return name.removesuffix(end).removeprefix(self.prefix) if name.endswith(end) else name
 
@@ -74,6 +74,6 @@ def _entry(entry: FaultEntry, rename: Rename) -> FaultEntry:
 
 
 def transactional_id(topic: str, index: int) -> str:
-    """Return the transactional id of a client of a topic: `orders-1.<run>` for `orders.<run>`."""
+    """Return a client's transactional id: `orders-1.<run>` for client 1 of the topic `orders.<run>`."""
     name, _, run = topic.rpartition(".")
     return f"{name}-{index}.{run}"

@@ -1,8 +1,8 @@
-"""Searches for a smaller scenario that still breaks: fewer faults, fewer clients, shorter.
+"""Search for a smaller scenario that still breaks: fewer faults, fewer clients, less time.
 
-A seed does not replay the timing, so each candidate is run several times before it is given up, and the
-result is run again a few times to count how often it breaks. The search is greedy: it takes the largest cut
-that still breaks, and starts again from there.
+A scenario breaks if its run has an anomaly of the original run. A seed does not replay the timing, so each
+candidate is run several times before it is rejected. The result is run a few times more, to count how often
+it breaks. The search is greedy: it takes the largest cut that still breaks, and starts again from there.
 """
 
 from __future__ import annotations
@@ -36,28 +36,28 @@ LEAST_FAULT_S: Final = 1.0
 LEAST_FAULTS_S: Final = 4.0
 LEAST_STEADY_S: Final = 1.0
 AFTER_LAST_S: Final = 1.0
-"""Time for faults that remains after the last injection."""
+"""Seconds of the fault phase after the last fault was healed."""
 
 Log = Callable[[str], None]
 T = TypeVar("T")
 
 
 class SearchLimits(NamedTuple):
-    """What the search may cost."""
+    """Limits of the time and the number of runs of a search."""
 
     budget: float
-    """Seconds of searching; the repeats come after it."""
+    """Seconds for the search, without the repeats."""
     tries: int
-    """Runs of a candidate before it is given up."""
+    """Maximum number of runs of a candidate before it is rejected."""
     repeats: int
-    """Runs of the result, which show how often it breaks."""
+    """Number of runs of the result, to count how often it breaks."""
     most_runs: int | None = None
-    """Runs of candidates in all; None: as many as the budget allows."""
+    """Maximum number of runs of all candidates; None: only the budget limits them."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An invalid run: its scenario with every injection of the plan, and its anomalies."""
+    """An invalid run to shrink. Its scenario contains every injection of the plan."""
 
     directory: Path
     scenario: Scenario
@@ -81,7 +81,7 @@ def failed_run(directory: Path) -> Failed:
 
 
 def _stored(run: RunDirectory, name: str, kind: type[T]) -> T:
-    """Read a scenario or plan of a run; earlier versions stored it with the names of the run."""
+    """Read a scenario or plan from a run directory; earlier versions stored names with the run id."""
 
     def parsed(kind: type[Any], value: Any) -> object:
         if issubclass(kind, Target):
@@ -92,7 +92,7 @@ def _stored(run: RunDirectory, name: str, kind: type[T]) -> T:
 
 
 def _with_plan(scenario: Scenario, plan: Plan, anomalies: list[str]) -> Scenario:
-    """Return the scenario with every injection of a plan at a fixed time, on its target, for its duration."""
+    """Return the scenario with each injection of the plan fixed: its time, its target and its duration."""
     return msgspec.structs.replace(
         scenario,
         scenario=msgspec.structs.replace(scenario.scenario, expect="invalid", anomalies=anomalies),
@@ -111,7 +111,7 @@ def _fixed_entry(step: PlannedFault) -> FaultEntry:
 
 
 def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callable[[], bool]) -> Scenario:
-    """Return the smallest scenario that broke, when the search is over or no cut is left."""
+    """Return the smallest scenario that broke, once the search is over or no cut is left."""
     known: set[bytes] = set()
     smallest, cut = scenario, True
     while cut:
@@ -130,14 +130,20 @@ def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callabl
 
 
 def _key(candidate: Scenario, smallest: Scenario) -> bytes:
-    """Return a key for a candidate, without its times if it has other faults or clients than the smallest."""
+    """Return the key under which the search remembers a candidate that it has tried.
+
+    The key contains the times of the plan only if faults and workloads equal those of the smallest scenario.
+    """
     if (candidate.fault, candidate.workload) != (smallest.fault, smallest.workload):
         candidate = msgspec.structs.replace(candidate, plan=PlanRules())
     return msgspec.json.encode(candidate, enc_hook=str)
 
 
 def smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield every scenario that is one cut smaller, the largest cuts first."""
+    """Yield every scenario that is one cut smaller, the largest cuts first.
+
+    A cut removes faults, a workload or some clients, or shortens a fault or a phase.
+    """
     replace = msgspec.structs.replace
     for fault in _parts(scenario.fault):
         yield _fitted(replace(scenario, fault=fault))
@@ -167,7 +173,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, plan=replace(plan, duration=Duration(round(plan.duration / 2, 1))))
     first = min((entry.at for entry in scenario.fault if entry.at is not None), default=0.0)
     if first >= 2 * LEAST_FAULT_S:
-        # Move all injections forward, so that the first one comes after a second.
+        # Move all injections to earlier times: the first one starts after one second.
         earlier = [
             entry if entry.at is None else replace(entry, at=Duration(round(entry.at - first + 1.0, 1)))
             for entry in scenario.fault
@@ -178,7 +184,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _fitted(scenario: Scenario) -> Scenario:
-    """Return the scenario without the time after its last injection."""
+    """Return the scenario with a fault phase that ends soon after its last injection."""
     ends = [entry.at + entry.lasts[0] for entry in scenario.fault if entry.at is not None]
     if not ends:
         return scenario
@@ -203,7 +209,7 @@ def _parts(faults: list[FaultEntry]) -> Iterator[list[FaultEntry]]:
 
 
 class CandidateRuns:
-    """Runs candidates on one cluster, and logs one line for each run."""
+    """Runner of candidates on one cluster; it logs one line for each run."""
 
     def __init__(
         self,
@@ -227,11 +233,11 @@ class CandidateRuns:
         return self._clock() >= self._end or (most is not None and self.runs >= most)
 
     def breaks(self, scenario: Scenario) -> bool:
-        """Return whether one of a few runs has an anomaly of the failed run."""
+        """Run a scenario a few times; return whether a run had an anomaly of the failed run."""
         misses = 0
         while misses < self._limits.tries and not self.over():
             if hit := self.run_once(scenario, self._end - self._clock()):
-                # Written at once, so that an interrupted search leaves its best result.
+                # Write the file at once, so that an interrupted search leaves its best result.
                 self.write(scenario, [hit, *(frozenset[str]() for _ in range(misses))])
                 return True
             misses += 1
@@ -256,7 +262,7 @@ class CandidateRuns:
         finally:
             timer.cancel()
         if outcome.exit_code is ExitCode.INTERRUPTED:
-            raise KeyboardInterrupt  # the run handled the signal, which was meant for the search
+            raise KeyboardInterrupt  # the run caught Ctrl-C, but the user wants to end the search
         names = sorted(set(outcome.judgement.names()))
         verdict = " ".join([str(outcome.judgement.verdict), *names])
         self._log(f"  {size_of(scenario)}: {verdict}   ({time.monotonic() - started:.0f} s)")
@@ -303,7 +309,7 @@ def shrink(cluster: Cluster, failed: Failed, limits: SearchLimits, log: Log) -> 
 
 
 def size_of(scenario: Scenario) -> str:
-    """Return the number of faults and clients, and the seconds, of a scenario."""
+    """Describe the size of a scenario: number of faults, number of clients, and seconds."""
     clients = sum(workload.clients for workload in scenario.workload)
     seconds = scenario.plan.steady + scenario.plan.duration
     return f"{len(scenario.fault)} faults, {clients} clients, {seconds:g} s"

@@ -18,7 +18,7 @@ from harness.faults.heal import heal
 
 Action = Callable[[], object]
 FAILURES: Final = (HarnessError, OSError, EOFError)
-"""Errors that a cluster may cause in any step. Everything else is a bug of the harness."""
+"""Errors that a cluster may cause in any step. Any other exception is a bug of the harness."""
 _LOG_LINES: Final = 2000
 
 
@@ -35,7 +35,7 @@ class StopRequest:
         self._event = threading.Event()
 
     def make(self, reason: str = "") -> None:
-        """Ask the run to stop. The first reason stays. Callable from any thread."""
+        """Ask the run to stop. The first reason is kept. Callable from any thread."""
         self.reason = self.reason or reason
         self._event.set()
 
@@ -44,7 +44,7 @@ class StopRequest:
         return self._event.is_set()
 
     def pause(self, seconds: float) -> None:
-        """Wait for this time; raise InterruptedRun at once when the run is asked to stop."""
+        """Wait for some seconds. Raise InterruptedRun at once when the run is asked to stop."""
         if self._event.wait(max(0.0, seconds)):
             raise InterruptedRun
 
@@ -54,7 +54,7 @@ class StopRequest:
 
 
 class Shutdown:
-    """The last steps of one run. Each step is tried; a failure is reported and stops no other step."""
+    """The last steps of one run. A step that fails is reported and does not prevent the other steps."""
 
     def __init__(self, cluster: Cluster, directory: RunDirectory, log: Callable[[str, str], None]) -> None:
         self._cluster = cluster
@@ -62,7 +62,7 @@ class Shutdown:
         self._log = log
 
     def heal(self, heal_injections: Action) -> None:
-        """Heal the injections of this run; if that fails, heal every fault that the cluster shows."""
+        """Heal the injections of this run. If that fails, heal every fault that is found on the cluster."""
         try:
             heal_injections()
         except FAILURES as error:
@@ -77,7 +77,7 @@ class Shutdown:
             self._log("heal", f"NOT healed: {describe_error(error)}; `eos heal` tries again")
 
     def each(self, *steps: Action) -> None:
-        """Take every step, also those after one that fails."""
+        """Carry out every step, even after one that fails."""
         for step in steps:
             try:
                 step()

@@ -1,4 +1,4 @@
-"""The Spark witness of a run, which reads the topics while the clients write them."""
+"""The Spark witness of a run: a streaming job that reads the topics while the clients write them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from harness.witness.spark.stream_supervisor import StreamProgress, StreamVerification
 
 SILENT_S = 10.0
-"""A micro-batch takes a second or two. A longer silence is reported if there are records to read."""
+"""The job is reported as silent after this many seconds without progress, if there are records to read. A
+micro-batch takes a second or two.
+"""
 
 
 class SparkStream:
-    """Starts and stops the streaming job, if the scenario names Spark as a witness."""
+    """Streaming job of a run; it is started only if the scenario names Spark as a witness."""
 
     def __init__(self, cluster: Cluster, scenario: Scenario, run_id: str) -> None:
         self._cluster = cluster
@@ -33,11 +35,11 @@ class SparkStream:
 
     @property
     def pids(self) -> list[int]:
-        """The process id of the driver, if one runs."""
+        """Process id of the driver, as a list; empty if no driver runs."""
         return [self._job.pid] if self._job is not None and self._job.pid is not None else []
 
     def start(self, folder: Path, log: Callable[[str], None]) -> None:
-        """Start the driver, which reads from the first record."""
+        """Start the driver, which reads each topic from its first record, if Spark is a witness."""
         if "spark" not in self._scenario.verify.witnesses:
             return
         from harness.witness.spark.spark_process import Job
@@ -58,17 +60,17 @@ class SparkStream:
         self._job.start()
 
     def stop(self) -> None:
-        """Kill the driver, whatever it does."""
+        """Kill the driver at once."""
         if self._job is not None:
             self._job.kill()
 
     def restart_if_dead(self) -> None:
-        """Restart a driver that died, from its checkpoint."""
+        """Restart the driver from its checkpoint if it has died."""
         if self._job is not None:
             self._job.watch()
 
     def progress(self, bounds: list[Window] | None) -> str:
-        """Return one phrase about what Spark has counted so far; empty if Spark is no witness."""
+        """Describe in one phrase what Spark has counted so far; empty if Spark is not a witness."""
         if self._job is None:
             return ""
         progress = self._job.progress(ask_brokers=False, bounds=bounds)
@@ -77,7 +79,7 @@ class SparkStream:
     def finish(
         self, freeze_ends: Callable[[], list[Window]], logs: Path, should_stop_waiting: Callable[[], bool]
     ) -> Observation | None:
-        """Let Spark read to the frozen ends, and keep its logs. None if it was never started."""
+        """Let Spark read up to the final end offsets, and keep its logs. Return None if it never started."""
         if self._job is None:
             return None
         try:
@@ -90,7 +92,7 @@ class SparkStream:
 
 
 def describe_progress(progress: StreamProgress) -> str:
-    """Return one phrase: records read, lag, anomalies so far, and restarts."""
+    """Return one phrase with records read, lag, anomalies so far, and restarts."""
     parts = [f"{progress.records} read ({progress.rows_per_s:.0f}/s)"]
     if progress.lag is None or (progress.lag.behind_stable and progress.silent_s > SILENT_S):
         parts.append(f"nothing new for {progress.silent_s:.0f} s")

@@ -1,4 +1,4 @@
-"""Reads the topics back with every witness that the scenario names, and judges the run."""
+"""Verification of a run: every witness of the scenario reads the topics back, then the run is checked."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WITNESS_ERRORS = (HarnessError, OSError, EOFError)
 
 
 def expectation(scenario: Scenario) -> Expect:
-    """Return what a run of this scenario promises to check. It is written before the run starts."""
+    """Return what a run of this scenario must show. It is stored before the run starts."""
     pipelines = [
         Pipeline(group=w.group, inputs=[w.source], changelog=w.changelog)
         for w in scenario.workload
@@ -55,7 +55,7 @@ def expectation(scenario: Scenario) -> Expect:
 
 
 class Verification:
-    """The witnesses of one run."""
+    """Verification of one run by its witnesses."""
 
     def __init__(
         self, cluster: Cluster, scenario: Scenario, directory: RunDirectory, run_id: str, spark: SparkStream
@@ -75,9 +75,10 @@ class Verification:
         log: Callable[[str], None],
         should_stop_waiting: Callable[[], bool] = lambda: False,
     ) -> tuple[ExitCode, Judgement]:
-        """Let every witness read, store what it found, and check it; `eos check` repeats the check offline.
+        """Let every witness read, store the observations, and check them.
 
-        Once `should_stop_waiting` returns True, Spark gets only a short time to finish.
+        Once `should_stop_waiting` returns True, Spark gets only a short time to finish. `eos check` repeats
+        the check offline.
         """
         collectors: dict[str, Callable[[], None]] = {
             "spark": lambda: self._collect_spark(should_stop_waiting),
@@ -97,7 +98,7 @@ class Verification:
         try:
             read()
         except RefusedError:
-            raise  # an interlock ends the run; no witness has failed
+            raise  # a refusal ends the run: it is not a failure of the witness
         except _WITNESS_ERRORS as error:
             log(f"could not read {witness}: {error}")
 
@@ -154,7 +155,7 @@ class Verification:
 
     def _collect_spark(self, should_stop_waiting: Callable[[], bool]) -> None:
         records = self._spark.finish(self._freeze, self._directory.path / "logs", should_stop_waiting)
-        if records is not None:  # None: the run ended before Spark started, and coverage reports it missing
+        if records is not None:  # None: Spark was never started; the coverage check reports it
             self._save(records, "spark")
 
     def _collect_raw_log(self) -> None:
@@ -162,6 +163,6 @@ class Verification:
             admin = admin_at(self._bootstrap, self._security, REQUEST_LIMIT_S)
             return fetch_logs(admin, freeze_windows(admin, self._topics))
 
-        # Metadata may name a new leader before it accepts fetches: retry.
+        # Metadata may name a new leader before that broker accepts fetches, so retry.
         logs = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")
         self._save(observe_raw(logs, self._run_id, finished=time.monotonic_ns()), "raw-log")

@@ -1,4 +1,4 @@
-"""The program of a walkthrough: a few scripted clients take one step after the other, each with evidence."""
+"""The program of a walkthrough: a few scripted clients take its steps in order, each with evidence."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ from harness.witness.plain_consumer import group_positions
 MOST_DRAWN: Final = 200
 SAMPLE_LIMIT_S: Final = 30.0
 _ENDED: Final = (*FAILURES, BrokenTransactionError, CannotGoOnError)
-"""Errors that end a walkthrough and are no bug: cluster or client library did not do what a step needs."""
+"""Errors that end a walkthrough but are not bugs: the cluster or a client library did not do what a step
+needs.
+"""
 
 
 class WalkthroughProgram:
-    """Carries out the steps of a walkthrough, and writes its page with the diagram."""
+    """Program that carries out the steps of a walkthrough, and writes its page with the diagram."""
 
     def __init__(self, run: RunContext) -> None:
         assert run.scenario.walkthrough is not None
@@ -49,12 +51,12 @@ class WalkthroughProgram:
         self._transactional_ids: list[str] = []
 
     def expectation(self) -> Expect:
-        """Return what the scenario promises, and the number of steps: one that ends early is not valid."""
+        """Return what the run must show, with the number of steps: a run that ends early is not valid."""
         steps = len(self._walkthrough.titles)
         return msgspec.structs.replace(expectation(self._run.scenario), walkthrough_steps=steps)
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
-        """Take every step; on every way out, close the clients and heal."""
+        """Take every step. Close the clients and heal even after an error."""
         run, part = self._run, self._part
         stage = Stage(
             run.cluster,
@@ -96,7 +98,7 @@ class WalkthroughProgram:
             )
             drawn_clients = frozenset(self._walkthrough.drawn)
             diagram_file.write(path, SequenceFilter(clients=drawn_clients, most=MOST_DRAWN))
-        except FAILURES as error:  # for example, interrupted before the first frame
+        except FAILURES as error:  # for example, the run was interrupted before the first frame
             run.events.phase("diagram", describe_error(error))
         run.directory.write(walkthrough_page.NAME, walkthrough_page.document(path))
 

@@ -1,1 +1,1 @@
-"""The wire tap: a relay that logs the Kafka frames of TAPPED clients and applies faults to single frames."""
+"""The wire tap: a relay that logs the Kafka frames of its clients and applies faults to single frames."""

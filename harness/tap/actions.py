@@ -1,4 +1,4 @@
-"""Actions of a rule on the frame that it hits: a function per side, a branch per verb."""
+"""Actions of the tap on a frame that a rule hits: one function for requests, one for responses."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def on_request(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> 
 
 
 def on_response(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> str | None:
-    """Act on the answer to a request that a rule has hit; return the fate of the answer."""
+    """Act on the answer to a request that a rule has hit; return its fate, None if it passed."""
     rule = armed.rule
     if rule.verb == "lose_response":
         _touch(relay, exchange, frame, armed, "lost")
@@ -50,7 +50,7 @@ def on_response(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) ->
     relay.response.forward(frame)
     if rule.verb == "cut_after":
         _touch(relay, exchange, frame, armed, "cut")
-        # Close in order behind the answer: a reset could overtake it in the client's kernel.
+        # Close the connection without a reset: after a reset, the client's kernel could drop the answer.
         relay.dropped_by = rule.id
         relay.request.silence()
         relay.upstream.finish()
@@ -81,7 +81,7 @@ def _keep(relay: Relay, stream: ByteStream, exchange: Exchange, frame: bytes, ar
 
 
 def _after_loss(relay: Relay, stream: ByteStream, armed: Armed) -> None:
-    """Cut or silence the connection: a stream cannot continue with a frame missing."""
+    """Cut or silence the connection, because a TCP stream cannot continue with a frame missing."""
     if armed.rule.then == "silence":
         stream.silence()
     else:

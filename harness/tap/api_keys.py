@@ -1,4 +1,4 @@
-"""Kafka's requests by api key, for the apis that kafka-python has classes for."""
+"""Kafka's APIs by api key, with decoders for the APIs that kafka-python has classes for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.base.errors import UsageError
 
 
 class Decodable(StrEnum):
-    """Whether a frame of this api and version can be decoded."""
+    """Whether frames of an api and version can be decoded, and if not, why."""
 
     YES = "yes"
     UNKNOWN_API = "unknown_api"
@@ -30,14 +30,14 @@ def _requests() -> dict[int, Any]:
 
     classes: dict[int, Any] = {}
     for message in _subclasses(ApiMessage):
-        # A class with one version is a wrapper of the class with all versions.
+        # Skip the classes for a single version: each wraps the class for all versions.
         if message._class_version is None and message.is_request():
             classes.setdefault(message.API_KEY, message)
     return classes
 
 
 def preload() -> None:
-    """Load every class; loading at the first request could exceed the request timeout of its client."""
+    """Load every class in advance: loading at the first request could exceed that request's time-out."""
     _requests()
 
 
@@ -73,12 +73,12 @@ def decodable(key: int, version: int) -> Decodable:
 
 
 def decode_request(key: int, version: int, frame: bytes) -> Any:
-    """Decode the request of a complete frame into an object of kafka-python."""
+    """Decode a complete request frame into an object of kafka-python."""
     return _requests()[key].decode(frame, version=version, header=True, framed=True)
 
 
 def decode_response(key: int, version: int, frame: bytes) -> Any:
-    """Decode the response of a complete frame to a request of this api and version."""
+    """Decode a complete response frame to a request of this api and version."""
     from kafka.protocol.api_header import ResponseClassRegistry
 
     class _Asked:

@@ -1,4 +1,4 @@
-"""One direction of a connection: forwards all bytes except those that a fault takes or keeps.
+"""One direction of a connection: it forwards all bytes except those that a fault drops or holds back.
 
 Without an armed rule, bytes are forwarded as they are read, and cut into frames afterwards. With an armed
 rule, a frame is forwarded only when it is complete, because the rule may act on it.
@@ -18,11 +18,11 @@ class Rest(NamedTuple):
 
     unsent: bytes
     frame: int
-    """Bytes of the incomplete frame, including those that were forwarded early."""
+    """Number of bytes of the incomplete frame, including those that were forwarded early."""
 
 
 class Handler(Protocol):
-    """Decides what happens to the pieces of a stream."""
+    """Object that decides what happens to the pieces of a stream."""
 
     def must_look_first(self) -> bool:
         """Return whether frames must be complete before they are forwarded."""
@@ -33,12 +33,12 @@ class Handler(Protocol):
         ...
 
     def ended(self, stream: ByteStream) -> None:
-        """Handle the end of the source, when no frame is kept back."""
+        """Handle the end of the source; called only when no frame is kept back."""
         ...
 
 
 class ByteStream:
-    """Bytes from a source to a target."""
+    """The bytes from one socket to another, in pieces that a handler decides about."""
 
     def __init__(
         self, side: Side, source: NonblockingSocket, target: NonblockingSocket, handler: Handler
@@ -71,7 +71,7 @@ class ByteStream:
         self.target.send(data)
 
     def take(self, data: bytes) -> None:
-        """Drop bytes for a fault."""
+        """Drop bytes because of a fault, and count them."""
         self.taken += len(data)
 
     def keep(self, frame: bytes) -> None:
@@ -114,7 +114,7 @@ class ByteStream:
         return Rest(data[ahead:], len(data))
 
     def discard_rest(self, *, by_fault: bool) -> int:
-        """Drop the bytes that are left; return their number, or 0 if a fault is the reason."""
+        """Drop the rest and return its size. With `by_fault`, count it as taken by a fault and return 0."""
         lost = len(self._kept) + len(self.rest().unsent)
         self._kept = b""
         if by_fault:

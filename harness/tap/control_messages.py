@@ -1,4 +1,4 @@
-"""Messages of the control channel: a request is one JSON line, and so is its answer."""
+"""Messages of the tap's control channel. A request is one JSON line, and so is its answer."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ class _Ask(msgspec.Struct, tag_field="do", forbid_unknown_fields=True, kw_only=T
 
 
 class AskStatus(_Ask, tag="status"):
-    """Ask for the state of the tap."""
+    """Request for the state of the tap."""
 
 
 class AskAccounts(_Ask, tag="accounts"):
-    """Ask for the byte accounts of every connection."""
+    """Request for the byte accounts of every connection."""
 
 
 class AskArm(_Ask, tag="arm"):
-    """Arm a rule."""
+    """Request to arm a rule."""
 
     rule: Rule
 
 
 class AskDisarm(_Ask, tag="disarm"):
-    """Remove a rule; harmless if no rule has this id."""
+    """Request to remove a rule; harmless if no rule has this id."""
 
     id: str
 
 
 class AskRelease(_Ask, tag="release"):
-    """Forward the frames that a rule keeps."""
+    """Request to forward the frames that a rule keeps back."""
 
     id: str
 
 
 class AskLog(_Ask, tag="log"):
-    """Start a frame log in this file; without a path, stop the log."""
+    """Request to start a frame log in the file `path`; without a path, to stop the log."""
 
     path: str | None
     exchanges_per_s: int
@@ -48,7 +48,7 @@ class AskLog(_Ask, tag="log"):
 
 
 class AskFlush(_Ask, tag="flush"):
-    """Write the queue of the frame log."""
+    """Request to write the queue of the frame log."""
 
 
 Ask = AskStatus | AskAccounts | AskArm | AskDisarm | AskRelease | AskLog | AskFlush
@@ -59,7 +59,7 @@ class Status(msgspec.Struct, kw_only=True):
 
     pid: int
     listens: dict[int, int]
-    """Port of the tap by broker."""
+    """Port on which the tap listens, by broker."""
     upstreams: dict[int, int]
     open_connections: int
     keeps: int

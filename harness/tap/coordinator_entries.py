@@ -1,4 +1,4 @@
-"""Steps of brokers and controllers that no client request shows, read from the logs that they leave.
+"""Steps of brokers and controllers that no client request shows, read from the logs that they write.
 
     copy      a follower has a batch, byte for byte the leader's  (the follower's own log)
     marker    a coordinator wrote a commit or abort marker        (control batches of the partition)
@@ -6,7 +6,7 @@
     ids       the controllers gave a broker a block of ids        (__cluster_metadata)
 
 Partitions are read over the DIRECT listener. No client can read the metadata log, so blocks of ids come from
-the files of the active controller. Times are the brokers' wall clock in milliseconds; on one host that is
+the files of the active controller. Times are the brokers' wall clock in milliseconds. On one host, that is
 also the clock of the frame log.
 """
 
@@ -33,22 +33,24 @@ LOG_NAME: Final = "logsteps.jsonl"
 PRODUCER_ID_BLOCK: Final = 1000
 """The number of producer ids that the controllers give to a broker at once."""
 _METADATA_LOG: Final = "__cluster_metadata-0"
-_MAX_COPIES: Final = 200  # of a partition; a diagram shows fewer
+_MAX_COPIES: Final = 200  # per partition; a diagram shows fewer
 _LEADER_LIMIT_S: Final = 20.0
 _IDS_RECORD: Final = 15
-# A ProducerIdsRecord after its three-byte head: broker, broker epoch, the first id after the block.
+# Fields of a ProducerIdsRecord after its three-byte head: broker, broker epoch, the first id after the block.
 _IDS: Final = struct.Struct(">iqq")
 _NS_PER_MS: Final = 1_000_000
 
 
 class CoordinatorEntry(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One step that a log shows."""
+    """One step of a broker or a controller, as a log shows it."""
 
     kind: Literal["copy", "marker", "decision", "ids"]
     wall: int
-    """Nanoseconds, with the precision of a millisecond."""
+    """Wall-clock time in nanoseconds, with the precision of a millisecond."""
     node: int
-    """The node that wrote it: the leader of the partition, which for a decision is the coordinator."""
+    """Id of the leader of the partition. The leader of a decision's partition is the coordinator. For ids,
+    it is the id of the active controller.
+    """
     topic: str = ""
     partition: int = -1
     offset: int = -1
@@ -56,11 +58,13 @@ class CoordinatorEntry(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_
     epoch: int = -1
     transactional_id: str | None = None
     what: str = ""
-    """commit or abort; the state; the broker that received a block of ids, or that has a copy."""
+    """Marker: commit or abort. Decision: the state. Ids: the broker that received the block. Copy: the
+    follower.
+    """
     places: list[PartitionId] = []
-    """A decision: the partitions of the transaction."""
+    """Decision: the partitions of the transaction."""
     coordinator_epoch: int = -1
-    """A marker: the leader epoch of the coordinator's partition."""
+    """Marker: the leader epoch of the coordinator's partition of __transaction_state."""
 
 
 def collect(
@@ -72,9 +76,9 @@ def collect(
     transactional_ids: Iterable[str],
     since: int,
 ) -> Path:
-    """Write the steps since this wall-clock time into `directory`, sorted by time; return the file.
+    """Write the steps since `since` (wall clock) into `directory`, sorted by time; return the file.
 
-    For the topics in `marked` only the markers are written.
+    For the topics in `marked`, only the markers are written.
     """
     steps = [
         *(
@@ -101,9 +105,10 @@ def read(directory: Path) -> list[CoordinatorEntry]:
 
 
 def copies(cluster: Cluster, topic: str, since: int) -> Iterator[CoordinatorEntry]:
-    """Yield the followers that have a topic's first batches since a time, unchanged.
+    """Yield a step for each unchanged copy of a batch on a follower, for a topic's batches since a time.
 
-    A log has no time of copying, so the time is that of the batch.
+    Only the first batches of each partition are compared. A log does not record when a batch was copied, so
+    the step has the time of the batch.
     """
     for info in cluster.admin.metadata([topic]).partitions:
         partition_id = (topic, info.partition)
@@ -180,7 +185,7 @@ def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[C
 
 
 def id_blocks(cluster: Cluster, since: int) -> Iterator[CoordinatorEntry]:
-    """Yield the blocks of producer ids given since a time, from the files of the active controller."""
+    """Yield the blocks of producer ids assigned since a time, from the files of the active controller."""
     leader = cluster.active_controller()
     with TemporaryDirectory() as scratch:
         segments = cluster.node(leader).segments(_METADATA_LOG, Path(scratch))
@@ -212,7 +217,7 @@ def _batches(
         offsets = cluster.admin.list_offsets(topic, since // _NS_PER_MS, partitions=[number])
         return leader, offsets[number]
 
-    # Metadata may name a new leader before it accepts requests, so retry.
+    # Metadata may name a new leader before that broker accepts requests, so retry.
     leader, start = wait_until(
         find_start, _LEADER_LIMIT_S, f"the leader of {partition_name(partition_id)} to answer"
     )

@@ -14,20 +14,22 @@ class Stats(msgspec.Struct, kw_only=True):
 
     connections: int = 0
     blind: dict[str, int] = {}
-    """Connections whose bytes pass unread, by reason: `tls` or `malformed`."""
+    """Number of connections that are forwarded without reading frames, by reason: `tls` or `malformed`."""
     requests: dict[str, int] = {}
     responses: dict[str, int] = {}
     odd: dict[str, int] = {}
-    """malformed, oversized, truncated, undecodable, unmatched, unanswered, unreachable, unaccounted."""
+    """Irregularities by kind, such as malformed, oversized, truncated, undecodable, unmatched, unanswered,
+    unreachable or unaccounted.
+    """
     unknown_api: dict[str, int] = {}
     newer_version: dict[str, int] = {}
     not_logged: dict[str, int] = {}
     log_errors: int = 0
     request_bytes: ByteAccount = msgspec.field(default_factory=ByteAccount)
     response_bytes: ByteAccount = msgspec.field(default_factory=ByteAccount)
-    """Both accounts cover closed connections only."""
+    """Both byte accounts cover closed connections only."""
     duplicate_bytes: int = 0
-    """Bytes that the tap sent on its own connections."""
+    """Bytes of duplicates, which the tap sent on its own connections."""
 
 
 def count(counters: dict[str, int], name: str, by: int = 1) -> None:

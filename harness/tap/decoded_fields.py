@@ -25,7 +25,7 @@ class Batch(_Compact):
     base_offset: int = 0
     marker: Literal["commit", "abort"] | None = None
     appended_ms: int | None = None
-    """Time of a marker by the broker's wall clock."""
+    """For a marker: its time by the broker's wall clock."""
 
 
 class Partition(_Compact):
@@ -35,7 +35,7 @@ class Partition(_Compact):
     partition: int
     error: str | None = None
     offset: int | None = None
-    """Fetch: first offset to read. Produce: offset of the batch. TxnOffsetCommit: the position."""
+    """Fetch: first offset to read. Produce: offset of the batch. TxnOffsetCommit: the committed offset."""
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     log_start: int | None = None
@@ -67,7 +67,7 @@ class Facts(_Compact):
     batches: list[Batch] = []
     partitions: list[Partition] = []
     left_out: int = 0
-    """Batches and partitions beyond the limit for one frame."""
+    """Number of batches and partitions that were left out because of the limit for one frame."""
     coordinators: list[Coordinator] = []
     brokers: list[int] = []
     apis: int | None = None

@@ -35,19 +35,19 @@ class TopicNames:
 
 
 class Decoder:
-    """Decodes frames, and remembers topic names from metadata responses."""
+    """Decoder of frames; it remembers topic names from metadata responses."""
 
     def __init__(self) -> None:
         self.names = TopicNames()
 
     def request(self, key: int, version: int, frame: bytes) -> Facts:
-        """Return the facts of a request."""
+        """Decode a request frame into facts."""
         describe = _REQUESTS.get(api_keys.name_of(key))
         message = api_keys.decode_request(key, version, frame)
         return describe(message, self.names) if describe else Facts()
 
     def response(self, key: int, version: int, frame: bytes) -> Facts:
-        """Return the facts of a response."""
+        """Decode a response frame into facts."""
         describe = _RESPONSES.get(api_keys.name_of(key))
         message = api_keys.decode_response(key, version, frame)
         return describe(message, self.names) if describe else Facts(error=_error(message))
@@ -204,7 +204,7 @@ def _find_coordinator_response(message: Any, _: TopicNames) -> Facts:
     coordinators = [
         Coordinator(key=c.key, broker=c.node_id, error=_error(c)) for c in message.coordinators or ()
     ]
-    if not coordinators:  # up to version 3 a request has one key, and the response does not repeat it
+    if not coordinators:  # up to version 3, a request has one key, and its response does not repeat it
         coordinators = [Coordinator(key="", broker=message.node_id, error=_error(message))]
     return Facts(coordinators=coordinators)
 

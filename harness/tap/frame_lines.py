@@ -23,7 +23,7 @@ class ByteAccount(msgspec.Struct, kw_only=True):
     taken: int = 0
     """Bytes that a fault dropped, or that followed a cut made by a fault."""
     undelivered: int = 0
-    """Bytes that were read after the other side had closed by itself."""
+    """Bytes that could not be forwarded because the receiving side had closed the connection by itself."""
 
     @property
     def inside(self) -> int:
@@ -50,7 +50,7 @@ class FrameLogOpened(LogLine, tag="open"):
 
 
 class Connection(LogLine, tag="connection"):
-    """A client opened a connection, or the tap opened one to send a duplicate."""
+    """A connection that a client opened, or that the tap opened to send a duplicate."""
 
     conn: int
     broker: int
@@ -74,11 +74,13 @@ class Frame(LogLine, tag="frame"):
     took_ms: float | None = None
     """For a response: milliseconds since its request reached the tap."""
     fate: str | None = None
-    """What a fault did to it at once: lost, held, delayed, silenced; None if it passed."""
+    """Immediate effect of a fault: lost, held, delayed, cut, or copy for a duplicate; None if the frame
+    passed.
+    """
     rule: str | None = None
     facts: Facts | None = None
     undecoded: str | None = None
-    """The reason why there are no facts."""
+    """Reason why there are no facts."""
 
 
 class Note(LogLine, tag="note"):
@@ -104,14 +106,14 @@ class Touch(LogLine, tag="touch"):
 
 
 class Sampled(LogLine, tag="sampled"):
-    """Exchanges per api that were forwarded and not logged since `since`, the log being at its limit."""
+    """Exchanges per api that were forwarded but not logged since `since`, because of the log's limits."""
 
     since: int
     exchanges: dict[str, int]
 
 
 class ConnectionClosed(LogLine, tag="closed"):
-    """A connection ended; the accounts cover all of its bytes."""
+    """The end of a connection; the accounts cover all of its bytes."""
 
     conn: int
     broker: int
@@ -120,7 +122,7 @@ class ConnectionClosed(LogLine, tag="closed"):
 
 
 class FrameLogClosed(LogLine, tag="close"):
-    """Last line: the log was closed in order."""
+    """Last line of a log that was closed normally."""
 
     reason: str
 

@@ -1,7 +1,8 @@
-"""Writes the frame log: decodes frames after they were forwarded, within a budget.
+"""Writer of the frame log: it decodes frames after they were forwarded, within a budget.
 
-The log must not slow the tap. Frames wait in a queue and are decoded while the sockets are idle. Above the
-limit of exchanges per second the log keeps the requests of transactions, and counts the others per api.
+The log must not slow the tap. Frames wait in a queue and are decoded in short slices between socket events.
+Above the limit of exchanges per second, the log keeps only the requests that control transactions. It counts
+the others per api.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from harness.tap.counters import Stats, count
 from harness.tap.frame_decoder import Decoder
 from harness.tap.frame_lines import FORMAT, Frame, FrameLogClosed, FrameLogOpened, Line, Sampled
 
-# The requests that control transactions: always logged, however busy the tap is.
+# Requests that control transactions. They are always logged, even if the tap is busy.
 ALWAYS = frozenset(
     {
         "FindCoordinator",
@@ -35,13 +36,13 @@ ALWAYS = frozenset(
 )
 EXCHANGES_PER_S = 500
 MOST_BYTES = 200 * 1024 * 1024
-_SLICE_S = 0.002  # longest time of decoding between two turns of the sockets
+_SLICE_S = 0.002  # longest time of decoding before the event loop serves the sockets again
 _MOST_WAITING = 32 * 1024 * 1024
 _SECOND_NS = 1_000_000_000
 
 
 class FrameLog:
-    """Writes one frame log after another, each into a run directory; without a log, frames are counted."""
+    """Writer of one frame log after another, each in a run directory. Without a log, nothing is written."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stats: Stats, decoder: Decoder, cluster: str) -> None:
         self._loop = loop
@@ -93,7 +94,7 @@ class FrameLog:
         self._file, self.path = None, None
 
     def wants(self, api: str, mono: int) -> bool:
-        """Return whether to log an exchange that begins now; count it if not."""
+        """Return whether to log an exchange that begins now; count an exchange that is not logged."""
         if self._file is None:
             return False
         if mono - self._window >= _SECOND_NS:
@@ -109,7 +110,7 @@ class FrameLog:
         return True
 
     def put(self, line: Line, raw: bytes = b"") -> None:
-        """Queue a line; the bytes of a frame are decoded into it before it is written."""
+        """Queue a line. If `raw` holds the bytes of its frame, they are decoded just before writing."""
         if self._file is None:
             return
         self._queue.append((line, raw))
@@ -173,7 +174,7 @@ class FrameLog:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """End the log without its closing line: a full disk must not stop the forwarding."""
+        """End the log after a write error, without its closing line: forwarding must continue."""
         self._stats.log_errors += 1
         print(f"the frame log {self.path} ended: {error}", flush=True)
         file, self._file = self._file, None

@@ -1,4 +1,4 @@
-"""Cuts a stream of bytes into Kafka frames; every byte that goes in comes out once and in order.
+"""Cutting of a byte stream into Kafka frames. Every byte that goes in comes out once and in order.
 
 Cutting never fails: bytes that cannot be a frame pass unchanged, as a piece of another kind.
 """
@@ -22,9 +22,9 @@ class Kind(StrEnum):
     """The kind of a piece of the stream."""
 
     FRAME = "frame"  # a length and that number of bytes
-    OVERSIZED = "oversized"  # the beginning of a frame that is too long to be kept
+    OVERSIZED = "oversized"  # the beginning of a frame that is too long to be buffered
     REST = "rest"  # the remainder of an oversized frame
-    BLIND = "blind"  # everything after the frame boundaries were lost
+    BLIND = "blind"  # all bytes after the frame boundaries were lost
 
 
 class Piece(NamedTuple):
@@ -44,11 +44,11 @@ class Head(NamedTuple):
 
 
 class MalformedError(ValueError):
-    """A frame cannot be a request or response."""
+    """A frame that cannot be a request or a response."""
 
 
 class Framer:
-    """Cuts one direction of one connection."""
+    """Framer of one direction of a connection: it cuts the bytes into pieces."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most

@@ -50,7 +50,7 @@ class KeptFrame:
         self._timer: asyncio.TimerHandle | None = None
 
     def after(self, seconds: float, then: Callable[[], None]) -> None:
-        """Call a function after some seconds, unless the frame is released or discarded before."""
+        """Call a function after some seconds, unless the frame is released or discarded earlier."""
         self._timer = self._hub.loop.call_later(seconds, then)
 
     def release(self) -> None:
@@ -118,7 +118,7 @@ class Hub:
         return self.book.match(relay.broker, exchange.head, facts)
 
     def answered(self, exchange: Exchange, frame: bytes) -> None:
-        """Handle a forwarded answer: record it in the hit, release the frames that waited for it."""
+        """Handle a forwarded answer: record it in the hit, and release the frames that waited for it."""
         if exchange.hit:
             exchange.hit.answer = self.answer(exchange, frame)
         for kept in exchange.triggers:
@@ -150,7 +150,7 @@ class Hub:
         return kept
 
     def duplicate(self, exchange: Exchange, frame: bytes, armed: Armed, hit: Hit) -> None:
-        """Send a copy of a request on the tap's own connection: now, after a time, or when released."""
+        """Send a copy of a request on the tap's own connection: at once, after a delay, or when released."""
 
         def finish(deliver: bool) -> None:
             if deliver:
@@ -168,7 +168,7 @@ class Hub:
             kept.after(rule.seconds, kept.release)
 
     def arm(self, rule: Rule) -> None:
-        """Arm a rule; it does not hit frames that were partly forwarded."""
+        """Arm a rule. It does not hit frames that are partly forwarded already."""
         self.book.arm(rule)
 
     def release(self, rule_id: str) -> int:
@@ -181,7 +181,8 @@ class Hub:
     def disarm(self, rule_id: str) -> Armed | None:
         """Remove a rule and return it.
 
-        A frame that it holds is dropped with its connection: it must not arrive in a later test.
+        A frame that the rule holds is dropped with its connection, because it must not arrive in a later
+        test. A delayed frame is forwarded if its client is still connected.
         """
         armed = self.book.armed.pop(rule_id, None)
         for kept in [k for k in self.kept if k.armed.rule.id == rule_id]:
@@ -195,7 +196,7 @@ class Hub:
         return armed
 
     def touched(self, armed: Armed, hit: Hit) -> None:
-        """Log the outcome for a frame that a rule had hit."""
+        """Log the outcome of a frame that a rule hit."""
         self.log.put(
             Touch(
                 rule=armed.rule.id,
@@ -246,7 +247,11 @@ class Hub:
 
 
 def _same_client(kept: KeptFrame, exchange: Exchange, facts: Facts | None) -> bool:
-    """Return whether a request has the transactional id, else the client id, of a kept frame."""
+    """Return whether a request comes from the client of a kept frame.
+
+    If the rule selects a transactional id and the request has one, the function compares these. Otherwise, it
+    compares the client ids.
+    """
     selected: Any = kept.armed.rule.transactional_id
     if selected is not None and facts is not None and facts.transactional_id is not None:
         return bool(facts.transactional_id == selected)

@@ -31,13 +31,13 @@ class NonblockingSocket:
         self.queued = 0
         self.undelivered = 0
         self.ended = False
-        """No more bytes can be read."""
+        """True once no more bytes can be read."""
         self.broken = False
-        """No more bytes can be written."""
+        """True once no more bytes can be written."""
         self.closed = False
 
     def set_reading(self, *, on: bool) -> None:
-        """Start or stop reading; while stopped, the kernel slows the peer down."""
+        """Start or stop reading. While reading is stopped, TCP flow control slows the peer down."""
         if self.closed or self.ended or on is self._reading:
             return
         self._reading = on

@@ -27,7 +27,7 @@ _MOST_ASKED = 100_000
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request and the state that its answer needs."""
+    """A request, and the state that is needed when its answer arrives."""
 
     n: int
     head: Head
@@ -35,8 +35,8 @@ class Exchange:
     mono: int
     logged: bool = False
     armed: Armed | None = None  # the rule that acts on the answer
-    hit: Hit | None = None  # records the answer
-    frame: bytes = b""  # the bytes of a duplicate
+    hit: Hit | None = None  # the hit that records the answer
+    frame: bytes = b""  # the bytes to send again, if the answer triggers a duplicate
     triggers: list[KeptFrame] = field(default_factory=list)
 
     def line(self, side: Side, conn: int, broker: int, size: int, clocks: Timestamps) -> Frame:
@@ -57,7 +57,7 @@ class Exchange:
 
 
 class Relay:
-    """Relays both directions between a client and a broker."""
+    """Relay of both directions between one client and one broker."""
 
     def __init__(
         self, hub: Hub, conn: int, broker: int, client: socket.socket, upstream: socket.socket
@@ -81,7 +81,7 @@ class Relay:
         self.upstream.set_reading(on=True)
 
     def must_look_first(self) -> bool:
-        """Require complete frames while any rule is armed."""
+        """Return True while any rule is armed, because a rule needs complete frames."""
         return bool(self.hub.book)
 
     def piece(self, stream: ByteStream, piece: Piece, sent: int) -> None:
@@ -127,7 +127,7 @@ class Relay:
             self._linger = self.hub.loop.call_later(LINGER_S, self.close)
 
     def close(self) -> None:
-        """Close both sides and the accounts."""
+        """Close both sockets, and log the byte accounts."""
         if self._closed:
             return
         self._closed = True
@@ -145,7 +145,7 @@ class Relay:
         for stream in (self.request, self.response):
             account = stream.account()
             account.undelivered += left[stream.side]
-            if by_fault:  # bytes that are undelivered because a fault cut the client off
+            if by_fault:  # undelivered because a fault cut the client off: count as taken
                 account.taken, account.undelivered = account.taken + account.undelivered, 0
             accounts[stream.side] = account
         self.hub.log.put(
@@ -241,10 +241,10 @@ class Relay:
             self._log(line, frame, fate, armed)
         hub.answered(exchange, frame)
         if self.dropped_by and self.request.over and not self._asked:
-            self.upstream.finish()  # an earlier end could make the broker skip the last request
+            self.upstream.finish()  # ending earlier could make the broker skip the last request
 
     def _answered(self, correlation: int) -> Exchange | None:
-        """Return the request of an answer; brokers answer in order, but not a Produce with acks=0."""
+        """Return the exchange of an answer. Brokers answer in order; Produce with acks=0 gets no answer."""
         if self._asked and self._asked[0].head.correlation == correlation:
             return self._asked.popleft()
         if not any(e.head.correlation == correlation for e in self._asked):

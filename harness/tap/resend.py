@@ -1,4 +1,4 @@
-"""Sends a copy of a request on the tap's own connection, and records the broker's answer."""
+"""Duplicates: the tap sends a copy of a request on its own connection, and records the answer."""
 
 from __future__ import annotations
 

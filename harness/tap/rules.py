@@ -29,13 +29,13 @@ HOLD_LIMIT_S = 60.0
 
 
 class Rule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A fault on single frames: a verb, and selectors; a request matches if all of them hold."""
+    """A fault on single frames: a verb, and selectors. A request must match all selectors."""
 
     id: str
     verb: Verb
     api: str
     nth: int = 1
-    """Number of the first match that is hit, counted from 1 since the rule was armed."""
+    """Number of the first match to hit, counted from 1 since the rule was armed."""
     times: int | None = 1
     """Number of matches in a row that are hit; None: every match from the nth on."""
     brokers: tuple[int, ...] = ()
@@ -44,7 +44,7 @@ class Rule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     topic: str | None = None
     partition: int | None = None
     side: Side = "request"
-    """hold, delay: the frame that is kept. cut_after, duplicate: the frame that triggers the action."""
+    """hold, delay: the frame that is kept back. cut_after, duplicate: the frame that triggers the action."""
     then: Literal["cut", "silence"] = "cut"
     drop_client: bool = False
     """hold: cut the client's connection at once; the held frame can still go to the broker."""
@@ -83,7 +83,7 @@ class Hit(msgspec.Struct, kw_only=True):
     bytes: int
     mono: int
     did: str
-    """First held, delayed, lost, copied or cut; then released, discarded, delivered or undeliverable."""
+    """First: held, delayed, lost, copied or cut. Later: released, discarded, delivered or undeliverable."""
     ended: int | None = None
     answer: str | None = None
     """The broker's answer to a frame that was sent late or twice: NONE or an error name."""
@@ -103,7 +103,7 @@ class Armed(msgspec.Struct, kw_only=True):
 
 
 class RuleBook:
-    """The armed rules, in the order of arming."""
+    """Armed rules, in the order in which they were armed."""
 
     def __init__(self) -> None:
         self.armed: dict[str, Armed] = {}

@@ -1,8 +1,8 @@
-"""The process of the tap: a listener per broker and one for control, all on loopback.
+"""Process of the tap, with one listener per broker and one for control, all on loopback.
 
     python -m harness.tap.server FOLDER CLUSTER 1:PORT:UPSTREAM 2:PORT:UPSTREAM 3:PORT:UPSTREAM
 
-When it is ready it writes the port of the control channel to FOLDER/control. It ends on SIGTERM.
+When it is ready, it writes the port of the control channel to FOLDER/control. It ends on SIGTERM.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Server:
         self.hub.close()
 
     def failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Count and print an exception that no connection should cause; the tap continues."""
+        """Count and print an unexpected exception in the event loop; the tap continues."""
         count(self.hub.stats.odd, "bug")
         loop.default_exception_handler(context)
 
@@ -93,7 +93,7 @@ class Server:
             upstream = await dial(hub.loop, *hub.upstreams[broker])
             relay = Relay(hub, conn, broker, client, upstream)
         except OSError as error:
-            if upstream:  # the client closed meanwhile
+            if upstream:  # the client closed its connection in the meantime
                 upstream.close()
             # As with Toxiproxy, the client of a broker that is down gets a connection that closes at once.
             client.close()

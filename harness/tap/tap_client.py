@@ -1,10 +1,12 @@
-"""The interface of the tap for tests, faults and runs: one tap per cluster, started at its first use.
+"""Interface of the tap for tests, faults and runs. Each cluster has one tap, started at its first use.
 
-tap = ensure_tap(cluster)
-tap.log_to(run_directory)
-tap.arm(Rule(id="late", verb="hold", api="EndTxn", transactional_id="t", drop_client=True))
-...
-tap.release("late")
+This example holds an EndTxn request back, and releases it later:
+
+    tap = ensure_tap(cluster)
+    tap.log_to(run_directory)
+    tap.arm(Rule(id="late", verb="hold", api="EndTxn", transactional_id="t", drop_client=True))
+    ...
+    tap.release("late")
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ _START_LIMIT_S = 20.0
 
 
 class TapError(HarnessError):
-    """The tap refused a request."""
+    """Refusal of a request by the tap."""
 
 
 class Tap:
@@ -66,12 +68,12 @@ class Tap:
         return self._ask(AskAccounts()).accounts or []
 
     def arm(self, rule: Rule) -> None:
-        """Arm a rule; it starts to count matches."""
+        """Arm a rule. It starts to count matches."""
         rule.check()
         self._ask(AskArm(rule=rule))
 
     def disarm(self, rule_id: str) -> Armed | None:
-        """Remove a rule and return it with its hits; frames that it still held are dropped."""
+        """Remove a rule and return it with its hits. Frames that it still holds are dropped."""
         return self._ask(AskDisarm(id=rule_id)).armed
 
     def release(self, rule_id: str) -> int:
@@ -83,7 +85,7 @@ class Tap:
         return next((a for a in self.status().rules if a.rule.id == rule_id), None)
 
     def wait_hit(self, rule_id: str, did: str | None = None, limit: float = 10.0) -> Armed:
-        """Wait until a rule has hit a frame, or until the outcome of its last hit is `did`."""
+        """Wait until a rule has hit a frame and, if `did` is given, its last hit has this outcome."""
 
         def hit() -> Armed | None:
             armed = self.armed(rule_id)
@@ -96,7 +98,7 @@ class Tap:
 
     @contextmanager
     def rule(self, rule: Rule) -> Iterator[Rule]:
-        """Arm a rule inside the block, and remove it after."""
+        """Arm a rule inside the block, and remove it afterwards."""
         self.arm(rule)
         try:
             yield rule
@@ -116,7 +118,7 @@ class Tap:
         self._ask(AskLog(path=None, exchanges_per_s=EXCHANGES_PER_S, most_bytes=MOST_BYTES))
 
     def flush(self) -> None:
-        """Return when the log has everything that passed so far."""
+        """Wait until the log contains everything that has passed so far."""
         self._ask(AskFlush())
 
     def _ask(self, ask: Ask) -> Answer:
@@ -161,14 +163,15 @@ def ensure_tap(cluster: Cluster) -> Tap:
 
 
 def stop_tap(cluster: Cluster) -> None:
-    """Stop the tap of a cluster; its connections are cut, and the frames that it held are lost."""
+    """Stop the tap of a cluster. Its connections are cut, and the frames that it holds are lost."""
     folder = _folder(cluster)
     processes.end_all(f"{folder} ")
     (folder / CONTROL_FILE).unlink(missing_ok=True)
 
 
 def _folder(cluster: Cluster) -> Path:
-    # Below the folder of the nodes: removing a cluster ends the processes that name this folder.
+    # This folder is below that of the nodes. Removing a cluster ends the processes that have the nodes'
+    # folder in their command line.
     return cluster.state.nodes / "tap"
 
 

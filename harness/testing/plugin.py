@@ -1,4 +1,4 @@
-"""Run scenarios as tests on a shared, healthy cluster. pytest loads this plugin by its entry point.
+"""Pytest plugin that runs scenarios as tests on a shared, healthy cluster. An entry point loads it.
 
     def test_orders_survive_a_leader_kill(run_scenario):
         ran = run_scenario("orders.toml", seed=7, plan__duration="30s")
@@ -7,8 +7,8 @@
     --backend auto|compose|process   what runs the nodes
     --keep                           leave the cluster up at the end; the next session uses it again
 
-A session has one cluster, in its own state directory (EOS_TEST_STATE), apart from the cluster of `eos up`.
-After each test the cluster is healed and checked. A test that passes and leaves a fault injected is an error.
+A session has one cluster in its own state directory (EOS_TEST_STATE), separate from the cluster of `eos up`.
+After each test the cluster is healed and checked. A test that passes but leaves a fault injected is an error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from harness.scenario.plan import draw
 
 _BACKEND = pytest.StashKey[BackendName]()
 FAILED = pytest.StashKey[bool]()
-"""Set on an item whose test failed."""
+"""Stash key that marks the pytest items whose test failed."""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -50,7 +50,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def backend(config: pytest.Config) -> BackendName:
-    """Return the back end of this session; `auto` is resolved once."""
+    """Return the back end of this session; `auto` is resolved only once."""
     if _BACKEND not in config.stash:
         name = config.getoption("backend")
         config.stash[_BACKEND] = lifecycle.choose_backend(_log) if name == "auto" else name
@@ -73,7 +73,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
-    """Provide the cluster of the session, healthy before and after every test."""
+    """Provide the session's cluster, which is healthy before and after every test."""
     state = state_of_tests()
     started, fresh = lifecycle.up(state, backend(request.config), "quick", _log)
     if not fresh:
@@ -85,7 +85,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _left_healthy(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Heal the cluster after a test; fail a test that passed and left something to heal."""
+    """Heal the cluster after a test. Fail a test that passed but left something to heal."""
     yield
     if "cluster" not in request.fixturenames:
         return
@@ -105,30 +105,32 @@ class Ran:
 
     @property
     def verdict(self) -> str:
-        """Return valid, unknown or invalid."""
+        """The verdict: valid, unknown or invalid."""
         return str(self.outcome.judgement.verdict)
 
     @property
     def judgement(self) -> Judgement:
-        """Return the verdict with its evidence."""
+        """The verdict with its evidence."""
         return self.outcome.judgement
 
     @property
     def directory(self) -> Path:
-        """Return the run directory, which has report.html and events.jsonl."""
+        """The run directory, which contains report.html and events.jsonl."""
         return self.outcome.directory
 
     @cached_property
     def ledger(self) -> Ledger:
-        """Return the fate of every record, read from the histories."""
+        """The fate of every record, read from the histories."""
         return fold(history_files(self.directory / "history"))
 
 
 @pytest.fixture
 def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
-    """Run a scenario on the cluster of the session: an object, a file, or a shipped one by name.
+    """Return a function that runs a scenario on the cluster of the session.
 
-    `plan__duration="30s"` is `--set plan.duration=30s`.
+    The scenario is a Scenario object, a file, or the name of a shipped one.
+
+    The argument `plan__duration="30s"` means `--set plan.duration=30s`.
     """
 
     def run(scenario: Scenario | Path | str, seed: int = 1, **changes: str) -> Ran:
@@ -142,7 +144,7 @@ def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
         plan = draw(scenario, seed)
         outcome = make_run(cluster, scenario, plan, tmp_path / "runs", replay_command=command).execute()
         if outcome.interrupted:
-            raise KeyboardInterrupt  # the run handled the signal, which was meant for the session
+            raise KeyboardInterrupt  # the run caught Ctrl-C, but the user wants to end the session
         return Ran(outcome)
 
     return run

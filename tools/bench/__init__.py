@@ -1,1 +1,1 @@
-"""Benchmarks; each is a command: `python -m tools.bench.NAME --help`."""
+"""Benchmarks. Each module is a command: `python -m tools.bench.NAME --help`."""

@@ -23,7 +23,8 @@ _LIMIT_S: Final = 600
 def scan(bootstrap: str, windows: Sequence[Window], done: Any) -> None:
     """Count the records of some partitions with confluent-kafka; runs in a separate process.
 
-    As a baseline it only counts records, with larger fetches and polls than `harness.kafka.read_to_end`.
+    This baseline only counts records. Its fetches and polls are larger than those of
+    `harness.kafka.read_to_end`.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -69,14 +70,14 @@ def cpu_seconds() -> float:
     total = 0.0
     for member in (process, *process.children(recursive=True)):
         with suppress(psutil.NoSuchProcess):  # it ended between the two calls
-            total += sum(member.cpu_times()[:4])  # user, system, and both of ended children
+            total += sum(member.cpu_times()[:4])  # user and system time, also of ended children
     return total
 
 
 def consumer_performance(
     bootstrap: str, topic: str, records: int, log: Callable[[str], None]
 ) -> tuple[int, float]:
-    """Run Kafka's ConsumerPerformance; return the number of records, and records per second of fetching."""
+    """Run Kafka's ConsumerPerformance; return the number of records, and records per second of fetch time."""
     jars = ensure_jars(log, "kafka", "tools")
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "consumer.properties"

@@ -1,8 +1,8 @@
-"""The cost of record identity and history for a producer, compared with the same loop without them.
+"""Benchmark of the harness's bookkeeping: what record identity and history cost a producer.
 
-The bare loop and the harness's client run interleaved, so that other load on the machine affects both. The
-results are ratios to the loop: of the total time, and of the processor time of the sending thread, which
-other processes do not change.
+A bare loop sends records without them. The bare loop and the harness's client run interleaved, so that other
+load on the machine affects both. The results are ratios to the bare loop: of the total time, and of the
+sending thread's processor time, which other processes do not change.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def nothing(error: KafkaError | None, message: Message) -> None:
 
 
 def bare_idempotent(bootstrap: str, topic: str, length: Length) -> Cost:
-    """Send idempotently with an empty callback."""
+    """Send records with an idempotent producer and an empty callback; return the cost."""
     config: dict[str, Any] = {**settings(PRODUCER), "bootstrap.servers": bootstrap}
     producer = Producer(config)
     producer.list_topics(topic, LIMIT_S)
@@ -74,7 +74,7 @@ def _produce(producer: Producer, topic: str, value: bytes, lane: int) -> None:
 
 
 def harness_idempotent(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
-    """Send as the idempotent client of the harness does."""
+    """Send records as the harness's idempotent client does; return the cost."""
     spec = IdempotentSpec(
         run=RUN,
         client="bench",
@@ -109,7 +109,7 @@ def harness_idempotent(bootstrap: str, topic: str, length: Length, folder: Path)
 
 
 def bare_transactional(bootstrap: str, topic: str, length: Length) -> Cost:
-    """Send in transactions of one hundred records."""
+    """Send transactions of one hundred records each with a plain producer; return the cost."""
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-bare", 20_000, {}),
         "bootstrap.servers": bootstrap,
@@ -133,7 +133,7 @@ def bare_transactional(bootstrap: str, topic: str, length: Length) -> Cost:
 
 
 def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
-    """Send as the transactional client of the harness does."""
+    """Send transactions as the harness's transactional client does; return the cost."""
     spec = TransactionalSpec(
         run=RUN,
         client="bench",
@@ -167,7 +167,7 @@ def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Pa
 
 
 def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
-    """Run each client interleaved with its bare loop; yield a line per kind."""
+    """Run each client of the harness interleaved with its bare loop; yield a line per client."""
     bootstrap, short = cluster.bootstrap(BrokerListener.DIRECT), length._replace(records=TRANSACTION)
     yield "identity and history of the harness, compared with the same loop with an empty on_delivery:"
     for name, of_length, bare, harness in (

@@ -31,7 +31,7 @@ class _Benchmark(click.Command):
 
 
 def benchmark(name: str, example: str = "") -> Decorator:
-    """Make a function the command of the benchmark `tools.bench.NAME`."""
+    """Return a decorator that makes a function the command of the benchmark `tools.bench.NAME`."""
     epilog = f"Example:  python -m tools.bench.{name} {example}".rstrip()
     return click.command(name=name, cls=_Benchmark, epilog=epilog)
 
@@ -95,7 +95,7 @@ def spark_options(function: Any) -> Any:
 def cluster_up(
     backend: BackendChoice, state_path: Path | None, profile: Profile, *, keep: bool = False
 ) -> Iterator[Cluster]:
-    """Attach to the cluster that is up, or start one and remove it after the block."""
+    """Yield the cluster that is up, or start one and remove it after the block."""
     state = state_of(state_path)
     cluster, started = lifecycle.up(state, backend, profile, log)
     try:

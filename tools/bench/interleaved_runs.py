@@ -1,8 +1,8 @@
 """Interleaved runs: each measured run is between two runs of a baseline, and is compared with their mean.
 
-On a shared machine the speed changes all the time: absolute rates mean little, ratios of neighbouring runs
-are reliable. A run lasts for a minimum time, because short runs are too noisy. The result is the median of
-the ratios with its quartiles; if the quartiles are too far apart, the result is inconclusive.
+On a shared machine the speed changes all the time: absolute rates mean little, but ratios of neighbouring
+runs are reliable. A run lasts for a minimum time, because short runs are too noisy. The result is the median
+of the ratios with its quartiles. If the quartiles are too far apart, the result is inconclusive.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ WIDEST: Final = 0.2
 FEWEST: Final = 4
 """Smallest number of ratios for meaningful quartiles."""
 WARM_UP: Final = 4
-"""Factor by which the warm-up runs are shorter; they do not count."""
+"""Divisor of the length of the warm-up runs, which do not count."""
 
 
 class Length(NamedTuple):
@@ -30,7 +30,7 @@ class Length(NamedTuple):
     seconds: float
 
     def bursts(self, size: int) -> Iterator[int]:
-        """Number the bursts of `size` records that a run of this length has."""
+        """Yield the number of each burst of `size` records until the run is long enough."""
         end = time.perf_counter() + self.seconds
         number = 0
         while number * size < self.records or time.perf_counter() < end:
@@ -47,12 +47,12 @@ class Cost(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Records per second."""
+        """Records sent per second."""
         return self.records / self.wall
 
     @property
     def thread_us(self) -> float:
-        """Microseconds of the sending thread per record."""
+        """Processor time of the sending thread per record, in microseconds."""
         return self.thread / self.records * 1e6
 
 
@@ -105,14 +105,15 @@ class Pair(NamedTuple):
     after: Cost
 
     def ratio(self, of: Callable[[Cost], float]) -> float:
-        """Return a measure of the run divided by the mean of its neighbours' measures."""
+        """Return `of(run)` divided by the mean of `of` for the baseline runs before and after it."""
         return 2 * of(self.run) / (of(self.before) + of(self.after))
 
 
 def interleave(base: Run, others: Sequence[Run], length: Length, rounds: int) -> list[list[Pair]]:
-    """Run base, other, base, next other, base and so on; return the pairs of the base and of each other.
+    """Run the base before and after each other run; return the pairs of the base, then of each other run.
 
-    The pairs of the base itself show the difference between two runs of the same thing on this machine.
+    The order is base, other, base, next other, base and so on. The pairs of the base show how much two equal
+    runs differ on this machine.
     """
     short = Length(length.records // WARM_UP, length.seconds / WARM_UP)
     for run in (base, *others):

@@ -1,9 +1,9 @@
-"""The delay that open transactions add for a read_committed reader.
+"""Benchmark of the delay that open transactions add for a read_committed reader.
 
 An idempotent producer writes a numbered record every few milliseconds, outside of transactions. A second
 producer keeps one transaction after the other open on the same partition, each for a given time. Two readers
-read the records, one of them with read_committed. The result is the delay of that reader for the records
-that were written while a transaction was open.
+read the records, one of them with read_committed. The result is the additional delay of that reader for the
+records that were written while a transaction was open.
 """
 
 from __future__ import annotations
@@ -33,7 +33,11 @@ FEWEST_TRANSACTIONS: Final = 3
 
 
 class Delays(NamedTuple):
-    """Delays of one run in milliseconds, per record, and the longest transaction."""
+    """Delays per record in one run, and the longest transaction, all in milliseconds.
+
+    `plain` is the delay of the read_uncommitted reader, `added` the additional delay of the read_committed
+    one.
+    """
 
     added: list[float]
     plain: list[float]
@@ -128,9 +132,7 @@ class _Bench:
             self._holder.begin_transaction()
             self._holder.produce(self._topic, b"", partition=0)
             self._holder.flush(LIMIT_S)
-            opened = (
-                time.perf_counter()
-            )  # not earlier: the produce call may have waited for the end of the previous one
+            opened = time.perf_counter()  # after produce, which may wait for the previous transaction to end
             over.wait(seconds)
             self._holder.commit_transaction(LIMIT_S)
             spans.append((opened, time.perf_counter()))
@@ -162,6 +164,6 @@ class _Reader(threading.Thread):
         self._consumer.close()
 
     def wait(self, records: int) -> dict[int, float]:
-        """Wait for a number of records; return the time of each."""
+        """Wait for a number of records; return the time at which each was received."""
         wait_until(lambda: len(self._received) >= records, LIMIT_S, f"{self.name} to read {records} records")
         return self._received

@@ -1,4 +1,4 @@
-"""Memory of a node: of a process, and of a container."""
+"""Memory of a node that runs as a process or in a container."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def process_memory(pid: int) -> tuple[int, str]:
     """Return the memory of a process in bytes and its kind.
 
-    The kind is PSS, in which shared pages count by share, or RSS on systems without PSS.
+    The kind is PSS or, on systems without it, RSS. PSS divides shared pages among the processes that share
+    them.
     """
     process = psutil.Process(pid)
     if psutil.LINUX:
@@ -25,5 +26,5 @@ def container_memory(container: Container) -> int:
     """Return the memory of a container in bytes, without file cache that the kernel can free at once."""
     usage = cast("dict[str, Any]", container.stats(stream=False))["memory_stats"]
     details = usage.get("stats", {})
-    # The two versions of control groups use different names.
+    # Versions 1 and 2 of cgroups use different names.
     return int(usage["usage"]) - int(details.get("inactive_file", details.get("total_inactive_file", 0)))

@@ -1,8 +1,8 @@
 """Benchmark of producer guarantees, and of the harness's own bookkeeping.
 
-All records are sent over DIRECT. Each measured run is interleaved with its baseline: idempotence and acks=1
-with acks=all, transactions with the idempotent producer, read_committed with read_uncommitted, and the
-harness's clients with a bare loop.
+All records are sent over the DIRECT listener. Each measured run is interleaved with its baseline: idempotence
+and acks=1 with acks=all, transactions with the idempotent producer, read_committed with read_uncommitted, and
+the harness's clients with a bare loop.
 """
 
 from __future__ import annotations
@@ -39,16 +39,18 @@ TRANSACTIONS: Final = (10, 100, 1000, 10_000)
 """Records per transaction."""
 BURST: Final = 500
 MOST_WAITING: Final = 20_000
-"""Most records in the client's queue: enough for full batches, too few for delivery time-outs."""
+"""Maximum records in the client's queue: enough for full batches, too few for delivery time-outs."""
 BATCH: Final = 100
 HEADER_SHARE: Final = 8 + 2 + 4
-"""Bytes of producer id, epoch and base sequence in the header of every batch, used or not."""
+"""Bytes of producer id, epoch and base sequence. Every batch header contains these fields, used or not."""
 IN_FLIGHT: Final[dict[str, Value]] = {"max.in.flight.requests.per.connection": 5}
-"""Equal for all producers; without idempotence the default is a million requests in flight."""
+"""The same limit for all producers: without idempotence, librdkafka's default is a million requests in
+flight.
+"""
 
 
 class Kind(NamedTuple):
-    """A producer of the comparison."""
+    """One of the compared producers."""
 
     name: str
     settings: dict[str, Value]
@@ -117,7 +119,7 @@ def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
 
 
 def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind) -> Cost:
-    """Measure from the first call to the last acknowledgement; an unacknowledged record is an error."""
+    """Measure from the first send to the last acknowledgement; raise TimeoutError if one is missing."""
     producer = _producer(cluster, kind)
     producer.produce(topic, b"warm", partition=0, on_delivery=nothing)
     producer.flush(LIMIT_S)  # connects the producer and gets its producer id
@@ -143,7 +145,7 @@ def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind
 
 
 def _await_replication(cluster: Cluster, topic: str) -> None:
-    """Wait until the followers have all records: with acks=1 they would burden the next run."""
+    """Wait until the followers have all records: with acks=1, replication would slow the next run."""
     producer = _producer(cluster, BASE)
     for partition in range(PARTITIONS):
         producer.produce(topic, b"last", partition=partition, on_delivery=nothing)
@@ -228,10 +230,10 @@ def main(
 ) -> None:
     """Measure the cost of each producer guarantee, as ratios of neighbouring runs.
 
-    settings: acks=1, acks=all, idempotence, bytes per batch. transactions: 10 to 10,000 records each, against
-    the idempotent producer. latency: the extra delay of a read_committed reader while transactions are open.
-    bookkeeping: the harness's clients against a bare loop. Runs on a cluster of the load profile, started if
-    none is up.
+    `settings` compares acks=1, acks=all and idempotence, and the bytes per batch. `transactions` compares 10
+    to 10,000 records per transaction with the idempotent producer. `latency` measures the additional delay of
+    a read_committed reader while transactions are open. `bookkeeping` compares the harness's clients with a
+    bare loop. The command uses a cluster of the load profile, and starts one if none is up.
     """
     with cluster_up(backend, state_path, "load", keep=keep) as cluster:
         for line in measure(cluster, Length(records, seconds), rounds, parts or tuple(PARTS)):

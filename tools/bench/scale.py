@@ -1,4 +1,4 @@
-"""Benchmark of the data that a large verification moves."""
+"""Benchmark of how much data a large verification moves."""
 
 from __future__ import annotations
 
@@ -141,9 +141,9 @@ def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, flo
 def main(sizes: tuple[int, ...], partitions: int, master: str, heap: str, *, as_json: bool) -> None:
     """Measure the data that a large verification moves: rows and bytes to the driver, bytes of shuffle.
 
-    The tasks generate the records and scan them, so neither Kafka nor the network limits the size. The
-    output of the tasks is the same as for a topic. Every transaction has 20,000 records, and one in ten is
-    aborted. The intervals of the ledger join the words as in every verification.
+    The tasks generate the records and scan them, so neither Kafka nor the network limits the size. The output
+    of the tasks is the same as for a topic. Every transaction has 20,000 records, and one in ten is aborted.
+    The intervals of the ledger are joined with the words, as in every verification.
     """
     spark = start_session("bench scale", master, log, {"spark.driver.memory": heap})
     results = [measure(spark, records, partitions) for records in sizes]

@@ -52,13 +52,13 @@ class Figure:
         return statistics.median(self.values) <= self.target
 
     def cells(self) -> list[str]:
-        """Return the row of the table."""
+        """Return the cells of the figure's row in the table."""
         low, middle, high = min(self.values), statistics.median(self.values), max(self.values)
         measured = f"{middle:.2f} {self.unit} ({low:.2f}-{high:.2f} of {len(self.values)})"
         return [self.name, measured, f"{self.target:g} {self.unit}", "yes" if self.held else "no"]
 
     def plain(self) -> dict[str, Any]:
-        """Return the figure for JSON."""
+        """Return the figure as a dict for JSON."""
         return {
             "what": self.name,
             "unit": self.unit,
@@ -70,7 +70,7 @@ class Figure:
 
 
 def eos(*arguments: str) -> float:
-    """Run a command as a user does, and return its duration in seconds."""
+    """Run an `eos` command as a user does, and return its duration in seconds."""
     start = time.perf_counter()
     done = subprocess.run([EOS, *arguments], capture_output=True, text=True, timeout=1800, check=False)
     took = time.perf_counter() - start
@@ -89,7 +89,7 @@ def temporary_state() -> Iterator[Path]:
         yield path
     finally:
         lifecycle.down(State(path))
-        shutil.rmtree(path)  # last: `down` finds the nodes by the record in it
+        shutil.rmtree(path)  # only now: `down` reads the record in it to find the nodes
 
 
 def measure(backend: BackendName, rounds: int) -> tuple[list[Figure], str]:
@@ -148,8 +148,9 @@ def fail_over_s(cluster: Cluster) -> float:
 def main(rounds: int, backend: BackendChoice, *, as_json: bool) -> None:
     """Measure start, memory and fail-over of a cluster against their targets.
 
-    Starts and removes clusters in a temporary state directory with the command line, as a user does. The
-    first cluster does not count: it fetches jars and images. Times include the start of the interpreter.
+    The command starts and removes clusters in a temporary state directory with the command line, as a user
+    does. The first cluster does not count: it fetches jars and images. Times include the start of the Python
+    interpreter.
     """
     load, cores = os.getloadavg()[0], os.cpu_count()
     chosen = lifecycle.choose_backend(log) if backend == "auto" else backend

@@ -24,7 +24,7 @@ from tools.bench.command import benchmark, number_option, seconds_option
 from tools.bench.synthetic_topic import PARTITIONS, RUN, TXN, Plan, Writer
 
 FIRST: Final = 2
-"""Transactions before the measured ones, for the first batch of the job."""
+"""Number of transactions that are written before the measured ones, for the first batch of the job."""
 
 
 class LagSample(NamedTuple):
@@ -35,7 +35,7 @@ class LagSample(NamedTuple):
 
 
 class Steady(Thread):
-    """Writes the transactions of a plan at a steady rate."""
+    """Thread that writes the transactions of a plan at a steady rate."""
 
     def __init__(self, writer: Writer, rate: int) -> None:
         super().__init__(daemon=True)
@@ -46,14 +46,14 @@ class Steady(Thread):
         self.failed: BaseException | None = None
 
     def run(self) -> None:
-        """Write all but the first transactions; `end` raises what goes wrong."""
+        """Write all but the first transactions; `end` raises any error."""
         try:
             self._write()
         except BaseException as error:  # noqa: BLE001 - `end` raises it in the other thread
             self.failed = error
 
     def end(self) -> None:
-        """Wait for the end, and raise the error of the thread if it had one."""
+        """Wait for the thread to end, and raise its error if it had one."""
         self.join()
         if self.failed is not None:
             raise self.failed
@@ -129,10 +129,10 @@ def measure(live: StreamVerification, writing: Steady, warm_up: float) -> bool:
 def main(bootstrap: str, rate: int, seconds: float, warm_up: float) -> None:
     """Measure whether the streaming verification keeps up with clients that write at a steady rate.
 
-    Writes transactions of 20,000 records, one in ten aborted, while the streaming job runs in its own
-    process, as in a run. Prints the lag of the job every second. The job keeps up if its median lag is at
-    most a second higher in the second half than in the first. The first seconds do not count: the job is
-    several times slower until its JVM has compiled the code. Exit code 1 if the job does not keep up.
+    The command writes transactions of 20,000 records, one in ten aborted, while the streaming job runs in its
+    own process, as in a run. It prints the lag of the job every second. The job keeps up if its median lag is
+    at most a second higher in the second half than in the first. The first seconds do not count: the job is
+    several times slower until its JVM has compiled the code. The exit code is 1 if the job does not keep up.
     """
     topic = f"live-{uuid.uuid4().hex[:8]}"
     plan = Plan(topic, int(rate * (warm_up + seconds) * 0.9) + FIRST * TXN)

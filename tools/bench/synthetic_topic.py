@@ -25,7 +25,7 @@ RUN: Final = "bench001"
 class Plan:
     """Transactions over all partitions, every tenth of them aborted, until `records` are committed.
 
-    With several lanes per partition (`turns`), their records alternate one by one.
+    Each partition has `turns` lanes. Records of different lanes alternate one by one.
     """
 
     topic: str
@@ -34,7 +34,7 @@ class Plan:
 
     @cached_property
     def aborted(self) -> list[bool]:
-        """Return whether each transaction is aborted."""
+        """Whether each transaction is aborted, in order."""
         ends: list[bool] = []
         while ends.count(False) * TXN < self.records:
             ends.append(len(ends) % 10 == 9)
@@ -42,7 +42,7 @@ class Plan:
 
     @property
     def lanes(self) -> list[PartitionId]:
-        """Return the topic and partition of every lane."""
+        """Topic and partition of every lane."""
         return [(self.topic, lane % PARTITIONS) for lane in range(PARTITIONS * self.turns)]
 
     def sent(self, txn: int) -> list[tuple[int, int, int]]:
@@ -67,7 +67,7 @@ class Plan:
 
 
 class Writer:
-    """Creates the topic of a plan and writes its transactions, one after the other."""
+    """Writer of a plan: it creates the topic and writes the transactions, one after the other."""
 
     def __init__(self, bootstrap: str, plan: Plan, replicas: int = 3) -> None:
         from confluent_kafka import Producer
@@ -90,7 +90,7 @@ class Writer:
         self._producer.init_transactions(60)
 
     def transaction(self, txn: int) -> None:
-        """Write one transaction, and commit or abort it by plan."""
+        """Write one transaction, and commit or abort it according to the plan."""
         producer, aborted = self._producer, self.plan.aborted[txn]
         producer.begin_transaction()
         sent = self.plan.sent(txn)

@@ -33,7 +33,7 @@ _PATHS = ("DIRECT", "PROXIED", "TAPPED", "TAPPED+log")
 
 
 class _Round(NamedTuple):
-    """One round on one path."""
+    """Measurements of one round on one path."""
 
     rate: float
     latencies: list[float]

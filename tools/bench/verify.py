@@ -96,7 +96,7 @@ def readers(
 
 
 def pass_alone(records: int) -> float:
-    """Return the rate of the scan on one core from memory, without Spark and Kafka."""
+    """Return the rate of the scan alone, on one core and from memory, without Spark and Kafka."""
     import numpy as np
     import pyarrow as pa
 
@@ -121,7 +121,7 @@ def rate_of(reader: Callable[[], int]) -> tuple[int, float]:
 
 
 def interleave_readers(chosen: dict[str, Callable[[], int]], rounds: int) -> tuple[Rates, Rates]:
-    """Return the rates per round by wall time, and by the processor time of our own processes.
+    """Return the rates per round, by wall time and by the processor time of the benchmark's processes.
 
     The readers are interleaved, so that other load on the machine affects all of them.
     """
@@ -143,7 +143,7 @@ def interleave_readers(chosen: dict[str, Callable[[], int]], rounds: int) -> tup
 
 
 def ratio_of(rates: Rates, name: str, other: str) -> Spread:
-    """Return the spread of the ratios of two readers over the rounds."""
+    """Return the spread, over the rounds, of the ratios of two readers' rates."""
     return Spread.over([a / b for a, b in zip(rates[name], rates[other], strict=True)])
 
 
@@ -191,11 +191,11 @@ def main(
 ) -> None:
     """Measure the verification against plain readers of the same topic.
 
-    Writes a topic of transactions, one in ten aborted, unless --topic names one. Then it times, interleaved:
-    two processes with confluent-kafka, a bare count with Spark, the Spark scan alone and with all findings;
-    and Kafka's ConsumerPerformance once. The results are medians and quartiles of the ratios within a round,
-    because seconds on a shared machine mean little. Runs on a cluster of the load profile, started if none is
-    up.
+    The command writes a topic of transactions, one in ten aborted, unless --topic names one. Then it times
+    readers interleaved: two processes with confluent-kafka, a bare count with Spark, and the Spark scan alone
+    and with all findings. It times Kafka's ConsumerPerformance once. The results are medians and quartiles of
+    the ratios within a round, because seconds on a shared machine mean little. The command uses a cluster of
+    the load profile, and starts one if none is up.
     """
     settings = Settings(**options)
     if not settings.as_json:
@@ -221,7 +221,7 @@ class Settings(NamedTuple):
 
 
 def measure(settings: Settings, bootstrap: str) -> None:
-    """Write the topic if necessary, measure the readers, and print the results."""
+    """Write the topic unless one is given, measure the readers, and print the results."""
     topic = settings.topic or f"bench-{uuid.uuid4().hex[:8]}"
     plan = Plan(topic, settings.records, settings.lanes)
     if settings.topic is None:

@@ -27,7 +27,7 @@ class Diagram(NamedTuple):
 
     @property
     def text(self) -> str:
-        """Summarise in one line what the diagram shows and leaves out."""
+        """One-line summary of what the diagram shows and leaves out."""
         sequence = self.sequence
         parts = [f"{len(sequence.messages)} steps between {len(sequence.roles)} participants"]
         if sequence.left_out:

@@ -8,7 +8,7 @@ _MOST = 3
 
 
 def request_text(api: str, facts: Facts) -> str:
-    """Describe a request."""
+    """Describe a request in one line."""
     producer = f"pid {facts.producer_id} epoch {facts.epoch}" if (facts.producer_id or -1) >= 0 else ""
     if api == "Produce":
         return _joined(api, _listed([_batch(b) for b in facts.batches]), producer)
@@ -24,7 +24,7 @@ def request_text(api: str, facts: Facts) -> str:
 
 
 def response_text(api: str, facts: Facts) -> str:
-    """Describe a response, by its errors if it has any."""
+    """Describe a response in one line: its errors if it has any, else its content."""
     if refusals := facts.refusals:
         return ", ".join(refusals)
     if api == "Produce":

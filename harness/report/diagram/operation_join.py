@@ -1,4 +1,4 @@
-"""Joins frames to the operations of a history, by the client's name and the clock of their host."""
+"""Join of frames with the operations of a history, by the client's name and the clock of their host."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Operation(NamedTuple):
     f: str
     begin: int
     end: int | None
-    """None if it never completed."""
+    """Time of the completion; None if the operation never completed."""
 
     @property
     def text(self) -> str:
-        """Return a label such as `p1 op 7 (commit)`."""
+        """A label such as `p1 op 7 (commit)`."""
         return f"{self.client} op {self.op} ({self.f})"
 
 
@@ -43,7 +43,7 @@ class Operations:
             self._by_client[first.client] = self._read(first.client, file)
 
     def of(self, frame: Frame) -> Operation | None:
-        """Return the last operation that the frame's client had open when the frame passed."""
+        """Return the latest operation of the frame's client that was open when the frame passed the tap."""
         ident = frame.facts.transactional_id if frame.facts else None
         client = self._clients.get(frame.client_id) or self._clients.get(f"txn:{ident}")
         latest = None

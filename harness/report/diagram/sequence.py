@@ -1,7 +1,7 @@
 """The messages of a diagram, from a frame log and the brokers' logs, numbered in order of time.
 
-A request is a retry if the same client sent an equal request before and got no successful answer to it. An
-answer is a refusal if it carries an error.
+A request is a retry if the same client sent an equal request before and received no successful answer to it.
+An answer is a refusal if it carries an error.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ class Message:
     lost: bool = False
     retry_of: Message | None = None
     answer_lost: bool = False
-    """A request: the broker answered, and a fault took the answer."""
+    """For a request: whether the broker answered but a fault dropped the answer."""
     number: int = 0
 
 
 @dataclass
 class Sequence:
-    """The content of a diagram: participants in their order, each with its roles, and the messages."""
+    """Content of a diagram: participants from left to right, each with its roles, and the messages."""
 
     roles: dict[str, list[str]] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     left_out: int = 0
     """Number of messages after the last one that is shown."""
     not_logged: int = 0
-    """Number of exchanges that the frame log counted and did not write."""
+    """Number of exchanges that the frame log counted but did not write."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +61,13 @@ class SequenceFilter:
     """The part of a frame log that a diagram shows."""
 
     window: tuple[float, float] | None = None
-    """Seconds since the start of the frame log."""
+    """First and last second to show, counted from the start of the frame log; None: all."""
     transactional_id: str | None = None
     clients: frozenset[str] = frozenset()
-    """Only these clients; empty: all."""
+    """Client ids to show; empty: all."""
     most: int = 120
     everything: bool = False
-    """Include heartbeats, metadata and other noise, and fetches without records."""
+    """Include heartbeats, metadata and other frequent requests, and fetches without records."""
 
 
 def read_log(path: Path) -> list[Line]:
@@ -122,7 +122,8 @@ class _SequenceBuilder:
     def prepare(self, log: list[Line], entries: list[CoordinatorEntry]) -> None:
         """Find the clients and producer ids of the chosen transactional id, and the copied batches.
 
-        A log has no time for the copy of a batch by a follower. With acks=all the copy precedes the answer.
+        A follower's log does not record when it copied a batch. With acks=all, the copy precedes the answer
+        to the producer, so the diagram shows it there.
         """
         for copy in entries:
             if copy.kind == "copy":
@@ -138,7 +139,7 @@ class _SequenceBuilder:
                 self._producer_ids.add(line.facts.producer_id)
 
     def add(self, line: Line | CoordinatorEntry) -> None:
-        """Add the next line in order of time."""
+        """Add a line of a log. Lines must be added in order of time."""
         if isinstance(line, Frame):
             if line.facts is not None and self._shows(line):
                 self._add_frame(line, line.facts)
@@ -301,6 +302,6 @@ def _role_of(api: str) -> str:
 
 
 def _column(name: str) -> tuple[int, str]:
-    """Sort key of a participant: clients, then the tap, brokers and controllers."""
+    """Return the sort key of a participant: first clients, then the tap, brokers and controllers."""
     kinds = (TAP, "broker ", "controller ")
     return next((i for i, kind in enumerate(kinds, 1) if name.startswith(kind)), 0), name

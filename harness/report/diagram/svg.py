@@ -1,4 +1,4 @@
-"""Draws a sequence as one SVG file, without scripts, fonts or anything else from outside."""
+"""SVG drawing of a sequence in one file, without scripts, fonts or other external resources."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ _COLOURS = {
     "log": ("#047857", "#6ee7b7"),
     "quiet": ("#d1d5db", "#4b5563"),
 }
-"""On white, and on black. Every element carries the first: not every viewer reads style sheets."""
+"""Colours on a white and on a black background. Every element has the first one as an attribute, because
+some viewers ignore style sheets.
+"""
 
 _DARK = "".join(
     f"line.{name},path.{name}{{stroke:{dark}}}text.{name},tspan.{name}{{fill:{dark}}}"

@@ -1,9 +1,10 @@
-"""Reads the cluster's own logs of a run, with consent, and keeps only entries of the run.
+"""Capture of the broker logs of a run on an external cluster; only the run's own entries are kept.
 
-Coordinators write the ends of transactions and the positions of groups to two topics that all users share.
-Only the records added during the run are read, in the partitions of its ids and groups; foreign records are
-skipped and not stored. The verdict does not depend on these logs. Anything that cannot be read is reported as
-missing evidence.
+Transaction and group coordinators write to two internal topics that all users of the cluster share. A log is
+read only if `evidence.logs` in the cluster file lists it. Only records that were added during the run are
+read, in the partitions that hold the run's transactional ids and groups. Records of other users are skipped
+and not stored. The verdict does not depend on these logs. A log that cannot be read is reported as missing
+evidence.
 """
 
 from __future__ import annotations
@@ -34,11 +35,11 @@ WHAT: Final = {
     NODE_LOGS: "the brokers' logs",
 }
 READ_S: Final = 30.0
-"""Limit per topic: on a busy cluster, other users write to the same partitions."""
+"""Time limit per topic, because other users may write many records to the same partitions."""
 
 
 class LogEvidence:
-    """Records the end offsets of the logs before a run, and reads the run's entries afterwards."""
+    """Reader of the run's log entries; it records the end offsets before the run and reads from there."""
 
     def __init__(self, cluster: ExternalCluster, scenario: Scenario) -> None:
         self._cluster = cluster
@@ -51,11 +52,12 @@ class LogEvidence:
             ],
             OFFSETS_LOG: sorted({w.group for w in scenario.workload if w.group}),
         }
-        # End offsets before the run, or the reason they are unknown; nothing for a topic that did not exist.
+        # Per log: the end offsets before the run, or the reason why they are unknown. The offsets are empty
+        # if the topic did not exist.
         self._starts: dict[str, dict[PartitionId, int] | str] = {}
 
     def begin(self) -> None:
-        """Record the end offsets of the logs that may be read."""
+        """Record the end offsets of the logs that the cluster file allows the harness to read."""
         for log in self._wanted():
             try:
                 self._starts[log] = self._ends(log)
@@ -63,7 +65,7 @@ class LogEvidence:
                 self._starts[log] = f"its end offset before the run is unknown: {describe_error(error)}"
 
     def collect(self, run: Path) -> None:
-        """Write the run's entries to its directory, and name each log that could not be read."""
+        """Write the run's log entries into its directory, and list the logs that could not be read."""
         shown, missing = [], []
         for log, what in WHAT.items():
             if log not in self._cluster.file.evidence.logs:
@@ -87,7 +89,7 @@ class LogEvidence:
         ]
 
     def _ends(self, log: str) -> dict[PartitionId, int]:
-        """End offsets of the partitions that hold the run's names; empty if the topic does not exist yet."""
+        """Return end offsets of partitions that hold the run's ids or groups; empty if there is no topic."""
         try:
             ends = self._cluster.admin.end_offsets(log)
         except KafkaAnswerError as error:

@@ -1,4 +1,4 @@
-"""Formats a dry run on an external cluster: every action, and the rights it needs."""
+"""Report of a dry run on an external cluster: every action of the run, and the rights it needs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
 
-# Operations on resources with the prefix, as named by kafka-acls.sh.
+# Operations that the run needs on resources whose names begin with the prefix, as kafka-acls.sh names them.
 _RIGHTS: Final = (
     ("--topic", ("Create", "Delete", "Describe", "Read", "Write")),
     ("--group", ("Describe", "Read", "Delete")),
@@ -27,7 +27,7 @@ _RIGHTS: Final = (
 def format_dry_run(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, moved: Sequence[Moved]
 ) -> list[str]:
-    """Return every action of the run in order, and the rights it needs."""
+    """Return every action of the run in order, then the rights that the run needs."""
     return [
         *_where(cluster),
         *_clients(cluster, scenario, plan),
@@ -112,7 +112,7 @@ def _logs(file: ClusterFile) -> Iterator[str]:
 
 
 def acls(file: ClusterFile) -> list[str]:
-    """Return the rights as kafka-acls.sh commands."""
+    """Return the required rights as kafka-acls.sh commands."""
     who = f"kafka-acls.sh --add --allow-principal {shlex.quote(file.security.who)}"
     name = shlex.quote(file.cluster.prefix)
 

@@ -46,16 +46,17 @@ def open_session(
     path: Path, state: State | None, consent: Consent, *, keep: bool = False, replay_command: str = ""
 ) -> Session:
     """Read the cluster file and open the state directory of that cluster."""
-    beware()  # redact output of the cluster's nodes, commands and brokers from now on
+    beware()  # from now on, redact secrets in all output of this process
     file = load_cluster_file(path, external_faults())
     return Session(file, state or external_state(file), consent, keep, replay_command)
 
 
 def dry_run(session: Session, scenario: Scenario, plan: Plan) -> tuple[list[str], list[str]]:
-    """Describe the run and the reasons to refuse it; send read-only requests."""
+    """Return the actions of the run and the reasons to refuse it; send only requests that read."""
     cluster = attach(session.file, session.state)
     moved = foreign_moves(cluster, plan)
-    # Start nothing for a dry run: the harness's own Toxiproxy does not exist yet.
+    # A dry run starts nothing. If the harness would start its own Toxiproxy, check the cluster without
+    # proxies.
     spared = cluster.without_links() if cluster.starts_toxiproxy else cluster
     return format_dry_run(cluster, scenario, plan, moved), refusals(
         spared, scenario, plan, moved, session.consent
@@ -71,10 +72,11 @@ def execute(
     listeners: Callable[[], list[EventListener]],
     report: Report,
 ) -> Outcome:
-    """Check all preconditions, run, and leave nothing behind except the run directory."""
+    """Check all preconditions, carry out the run, and delete what it created unless `session.keep` is set."""
     check_typed(session.file, session.consent)
     cluster = attach(session.file, session.state)
-    # Take the lock before checking anything another run may have created, and hold it until cleanup.
+    # Another run may create topics at any time. Take the lock before the checks, and hold it until the
+    # cleanup is done.
     with cluster.locked(f"run {scenario.name}"):
         check_left_over(cluster)
         with _proxies(cluster):
@@ -95,7 +97,7 @@ def execute(
 def _check(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, consent: Consent, report: Report
 ) -> None:
-    """Report and record foreign partitions that the run may move; refuse the run with all reasons."""
+    """Report the foreign resources that the run may move. Raise RefusedError with all reasons, if any."""
     moved = foreign_moves(cluster, plan)
     for one in moved:
         cluster.audit.note("may move", **one._asdict())
@@ -108,7 +110,7 @@ def _check(
 
 
 def _ended(error: KafkaAnswerError) -> HarnessError:
-    """Convert a broker error that ended a run: a missing right, or any other error."""
+    """Return the exception for a broker's error answer that ended a run: a missing right, or another one."""
     if error.denied:
         return RefusedError(f"the cluster refused a request that the run needs: {error}", _RIGHTS)
     return HarnessError(
@@ -117,7 +119,7 @@ def _ended(error: KafkaAnswerError) -> HarnessError:
 
 
 class ExternalRunHandler(EventHandler):
-    """Guards a run, audits its events, and afterwards captures the broker logs."""
+    """Event handler of an external run: guard, audit log, and capture of the broker logs."""
 
     def __init__(self, cluster: ExternalCluster, run: Run, report: Report) -> None:
         self._cluster = cluster
@@ -140,12 +142,12 @@ class ExternalRunHandler(EventHandler):
         self._guard = Guard(self._cluster, self._run.scenario, self._run.stop)
 
     def handle(self, event: Event) -> None:
-        """Audit an event, except progress, which is sent every second and changes nothing."""
+        """Write an event to the audit log, except progress: it is sent every second and changes nothing."""
         if not isinstance(event, ProgressEvent):
             self._cluster.audit.note("event", event=str(event.__struct_config__.tag), fields=_short(event))
 
     def shutdown(self) -> None:
-        """Stop the guard, then capture the logs: a failure there must not stop the run."""
+        """Stop the guard, then capture the broker logs. A failure to write them is reported, not raised."""
         if self._guard is None:
             return
         self._guard.close()
@@ -159,7 +161,7 @@ def _guarded(cluster: ExternalCluster, run: Run, report: Report) -> Outcome:
     handler = ExternalRunHandler(cluster, run, report)
     run.add_handler(handler)
     outcome = run.execute()
-    # If the guard fires after the verdict, the run was not cut short: do not refuse it.
+    # The guard may fire after the verdict. Such a run was not interrupted, so do not report it as stopped.
     if handler.stopped_because and outcome.interrupted:
         report(f"stopped by the guard: {handler.stopped_because}")
     return outcome
@@ -172,7 +174,7 @@ def _short(event: Event) -> dict[str, object]:
 
 @contextmanager
 def _proxies(cluster: ExternalCluster) -> Iterator[None]:
-    """Run the harness's own Toxiproxy while the run lasts."""
+    """Run the harness's own Toxiproxy during the block, if the cluster file asks for one."""
     try:
         cluster.start_proxies()
         yield
@@ -181,7 +183,7 @@ def _proxies(cluster: ExternalCluster) -> Iterator[None]:
 
 
 def _clear(cluster: ExternalCluster, report: Report) -> None:
-    """Delete what the run created; report what remains, which `eos heal` deletes later."""
+    """Delete what the run created. After a failure, report that `eos heal` deletes the rest."""
     try:
         if names := cluster.made.delete_topics():
             report(f"deleted {', '.join(names)} (--keep would keep them)")
@@ -191,7 +193,7 @@ def _clear(cluster: ExternalCluster, report: Report) -> None:
 
 
 def heal_external(path: Path, state: State | None, report: Report) -> int:
-    """Undo what a killed run left behind: clients, faults, topics, groups, Toxiproxy."""
+    """Undo what a killed run left behind: clients, faults, topics, groups, and Toxiproxy."""
     beware()
     file = load_cluster_file(path, external_faults())
     cluster = attach(file, state or external_state(file))

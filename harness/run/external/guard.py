@@ -1,4 +1,9 @@
-"""Watches an external cluster during a run, and stops the run on any unexpected change."""
+"""Guard of an external cluster: it watches the cluster during a run, and stops the run for safety.
+
+The run stops when the abort file exists, after the deadline, and when the cluster cannot be observed. It also
+stops when too many foreign partitions are under-replicated, and when the run writes more than its limits
+allow.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +24,17 @@ from harness.scenario import Scenario
 EVERY_S: Final = 0.25
 LOOK_S: Final = 1.0
 COUNT_S: Final = 5.0
-"""End offsets need a request to every leader, so they are checked less often than metadata."""
+"""Seconds between checks of the end offsets. They need a request to every leader, so they are checked less
+often than metadata.
+"""
 BLIND_S: Final = 15.0
-"""Longer than a metadata fail-over; if the guard cannot observe the cluster for this long, the run stops."""
+"""The run stops if the guard cannot observe the cluster for this many seconds. A metadata fail-over is
+shorter.
+"""
 
 
 class Guard(Closing):
-    """Watches in its own thread; ends after the first reason to stop."""
+    """Thread that watches the cluster until the first reason to stop the run."""
 
     def __init__(self, cluster: ExternalCluster, scenario: Scenario, stop: Callable[[str], None]) -> None:
         self.stopped_because = ""
@@ -40,10 +49,10 @@ class Guard(Closing):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching, and record the final counts."""
+        """Stop watching, and write the final counts to the audit log."""
         self._over.set()
         self._thread.join(30)
-        with suppress(HarnessError, OSError, EOFError):  # otherwise, the previous count remains
+        with suppress(HarnessError, OSError, EOFError):  # after an error, keep the previous count
             self._meter.look()
         counted = {"stored": self._meter.stored, "bytes_per_second": round(self._meter.fastest)}
         self._cluster.audit.note("counted", looks=self.looks, **counted)
@@ -59,7 +68,7 @@ class Guard(Closing):
                 return
 
     def _end(self, why: str) -> None:
-        """Record the reason and stop the run, even if recording fails."""
+        """Write the reason to the audit log and stop the run, even if the audit log cannot be written."""
         try:
             self._cluster.audit.note("stop", why=why)
         except Exception as error:  # noqa: BLE001  # such as of a full disk

@@ -1,4 +1,4 @@
-"""Preflight checks of a run on an external cluster: every reason to refuse it, in one answer."""
+"""Preflight checks of a run on an external cluster; they report all reasons to refuse it at once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan, PlannedFault
 
-# Keys that belong to the cluster file; a scenario that set them could leave the prefix.
+# Client settings that only the cluster file may determine. A scenario that set them could use names without
+# the prefix, or other brokers.
 _NOT_TO_SET: Final = (
     "transactional.id",
     "group.id",
@@ -33,14 +34,14 @@ _MOST_LISTED: Final = 3
 
 
 class Consent(NamedTuple):
-    """What the user agreed to on the command line."""
+    """The user's consent, given on the command line."""
 
     cluster_id: str = ""
     moves_foreign: bool = False
 
 
 class Moved(NamedTuple):
-    """Foreign leaderships and coordinators that a node fault may move away from a broker."""
+    """Foreign resources of one broker that a node fault may move: leaders, replicas, groups and ids."""
 
     broker: str
     leaders: list[str]
@@ -49,7 +50,7 @@ class Moved(NamedTuple):
     transactional_ids: list[str]
 
     def lines(self, most: int | None = _MOST_LISTED) -> list[str]:
-        """Human-readable form; lists at most `most` names per kind (None: all)."""
+        """Return human-readable lines with at most `most` names per kind (None: all)."""
         led, groups, ids = self.leaders, self.groups, self.transactional_ids
         return [
             f"{self.broker}: leads {len(led)} foreign partitions{_some(led, most)}",
@@ -65,7 +66,7 @@ class Moved(NamedTuple):
 
 
 def check_typed(file: ClusterFile, consent: Consent) -> None:
-    """Compare the cluster id typed by the user with the file's, before any connection is made."""
+    """Raise RefusedError unless the user typed the id in the cluster file. This check needs no connection."""
     if consent.cluster_id != file.cluster.id:
         typed = f"is {consent.cluster_id!r}" if consent.cluster_id else "is missing"
         raise RefusedError(
@@ -89,7 +90,7 @@ def refusals(
 
 
 def foreign_moves(cluster: ExternalCluster, plan: Plan) -> list[Moved]:
-    """Return the foreign resources that the plan's node faults may move, by broker."""
+    """Return the foreign resources that the plan's node faults may move, for each broker."""
     if not any(step.entry.capability in NODE_CAPABILITIES for step in plan.injections):
         return []
     with _refused("cannot determine what its node faults would move"):
@@ -111,7 +112,7 @@ def _moved(cluster: ExternalCluster, broker: int, foreign: Sequence[PartitionInf
 
 
 def check_left_over(cluster: ExternalCluster) -> None:
-    """Refuse the run while leftovers of an earlier one exist: they must be healed first."""
+    """Raise RefusedError if an earlier run left something behind, which `eos heal` must remove first."""
     clients = len(processes.find(cluster.state.client_mark))
     with _refused("cannot determine what an earlier run left behind"):
         made = [*cluster.made.topics(), *cluster.made.groups()]
@@ -128,7 +129,7 @@ def check_left_over(cluster: ExternalCluster) -> None:
 
 @contextmanager
 def _refused(what: str) -> Iterator[None]:
-    """Convert a broker's missing or temporary error answer into a refusal."""
+    """Turn a broker's error or a missing answer inside the block into RefusedError."""
     try:
         yield
     except (OSError, EOFError) as error:

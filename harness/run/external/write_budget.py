@@ -1,4 +1,4 @@
-"""Write budget of a run: estimated before the run, measured during it; both are upper bounds."""
+"""Write budget of a run: an estimate before the run and a measurement during it. Both are upper bounds."""
 
 from __future__ import annotations
 
@@ -11,18 +11,20 @@ from harness.evidence.record import ORIGIN_WIDTH, WIDTH
 from harness.scenario import Scenario, Workload
 
 OVERHEAD: Final = 80
-"""Bytes of a one-record batch: 61 for the batch header, up to 19 for the record's; a marker takes 78."""
+"""Maximum overhead in bytes of a batch with one record: 61 for the batch header and up to 19 for the
+record's fields. A marker takes 78 bytes.
+"""
 LINGER_S: Final = 0.5
-"""A pipeline's transaction ends after this time, even with few inputs."""
+"""A pipeline ends a transaction after this many seconds, even if it has read few inputs."""
 
 
 def record_bytes(workload: Workload) -> int:
-    """Return the maximum bytes of one record in one log."""
+    """Return the maximum size in bytes of one record in the log of one replica."""
     return WIDTH + ORIGIN_WIDTH + int(workload.payload) + OVERHEAD
 
 
 def record_bytes_of(scenario: Scenario) -> dict[str, int]:
-    """Return the maximum bytes of a record, by topic; a marker counts as a record."""
+    """Return the maximum size in bytes of a record, by topic. A marker counts as a record."""
     found: dict[str, int] = {}
     for workload in scenario.workload:
         for topic in _written(workload):
@@ -37,7 +39,7 @@ def bytes_per_second(scenario: Scenario) -> float:
 
 
 def _rates(scenario: Scenario) -> dict[str, float]:
-    """Return records and markers per second, by topic; a pipeline writes as much as it reads."""
+    """Return records and markers per second, by topic. A pipeline writes as many records as it reads."""
     producers = [w for w in scenario.workload if w.kind in ("idempotent", "transactional")]
     found: dict[str, float] = {}
     for w in scenario.workload:
@@ -49,7 +51,7 @@ def _rates(scenario: Scenario) -> dict[str, float]:
 
 
 def _markers(workload: Workload, rate: float) -> float:
-    """Return markers per second of one topic: one per transaction and partition with records in it."""
+    """Return the markers per second in a topic: a transaction writes one to each partition it wrote to."""
     if workload.kind == "idempotent" or rate == 0:
         return 0.0
     records = sum(workload.transaction) / 2
@@ -64,7 +66,7 @@ def _written(workload: Workload) -> list[str]:
 
 
 class Meter:
-    """Measures the bytes and the rate of a run's writes from the end offsets of its topics."""
+    """Meter of a run's writes: it derives bytes and rate from the end offsets of the run's topics."""
 
     def __init__(self, cluster: ExternalCluster, scenario: Scenario) -> None:
         self.stored = 0
@@ -82,9 +84,7 @@ class Meter:
             for topic in there
             for end in self._cluster.end_offsets(topic).values()
         )
-        now = (
-            time.monotonic()
-        )  # after the last answer, so that writes during the requests are divided by their time too
+        now = time.monotonic()  # after the requests, because writes during them count too
         gained, took = written - self._written, now - self._at
         self._written, self._at = written, now
         self.stored = written * self._cluster.replication
@@ -92,9 +92,9 @@ class Meter:
         limits = self._cluster.file.limits
         if self.stored > limits.storage:
             return f"up to {self.stored} B are stored: limits.storage is {limits.storage}"
-        # After an outage, a producer catches up at once, but only for this long. A pipeline has no rate
-        # limit: it reads everything its source received in the meantime, and its writes count like all
-        # others.
+        # After an outage, a producer sends delayed records at once, but at most those of the last
+        # MOST_BEHIND_S seconds. A pipeline has no rate limit. It reads everything that its source received in
+        # the meantime, and its writes count like all others.
         if gained > limits.bytes_per_second * (took + MOST_BEHIND_S):
             rate = f"up to {gained / took:.0f} B/s for {took:.1f} s"
             return f"{rate} were written: limits.bytes_per_second is {limits.bytes_per_second}"
