@@ -85,7 +85,7 @@ def late(directories: tuple[Path, ...]) -> None:
         sys.exit(ExitCode.UNKNOWN)
     by_late_endtxn = sum(transaction.late_endtxn for transaction in broken)
     click.echo(f"by a late EndTxn: {format_per_thousand(by_late_endtxn, transactions)}")
-    click.echo(f"of another kind: {format_per_thousand(len(broken) - by_late_endtxn, transactions)}")
+    click.echo(f"by another cause: {format_per_thousand(len(broken) - by_late_endtxn, transactions)}")
 
 
 @click.command(epilog="Example:  eos diagram runs/mine/latest --transactional-id orders-1.ab12cd34")
@@ -99,7 +99,7 @@ def late(directories: tuple[Path, ...]) -> None:
     metavar="N",
     default=120,
     show_default=True,
-    help="Largest number of steps.",
+    help="Maximum number of steps.",
 )
 @click.option("--everything", is_flag=True, help="Draw metadata and fetch requests too.")
 def diagram(
@@ -137,7 +137,10 @@ def walkthrough(directory: Path) -> None:
 @bootstrap_option
 @click.option("--topic", "topics", metavar="NAME", required=True, multiple=True, help="Topic. Repeatable.")
 @click.option(
-    "--ledger", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the run that wrote them."
+    "--ledger",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Directory of the run that wrote the topics.",
 )
 @click.option("--master", metavar="URL", help="Spark master URL.  [default: this machine]")
 def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master: str | None) -> None:

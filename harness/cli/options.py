@@ -42,7 +42,7 @@ def backend_option(function: click.decorators.FC) -> click.decorators.FC:
         metavar="NAME",
         default="auto",
         show_default=True,
-        help="auto, compose or process.",
+        help="What runs the nodes: auto, compose or process.",
     )(function)
 
 
@@ -54,7 +54,7 @@ file_option = click.option(
     help="File of an external cluster (docs/external-cluster.md).",
 )
 bootstrap_option = click.option(
-    "--bootstrap", required=True, metavar="HOST:PORT", help="Brokers, past the proxies."
+    "--bootstrap", required=True, metavar="HOST:PORT", help="Brokers; not the proxies."
 )
 
 

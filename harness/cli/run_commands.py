@@ -282,8 +282,8 @@ def demo(backend: BackendChoice, *, keep: bool) -> None:
     log("")
     log("next:")
     log(f"  {directory}/report.html   the report, for a browser")
-    log(f"  eos check {directory}   judge the run again, offline")
-    log(f"  less {directory}/history/*.jsonl   what every client did and was answered")
+    log(f"  eos check {directory}   check the run again, offline")
+    log(f"  less {directory}/history/*.jsonl   requests of every client and their answers")
     log("  eos list   other scenarios")
     log("  eos up   a cluster to experiment with")
     sys.exit(demo_exit_code(outcomes))
@@ -309,7 +309,10 @@ def demo_exit_code(outcomes: Sequence[Outcome]) -> int:
     help="Time to search, without repeats.",
 )
 @click.option(
-    "--most-runs", type=click.IntRange(1), metavar="N", help="Most runs to search.  [default: no limit]"
+    "--most-runs",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Maximum runs of all candidates.  [default: no limit]",
 )
 @click.option(
     "--tries",
@@ -317,7 +320,7 @@ def demo_exit_code(outcomes: Sequence[Outcome]) -> int:
     metavar="N",
     default=2,
     show_default=True,
-    help="Runs of each candidate.",
+    help="Maximum runs of each candidate.",
 )
 @click.option(
     "--repeats", type=click.IntRange(1), metavar="N", default=3, show_default=True, help="Runs of the result."

@@ -17,8 +17,7 @@ from harness.scenario import find, load
 from harness.scenario.plan import draw
 
 CHANGED = (
-    "a client or a broker has changed: read the step, then update docs/hazards.md "
-    "and reverse this assertion"
+    "a client or a broker has changed: read the step, then update docs/hazards.md and reverse this assertion"
 )
 
 

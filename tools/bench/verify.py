@@ -199,7 +199,7 @@ def main(
     """
     settings = Settings(**options)
     if not settings.as_json:
-        click.echo(f"{pass_alone(2_000_000) / 1e6:6.2f} M rows/s  the pass alone, one core, from memory")
+        click.echo(f"{pass_alone(2_000_000) / 1e6:6.2f} M rows/s  the scan alone, one core, from memory")
     if bootstrap is not None:
         measure(settings, bootstrap)
         return

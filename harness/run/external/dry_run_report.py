@@ -105,7 +105,7 @@ def _limits(file: ClusterFile) -> Iterator[str]:
 
 def _logs(file: ClusterFile) -> Iterator[str]:
     yield f"outside {file.cluster.prefix}*, only metadata is read" + (
-        "" if file.evidence.logs else " (evidence.logs has none)"
+        "" if file.evidence.logs else " (evidence.logs lists no log)"
     )
     for log in file.evidence.logs:
         yield f"and {WHAT[log]}, after the run ({log})"
