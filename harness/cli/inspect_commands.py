@@ -137,10 +137,7 @@ def walkthrough(directory: Path) -> None:
 @bootstrap_option
 @click.option("--topic", "topics", metavar="NAME", required=True, multiple=True, help="Topic. Repeatable.")
 @click.option(
-    "--ledger",
-    type=click.Path(path_type=Path),
-    metavar="DIR",
-    help="Directory of the run that wrote the topics.",
+    "--ledger", type=click.Path(path_type=Path), metavar="DIR", help="Directory of the run that wrote them."
 )
 @click.option("--master", metavar="URL", help="Spark master URL.  [default: this machine]")
 def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master: str | None) -> None:

@@ -42,7 +42,7 @@ def backend_option(function: click.decorators.FC) -> click.decorators.FC:
         metavar="NAME",
         default="auto",
         show_default=True,
-        help="What runs the nodes: auto, compose or process.",
+        help="auto, compose or process.",
     )(function)
 
 

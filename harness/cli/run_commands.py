@@ -308,12 +308,7 @@ def demo_exit_code(outcomes: Sequence[Outcome]) -> int:
     callback=parse_seconds,
     help="Time to search, without repeats.",
 )
-@click.option(
-    "--most-runs",
-    type=click.IntRange(1),
-    metavar="N",
-    help="Maximum runs of all candidates.  [default: no limit]",
-)
+@click.option("--most-runs", type=click.IntRange(1), metavar="N", help="Maximum runs.  [default: no limit]")
 @click.option(
     "--tries",
     type=click.IntRange(1),

@@ -273,7 +273,7 @@ class CandidateRuns:
         broke = [hit for hit in hits if hit]
         always = frozenset.intersection(*broke) if broke else frozenset()
         name = self._failed.scenario.name.removesuffix(SUFFIX)
-        shows = f"Smaller version of {name}, seed {self._failed.seed}: it broke in {len(broke)} of {len(hits)} runs."
+        shows = f"Shrunk {name}, seed {self._failed.seed}: it broke in {len(broke)} of {len(hits)} runs."
         header = Header(
             name=f"{name}{SUFFIX}",
             shows=shows,
