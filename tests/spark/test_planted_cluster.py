@@ -137,7 +137,7 @@ def test_batch_finds_everything_and_agrees_with_the_checkers(spark: SparkSession
     duplicate, elsewhere, *_ = flawed.topics
     assert spots(meta.repeats.examples) == {(duplicate, 0, 1, 0, SEQS - 1), (elsewhere, 1, 2, 0, 10)}
     assert spots(meta.late.examples) == {(flawed.topics[5], 0, 6, 0, 300), (flawed.topics[6], 1, 7, 1, 255)}
-    assert [one.detail for one in meta.foreign.examples] == ["8 bytes are too few: an identity has 48"]
+    assert [one.detail for one in meta.foreign.examples] == ["7 bytes are too few: an identity has 48"]
 
 
 def test_batch_raises_no_false_alarm(spark: SparkSession, clean: Planted) -> None:
