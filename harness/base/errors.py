@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
 
 
 class HarnessError(Exception):
-    """An error that the user can act on. `message` describes what happened, `hint` describes what to do."""
+    """An error that the user can act on. `message` names the problem, and `hint` describes what to do."""
 
     exit_code = ExitCode.UNKNOWN
 

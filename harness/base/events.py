@@ -84,7 +84,7 @@ class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
     lso_lag: int | None
     spark: str = ""
     isr: int | None = None
-    """The in-sync replicas of the partition of the run that has the fewest. None while no broker answers."""
+    """The size of the smallest ISR among the run's partitions. None while no broker answers."""
 
 
 class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 PartitionId = tuple[str, int]
-"""A topic and a partition number. The name TopicPartition belongs to a class of the client library."""
+"""A topic and a partition number. This type is not named TopicPartition, because the client library has a
+class of that name.
+"""
 
 
 def partition_name(partition_id: PartitionId) -> str:

@@ -30,8 +30,8 @@ SHORTEST: Final = 4
 _KEY = r"(?i:password|passwd|secret|token)"
 _PATTERNS: Final = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL),
-    # This pattern matches the value that follows such a key. It skips references to secrets, values that are
-    # already redacted, and this module's error messages, which begin with "a secret".
+    # This pattern matches the value that follows a key such as `password`. It skips references to secrets,
+    # values that are already redacted, and this module's error messages, which begin with "a secret".
     re.compile(
         rf'(?P<kept>{_KEY}\\?["\']?\s*[:=]\s*\\?["\']?)'
         r'(?!env:|file:|\[redacted|a secret )[^\s"\'\\,;)}\]]+'
@@ -67,7 +67,10 @@ def look_up(reference: str) -> str:
 
 
 def placed(reference: str, folder: Path) -> str:
-    """Resolve the path of a `file:` reference against `folder`, the folder of the file with the reference."""
+    """Resolve the path of a `file:` reference against `folder`; return other references unchanged.
+
+    `folder` is the folder of the file that contains the reference.
+    """
     kind, _, where = reference.partition(":")
     return f"file:{folder / where}" if kind == "file" and where else reference
 

@@ -62,7 +62,7 @@ class StrictFile:
         return UsageError(f"{self._path}{f':{where}' if where else ''}: {key}: {problem}", hint)
 
     def _line_of(self, key: str) -> int:
-        """Return the number of the line with a key such as fault[1].target, or 0 if there is no such line."""
+        """Return the number of the line of a key such as fault[1].target, or 0 if there is no such line."""
         match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?(?:\.(\w+).*)?", key)
         if not match:
             return 0

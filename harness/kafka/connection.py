@@ -56,14 +56,14 @@ class RawConnection(Closing):
         return answer
 
     def send_api_versions(self, client_id: str = CLIENT_ID) -> None:
-        """Send an ApiVersions request, which every broker answers. A long client id makes it large."""
+        """Send an ApiVersions request, which every broker answers. Its size depends on the client id."""
         self._correlation_id += 1
         name = client_id.encode()
         body = struct.pack(f">hhih{len(name)}s", _API_VERSIONS_KEY, 0, self._correlation_id, len(name), name)
         self._socket.sendall(struct.pack(">i", len(body)) + body)
 
     def read_frame(self) -> bytes:
-        """Return the next frame without its length; raise EOFError if the peer closed the connection."""
+        """Return the next frame without length prefix; raise EOFError if the peer closed the connection."""
         (size,) = struct.unpack(">i", self._read_exactly(4))
         if not 0 < size <= _MAX_FRAME:
             raise OSError(f"a frame of {size} bytes is not a Kafka frame")

@@ -11,7 +11,7 @@ MAX_IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
 _MAX_VALUE_BYTES: Final = 512
 _KINDS: Final = ("conf", "topic_conf")
 """The two kinds of configuration in librdkafka: of a client and of a topic. A client accepts settings of
-both.
+both kinds.
 """
 
 

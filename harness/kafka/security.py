@@ -66,7 +66,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def who(self) -> str:
-        """The principal to use in ACLs; a placeholder if it is an unknown subject of a certificate."""
+        """The principal to use in ACLs; a placeholder if only the certificate contains the principal."""
         if self.principal:
             return self.principal
         if self.sasl:

@@ -178,7 +178,7 @@ def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT
 
 
 def freeze_windows(admin: Admin, topics: Iterable[str]) -> list[Window]:
-    """Return the same offsets as `freeze`, from one request to each leader without retries."""
+    """Return the same offsets as `freeze`, but without retries."""
     names = list(topics)
     existing_topics(admin, required=names)
     windows = []
@@ -199,7 +199,10 @@ def freeze_windows(admin: Admin, topics: Iterable[str]) -> list[Window]:
 
 
 def group_positions(bootstrap: str, group: str, security: Security = PLAINTEXT) -> dict[PartitionId, int]:
-    """Wait until no open transaction has a pending offset of the group; return the group's offsets."""
+    """Return the committed offsets of a group.
+
+    Wait up to 30 s until no open transaction has a pending offset of this group.
+    """
     return _ask_until_answered(
         bootstrap, security, lambda admin: stable_offsets(admin, group), f"the stable offsets of {group}"
     )

@@ -1,4 +1,4 @@
-"""The raw-log witness: derives the committed records from the batches that the broker stores.
+"""The raw-log witness, which derives the committed records from the batches that the broker stores.
 
 This witness does not rely on a consumer to decide which records are committed. It reads batches from a leader
 or from the leader's segment files. The batches contain producer id, epoch, base sequence and flags. Among
@@ -42,8 +42,8 @@ def observe_raw(
 ) -> Observation:
     """Return an observation of the records that a read_committed consumer must return.
 
-    The observation also lists the batches whose producer epoch is lower than an earlier one of the producer
-    id.
+    The observation also lists every batch whose producer epoch is lower than an earlier epoch of the same
+    producer id.
     """
     records, foreign, epochs = Records(), Findings(), Findings()
     windows = []
@@ -81,7 +81,10 @@ def observe_raw(
 
 
 def _with_cause(spot: Spot, batches_of: dict[PartitionId, list[Batch]]) -> Spot:
-    """Add the cause of the repetition to the finding of a repeated record; the two batches show the cause."""
+    """Return the finding of a repeated record with the cause of the repetition.
+
+    The two batches that contain the record show the cause.
+    """
     log = batches_of[spot.topic, spot.partition]
     first, again = (_batch_at(log, offset) for offset in (spot.other_offset, spot.offset))
     return msgspec.structs.replace(spot, detail=cause_of(first, again))

@@ -22,12 +22,13 @@ OFFSETS_TOPIC: Final = "__consumer_offsets"
 # A record of __consumer_offsets contains a committed offset if its key has one of these versions. Records
 # with other key versions describe groups and members.
 _POSITION_KEYS: Final = (0, 1)
-# The first fields of the value of a committed offset: version and offset. All versions start with them.
+# The first fields of the value of a committed offset: version and offset. Values of every version start with
+# these fields.
 _POSITION: Final = struct.Struct(">hq")
 
 
 class LogEntry(NamedTuple):
-    """A record of a coordinator topic. If `marker` is set, it ends the transaction of the producer."""
+    """A record of a coordinator topic. If `marker` is set, the record ends the producer's transaction."""
 
     offset: int
     at_ms: int

@@ -18,8 +18,8 @@ STATES: Final = (
     "Dead",
     "PrepareEpochFence",
 )
-# The first fields of the value of a record: version, producer id, epoch, time-out and state. All versions
-# start with them.
+# The first fields of the value of a record: version, producer id, epoch, time-out and state. Values of every
+# version start with these fields.
 _HEAD = struct.Struct(">hqhib")
 _FLEXIBLE = 1
 """First version of the value that encodes lengths as varints. The varint is the length plus one; 0 means

@@ -47,7 +47,7 @@ def make_archive(log: Callable[[str], None]) -> Path:
     """Create the archive unless it exists. Do not call this during a run: it takes a minute or more."""
     path = archive_path(ensure_jars(log, "spark"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Use another lock than for downloads, so that a process that downloads jars does not wait here.
+    # This lock is not the lock for downloads, so a process that downloads jars does not wait here.
     with (path.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():

@@ -17,7 +17,7 @@ coordinators abort timed-out transactions.
 
 
 class Frozen(NamedTuple):
-    """All frozen windows. In the windows in `hanging`, a transaction was still open."""
+    """All frozen windows; `hanging` lists the windows in which a transaction was still open."""
 
     windows: list[Window]
     hanging: list[Window]

@@ -1,7 +1,8 @@
 """A Spark job that runs in a separate process.
 
-The job reads its description from one file and writes its observation to other files. Run it with `python -m
-harness.witness.spark.spark_process JOB.json`.
+The job reads its description from one file and writes its observation to other files.
+
+Run it with `python -m harness.witness.spark.spark_process JOB.json`.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def write_job(job: Job) -> Path:
 
 
 def run_job(path: Path) -> Observation:
-    """Run a job in this process. After a kill, a streaming job continues from its checkpoint."""
+    """Run a job in this process. A streaming job that was killed continues from its checkpoint."""
     from spark_jobs import batch_job, streaming_job
     from spark_jobs.kafka_source import KafkaSource
     from spark_jobs.scan_pass import Wanted

@@ -56,7 +56,7 @@ UNCHECKED: Final = (
 
 
 class LaneReport(msgspec.Struct, kw_only=True):
-    """One lane with missing sequences: its highest sequence, and its distinct and missing sequences."""
+    """One lane with missing sequences: highest sequence, number of distinct and of missing sequences."""
 
     run: str
     producer: int
