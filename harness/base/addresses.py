@@ -9,7 +9,7 @@ _LAST_PORT: Final = 65_535
 
 
 def parse_address(text: str) -> Address:
-    """Return the host and port of `host:port`; raise ValueError for anything else."""
+    """Split a text of the form `host:port` into host and port; raise ValueError for any other text."""
     host, _, port = text.strip().rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) <= _LAST_PORT:
         raise ValueError(f'{text!r} is not "host:port"')
@@ -17,5 +17,5 @@ def parse_address(text: str) -> Address:
 
 
 def parse_bootstrap(servers: str) -> list[Address]:
-    """Return the addresses of a comma-separated list of bootstrap servers."""
+    """Return the host and port of each address in a comma-separated list of bootstrap servers."""
     return [parse_address(server) for server in servers.split(",")]

@@ -7,7 +7,10 @@ from typing import Self
 
 
 class Closing(ABC):
-    """An object that `with` can use directly; `contextlib.closing` would have to wrap it at each use."""
+    """Base class of an object with a `close` method.
+
+    A `with` statement can use the object directly, without `contextlib.closing` at each use.
+    """
 
     @abstractmethod
     def close(self) -> None:

@@ -1,10 +1,10 @@
-"""All errors that have a message for the user: what happened, and what to do.
+"""Errors with a message for the user. The message describes what happened, and a hint describes what to do.
 
-    HarnessError         base class                                    exit 2, unless a subclass differs
-    ├── UsageError       bad argument or bad file                      exit 4
-    ├── RefusedError     possible, but refused because it could harm   exit 5
-    │   └── CapabilityError  not possible with this back end           exit 5
-    ├── WaitTimeoutError a condition did not become true within its limit
+    HarnessError         base class                                       exit 2, unless a subclass differs
+    ├── UsageError       an argument or a file is wrong                   exit 4
+    ├── RefusedError     possible, but refused because it could do harm   exit 5
+    │   └── CapabilityError  not possible on this kind of cluster         exit 5
+    ├── WaitTimeoutError a condition did not become true within its time limit
     ├── NoBiteError      a fault was injected but had no effect
     └── HealError        a fault was healed but its effect persists
 
@@ -30,12 +30,13 @@ class ExitCode(IntEnum):
 
 
 class HarnessError(Exception):
-    """An error that the user can act on: a message, and a hint that describes what to do."""
+    """An error that the user can act on. `message` names the problem, and `hint` describes what to do."""
 
     exit_code = ExitCode.UNKNOWN
 
     def __init__(self, message: str, hint: str) -> None:
-        # Pass both, because an exception that arrives from another process is rebuilt from its arguments.
+        # Pass both arguments on. If the exception is sent to another process, Python rebuilds it there from
+        # them.
         super().__init__(message, hint)
         self.message = message
         self.hint = hint
@@ -45,33 +46,36 @@ class HarnessError(Exception):
 
 
 class UsageError(HarnessError):
-    """A value that is not allowed, in an argument, a setting or a file."""
+    """An error in the user's input: a value in an argument, a setting or a file is not allowed."""
 
     exit_code = ExitCode.USAGE
 
 
 class RefusedError(HarnessError):
-    """A request that is possible but refused, because it could do harm or mislead."""
+    """An error for a request that the harness could carry out but refuses: it could do harm or mislead."""
 
     exit_code = ExitCode.REFUSED
 
 
 class CapabilityError(RefusedError):
-    """A request that the back end of this cluster does not support."""
+    """An error for a request that this kind of cluster (containers, processes, external) cannot fulfil."""
 
 
 class WaitTimeoutError(HarnessError):
-    """A condition that did not become true within its limit. The message contains the last value."""
+    """An error for a condition that did not become true within its time limit.
+
+    The message contains the last value of the condition.
+    """
 
 
 class NoBiteError(HarnessError):
-    """A fault that was injected without a measurable effect, so the run proves nothing."""
+    """An error for a fault that was injected without a measurable effect, so the run proves nothing."""
 
 
 class HealError(HarnessError):
-    """A fault whose effect persists after the fault was healed."""
+    """An error for a fault whose effect persists after the fault was healed."""
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the error as one line without its hint."""
+    """Return the message of an error on one line, without its hint."""
     return error.message if isinstance(error, HarnessError) else f"{type(error).__name__}: {error}"

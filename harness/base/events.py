@@ -1,8 +1,8 @@
 """The events of a run, and the interfaces that receive them.
 
-A listener is a function that receives one event at a time; the console is a listener. A handler also has the
-methods `start` and `shutdown`. The recorder is a handler, because it opens and closes a file. Every event
-contains the seconds since the run started.
+A listener is a function that is called with one event at a time; the console is a listener. A handler is an
+object with the methods `start`, `handle` and `shutdown`. The recorder is a handler, because it opens and
+closes a file. Every event contains the seconds since the run started.
 """
 
 from __future__ import annotations
@@ -33,18 +33,20 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     directory: str
     environment: dict[str, Any]
     mono: int = 0
-    """The monotonic clock, in nanoseconds, when `at` was zero. The histories use the same clock."""
+    """The reading of the monotonic clock, in nanoseconds, when `at` was zero. The histories use the same
+    clock.
+    """
 
 
 class PhaseEvent(Event, frozen=True, kw_only=True, tag="phase"):
-    """Start of a phase."""
+    """Start of a phase of the run, or a message (`detail`) during the phase."""
 
     name: str
     detail: str = ""
 
 
 class Injected(Event, frozen=True, kw_only=True, tag="injected"):
-    """Injection of a fault that took effect."""
+    """Successful injection of a fault. `bite` is the measurement that proves that the fault took effect."""
 
     fault: str
     names: list[str]
@@ -53,14 +55,14 @@ class Injected(Event, frozen=True, kw_only=True, tag="injected"):
 
 
 class NoBite(Event, frozen=True, kw_only=True, tag="no_bite"):
-    """Injection of a fault without a measured effect, so the run cannot be valid."""
+    """Failed injection of a fault: no effect was measured, so the run cannot be valid."""
 
     fault: str
     reason: str
 
 
 class Healed(Event, frozen=True, kw_only=True, tag="healed"):
-    """Healing of a fault, after which its effect is gone."""
+    """Successful healing of a fault. The event is emitted after the effect of the fault is gone."""
 
     fault: str
     names: list[str]
@@ -69,7 +71,7 @@ class Healed(Event, frozen=True, kw_only=True, tag="healed"):
 
 
 class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
-    """Totals of all clients so far, emitted about once a second."""
+    """Progress of the run: totals of all its clients so far. The event is emitted about once a second."""
 
     phase: str
     acknowledged: int
@@ -82,20 +84,20 @@ class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
     lso_lag: int | None
     spark: str = ""
     isr: int | None = None
-    """The smallest number of in-sync replicas of any partition in the run. None while no broker answers."""
+    """The size of the smallest ISR among the run's partitions. None while no broker answers."""
 
 
 class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
-    """End of a client process that the run did not stop."""
+    """End of a client process. The event is emitted only if the run did not stop the client itself."""
 
     client: str
     exit_code: int | None
-    last_line: str = msgspec.field(name="said")  # prose: keep (the name in events.jsonl)
+    last_line: str = msgspec.field(name="said")  # prose: keep (the field's name in events.jsonl)
     """The last line of the client's log."""
 
 
 class VerdictEvent(Event, frozen=True, kw_only=True, tag="verdict"):
-    """Verdict of the run; `replay` is the command that replays the plan."""
+    """Verdict of the run. `replay` is the command that runs the same plan again."""
 
     verdict: str
     expected: bool
@@ -109,20 +111,20 @@ EventListener = Callable[[Event], None]
 
 
 class EventHandler:
-    """Receiver of the events of one run, between `start` and `shutdown`. By default it ignores all events."""
+    """Base class of an object that receives the events of one run. Its methods do nothing by default."""
 
     def start(self, directory: Path) -> None:
-        """Prepare for the events of the run whose files are in this directory."""
+        """Prepare for the events of a run before the first event; `directory` contains the run's files."""
 
     def handle(self, event: Event) -> None:
         """Process one event."""
 
     def shutdown(self) -> None:
-        """Finish after the last event, even if the run ended with an error."""
+        """Finish after the last event. This method is called even if the run ended with an error."""
 
 
 class EventStream:
-    """Distributor of a run's events: it adds the time and passes one event at a time to each listener."""
+    """Distributor of a run's events. It adds the time to each event and passes it to every listener."""
 
     def __init__(self, listeners: Sequence[EventListener]) -> None:
         self.began = time.monotonic()
@@ -137,12 +139,15 @@ class EventStream:
                 listener(event)
 
     def phase(self, name: str, detail: str = "") -> None:
-        """Emit the start of a phase, or a detail of it."""
+        """Emit the start of a phase, or a message during the phase."""
         self.emit(PhaseEvent(name=name, detail=detail))
 
 
 def redacted(event: Event) -> Event:
-    """Return the event without secrets. The error text of a library may contain secrets."""
+    """Return the event with its secrets redacted.
+
+    Events quote error messages of libraries, which may contain secrets.
+    """
     encoded = msgspec.json.encode(event)
     clean = redact_bytes(encoded)
     return event if clean == encoded else msgspec.json.decode(clean, type=type(event))

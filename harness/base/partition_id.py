@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 PartitionId = tuple[str, int]
-"""Topic and partition number. It is not called TopicPartition, which is a class of the client library."""
+"""A topic and a partition number. This type is not named TopicPartition, because the client library has a
+class of that name.
+"""
 
 
 def partition_name(partition_id: PartitionId) -> str:
-    """Return `topic-number`, as Kafka names the partition's directory."""
+    """Return the name `topic-number`, which is also Kafka's name for the partition's directory."""
     return f"{partition_id[0]}-{partition_id[1]}"

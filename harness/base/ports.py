@@ -1,4 +1,4 @@
-"""Ports of the loopback address: free ones, taken ones, and the processes that listen on them."""
+"""Search for free ports of the loopback address, and for the processes that listen on taken ports."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from typing import Final
 import psutil
 
 _HOST: Final = "127.0.0.1"
-# These ports are below the port blocks of clusters and below the ephemeral ports of Linux and macOS. An
-# outgoing connection could take an ephemeral port after it is chosen here and before a server uses it.
+# The range of ports from which single ports are chosen. The ports of the harness's clusters and the ephemeral
+# ports of Linux and macOS have higher numbers. An ephemeral port would be unsafe: an outgoing connection
+# could take it after it is chosen here and before a server uses it.
 _SINGLE: Final = range(10_000, 12_000)
 
 
 def port_taken(port: int) -> bool:
-    """Return True if no server can listen on this port of the loopback address."""
+    """Return whether a port of the loopback address is taken, so that no new server can listen on it."""
     with socket.socket() as probe:
-        # Servers set this option too, so a port whose only connections are in TIME_WAIT counts as free.
+        # Servers set this option too. With it, a port counts as free if all its connections are in TIME_WAIT.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((_HOST, port))
@@ -27,15 +28,15 @@ def port_taken(port: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` ports that are free now and outside the port blocks of clusters."""
-    # The order is random, so that two simultaneous commands do not choose the same ports.
+    """Return `count` ports that are free now and that are not in the port range of the harness's clusters."""
+    # The order is random, so that two commands that run at the same time do not choose the same ports.
     candidates = random.SystemRandom().sample(_SINGLE, len(_SINGLE))
     free = (port for port in candidates if not port_taken(port))
     return [next(free) for _ in range(count)]
 
 
 def describe_port_owner(port: int) -> str:
-    """Describe the process that listens on a port, as far as this user may see it."""
+    """Describe the process that listens on a port. The description is limited to what this user may see."""
     for process in psutil.process_iter():
         try:
             connections = process.net_connections(kind="tcp")

@@ -1,8 +1,9 @@
 """Processes that outlive the `eos` command that started them, and the search for these processes.
 
 The operating system reuses process ids, so an id alone does not identify a process. Every process that the
-harness starts has the cluster's state directory in its arguments. A later `eos` command uses this directory
-as a mark and finds only its own processes, even after a crash of the harness.
+harness starts has the cluster's state directory in its arguments. This text is the mark of the process. A
+later `eos` command searches for the mark and finds only the processes of its cluster, even after a crash of
+the harness.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ import psutil
 
 from harness.base.waits import wait_until
 
-# The harness sets this environment variable for every process that outlives an `eos` command. The mark alone
-# is not enough: a user's `less` or `tail` on a log file has the same path in its arguments and must not be
-# killed.
+# The harness sets this environment variable for every process that outlives an `eos` command. The search also
+# requires this variable, because the mark alone is not enough. A user's `less` or `tail` on a log file has
+# the same path in its arguments and must not be killed.
 SUPERVISED = "EOS_SUPERVISED"
 
 
 class ProcessState(StrEnum):
     RUNNING = "running"
-    STOPPED = "stopped"  # by SIGSTOP
+    STOPPED = "stopped"  # suspended by SIGSTOP
     GONE = "gone"
 
 
@@ -42,8 +43,8 @@ class FoundProcess:
 def start_supervised(command: Sequence[str], folder: Path, environment: dict[str, str] | None = None) -> int:
     """Start a process in its own session and return its id, which is also written to `folder`/pid.
 
-    Its output goes to `folder`/log. A shell waits for the process and writes its exit code to `folder`/exit,
-    because only the parent of a process can read the exit code.
+    The output of the process is written to `folder`/log. A shell waits for the process and writes its exit
+    code to `folder`/exit, because only the parent of a process can read the exit code.
     """
     folder.mkdir(parents=True, exist_ok=True)
     pid_file = folder / "pid"
@@ -68,7 +69,10 @@ def start_supervised(command: Sequence[str], folder: Path, environment: dict[str
 
 
 def exit_code(folder: Path) -> int | None:
-    """Return the exit code of the process in `folder` (128 + n after signal n), or None while it runs."""
+    """Return the exit code of the process that was started in `folder`, or None while the process runs.
+
+    If signal n ended the process, the code is 128 + n.
+    """
     try:
         return int((folder / "exit").read_text())
     except FileNotFoundError:
@@ -76,7 +80,11 @@ def exit_code(folder: Path) -> int | None:
 
 
 def state_of(pid: int, mark: str) -> ProcessState:
-    """Return the state of process `pid`; GONE if its command line does not contain `mark`."""
+    """Return the state of process `pid`.
+
+    The state is GONE if the process has ended. It is also GONE if the command line of the process does not
+    contain `mark`, because the id then belongs to another process.
+    """
     process = _marked(pid, mark)
     try:
         status = process.status() if process else psutil.STATUS_DEAD
@@ -89,9 +97,9 @@ def state_of(pid: int, mark: str) -> ProcessState:
 
 
 def memory_of(pid: int, *, children: bool = False) -> int:
-    """Return the resident memory of a process in bytes; with `children`, include its descendants.
+    """Return the resident memory of a process in bytes; with `children`, add the memory of its descendants.
 
-    A process that has ended counts as 0.
+    The result is 0 if the process has ended.
     """
     total = 0
     try:
@@ -103,7 +111,7 @@ def memory_of(pid: int, *, children: bool = False) -> int:
         try:
             total += member.memory_info().rss
         except psutil.NoSuchProcess:
-            continue  # the process ended between the two calls
+            continue  # this process ended after the search for descendants
     return total
 
 

@@ -1,9 +1,9 @@
-"""Secrets: passed by reference, resolved from the environment or a file, and never shown.
+"""Secrets, which are passed by reference, resolved from the environment or a file, and never shown.
 
 Files and processes pass a secret as a reference (`env:NAME` or `file:/path`). The process that uses the
 secret resolves the reference. After a process has resolved a secret or called `beware()`, it redacts its
-output and the files that it writes for a run. It redacts its known secrets and any text that looks like a
-secret.
+output and the files that it writes for a run. It redacts the secrets that it has resolved, and any text that
+looks like a secret.
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from harness.base.errors import UsageError
 REDACTED: Final = "[redacted]"
 ALLOWED: Final = '"env:NAME" or "file:/path"'
 SHORTEST: Final = 4
-"""The minimum length of a secret. Redacting a shorter one would also hit ordinary words."""
+"""The minimum length of a secret. Redacting a shorter secret would also redact parts of ordinary words."""
 
-# In a longer key such as `db_password`, the pattern matches only `password`. Matching the beginning as well
-# would take quadratic time in a long word.
+# This pattern matches only the end of a longer key, such as `password` in `db_password`. A pattern that also
+# matches the beginning would take quadratic time on a long word.
 _KEY = r"(?i:password|passwd|secret|token)"
 _PATTERNS: Final = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL),
-    # This pattern matches the value of such a key. It skips references to secrets and messages about secrets.
+    # This pattern matches the value that follows a key such as `password`. It skips references to secrets,
+    # values that are already redacted, and this module's error messages, which begin with "a secret".
     re.compile(
         rf'(?P<kept>{_KEY}\\?["\']?\s*[:=]\s*\\?["\']?)'
         r'(?!env:|file:|\[redacted|a secret )[^\s"\'\\,;)}\]]+'
@@ -47,7 +48,7 @@ def is_reference(text: str) -> bool:
 
 
 def look_up(reference: str) -> str:
-    """Return the secret of a reference. From then on this process redacts the secret."""
+    """Return the secret that a reference names. From then on, this process redacts the secret."""
     kind, _, where = reference.partition(":")
     if not is_reference(reference):
         raise UsageError("a secret is not given as a reference", f"write {ALLOWED}")
@@ -66,7 +67,10 @@ def look_up(reference: str) -> str:
 
 
 def placed(reference: str, folder: Path) -> str:
-    """Return a reference with its path resolved against `folder`, which is that of the referring file."""
+    """Resolve the path of a `file:` reference against `folder`; return other references unchanged.
+
+    `folder` is the folder of the file that contains the reference.
+    """
     kind, _, where = reference.partition(":")
     return f"file:{folder / where}" if kind == "file" and where else reference
 
@@ -75,7 +79,7 @@ def _content(path: Path) -> str | None:
     try:
         return path.read_text().rstrip("\r\n") if path.is_file() else None
     except (OSError, UnicodeDecodeError) as error:
-        # The message of a decoding error quotes the content, which is part of the secret, so it is not shown.
+        # Do not show the message of a decoding error: it quotes the content, which is the secret.
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(
             f"the secret in {path} could not be read: {why}",
@@ -92,7 +96,7 @@ def remember(secret: str) -> None:
 
 
 def beware() -> None:
-    """Make this process redact its output and files, even if it has resolved no secret yet."""
+    """Make this process redact its output and files from now on, even if it has resolved no secret yet."""
     _wary.set()
     sys.stdout, sys.stderr = redacting(sys.stdout), redacting(sys.stderr)
 
@@ -109,7 +113,7 @@ def redact(text: str) -> str:
 
 
 def redact_bytes(data: bytes) -> bytes:
-    """Return the content of a file without secrets. Bytes that are not UTF-8 stay unchanged."""
+    """Return the content of a file without secrets. Content that is not valid UTF-8 is returned unchanged."""
     if not _wary.is_set():
         return data
     try:
@@ -119,7 +123,7 @@ def redact_bytes(data: bytes) -> bytes:
 
 
 class Redacting:
-    """A text stream that redacts secrets and writes to another stream."""
+    """A text stream that redacts secrets in a text and writes the text to another stream."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -134,7 +138,7 @@ class Redacting:
 
     @property
     def buffer(self) -> Any:
-        """Not available, because bytes written to it would not be redacted."""
+        """The binary stream. It is not available, because bytes written to it would not be redacted."""
         raise AttributeError("buffer")
 
     def __getattr__(self, name: str) -> Any:

@@ -29,7 +29,7 @@ def text_in(path: Path) -> str:
 
 
 def parse(path: Path, text: str) -> dict[str, Any]:
-    """Parse a file into its tables; raise UsageError with the position of a syntax error."""
+    """Parse the text of a TOML file into its tables; raise UsageError with the position of a syntax error."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -39,7 +39,7 @@ def parse(path: Path, text: str) -> dict[str, Any]:
 
 
 class StrictFile:
-    """Converter of a parsed file into a struct. Every mistake in the file becomes an error with a hint."""
+    """Converter of a parsed TOML file into a struct. It raises a UsageError with a hint for every mistake."""
 
     def __init__(
         self, path: Path, text: str, tables: Mapping[str, type[msgspec.Struct]], example: str
@@ -50,19 +50,19 @@ class StrictFile:
         self._example = example
 
     def convert(self, data: dict[str, Any], kind: type[T]) -> T:
-        """Convert the parsed file into a struct with its tables as fields."""
+        """Convert the parsed file into a struct of type `kind`, with a field for every table."""
         try:
             return msgspec.convert(data, kind, dec_hook=_decode_text)
         except msgspec.ValidationError as error:
             raise self._explained(str(error), kind) from error
 
     def fail(self, key: str, problem: str, hint: str) -> UsageError:
-        """Return a UsageError for a key such as fault[1].target."""
+        """Return a UsageError for a key such as fault[1].target, with the key's file and line."""
         where = self._line_of(key)
         return UsageError(f"{self._path}{f':{where}' if where else ''}: {key}: {problem}", hint)
 
     def _line_of(self, key: str) -> int:
-        """Return the line of a key such as fault[1].target, or 0 if the file does not contain it."""
+        """Return the number of the line of a key such as fault[1].target, or 0 if there is no such line."""
         match = re.fullmatch(r"(\w+)(?:\[(\d+)\])?(?:\.(\w+).*)?", key)
         if not match:
             return 0
@@ -80,7 +80,7 @@ class StrictFile:
         return 0
 
     def _explained(self, message: str, kind: type[msgspec.Struct]) -> UsageError:
-        """Return an error for a message of the decoder, with the key as written and the allowed values."""
+        """Convert an error message of msgspec to a UsageError with the key and its allowed values."""
         problem, _, where = message.partition(" - at `$")
         key = where.rstrip("`").lstrip(".")
         key = re.sub(r"\[\.\.\.\]", "[0]", key)
@@ -94,7 +94,7 @@ class StrictFile:
         return self.fail(key or "the file", problem, self._allowed_at(key, kind) or self._example)
 
     def _allowed_at(self, key: str, kind: type[msgspec.Struct]) -> str:
-        """Return a hint with the allowed values of a key; empty if they cannot be listed."""
+        """Return a hint with the allowed values of a key; an empty text if its type does not list them."""
         table, _, name = re.sub(r"\[\d+\]", "", key).partition(".")
         hints = get_type_hints(self._tables.get(table, kind))
         allowed = [value for value in get_args(hints.get(name)) if isinstance(value, str)]
@@ -102,18 +102,21 @@ class StrictFile:
 
 
 def nearest(name: str, allowed: list[str], intro: str) -> str:
-    """Return a hint with the nearest allowed name and all allowed names."""
+    """Return a hint that suggests the most similar allowed name and lists all allowed names."""
     return f"{meant(name, allowed)} {intro} {', '.join(allowed) or 'none'}".lstrip()
 
 
 def meant(name: str, known: Iterable[str]) -> str:
-    """Return a question with the most similar known name; empty if none is similar."""
+    """Return the question "did you mean NAME?" with the most similar known name.
+
+    Return an empty text if no known name is similar.
+    """
     near = difflib.get_close_matches(name, known, 1)
     return f"did you mean {near[0]}?" if near else ""
 
 
 def _decode_text(kind: type, value: object) -> object:
-    """Read a field whose type has a `parse`, such as Duration or Target."""
+    """Convert the value of a field whose type has a `parse` method, such as Duration or Target."""
     if hasattr(kind, "parse"):
         return kind.parse(value)
     raise NotImplementedError(kind)

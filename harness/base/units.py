@@ -9,12 +9,12 @@ _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "KiB": 1024, "MiB": 1024**2, "GB": 
 
 
 def exact(number: float) -> str:
-    """Format a number with up to six decimals and no exponent, so that `parse` accepts it again."""
+    """Format a number with up to six decimals and no exponent, which the `parse` methods would refuse."""
     return f"{number:.6f}".rstrip("0").rstrip(".")
 
 
 class Duration(float):
-    """A time in seconds, written with a unit."""
+    """A time in seconds. In files it is written with a unit."""
 
     allowed = '"500ms", "30s", "5m" or "1h"'
 
@@ -28,7 +28,7 @@ class Duration(float):
 
 
 class Size(int):
-    """A number of bytes, written with a unit."""
+    """A number of bytes. In files it is written with a unit."""
 
     allowed = '"100B", "64kB", "1KiB" or "1MiB"'
 
@@ -42,7 +42,7 @@ class Size(int):
 
 
 class Rate(float):
-    """Bytes per second, written with a unit."""
+    """A rate in bytes per second. In files it is written with a unit."""
 
     allowed = '"20kB/s" or "1MB/s"'
 
@@ -56,7 +56,10 @@ class Rate(float):
 
 
 class Span(tuple[Duration, Duration]):
-    """A range of durations, from which one duration is drawn. Both ends may be equal."""
+    """A range of durations. The plan draws one duration from it.
+
+    The first value is the shortest duration, the second is the longest. Both may be equal.
+    """
 
     allowed = '"5s" or ["2s", "5s"]'
 
@@ -65,7 +68,7 @@ class Span(tuple[Duration, Duration]):
 
     @classmethod
     def parse(cls, written: object) -> Span:
-        """Parse one duration or a list of two; raise ValueError with the allowed formats."""
+        """Parse one duration or a list of two durations; raise ValueError with the allowed formats."""
         if isinstance(written, list):
             if len(written) != 2:
                 raise ValueError(f"{written!r} is not {cls.allowed}")
@@ -78,7 +81,10 @@ class Span(tuple[Duration, Duration]):
 
 
 def plain(value: object) -> object:
-    """Return the stored form of a value: a text, or plain numbers (seconds, bytes or bytes per second)."""
+    """Return a value in the form in which files store it: a text, or numbers without a unit.
+
+    The numbers are seconds, bytes or bytes per second.
+    """
     if isinstance(value, str):
         return str(value)
     if isinstance(value, Span):

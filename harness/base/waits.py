@@ -1,4 +1,7 @@
-"""`wait_until`, the only way to wait in this project: with a condition, a time limit and a clear error."""
+"""The function `wait_until`, the only way to wait in this project.
+
+Every wait has a condition, a time limit, and a clear error if the time limit passes.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,11 @@ def wait_until(
     not_yet: tuple[type[BaseException], ...] = NOT_YET_ERRORS,
     every: float = 0.05,
 ) -> T:
-    """Return the first truthy value of `condition`; raise WaitTimeoutError after `limit` seconds.
+    """Wait until `condition` returns a truthy value, and return that value.
 
-    The error message contains the last value or exception. Exceptions of a `not_yet` type count as false,
-    because a starting node refuses connections, for example.
+    Raise WaitTimeoutError after `limit` seconds. Its message contains the last value or exception of the
+    condition. An exception whose type is in `not_yet` means that the condition is not true yet. For example,
+    a starting node refuses connections.
     """
     start = time.monotonic()
     last: object = None

@@ -19,13 +19,14 @@ from harness.kafka.security import PLAINTEXT, Security
 Isolation = Literal["read_uncommitted", "read_committed"]
 LATEST: Final = -1
 EARLIEST: Final = -2
-"""LATEST and EARLIEST, special timestamps of a ListOffsets request: the end and the start of a partition."""
+"""LATEST and EARLIEST are special timestamps of a ListOffsets request: the end and the start of a partition.
+"""
 _CONTROLLER_PARTITION = "__cluster_metadata"
 
 
 @dataclass(frozen=True)
 class PartitionInfo:
-    """A partition in the metadata of a broker. A leader of -1 means that the partition has no leader."""
+    """A partition as a broker's metadata describe it. If `leader` is -1, the partition has no leader."""
 
     topic: str
     partition: int
@@ -37,17 +38,17 @@ class PartitionInfo:
 
 @dataclass(frozen=True)
 class Metadata:
-    """The registered brokers and the requested partitions."""
+    """The registered brokers and the requested partitions, as one broker reports them."""
 
     cluster_id: str
     brokers: frozenset[int]
     partitions: tuple[PartitionInfo, ...]
-    addresses: Mapping[int, Address]  # on the listener of the broker that answered
+    addresses: Mapping[int, Address]  # by node id, for the listener that received the request
 
 
 @dataclass(frozen=True)
 class Quorum:
-    """The controller quorum: its leader, its epoch and the log end of each voter."""
+    """The state of the controller quorum: its leader, its epoch and the log end of each voter."""
 
     leader: int
     epoch: int
@@ -58,7 +59,11 @@ class Quorum:
 
 @dataclass(frozen=True)
 class EndOffsets:
-    """The end of a partition for each isolation level."""
+    """The end offsets of a partition.
+
+    Readers with read_uncommitted stop at the high watermark. Readers with read_committed stop at
+    `last_stable`.
+    """
 
     high_watermark: int
     last_stable: int
@@ -67,7 +72,7 @@ class EndOffsets:
 def init_producer_id_request(
     transactional_id: str | None = None, timeout_ms: int = 10_000, producer_id: int = -1, epoch: int = -1
 ) -> Any:
-    """Build an InitProducerId request. An idempotent producer sends it without a transactional id."""
+    """Build an InitProducerId request. A producer without transactions sends no transactional id."""
     from kafka.protocol.producer import InitProducerIdRequest
 
     return InitProducerIdRequest(
@@ -99,7 +104,7 @@ class Admin:
             return connection.call(request)
 
     def call_any(self, request: Any) -> Any:
-        """Send one request to the first broker that answers in time."""
+        """Send a request to one broker after another until a broker answers in time; return its answer."""
         failures: dict[int, Exception] = {}
         for broker in self._addresses:
             try:
@@ -110,7 +115,11 @@ class Admin:
         raise ConnectionError(f"no broker answered: {reasons}") from next(iter(failures.values()), None)
 
     def metadata(self, topics: Sequence[str] | None = (), broker: int | None = None) -> Metadata:
-        """Return the brokers and the partitions of these topics (None: all), as reported by one broker."""
+        """Return the brokers and the partitions of these topics, as reported by one broker.
+
+        If `topics` is None, return the partitions of all topics. If `broker` is None, request the metadata
+        from any broker.
+        """
         from kafka.protocol.metadata import MetadataRequest
 
         wanted = (
@@ -144,7 +153,7 @@ class Admin:
         raise KafkaAnswerError(f"partition {topic}-{partition}", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
     def coordinator(self, kind: Literal["group", "transaction"], key: str) -> int:
-        """Return the broker that coordinates this group or transactional id."""
+        """Return the id of the broker that coordinates this consumer group or transactional id."""
         from kafka.protocol.metadata import FindCoordinatorRequest
 
         key_type = 0 if kind == "group" else 1
@@ -155,20 +164,20 @@ class Admin:
         return int(answer.node_id)
 
     def init_producer_id(self, transactional_id: str) -> tuple[int, int]:
-        """Initialise a transactional id at its coordinator; return its producer id and epoch."""
+        """Initialise a transactional id at its coordinator; return the assigned producer id and epoch."""
         coordinator = self.coordinator("transaction", transactional_id)
         answer = self.call(coordinator, init_producer_id_request(transactional_id))
         check(f"InitProducerId of {transactional_id}", answer.error_code)
         return int(answer.producer_id), int(answer.producer_epoch)
 
     def idempotent_producer_id(self, broker: int) -> int:
-        """Return a new producer id from this broker; consecutive calls return consecutive ids."""
+        """Request and return a new producer id from this broker; consecutive calls return consecutive ids."""
         answer = self.call(broker, init_producer_id_request())
         check(f"producer id from broker {broker}", answer.error_code)
         return int(answer.producer_id)
 
     def quorum(self) -> Quorum:
-        """Return the controller quorum as its leader reports it."""
+        """Return the state of the controller quorum, as its leader reports it."""
         from kafka.protocol.admin import DescribeQuorumRequest
 
         topic = DescribeQuorumRequest.TopicData
@@ -196,9 +205,9 @@ class Admin:
         *,
         validate_only: bool = False,
     ) -> None:
-        """Create a topic. Partition i gets the replicas `placement[i]`, the preferred leader first.
+        """Create a topic; `placement[i]` lists the replicas of partition i, with the preferred leader first.
 
-        With `validate_only` the brokers check the request but do not create the topic.
+        With `validate_only`, the brokers check the request but do not create the topic.
         """
         from kafka.protocol.admin import CreateTopicsRequest
 
@@ -236,7 +245,10 @@ class Admin:
                 check(f"deletion of topic {answer.name}", answer.error_code)
 
     def reassign(self, topic: str, placement: Mapping[int, Sequence[int]]) -> None:
-        """Request new replicas for some partitions of a topic. The metadata show when a move is complete."""
+        """Request other replicas for some partitions of a topic; `placement` maps partition to replicas.
+
+        The call does not wait for the reassignment. The metadata of a partition show when it is complete.
+        """
         from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
         moved = AlterPartitionReassignmentsRequest.ReassignableTopic
@@ -267,8 +279,9 @@ class Admin:
                 check(f"election for {topic}-{partition}", result.error_code)
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
-        """Return high watermark and last stable offset of every partition, as reported by its leader."""
-        # Request the last stable offset first. The high watermark, requested later, is then at least as high.
+        """Return high watermark and last stable offset of every partition, as its leader reports them."""
+        # Request the last stable offset first. The high watermark is requested later and is then at least as
+        # high.
         stable = self.list_offsets(topic, LATEST, "read_committed")
         high = self.list_offsets(topic, LATEST)
         return {partition: EndOffsets(high[partition], stable[partition]) for partition in stable}
@@ -282,9 +295,9 @@ class Admin:
     ) -> dict[int, int]:
         """Return one offset for each of these partitions (None: all partitions), as its leader reports it.
 
-        With a timestamp in milliseconds, it is the offset of the first record at or after that time, or -1 if
-        no such record exists. EARLIEST returns the first offset. LATEST returns the end for this isolation
-        level.
+        For EARLIEST, return the first offset of the partition. For LATEST, return its end offset for this
+        isolation level. Any other `timestamp` is in milliseconds: return the offset of the first record at or
+        after that time, or -1 if no such record exists.
         """
         by_leader: dict[int, list[int]] = {}
         for info in self.metadata([topic]).partitions:
@@ -328,7 +341,7 @@ class Admin:
 
 
 def existing_topics(admin: Admin, required: Iterable[str] = ()) -> list[str]:
-    """Return the names of all topics; raise UsageError if a required one is missing."""
+    """Return the names of all topics; raise UsageError if a required topic is missing."""
     topics = sorted({info.topic for info in admin.metadata(None).partitions})
     for name in required:
         if name not in topics:

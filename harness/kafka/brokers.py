@@ -1,4 +1,4 @@
-"""Requests to one broker: its settings, and the producers of a partition that it leads."""
+"""Requests to one broker for its settings, and for the producers of a partition that it leads."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _BROKER: Final = 4
 
 
 def setting(admin: Admin, broker: int, name: str) -> str:
-    """Return the effective value of a broker setting."""
+    """Return the value of a broker setting that is in effect on this broker."""
     from kafka.protocol.admin import DescribeConfigsRequest
 
     resource = DescribeConfigsRequest.DescribeConfigsResource
@@ -28,7 +28,7 @@ def setting(admin: Admin, broker: int, name: str) -> str:
 
 
 def describe_producers(admin: Admin, leader: int, partition_id: PartitionId) -> list[Any]:
-    """Return the producer states of a partition, from the leader's answer to DescribeProducers."""
+    """Return the active producers of a partition, as the leader reports them in DescribeProducers."""
     from kafka.protocol.admin import DescribeProducersRequest
 
     topic = DescribeProducersRequest.TopicRequest

@@ -1,7 +1,8 @@
 """A blocking connection to one broker, with a finite time-out.
 
 The harness sends requests while it injects faults. A client library would retry, refresh its metadata and
-hide errors. Here every call goes to one given broker. It returns the answer in time, or raises.
+hide errors. Here every call goes to one given broker. The call returns the broker's answer within the
+time-out, or raises an error.
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ from harness.kafka.security import PLAINTEXT, Security
 
 CLIENT_ID = "eos-harness"
 _API_VERSIONS_KEY = 18
-_MAX_FRAME = 100 * 1024 * 1024  # the default socket.request.max.bytes of a broker; answers are smaller
+_MAX_FRAME = 100 * 1024 * 1024  # the broker's default socket.request.max.bytes; answers are smaller
 
 
 class RawConnection(Closing):
-    """A TCP connection for length-prefixed Kafka frames; `with` closes it."""
+    """A TCP connection for length-prefixed Kafka frames. A `with` statement closes the connection."""
 
     def __init__(self, host: str, port: int, timeout: float, security: Security = PLAINTEXT) -> None:
         self._correlation_id = 0
@@ -37,11 +38,11 @@ class RawConnection(Closing):
         self._socket.close()
 
     def fileno(self) -> int:
-        """Return the descriptor of the socket, for select."""
+        """Return the file descriptor of the socket, so that `select` accepts this connection."""
         return self._socket.fileno()
 
     def call(self, request: Any) -> Any:
-        """Send a request of kafka-python's protocol classes; return the decoded answer."""
+        """Send a request, an object of kafka-python's protocol classes; return the decoded answer."""
         from kafka.protocol.api_header import ResponseClassRegistry
 
         self._correlation_id += 1
@@ -55,21 +56,21 @@ class RawConnection(Closing):
         return answer
 
     def send_api_versions(self, client_id: str = CLIENT_ID) -> None:
-        """Send an ApiVersions request. Every broker answers it; it is small unless the client id is long."""
+        """Send an ApiVersions request, which every broker answers. Its size depends on the client id."""
         self._correlation_id += 1
         name = client_id.encode()
         body = struct.pack(f">hhih{len(name)}s", _API_VERSIONS_KEY, 0, self._correlation_id, len(name), name)
         self._socket.sendall(struct.pack(">i", len(body)) + body)
 
     def read_frame(self) -> bytes:
-        """Return the next frame without its length; raise EOFError if the peer closed the connection."""
+        """Return the next frame without length prefix; raise EOFError if the peer closed the connection."""
         (size,) = struct.unpack(">i", self._read_exactly(4))
         if not 0 < size <= _MAX_FRAME:
             raise OSError(f"a frame of {size} bytes is not a Kafka frame")
         return self._read_exactly(size)
 
     def read_some(self, most: int = 65536) -> bytes:
-        """Return the bytes of one read of the socket; empty if the peer closed the connection."""
+        """Return the bytes of a single socket read; empty if the peer closed the connection."""
         return self._socket.recv(most)
 
     def _read_exactly(self, count: int) -> bytes:

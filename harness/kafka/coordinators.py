@@ -1,4 +1,4 @@
-"""Requests about the groups and transactional ids that a broker coordinates, and the hash of such an id."""
+"""Requests about a broker's groups and transactional ids, and the hash that selects their coordinator."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from harness.kafka.errors import ErrorCode, check
 
 
 def coordinated_groups(admin: Admin, broker: int) -> list[str]:
-    """Return the groups that this broker coordinates."""
+    """Return the ids of the consumer groups that this broker coordinates."""
     from kafka.protocol.admin import ListGroupsRequest
 
     answer = admin.call(broker, ListGroupsRequest(version=2))
@@ -43,8 +43,8 @@ def delete_group(admin: Admin, group: str) -> None:
 def java_hash(text: str) -> int:
     """Return the absolute value of Java's hash code of a string.
 
-    Kafka takes this number modulo the partition count of a coordinator topic. The leader of the resulting
-    partition coordinates the transactional id or group.
+    Kafka takes this number modulo the partition count of a coordinator topic (__transaction_state or
+    __consumer_offsets). The leader of the resulting partition coordinates the transactional id or group.
     """
     data = text.encode("utf-16-be")
     value = 0

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ErrorCode(IntEnum):
-    """Error codes that the harness handles. Importing kafka-python's complete list takes 0.1 s."""
+    """Error codes that the harness handles. Importing kafka-python's complete list would take 0.1 s."""
 
     NONE = 0
     UNKNOWN_TOPIC_OR_PARTITION = 3
@@ -22,14 +22,17 @@ class ErrorCode(IntEnum):
 
 
 def error_name(code: int) -> str:
-    """Return Kafka's name of an error code, such as PRODUCER_FENCED; NONE for 0."""
+    """Return Kafka's name of an error code, such as PRODUCER_FENCED. The name of code 0 is NONE."""
     from kafka.errors import for_code
 
     return str(for_code(code).message) if code else ErrorCode.NONE.name
 
 
 class KafkaAnswerError(OSError):
-    """An error code in the answer of a broker. It is an OSError, so `wait_until` retries after it."""
+    """An error for an answer of a broker that contains an error code.
+
+    It is an OSError, so `wait_until` tries again after it.
+    """
 
     def __init__(self, what: str, code: int) -> None:
         super().__init__(f"{what}: {error_name(code)} ({code})")
@@ -43,6 +46,6 @@ class KafkaAnswerError(OSError):
 
 
 def check(what: str, code: int) -> None:
-    """Raise KafkaAnswerError unless the code is 0."""
+    """Raise KafkaAnswerError unless the error code is 0; `what` describes the request."""
     if code:
         raise KafkaAnswerError(what, code)

@@ -14,7 +14,10 @@ _UPGRADE, _SAFE_DOWNGRADE = 1, 2
 
 
 def levels(admin: Admin, broker: int | None = None) -> Mapping[str, int]:
-    """Return the finalized feature levels, as reported by `broker` (None: any). Level 0 may be missing."""
+    """Return the finalized level of each feature, as reported by `broker` (None: any broker).
+
+    A feature at level 0 may be missing from the result.
+    """
     from kafka.protocol.metadata import ApiVersionsRequest
 
     request = ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1", version=3)

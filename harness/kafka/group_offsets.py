@@ -10,7 +10,7 @@ from harness.kafka.errors import check, error_name
 
 
 class CommittedOffset(NamedTuple):
-    """A group's committed offset in a partition (-1: none), and the name of the error in the answer."""
+    """A group's committed offset in a partition (-1: none), and the error name for this partition."""
 
     offset: int
     error: str
@@ -21,7 +21,8 @@ def committed_offset(
 ) -> CommittedOffset:
     """Return the committed offset of a group in one partition.
 
-    With `stable`, the error is UNSTABLE_OFFSET_COMMIT while an open transaction has a pending offset.
+    An offset is pending while the transaction that commits it is open. With `stable`, the error is
+    UNSTABLE_OFFSET_COMMIT while the partition has a pending offset.
     """
     from kafka.protocol.consumer import OffsetFetchRequest
 
@@ -32,9 +33,9 @@ def committed_offset(
 
 
 def stable_offsets(admin: Admin, group: str) -> dict[PartitionId, int]:
-    """Return every committed offset of a group; raise KafkaAnswerError while one is pending.
+    """Return every committed offset of a group; raise KafkaAnswerError while any offset is pending.
 
-    A pending offset is part of an open transaction.
+    An offset is pending while the transaction that commits it is open.
     """
     answer = _fetch(admin, admin.coordinator("group", group), group, None, stable=True)
     offsets: dict[PartitionId, int] = {}

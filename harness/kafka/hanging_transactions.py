@@ -19,7 +19,7 @@ from harness.kafka.errors import error_name
 from harness.kafka.transactions import TransactionDescription, describe_transactions
 
 IN_PROGRESS: Final = ("Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence")
-"""States in which the coordinator will still write markers to the partitions of the transaction."""
+"""Transaction states in which the coordinator will still write markers to the transaction's partitions."""
 
 
 class OpenTransaction(NamedTuple):
@@ -40,11 +40,16 @@ class OpenTransaction(NamedTuple):
 
 
 class BlockingTransaction(NamedTuple):
-    """An open transaction, as its leader and its coordinator report it. It blocks read_committed readers."""
+    """An open transaction, as reported by the partition's leader and by the transaction's coordinator.
+
+    It blocks read_committed readers of the partition.
+    """
 
     open: OpenTransaction
     last: TransactionDescription | None
-    """The current description of the producer id by its coordinator; None if no coordinator has the id."""
+    """The coordinator's current description of the producer id. None if no coordinator reports this producer
+    id.
+    """
 
     @property
     def hangs(self) -> bool:
@@ -89,8 +94,8 @@ def descriptions_of(admin: Admin, producer_ids: Iterable[int]) -> list[Transacti
 def find_blocking(admin: Admin, topics: Iterable[str]) -> list[BlockingTransaction]:
     """Return every open transaction of these topics with its coordinator's description.
 
-    Kafka's own search for hanging transactions relies on their age. This search compares the leader's report
-    with the coordinator's.
+    Kafka's own search for hanging transactions relies on their age. This search compares the report of the
+    partition's leader with the report of the coordinator.
     """
     names = list(topics)
     opened = open_transactions(admin, names)
@@ -100,8 +105,8 @@ def find_blocking(admin: Admin, topics: Iterable[str]) -> list[BlockingTransacti
     blocking = [BlockingTransaction(each, last.get(each.producer_id)) for each in opened]
     if not any(transaction.hangs for transaction in blocking):
         return blocking
-    # A transaction may have ended between the two requests. It is no longer open and does not hang, so ask
-    # the leaders again.
+    # A transaction may have ended after the leader's report and before the coordinator's report. It seems to
+    # hang, but it is no longer open. Therefore ask the leaders again which transactions are open.
     still_open = {_identity(each) for each in open_transactions(admin, names)}
     return [each for each in blocking if not each.hangs or _identity(each.open) in still_open]
 
@@ -135,7 +140,7 @@ def write_marker(
 ) -> str:
     """Write a marker into a partition, as a coordinator would; return the name of the error in the answer.
 
-    The leader refuses a coordinator epoch that is lower than the last one in the partition.
+    The leader refuses a coordinator epoch that is lower than the one that it has recorded for this producer.
     """
     from kafka.protocol.producer import WriteTxnMarkersRequest
 

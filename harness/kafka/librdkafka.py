@@ -10,7 +10,9 @@ from typing import Final
 MAX_IN_FLIGHT: Final = "max.in.flight.requests.per.connection"
 _MAX_VALUE_BYTES: Final = 512
 _KINDS: Final = ("conf", "topic_conf")
-"""Kinds of settings in librdkafka: of a client, and of a topic. A client's configuration accepts both."""
+"""The two kinds of configuration in librdkafka: of a client and of a topic. A client accepts settings of
+both kinds.
+"""
 
 
 def library_versions() -> dict[str, str]:
@@ -24,7 +26,8 @@ def client_defaults(names: Iterable[str]) -> dict[str, str]:
     """Return the default value of each of these settings, formatted by librdkafka."""
     from confluent_kafka import cimpl
 
-    # confluent-kafka has no call for defaults, so call librdkafka's C functions through the extension module.
+    # confluent-kafka has no function that returns defaults. Therefore call librdkafka's C functions directly;
+    # confluent-kafka's extension module makes them available.
     library = ctypes.CDLL(cimpl.__file__)
     return {name: _default(library, name) for name in names}
 

@@ -1,7 +1,7 @@
 """Produce requests with any batch header, to test how brokers answer.
 
-A client library never repeats an old sequence, leaves a gap or invents a producer id. Tests must send such
-batches.
+A client library never repeats an old sequence, leaves a gap or invents a producer id. Tests of brokers must
+send such batches.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from harness.kafka.errors import check, error_name
 
 TIMEOUT_S: Final = 15.0
 ACKS_TIMEOUT_MS: Final = 5_000
-"""Time that the leader waits for its followers before it answers REQUEST_TIMED_OUT."""
+"""Milliseconds that the leader waits for its followers before it answers REQUEST_TIMED_OUT."""
 MAX_SEQUENCE: Final = 2**31 - 1
 
 
 class ProduceResult(NamedTuple):
-    """A broker's answer to one batch: error code, error name and base offset (-1: none)."""
+    """A broker's answer to one batch: error code, error name and base offset (-1 if none was assigned)."""
 
     code: int
     error: str
@@ -78,9 +78,9 @@ def produce(
 
 
 def new_producer_ids(address: Address, count: int) -> list[int]:
-    """Return `count` new producer ids of one broker, with the request that a starting producer sends.
+    """Request `count` new producer ids from one broker, as a producer does when it starts.
 
-    While a broker waits for a block of ids, it answers COORDINATOR_LOAD_IN_PROGRESS. The request is then
+    While a broker waits for a new block of ids, it answers COORDINATOR_LOAD_IN_PROGRESS. The request is then
     repeated.
     """
     with RawConnection(*address, TIMEOUT_S) as connection:

@@ -1,4 +1,4 @@
-"""Plain consumer that reads partitions to their ends."""
+"""Reading of partitions to their end offsets with a plain consumer."""
 
 from __future__ import annotations
 
@@ -25,17 +25,18 @@ def read_to_end(
     ends: Mapping[PartitionId, int] | None = None,
     close: Callable[[Consumer], None] = Consumer.close,
 ) -> list[PartitionId]:
-    """Read from `positions` up to, not including, `ends`; return the partitions not read to the end.
+    """Read partitions up to, not including, `ends`; return the partitions that were not read to their end.
 
-    `config` must contain bootstrap.servers, group.id and isolation.level. The call commits no offsets. It
-    passes every record before the end to `take`, and sets `positions` to the next offsets to read. Without
-    `ends`, a partition ends where the consumer reports its end: for read_committed that is the last stable
-    offset. Reading stops at `deadline` on the monotonic clock.
+    `config` must contain bootstrap.servers, group.id and isolation.level. `positions` contains the offset
+    from which to read each partition; the call replaces it with the next offset to read. The call passes
+    every record before the end to `take`, and commits no offsets. Without `ends`, a partition ends where the
+    consumer reports its end: for read_committed, that is the last stable offset. Reading stops at `deadline`
+    on the monotonic clock.
     """
     unread = {p for p, position in positions.items() if ends is None or position < ends[p]}
     if not unread:
         return []
-    # Create a consumer for each call: a reused one could return records of its previous assignment.
+    # Create a consumer for each call: a reused consumer could return records of its previous assignment.
     consumer = Consumer({**config, **_REQUIRED})
     try:
         consumer.assign([TopicPartition(*partition, positions[partition]) for partition in sorted(unread)])

@@ -34,11 +34,11 @@ _FILES: Final = "org.apache.kafka.common.config.provider.DirectoryConfigProvider
 _PASSWORD, _KEY = "EOS_SASL_PASSWORD", "EOS_TLS_KEY"  # names of environment variables, not secrets
 _OPENSSL_S: Final = 30.0
 _CHECK_KEY: Final = "check security.key and security.key_password"
-_PLAIN_KEY: Final = b"-----BEGIN PRIVATE "  # start of an unencrypted PKCS#8 key; other formats differ
+_PLAIN_KEY: Final = b"-----BEGIN PRIVATE "  # start of an unencrypted PKCS#8 key, and of no other format
 
 
 class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """TLS and SASL settings of a listener. Passwords are references such as env:NAME."""
+    """TLS and SASL settings of a listener. Passwords are given as references to secrets, such as env:NAME."""
 
     protocol: Protocol = "PLAINTEXT"
     mechanism: Mechanism = "PLAIN"
@@ -50,8 +50,8 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
     key_password: str = ""
     check_host: bool = True
     principal: str = ""
-    """The principal that the brokers use for this user. Set it if it is not `User:` + username. For a
-    certificate, it is the subject.
+    """The principal that the brokers use for this user. Set it if it is not `User:` + username. For a client
+    certificate, it is the subject of the certificate.
     """
 
     @property
@@ -66,7 +66,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def who(self) -> str:
-        """The principal to use in ACLs, as far as the settings show it."""
+        """The principal to use in ACLs; a placeholder if only the certificate contains the principal."""
         if self.principal:
             return self.principal
         if self.sasl:
@@ -77,7 +77,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         """Return the settings for a confluent-kafka client."""
         if self.protocol == "PLAINTEXT":
             return {}
-        beware()  # redact even if no look_up() follows: a certificate may need no password
+        beware()  # settings without a password call no look_up(), but need redaction too
         config: dict[str, Any] = {"security.protocol": self.protocol}
         if self.sasl:
             config |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username}
@@ -120,7 +120,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return {f"kafka.{name}": value for name, value in options.items()}
 
     def for_java(self) -> None:
-        """Put the secrets into the environment of this process, where its Java clients read them."""
+        """Put the secrets into environment variables of this process, where its Java clients read them."""
         if self.sasl:
             os.environ[_PASSWORD] = _quoted(look_up(self.password))
         if self.key:
@@ -128,18 +128,24 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
 
     @property
     def converts_key(self) -> bool:
-        """True if the key must be converted to unencrypted PKCS#8: Kafka's Java client cannot read PBES2."""
+        """True if the private key must be converted to unencrypted PKCS#8.
+
+        Kafka's Java client requires this, because it cannot read keys that are encrypted with PBES2.
+        """
         return bool(self.key) and _PLAIN_KEY not in self.key_bytes()
 
     def key_bytes(self) -> bytes:
-        """Return the content of the key file."""
+        """Return the content of the private key file."""
         try:
             return Path(self.key).read_bytes()
         except OSError as error:
             raise UsageError(f"the key {self.key} could not be read: {error.strerror}", _CHECK_KEY) from error
 
     def _plain_key(self) -> str:
-        """Return the unencrypted key for Kafka's Java client. Redact it in output; never write it to disk."""
+        """Return the private key without encryption, for Kafka's Java client.
+
+        From then on, this process redacts the key. The key must never be written to disk.
+        """
         key = self._converted() if self.converts_key else self.key_bytes().decode(errors="replace")
         remember(key)
         return key
@@ -179,7 +185,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
             password = look_up(self.key_password) if self.key_password else None
             try:
                 context.load_cert_chain(self.certificate, self.key or None, password)
-            except OSError as error:  # raised by OpenSSL, or for an unreadable file
+            except OSError as error:  # OpenSSL refused the files, or a file cannot be read
                 raise UsageError(
                     f"{self.certificate} and its key cannot be used: {error}",
                     "check certificate, key and key_password: both files must be PEM and match each other",
@@ -187,7 +193,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return context.wrap_socket(plain, server_hostname=host)
 
     def log_in(self, connection: RawConnection) -> None:
-        """Log in over this connection, if the listener requires it."""
+        """Log in with SASL over this connection, if the listener requires a login."""
         if not self.sasl:
             return
         from kafka.net.sasl.plain import SaslMechanismPlain
@@ -216,6 +222,6 @@ def _quoted(text: str) -> str:
 
 
 def _content(path: str) -> str:
-    """Return a reference to the content of a file, which Kafka's configuration provider resolves."""
+    """Return a reference to the content of a file. Kafka's DirectoryConfigProvider resolves the reference."""
     file = Path(path).resolve()
     return f"${{dir:{file.parent}:{file.name}}}"

@@ -1,4 +1,8 @@
-"""Training workload for a broker's class-data archive (CDS): kinds of requests that occur in every run."""
+"""Training workload for the class-data archive (CDS) of a broker.
+
+It sends the kinds of requests that occur in every run. The archive then contains the classes that a broker
+needs for these requests.
+"""
 
 from __future__ import annotations
 

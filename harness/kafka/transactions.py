@@ -70,7 +70,10 @@ def describe_transactions(
 def initialise(
     admin: Admin, transactional_id: str, timeout_ms: int = 10_000, *, producer_id: int = -1, epoch: int = -1
 ) -> InitResult:
-    """Initialise a transactional id. With a producer id and epoch, request the same id and a higher epoch."""
+    """Initialise a transactional id.
+
+    With `producer_id` and `epoch`, request the same producer id and a higher epoch.
+    """
     request = init_producer_id_request(transactional_id, timeout_ms, producer_id, epoch)
     return init_result(admin.call(admin.coordinator("transaction", transactional_id), request))
 
@@ -81,7 +84,7 @@ def init_result(answer: Any) -> InitResult:
 
 
 def add_partitions(admin: Admin, producer: ProducerIdentity, partitions: Iterable[PartitionId]) -> int:
-    """Add partitions to the transaction; return the first error code in the answer, or 0."""
+    """Add partitions to the producer's transaction; return the first error code in the answer, or 0."""
     from kafka.protocol.producer import AddPartitionsToTxnRequest
 
     topics: dict[str, list[int]] = {}
@@ -103,7 +106,7 @@ def add_partitions(admin: Admin, producer: ProducerIdentity, partitions: Iterabl
 
 
 def add_offsets(admin: Admin, producer: ProducerIdentity, group: str) -> int:
-    """Add a group's partition of __consumer_offsets to the transaction; return the error code."""
+    """Add a group's partition of __consumer_offsets to the producer's transaction; return the error code."""
     from kafka.protocol.producer import AddOffsetsToTxnRequest
 
     request = AddOffsetsToTxnRequest(
@@ -117,7 +120,7 @@ def add_offsets(admin: Admin, producer: ProducerIdentity, group: str) -> int:
 
 
 def end(admin: Admin, producer: ProducerIdentity, *, commit: bool) -> int:
-    """Commit or abort the transaction; return the error code."""
+    """Commit or abort the producer's transaction; return the error code."""
     from kafka.protocol.producer import EndTxnRequest
 
     request = EndTxnRequest(

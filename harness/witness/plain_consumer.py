@@ -1,9 +1,10 @@
 """The reference witness: a plain read_committed consumer that reads to frozen ends.
 
 The witness first freezes the ends: the last stable offset of every partition, as its leader reports it. The
-consumer reads to these offsets and stops, even if clients continue to write. A reader that stops at a record
-count would miss a late duplicate; this one does not. A partition that ends in markers or aborted records is
-complete at its end-of-partition event.
+consumer reads to these offsets and stops, even if clients continue to write. It does not stop at a record
+count, because it would then miss a late duplicate. A partition may end in markers or aborted records, which a
+consumer does not return. The consumer's end-of-partition event then shows that the partition was read
+completely.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ class _Reading:
     run: str
     where: Where
     index: dict[PartitionId, int]
-    """The index of each partition's window in the list of windows."""
+    """For each partition, the index of its window (the range of offsets to read) in the list of windows."""
     records: Records = field(default_factory=Records)
     foreign: Findings = field(default_factory=Findings)
     totals: dict[tuple[int, int], tuple[int, ...]] | None = None
-    """The last totals by window index and key, each with its offset. None unless the topic is a changelog."""
+    """The last totals of each key of a changelog, with the offset of their record. None for other topics.
+
+    The dictionary's keys are pairs of window index and changelog key.
+    """
 
     def take(self, partition_id: PartitionId, message: Message) -> None:
         offset, window = message.offset() or 0, self.index[partition_id]
@@ -86,8 +90,9 @@ def observe_topics(
 ) -> Observation:
     """Read topics from their start to the frozen last stable offsets, or to `ends` where these are lower.
 
-    With `ends` (the committed offsets of a group) the observation covers the records that the group has
-    consumed. If the time limit passes first, the returned observation is marked incomplete.
+    `ends` contains the committed offsets of a group. With `ends`, the observation covers the records that the
+    group has consumed. If the time limit passes before all ends are reached, the observation is marked
+    incomplete.
     """
     windows = freeze(bootstrap, topics, security)
     if ends is not None:
@@ -116,7 +121,7 @@ def observe_topics(
             f"the {witness} could not read: {error.args[0].str()}", "look at the nodes' logs with `eos logs`"
         ) from error
     for partition_id in unread:
-        # Records may be missing anywhere in the partition, so do not count any of it as read.
+        # Records may be missing anywhere in the partition, so do not count any part of the partition as read.
         windows[index[partition_id]].read_to = windows[index[partition_id]].start
     meta = Meta(
         witness=witness,
@@ -147,7 +152,7 @@ def observe_totals(
     security: Security = PLAINTEXT,
     as_group: str = WITNESS_GROUP,
 ) -> Observation:
-    """Read a changelog to its frozen last stable offsets, and keep the last totals of every key."""
+    """Read a changelog to its frozen last stable offsets, and return the last totals of every key."""
     return observe_topics(
         bootstrap,
         [changelog],
@@ -161,10 +166,10 @@ def observe_totals(
 
 
 def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT) -> list[Window]:
-    """Return the start, last stable offset and high watermark of every partition, as reported by its leader.
+    """Return the start, last stable offset and high watermark of every partition of these topics.
 
-    The requests are repeated for up to 30 s. During a fail-over a partition has no leader, or its new leader
-    does not accept requests yet.
+    The leaders report these offsets. The requests are repeated for up to 30 s, because a fail-over takes
+    time: a partition has no leader at first, and then its new leader does not accept requests yet.
     """
     names = sorted(set(topics))
     return _ask_until_answered(
@@ -173,7 +178,7 @@ def freeze(bootstrap: str, topics: Iterable[str], security: Security = PLAINTEXT
 
 
 def freeze_windows(admin: Admin, topics: Iterable[str]) -> list[Window]:
-    """Return the start, last stable offset and high watermark of every partition, without retries."""
+    """Return the same offsets as `freeze`, but without retries."""
     names = list(topics)
     existing_topics(admin, required=names)
     windows = []
@@ -194,7 +199,10 @@ def freeze_windows(admin: Admin, topics: Iterable[str]) -> list[Window]:
 
 
 def group_positions(bootstrap: str, group: str, security: Security = PLAINTEXT) -> dict[PartitionId, int]:
-    """Return the committed offsets of a group, once no open transaction has a pending offset."""
+    """Return the committed offsets of a group.
+
+    Wait up to 30 s until no open transaction has a pending offset of this group.
+    """
     return _ask_until_answered(
         bootstrap, security, lambda admin: stable_offsets(admin, group), f"the stable offsets of {group}"
     )
@@ -213,7 +221,10 @@ def _ask_until_answered(bootstrap: str, security: Security, ask: Callable[[Admin
 
 
 def identify(carrier: bytes | None, run: str) -> Identity:
-    """Decode the identity in a record's value, key or header; raise NotARecordError for any other record."""
+    """Decode the identity of a record from its value, key or header.
+
+    Raise NotARecordError if `carrier` contains no identity, or the identity of a record of another run.
+    """
     identity = decode(carrier)
     if identity.run != run:
         raise NotARecordError(f"it belongs to run {identity.run}")
@@ -229,7 +240,7 @@ def _carrier(message: Message, where: Where) -> bytes | None:
 
 
 def add_foreign(foreign: Findings, partition_id: PartitionId, offset: int, detail: str) -> None:
-    """Count a record that does not belong to this run, and keep the first few as examples."""
+    """Count a record that does not belong to this run; the first few such records are kept as examples."""
     foreign.count += 1
     if len(foreign.examples) < EXAMPLES:
         spot = Spot(topic=partition_id[0], partition=partition_id[1], offset=offset, detail=detail)

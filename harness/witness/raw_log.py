@@ -1,8 +1,9 @@
-"""The raw-log witness: derives the committed records from the batches that the broker stores.
+"""The raw-log witness, which derives the committed records from the batches that the broker stores.
 
 This witness does not rely on a consumer to decide which records are committed. It reads batches from a leader
-or from its segment files. The batches contain producer id, epoch, base sequence and flags, and the witness
-follows the markers among them. It keeps every record in memory, so it suits only small runs.
+or from the leader's segment files. The batches contain producer id, epoch, base sequence and flags. Among
+them are the markers, which show the outcome of each transaction. The witness keeps every record in memory, so
+it suits only small runs.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from harness.witness.plain_consumer import add_foreign, identify
 
 
 def fetch_logs(admin: Admin, windows: Iterable[Window]) -> list[tuple[Window, list[Batch]]]:
-    """Fetch the batches of every window from the partition's leader, up to the high watermark."""
+    """Fetch the batches of every window from its partition's leader, from the start to the high watermark."""
     wanted = list(windows)
     partitions = admin.metadata(sorted({window.topic for window in wanted})).partitions
     leaders = {(info.topic, info.partition): info.leader for info in partitions}
@@ -39,7 +40,11 @@ def fetch_logs(admin: Admin, windows: Iterable[Window]) -> list[tuple[Window, li
 def observe_raw(
     logs: Iterable[tuple[Window, Iterable[Batch]]], run: str, *, witness: str = "raw-log", finished: int = 0
 ) -> Observation:
-    """Observe the records that read_committed must show, and the batches with a decreased producer epoch."""
+    """Return an observation of the records that a read_committed consumer must return.
+
+    The observation also lists every batch whose producer epoch is lower than an earlier epoch of the same
+    producer id.
+    """
     records, foreign, epochs = Records(), Findings(), Findings()
     windows = []
     batches_of: dict[PartitionId, list[Batch]] = {}
@@ -63,7 +68,7 @@ def observe_raw(
         kind="raw",
         complete=all(w.start == 0 and w.read_to >= w.lso for w in windows),
         clock=clock_id(),
-        # `logs` may fetch its batches lazily, so reading ends only at this point.
+        # `logs` may fetch its batches while the loop above iterates, so the reading ends only at this point.
         finished=max(finished, time.monotonic_ns()),
         windows=windows,
         foreign=foreign,
@@ -76,7 +81,10 @@ def observe_raw(
 
 
 def _with_cause(spot: Spot, batches_of: dict[PartitionId, list[Batch]]) -> Spot:
-    """Return the position of a repeated record with the cause of the repeat, taken from its two batches."""
+    """Return the finding of a repeated record with the cause of the repetition.
+
+    The two batches that contain the record show the cause.
+    """
     log = batches_of[spot.topic, spot.partition]
     first, again = (_batch_at(log, offset) for offset in (spot.other_offset, spot.offset))
     return msgspec.structs.replace(spot, detail=cause_of(first, again))
@@ -87,7 +95,7 @@ def _batch_at(log: list[Batch], offset: int) -> Batch:
 
 
 def cause_of(first: Batch, again: Batch) -> str:
-    """Explain why the broker did not recognise the second batch of a record as a duplicate."""
+    """Explain why the broker did not recognise a record's second batch as a duplicate of the first batch."""
     if again.producer_id == NO_PRODUCER:
         return "no producer id: the log cannot show whether the client or the application sent it again"
     if again.producer_id != first.producer_id:
@@ -108,7 +116,10 @@ def cause_of(first: Batch, again: Batch) -> str:
 
 
 def committed_of(batches: Iterable[Batch]) -> list[Batch]:
-    """Return committed and non-transactional batches before the first open transaction, in offset order."""
+    """Return the batches that a read_committed consumer can read, in offset order.
+
+    These are the committed and the non-transactional batches before the first open transaction.
+    """
     undecided: dict[int, list[Batch]] = {}
     decided: list[Batch] = []
     for batch in batches:
@@ -125,7 +136,7 @@ def committed_of(batches: Iterable[Batch]) -> list[Batch]:
 
 
 def _check_epochs(partition_id: PartitionId, batches: list[Batch], epochs: Findings) -> None:
-    """Record every batch whose epoch is lower than an earlier epoch of its producer id."""
+    """Add to `epochs` every batch whose producer epoch is lower than an earlier epoch of its producer id."""
     newest: dict[int, Batch] = {}
     for batch in batches:
         if batch.producer_id == NO_PRODUCER:

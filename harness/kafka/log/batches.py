@@ -11,13 +11,18 @@ from harness.base.errors import UsageError
 NO_PRODUCER: Final = -1
 ABORT: Final = 0
 COMMIT: Final = 1
-# Layout of a marker: its key is version and type, its value is version and coordinator epoch.
+# Layout of a marker record. The key contains a version and the marker type. The value contains a version and
+# the coordinator epoch.
 _MARKER_KEY: Final = struct.Struct(">hh")
 _MARKER_VALUE: Final = struct.Struct(">hi")
 
 
 class Batch(NamedTuple):
-    """One batch of the log. A control batch has a marker type, other batches have (offset, value) pairs."""
+    """One batch of the log.
+
+    A control batch has a marker type in `control` and no values. In other batches, `control` is None, and
+    `values` contains the offset and the value of each record.
+    """
 
     base_offset: int
     last_offset: int
@@ -32,7 +37,7 @@ class Batch(NamedTuple):
 def stored_batches(data: bytes) -> Iterator[Any]:
     """Yield the batches as kafka-python objects, after checking their format and checksum.
 
-    A fetch may cut off the last batch, so an incomplete last batch is skipped.
+    A fetch response may end in the middle of a batch. This incomplete last batch is skipped.
     """
     from kafka.record.memory_records import MemoryRecords
 
@@ -53,7 +58,7 @@ def stored_batches(data: bytes) -> Iterator[Any]:
 
 
 def decode_batch(stored: Any) -> Batch:
-    """Convert a kafka-python batch to a Batch."""
+    """Convert a batch object of kafka-python to a Batch."""
     records = list(stored)
     control = stored.is_control_batch
     return Batch(
@@ -74,7 +79,7 @@ def decode_batches(data: bytes) -> Iterator[Batch]:
 
 
 def marker_type(record: Any) -> int:
-    """Return COMMIT or ABORT for the record in a control batch."""
+    """Return the marker type of the record in a control batch: COMMIT or ABORT."""
     return int(_MARKER_KEY.unpack_from(bytes(record.key))[1])
 
 

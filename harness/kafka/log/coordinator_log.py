@@ -1,7 +1,7 @@
 """Records of the two coordinator topics, __consumer_offsets and __transaction_state.
 
-All clients of a cluster share these topics. Records are therefore selected by their key bytes, and the values
-of other groups and transactional ids are not decoded.
+All clients of a cluster share these topics. This module therefore selects records by their key bytes, and
+does not decode the values of other groups and transactional ids.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from harness.kafka.log.fetch import fetch_stored
 from harness.kafka.log.transaction_log import TransactionState, decode_state
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
-# Key versions of __consumer_offsets that hold a committed offset. Other versions describe groups and members.
+# A record of __consumer_offsets contains a committed offset if its key has one of these versions. Records
+# with other key versions describe groups and members.
 _POSITION_KEYS: Final = (0, 1)
-# Start of the value of a committed offset, the same in every version: version, offset.
+# The first fields of the value of a committed offset: version and offset. Values of every version start with
+# these fields.
 _POSITION: Final = struct.Struct(">hq")
 
 
 class LogEntry(NamedTuple):
-    """A record of a coordinator topic. If `marker` is set, it ends the transaction of its producer."""
+    """A record of a coordinator topic. If `marker` is set, the record ends the producer's transaction."""
 
     offset: int
     at_ms: int
@@ -40,7 +42,11 @@ class LogEntry(NamedTuple):
 
 @dataclass
 class Position:
-    """A committed offset of a group, and the outcome of the transaction that committed it."""
+    """A committed offset of a group, and the outcome of the transaction that committed it.
+
+    `position` is the committed offset in partition `of` of `topic`. `offset` is the offset of the record in
+    __consumer_offsets that contains the committed offset.
+    """
 
     offset: int
     at_ms: int
@@ -51,13 +57,16 @@ class Position:
     producer_id: int
     epoch: int
     transaction: str
-    """`none` without a transaction, else `committed`, `aborted`, or `open` if no marker was read."""
+    """`committed` or `aborted`, or `open` if no marker was read. `none` if no transaction committed the
+    offset.
+    """
 
 
 class AddedEntries:
-    """The entries of a partition from `start` up to, not including, `end`. Iteration fetches them.
+    """The log entries of a partition from `start` up to, not including, `end`. Iteration fetches them.
 
-    After the iteration, `cut` describes the entries that could not be read. It is empty if all were read.
+    After the iteration, `cut` describes the offsets that could not be read. It is empty if all entries were
+    read.
     """
 
     def __init__(
@@ -103,7 +112,7 @@ def _entries(stored: Any) -> Iterator[LogEntry]:
 def decode_states(
     entries: Iterable[LogEntry], transactional_ids: Iterable[str]
 ) -> list[tuple[LogEntry, str, TransactionState]]:
-    """Return the stored states of these transactional ids, each with its log entry and its id."""
+    """Return every stored state of these transactional ids, as (log entry, transactional id, state)."""
     keys = {_encode_string(name): name for name in transactional_ids}
     return [
         (entry, keys[entry.key[2:]], decode_state(entry.value))
@@ -150,6 +159,6 @@ def _position(entry: LogEntry, keys: Mapping[bytes, str]) -> Position | None:
 
 
 def _encode_string(text: str) -> bytes:
-    """Encode a string as in a record key: its length, then its bytes."""
+    """Encode a string in the format of a record key: its length, then its bytes."""
     data = text.encode()
     return struct.pack(">h", len(data)) + data

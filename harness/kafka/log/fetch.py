@@ -69,14 +69,14 @@ def fetch_stored(
 ) -> Iterator[Any]:
     """Yield the stored batches of a partition from `start` up to, not including, `end`.
 
-    Iteration also ends when the broker returns no further batch, which is the normal case without `end`. It
-    also ends at `deadline` on the monotonic clock.
+    Without `end`, iteration continues until the broker returns no further batch. With `end`, iteration stops
+    early if the broker returns no further batch. In both cases it stops at `deadline` on the monotonic clock.
     """
     offset = start
     while (end is None or offset < end) and time.monotonic() < deadline:
         response = fetch_once(admin, broker, partition_id, offset)
         # The first batch may start before `offset`, because brokers return whole batches. It may also start
-        # after `offset`, where compaction left a gap.
+        # after `offset`, because compaction may leave gaps between batches.
         batches = [b for b in stored_batches(bytes(response.records or b"")) if b.last_offset >= offset]
         if not batches:
             return
@@ -90,5 +90,5 @@ def fetch_stored(
 def fetch_batches(
     admin: Admin, broker: int, partition_id: PartitionId, start: int, end: int
 ) -> Iterator[Batch]:
-    """Yield the batches of a partition from `start` up to, not including, `end`."""
+    """Yield the decoded batches of a partition from `start` up to, not including, `end`."""
     return map(decode_batch, fetch_stored(admin, broker, partition_id, start, end))

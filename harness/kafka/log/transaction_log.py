@@ -18,14 +18,17 @@ STATES: Final = (
     "Dead",
     "PrepareEpochFence",
 )
-# Start of the value, the same in every version: version, producer id, epoch, time-out, state.
+# The first fields of the value of a record: version, producer id, epoch, time-out and state. Values of every
+# version start with these fields.
 _HEAD = struct.Struct(">hqhib")
 _FLEXIBLE = 1
-"""First version of the value with varint lengths. A varint is the length plus one; 0 means null."""
+"""First version of the value that encodes lengths as varints. The varint is the length plus one; 0 means
+null.
+"""
 
 
 class TransactionState(NamedTuple):
-    """A stored state of a transactional id, with the partitions of its transaction."""
+    """A state of a transactional id as stored in the log, with the partitions of the transaction."""
 
     producer_id: int
     epoch: int
@@ -42,7 +45,7 @@ def decode_state(value: bytes) -> TransactionState:
 
 
 class _PartitionDecoder:
-    """Decoder of the partitions of a transaction: topics, each with its partition numbers."""
+    """Decoder of the partitions of a transaction: a list of topics, each with a list of partition numbers."""
 
     def __init__(self, value: bytes, version: int) -> None:
         self._value = value

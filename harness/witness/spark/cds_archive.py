@@ -1,4 +1,4 @@
-"""The class-data archive (CDS) of Spark's JVM, created once per version of Java, Spark and jars."""
+"""The class-data archive (CDS) of Spark's JVM, created once per combination of Java, Spark and jars."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness.provision.paths import cache_dir
 from harness.witness.spark.spark_session import SPARK_VERSION
 
 TRAINING_LIMIT_S: Final = 600.0
-"""Time limit for creating the archive. It took minutes on two cores shared with dozens of JVMs."""
+"""Time limit for creating the archive. Creation took minutes on two cores shared with dozens of JVMs."""
 
 _QUIET: Final = ["-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off"]
 
@@ -35,7 +35,10 @@ def archive_path(jars: list[Path]) -> Path:
 
 
 def share_options() -> list[str]:
-    """Return the JVM options for the archive, if it exists. Without it, a session only starts more slowly."""
+    """Return the JVM options that use the archive; an empty list if the archive does not exist.
+
+    Without the archive, a Spark session works but starts more slowly.
+    """
     path = archive_path(class_path("spark"))
     return [f"-XX:SharedArchiveFile={path}", "-Xshare:auto", *_QUIET] if path.exists() else []
 
@@ -44,7 +47,7 @@ def make_archive(log: Callable[[str], None]) -> Path:
     """Create the archive unless it exists. Do not call this during a run: it takes a minute or more."""
     path = archive_path(ensure_jars(log, "spark"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Use a separate lock, so that a process that downloads jars does not wait for the training.
+    # This lock is not the lock for downloads, so a process that downloads jars does not wait here.
     with (path.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
@@ -54,7 +57,7 @@ def make_archive(log: Callable[[str], None]) -> Path:
 
 
 def _train(path: Path) -> None:
-    """Run a session that loads the classes of a verification, and archive these classes."""
+    """Run a Spark session that loads the classes that a verification needs, and archive these classes."""
     with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
         created = Path(scratch) / "classes.jsa"
         done = subprocess.run(

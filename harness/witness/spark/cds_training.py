@@ -1,4 +1,8 @@
-"""The session whose classes are archived. It uses each Spark feature of a verification once."""
+"""Training session for the class-data archive (CDS) of Spark's JVM.
+
+The session uses each Spark feature of a verification once. The archive then contains the classes of these
+features.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def main(archive: str) -> None:
-    """Run a session that writes the archive when its JVM exits."""
+    """Run the training session. Its JVM writes the archive when it exits."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
     from pyspark.sql import functions as f
@@ -54,7 +58,8 @@ def main(archive: str) -> None:
     try:
         spark.read.format("kafka").options(**unreachable).load().count()
     except (PySparkException, Py4JError) as error:
-        # No broker listens at this address. The attempt only loads the classes of the Kafka source.
+        # The error is expected, because no broker listens at this address. The attempt to read loads the
+        # classes of the Kafka source.
         assert "imeout" in str(error) or "imed out" in str(error), error  # noqa: PT017
     with tempfile.TemporaryDirectory() as folder:
         query = (

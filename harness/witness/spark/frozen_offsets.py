@@ -1,4 +1,4 @@
-"""Frozen end offsets of a verification: the brokers report them once, and every reader uses them."""
+"""Frozen end offsets of a verification. The brokers report them once, and every witness reads up to them."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from harness.evidence.observation import Window
 from harness.witness.plain_consumer import freeze
 
 STABLE_LIMIT_S: Final = 90.0
-"""The harness's transaction time-out of 60 s, plus 30 s for coordinators to abort timed-out transactions."""
+"""Time limit for all transactions to end: the harness's transaction time-out of 60 s, plus 30 s in which the
+coordinators abort timed-out transactions.
+"""
 
 
 class Frozen(NamedTuple):
-    """The frozen windows, and those whose last stable offset stays low because a transaction hangs."""
+    """All frozen windows; `hanging` lists the windows in which a transaction was still open."""
 
     windows: list[Window]
     hanging: list[Window]
 
 
 def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIMIT_S) -> Frozen:
-    """Wait until all transactions have ended, then freeze; after `limit` seconds, freeze despite open ones.
+    """Wait until all transactions in these topics have ended, then freeze the end offsets and return them.
 
-    Call this after the clients have finished. While they write, the last stable offset is always behind the
-    high watermark.
+    If transactions are still open after `limit` seconds, freeze the end offsets anyway. Call this function
+    after the clients have finished. While clients write, the last stable offset is always behind the high
+    watermark.
     """
     names = sorted(topics)
     windows: list[Window] = []
@@ -40,7 +43,7 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
             limit,
             f"every transaction in {', '.join(names)} to end",
             every=0.2,
-            not_yet=(*NOT_YET_ERRORS, WaitTimeoutError),  # an outage may outlast one freeze
+            not_yet=(*NOT_YET_ERRORS, WaitTimeoutError),  # an outage may last longer than one freeze()
         )
     except WaitTimeoutError:
         if not windows:

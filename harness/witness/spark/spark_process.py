@@ -1,4 +1,6 @@
-"""Spark job as a separate process. A file describes the job, and another file contains its observation.
+"""A Spark job that runs in a separate process.
+
+The job reads its description from one file and writes its observation to other files.
 
 Run it with `python -m harness.witness.spark.spark_process JOB.json`.
 """
@@ -37,7 +39,8 @@ class Job(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_default
 
 
 OBSERVATION = "account"
-"""Name of the observation's folder in the job's folder. The job is done once it contains meta.json."""
+"""Name of the observation's folder in the job's folder. The job is done once this folder contains meta.json.
+"""
 
 
 def write_job(job: Job) -> Path:
@@ -50,7 +53,7 @@ def write_job(job: Job) -> Path:
 
 
 def run_job(path: Path) -> Observation:
-    """Run a job in this process. A killed streaming job continues from its checkpoint when run again."""
+    """Run a job in this process. A streaming job that was killed continues from its checkpoint."""
     from spark_jobs import batch_job, streaming_job
     from spark_jobs.kafka_source import KafkaSource
     from spark_jobs.scan_pass import Wanted

@@ -1,7 +1,7 @@
-"""Start of Spark sessions; the only module with Spark's settings, masters and jars.
+"""Start of Spark sessions. This is the only module with Spark's settings, masters and jars.
 
-A session starts in about three seconds instead of eight. It has no web interface, and the JVM maps its
-classes from an archive (cds_archive.py) instead of reading 300 jars.
+A session starts in about three seconds instead of eight, for two reasons. It has no web interface. Its JVM
+maps classes from an archive (cds_archive.py) instead of reading 300 jars.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 DEFAULT_MASTER: Final = "local[2,4]"
-"""Two parallel tasks with four attempts each. Plain `local[N]` fails at the first error."""
+"""Spark's master on this machine: two parallel tasks, and up to four attempts for each task. With plain
+`local[N]`, a job fails at the first error of a task.
+"""
 
 SPARK_VERSION: Final = "4.2.0"
 DRIVER_HEAP: Final = "1g"
@@ -44,14 +46,14 @@ _SETTINGS: Final[dict[str, str]] = {
 
 
 def is_local(master: str) -> bool:
-    """Return whether driver and executors are one JVM on this machine."""
+    """Return whether this master runs driver and executors in one JVM on this machine."""
     return master.startswith("local")
 
 
 def settings_for(
     master: str, jars: list[Path], java_options: list[str], overrides: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """Return all settings of a session; `overrides` replace other settings."""
+    """Return all settings of a session; `overrides` replace settings with the same name."""
     settings = {
         **_SETTINGS,
         "spark.master": master,
@@ -59,8 +61,8 @@ def settings_for(
         "spark.driver.extraJavaOptions": " ".join(java_options),
     }
     if is_local(master):
-        # Put the jars on the class path, because an archive cannot contain classes of jars that are added
-        # later.
+        # Put the jars on the JVM's class path. The setting spark.jars would add them after the JVM has
+        # started, and the archive cannot contain classes of jars that are added then.
         settings["spark.driver.extraClassPath"] = ":".join(map(str, jars))
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -75,12 +77,12 @@ def start_session(
     log: Callable[[str], None] = lambda _: None,
     overrides: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start a session with the Kafka connector and the code that Spark's workers import."""
+    """Start a session with the Kafka connector and the code that Spark's Python workers import."""
     from harness.witness.spark.cds_archive import share_options
 
     jars = ensure_jars(log, "spark")
-    # Spark matches the text of a query with recursive patterns. A dozen topics would overflow the default
-    # stack.
+    # The option -Xss8m enlarges the stack. Spark matches the text of a query with recursive patterns, which
+    # overflow the default stack if the query has a dozen topics.
     options = ["-XX:+UseParallelGC", "-Djava.net.preferIPv4Stack=true", "-Xss8m"]
     if is_local(master):
         options += share_options()
@@ -88,14 +90,14 @@ def start_session(
 
 
 def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
-    """Start a session with the given settings only."""
+    """Start a session with exactly these settings."""
     from pyspark.sql import SparkSession
 
     java = find_java().executable
     if not java.is_symlink() and java.parent.name == "bin":
         os.environ["JAVA_HOME"] = str(java.parent.parent)
-    # Workers must run this interpreter, because it has numpy and the right version. On a remote cluster the
-    # interpreter may have another path, which the user sets in PYSPARK_PYTHON.
+    # Spark's Python workers must run this interpreter, because it has numpy and the right version. On a
+    # remote cluster the interpreter may have another path, which the user sets in PYSPARK_PYTHON.
     remote = None if is_local(settings["spark.master"]) else os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python") or remote or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -105,13 +107,14 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     session = builder.getOrCreate()
     code = str(code_archive())
     session.sparkContext.addPyFile(code)
-    # The archive is for workers only. This process continues to import its own files.
+    # Remove the archive from the import path of this process. Only workers import from the archive; this
+    # process imports its own files.
     sys.path[:] = [entry for entry in sys.path if Path(entry).name != Path(code).name]
     return session
 
 
 def code_archive() -> Path:
-    """Write a zip of the code that Spark workers import: the jobs and two modules of `harness.evidence`."""
+    """Write a zip of the code that Spark's workers import: the jobs and two modules of `harness.evidence`."""
     root = Path(harness.__file__).parent.parent
     evidence = root / "harness" / "evidence"
     files = [*sorted((root / "spark_jobs").glob("*.py")), evidence / "record.py", evidence / "bit_words.py"]

@@ -1,4 +1,4 @@
-"""Supervisor of a run's streaming job. It starts the driver, and restarts it when it dies or hangs."""
+"""Supervisor of a run's streaming job. It starts the job's driver, and restarts it when it dies or hangs."""
 
 from __future__ import annotations
 
@@ -20,20 +20,26 @@ from harness.witness.spark.spark_process import OBSERVATION, Job, write_job
 from spark_jobs.stream_segments import Segments
 
 SILENCE_LIMIT_S: Final = 300.0
-"""Longest time without progress before a driver counts as hung. Its client waits at most 3 x 61 s."""
+"""Longest time without progress; after it, the supervisor treats the driver as hung. The limit is longer
+than the longest wait of the driver's Kafka client, which is 3 x 61 s.
+"""
 
 MAX_FAILED_STARTS: Final = 3
-"""Number of consecutive driver exits without a new batch, after which the supervisor gives up."""
+"""The supervisor gives up after this number of consecutive driver exits without a new batch."""
 
 FINISH_LIMIT_S: Final = 600.0
 INTERRUPTED_LIMIT_S: Final = 30.0
-"""Limit for the last pass after the user interrupted the run."""
+"""Time limit for the job's last pass (up to the end offsets) after the user interrupted the run."""
 STOP_LIMIT_S: Final = 20.0
 _TAIL: Final = 4096
 
 
 class Lag(NamedTuple):
-    """Number of offsets that the job has not read yet, below and above the last stable offset."""
+    """Number of offsets that the job has not read.
+
+    `behind_stable` counts the offsets up to the last stable offset. `unstable` counts the offsets from there
+    up to the high watermark.
+    """
 
     behind_stable: int
     unstable: int
@@ -54,7 +60,7 @@ class StreamProgress(NamedTuple):
 
 
 class StreamVerification:
-    """One streaming job and its driver process."""
+    """Supervisor of one streaming job, which runs in a driver process."""
 
     def __init__(self, job: Job, log: Callable[[str], None]) -> None:
         self.job = job
@@ -102,7 +108,7 @@ class StreamVerification:
             self._restart(self._process.returncode if self._process else 0)
 
     def _restart(self, code: int) -> None:
-        """Restart the driver, unless it exited several times in a row without reading a batch."""
+        """Restart the driver, unless it failed several times in a row without reading a batch."""
         committed = self.segments.committed()
         by_itself = code > 0
         self._failed_starts = self._failed_starts + 1 if by_itself and committed == self._committed else 0
@@ -121,14 +127,14 @@ class StreamVerification:
         return time.time() - max(changes, default=time.time())
 
     def done(self) -> bool:
-        """Return whether the observation is written."""
+        """Return whether the job has written its observation."""
         return (self.folder / OBSERVATION / "meta.json").exists()
 
     def lines(self) -> list[dict[str, Any]]:
-        """Return all lines of the progress file."""
+        """Return all complete lines of the progress file, decoded from JSON."""
         path = self.folder / "progress.jsonl"
         text = path.read_text() if path.exists() else ""
-        # A killed driver may leave an incomplete line.
+        # Skip an incomplete line, which a killed driver may leave.
         return [json.loads(line) for line in text.splitlines() if line.endswith("}")]
 
     def progress(
@@ -136,8 +142,8 @@ class StreamVerification:
     ) -> StreamProgress | None:
         """Return the progress of the job, or None before its first batch.
 
-        The lag is measured against `bounds`. Without `bounds`, the brokers are queried, unless `ask_brokers`
-        is false.
+        The lag is the distance to the current end offsets in `bounds`. Without `bounds`, this method requests
+        the end offsets from the brokers. If `ask_brokers` is false, it sends no request, and the lag is None.
         """
         lines = self.lines()
         batches = [line for line in lines if line["what"] == "batch"]
@@ -167,9 +173,9 @@ class StreamVerification:
         limit: float = FINISH_LIMIT_S,
         hurry: Callable[[], bool] = lambda: False,
     ) -> Observation:
-        """Set the end offsets, wait for the job, and return its observation.
+        """Set the end offsets, wait until the job has read to them, and return its observation.
 
-        Once `hurry()` is true, wait at most INTERRUPTED_LIMIT_S longer.
+        Once `hurry()` returns true, wait at most INTERRUPTED_LIMIT_S longer.
         """
         self.segments.freeze(list(windows))
         hint = f"look at {self.folder}/driver.log"
@@ -195,7 +201,7 @@ class StreamVerification:
         return load(self.folder / OBSERVATION)
 
     def stop(self) -> None:
-        """Wait for the driver to exit by itself; kill it after STOP_LIMIT_S."""
+        """Wait until the driver exits by itself; kill it after STOP_LIMIT_S."""
         if self._process is None:
             return
         try:
@@ -205,7 +211,7 @@ class StreamVerification:
 
 
 def _lag(last: dict[str, Any], now: Sequence[Window]) -> Lag:
-    """Return the lag of the last batch behind the current end offsets."""
+    """Return how far the last batch is behind the current end offsets."""
     behind = sum(w.lso - last["ends"].get(w.topic, {}).get(str(w.partition), w.start) for w in now)
     return Lag(max(0, behind), sum(w.hw - w.lso for w in now))
 

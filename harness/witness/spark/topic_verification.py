@@ -1,9 +1,9 @@
 """Verification of topics with Spark, with or without the ledger of a run.
 
-With a ledger, the checkers check the observation like that of every other witness. Spark's own findings
-(crosscheck.py) must agree with those of the checkers. Without a ledger, the records alone are checked. The
-sequences of each lane must be dense from 0, and each must be present once and in order. No record may have
-the intended outcome abort.
+With a ledger, the checkers check Spark's observation in the same way as that of every other witness. In
+addition, Spark itself counts anomalies (crosscheck.py), and these counts must agree with those of the
+checkers. Without a ledger, only the records themselves are checked. The sequences of each lane must be dense
+from 0. Each sequence must be present once and in order. No record may have the intended outcome abort.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from spark_jobs.kafka_source import KafkaSource
 
 BOTH: Final = ("exactly_once", "atomicity", "order", "offsets", "pipeline")
-"""Properties whose anomalies Spark also finds without the checkers."""
+"""Properties whose anomalies are counted twice: by the checkers, and by Spark without the checkers."""
 
 WITH_LEDGER: Final = ("exactly_once", "atomicity", "order", "offsets", "coverage")
 
@@ -56,7 +56,7 @@ UNCHECKED: Final = (
 
 
 class LaneReport(msgspec.Struct, kw_only=True):
-    """The gaps in the sequences of one lane."""
+    """One lane with missing sequences: highest sequence, number of distinct and of missing sequences."""
 
     run: str
     producer: int
@@ -67,7 +67,10 @@ class LaneReport(msgspec.Struct, kw_only=True):
 
 
 class RunWithoutLedger(msgspec.Struct, kw_only=True):
-    """Result for one run without a ledger. All counts are exact; `unchecked` lists the missing checks."""
+    """Result for one run that was verified without a ledger.
+
+    All counts are exact; `unchecked` lists the checks that are not possible without a ledger.
+    """
 
     run: str
     records: int
@@ -82,12 +85,15 @@ class RunWithoutLedger(msgspec.Struct, kw_only=True):
 
     @property
     def anomalies(self) -> int:
-        """Number of wrong records. Gaps do not count, because an abort also leaves a gap."""
+        """Number of wrong records. Gaps do not count, because an aborted transaction also leaves a gap."""
         return self.aborted_intent + self.duplicates.count + self.reordered.count
 
 
 class Share(NamedTuple):
-    """Expected and readable records of one producer with one fate in one partition."""
+    """The numbers of expected and readable records that one producer has in one partition, for one fate.
+
+    A fate is the outcome of records according to the ledger, such as committed.
+    """
 
     producer: int
     topic: str
@@ -99,7 +105,7 @@ class Share(NamedTuple):
 
 @dataclass
 class Verified:
-    """The result of a verification."""
+    """The result of a verification of topics."""
 
     windows: list[Window]
     hanging: list[Window]
@@ -122,7 +128,10 @@ def verify_topics(
     log: Callable[[str], None] = lambda _: None,
     session: SparkSession | None = None,
 ) -> Verified:
-    """Freeze the end offsets of topics and verify them; `history` is the directory of a run's histories."""
+    """Freeze the end offsets of topics, and verify the records before them.
+
+    `history` is the directory of a run's histories. Without it, the topics are verified without a ledger.
+    """
     from spark_jobs.kafka_source import KafkaSource
 
     frozen = freeze_ends(bootstrap, topics)
@@ -146,7 +155,12 @@ def verify_topics(
 
 
 def _expected(expect: Expect | None) -> Expect:
-    """Reduce a run's expectations to those that one verification can check: pipeline, but not witnesses."""
+    """Return the expectations that a verification with Spark can check.
+
+    These are the properties in WITH_LEDGER and, if the run expects a pipeline, the pipeline. The other
+    expectations of the run are dropped, such as the list of witnesses, because Spark is the only witness
+    here.
+    """
     pipeline = expect.pipeline if expect else None
     return Expect(properties=[*WITH_LEDGER, *(["pipeline"] if pipeline else [])], pipeline=pipeline)
 
@@ -168,7 +182,7 @@ def verify_with_ledger(
         consumed = consumed_by(spark, source, runs[0], expect.pipeline)
         verified.observations.append(consumed.observation)
     verified.judgement = judge(Evidence(ledger, verified.observations, expect))
-    # Build the frames once, because findings and shares use the same cached joins.
+    # Build the DataFrames only once, because own_findings and own_shares then use the same cached joins.
     frames = frames_of(spark, ledger, observed)
     verified.spark_findings = own_findings(frames)
     verified.shares = own_shares(frames, verified.windows)
@@ -178,7 +192,7 @@ def verify_with_ledger(
 
 
 def consumed_by(spark: SparkSession, source: KafkaSource, run: str, pipeline: Pipeline) -> Observed:
-    """Observe the inputs of a pipeline up to the committed positions of its group."""
+    """Observe the inputs of a pipeline up to the committed offsets of its group."""
     from spark_jobs import batch_job
     from spark_jobs.scan_pass import Wanted
 
@@ -196,14 +210,14 @@ def consumed_by(spark: SparkSession, source: KafkaSource, run: str, pipeline: Pi
 
 
 def own_findings(frames: Frames) -> dict[str, int]:
-    """Return Spark's own counts of anomalies by name, from joins of expected and observed words."""
+    """Return Spark's own count for each anomaly name, from joins of expected and observed words."""
     from spark_jobs.crosscheck import findings
 
     return {row["name"]: row["count"] for row in findings(frames).collect() if not row["permitted"]}
 
 
 def own_shares(frames: Frames, windows: Sequence[Window]) -> list[Share]:
-    """Return Spark's counts of records per producer, partition and fate."""
+    """Return Spark's own counts of expected and readable records per producer, partition and fate."""
     from spark_jobs.crosscheck import counts
 
     rows = counts(frames).where("window >= 0").collect()
@@ -221,7 +235,7 @@ def own_shares(frames: Frames, windows: Sequence[Window]) -> list[Share]:
 
 
 def frames_of(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames:
-    """Return the observed rows, and the lanes and intervals of the ledger, as DataFrames."""
+    """Return the observed rows, and the ledger's lanes and intervals, as DataFrames for crosscheck.py."""
     from spark_jobs.crosscheck import Frames
     from spark_jobs.expected_words import frame_of, intervals_table, lanes_table
 
@@ -235,7 +249,7 @@ def frames_of(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames
 def own_pipeline_findings(
     spark: SparkSession, observed: Observed, consumed: Observed, pipeline: Pipeline
 ) -> dict[str, int]:
-    """Return Spark's own counts of pipeline anomalies, from joins of outputs and inputs."""
+    """Return Spark's own count for each anomaly name of a pipeline, from joins of outputs and inputs."""
     from spark_jobs.crosscheck_pipeline import pipeline_findings
     from spark_jobs.expected_words import frame_of
 
@@ -262,7 +276,7 @@ def disagreements(by_spark: dict[str, int], judgement: Judgement) -> list[str]:
 def observe_without_ledger(
     spark: SparkSession, source: KafkaSource, verified: Verified
 ) -> list[RunWithoutLedger]:
-    """Observe every run that has records in the windows, and check the records of each run."""
+    """Observe every run that has records in the verified windows, and check the records of each run."""
     from spark_jobs import batch_job
 
     results = []
@@ -273,7 +287,10 @@ def observe_without_ledger(
 
 
 def check_without_ledger(run: str, observation: Observation, aborted: int) -> RunWithoutLedger:
-    """Find the gaps of each lane below its highest sequence, and add the findings of the observation."""
+    """Find the gaps below the highest sequence of each lane, and add the findings of the observation.
+
+    The findings are duplicate records, reordered records, and records without the run's identity.
+    """
     words, meta = observation.words, observation.meta
     columns = {name: words[name] for name in ("producer", "lane", "word", "bits")}
     merged = merge([columns], ("producer", "lane", "word"))

@@ -15,7 +15,7 @@ _SHARES = 40
 
 
 def exit_code_of(verified: Verified) -> ExitCode:
-    """Return 1 for an anomaly, else 2 if the result is not certain, else 0."""
+    """Return exit code 1 if there is an anomaly, else 2 if the result is uncertain, else 0."""
     if verified.hanging:
         return ExitCode.ANOMALY
     if verified.judgement is not None:
@@ -24,13 +24,13 @@ def exit_code_of(verified: Verified) -> ExitCode:
     runs = verified.without_ledger
     if any(run.anomalies for run in runs):
         return ExitCode.ANOMALY
-    # A gap may be a loss or an aborted transaction. Only a ledger can distinguish the two.
+    # A gap may be a lost record or an aborted transaction. Only a ledger can distinguish the two.
     uncertain = not runs or any(run.missing or not run.records for run in runs)
     return ExitCode.UNKNOWN if uncertain else ExitCode.VALID
 
 
 def format_verification(verified: Verified) -> list[str]:
-    """Return the lines of the report."""
+    """Return the lines of the text report on a verification."""
     read = sum(window.read_to - window.start for window in verified.windows)
     lines = [f"read {len(verified.windows)} partitions to their last stable offsets ({read} offsets)"]
     lines += [
@@ -62,7 +62,7 @@ def _judgement_lines(judgement: Judgement) -> list[str]:
 
 
 def _share_lines(shares: Sequence[Share]) -> list[str]:
-    """Format the expected and readable records of each producer per partition, with mismatches first."""
+    """Return a table of the expected and readable records per producer and partition, mismatches first."""
     if not shares:
         return []
     mismatches_first = sorted(
