@@ -2,11 +2,11 @@
 
 Anomaly:
 
-    a key whose count or sum differs from its inputs      aggregate_drift
+    the count or sum of a key differs from that of its inputs      aggregate_drift
 
-The expected values are computed from the input topic up to the group's position, independently of the worker
-and its changelog. Correct outputs do not prove correct totals. A worker that does not restore its state after
-an abort counts the same inputs twice, although each output exists once.
+The expected values are computed from the input topic up to the group's position. They do not depend on the
+pipeline's worker or its changelog. Correct outputs do not prove correct totals. A worker that does not
+restore its state after an abort counts the same inputs twice, although each output exists once.
 """
 
 from __future__ import annotations
