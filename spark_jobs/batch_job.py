@@ -41,7 +41,7 @@ class Observed:
     def with_case(self, case: int) -> pa.Table:
         """Return the rows with a column `case`, which the functions of crosscheck.py need.
 
-        `case` is the number of the ledger to which the rows are compared.
+        `case` is the number of the ledger with which the rows are compared.
         """
         return self.rows.append_column("case", pa.array(np.full(self.rows.num_rows, case, np.int32)))
 
@@ -152,7 +152,8 @@ def _nothing(window: Window) -> Window:
 def _narrowed(windows: Sequence[Window], scanned: ScanObservation, doubtful: Columns) -> list[Window]:
     """Return each window, reduced to the offset range of its doubtful words.
 
-    A word is doubtful if a second scan must read its records. A window without doubtful words becomes empty.
+    A word is doubtful if a second scan must read its records. A window without doubtful words gets an empty
+    range.
     """
     ranges: dict[int, tuple[int, int]] = {}
     for window, low, high in zip(*(doubtful[name].tolist() for name in ("window", "lo", "hi")), strict=True):

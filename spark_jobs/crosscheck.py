@@ -72,8 +72,8 @@ def summed(parts: list[DataFrame]) -> DataFrame:
 def observed_words(frames: Frames) -> DataFrame:
     """Merge the rows that different tasks and batches returned for the same word.
 
-    The result also has the guarantees of the word's lane. The column `covered` is null if the ledger declares
-    no such lane.
+    Also add Kafka's guarantees for the word's lane to each row. The column `covered` is null if the ledger
+    declares no such lane.
     """
     from pyspark.sql import functions as f
 
@@ -194,7 +194,7 @@ def of_intervals(compared: DataFrame) -> DataFrame:
 
 
 def torn(compared: DataFrame) -> DataFrame:
-    """Count transactions of which some records are readable and others are not, whatever their outcome."""
+    """Count transactions that can be read only in part, whatever their outcome."""
     from pyspark.sql import functions as f
 
     whole = (

@@ -39,7 +39,7 @@ def pipeline_findings(outputs: DataFrame, inputs: DataFrame, expected: DataFrame
 
 
 def processed_inputs(outputs: DataFrame) -> DataFrame:
-    """Return the words of the inputs whose identities are in the outputs, separately for each part number."""
+    """Return the words of all inputs that have outputs, separately for each part number of the outputs."""
     from pyspark.sql import functions as f
 
     words = outputs.where(f.col("kind") == row.ORIGIN).groupBy(*INPUT, "part")

@@ -32,7 +32,9 @@ MOST: Final = 1 << 16
 """Maximum number of records in a folded row. It limits the memory for expanding the row into records."""
 
 Fold = Callable[[Log], Any]
-"""Function that takes a log and returns a Java function. Spark passes the rows of each task to the latter."""
+"""Function that takes a log and returns a Java function. Spark passes the rows of each task to that Java
+function.
+"""
 
 _known: WeakKeyDictionary[Any, Fold] = WeakKeyDictionary()
 
@@ -56,8 +58,8 @@ def folded(log: Log, fold: Fold | None = None) -> DataFrame:
 def _rows(frame: DataFrame) -> Any:
     """Return the rows of a frame as Spark's internal rows.
 
-    If the plan only reads from Kafka, take the rows directly from the Kafka source. Otherwise the plan would
-    copy every row, which takes as long as the fold.
+    If the plan only reads from Kafka, take the rows directly from the Kafka source. Spark's plan would copy
+    every row, which takes as long as the fold.
     """
     execution: Any = frame._jdf.queryExecution()
     plan = execution.executedPlan()
@@ -122,7 +124,7 @@ def _compile(jvm: Any, source: str, jar: Path) -> None:
 
 
 def _layout() -> tuple[int, ...]:
-    """Return the numbers that the fold in Java needs.
+    """Return the numbers that the constructor of the fold in Java needs.
 
     They are the positions of the identity's fields, and the maximum number of records in a row.
     """

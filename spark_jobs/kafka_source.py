@@ -79,7 +79,7 @@ class Log(NamedTuple):
 def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> Log:
     """Read every window from `start` to `read_to`.
 
-    The end is never "latest" or a number of records: only a fixed end makes the result repeatable.
+    The end is always a given offset, never "latest" and never a number of records.
     """
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}

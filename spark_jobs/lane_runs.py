@@ -54,7 +54,7 @@ class Places:
         self.count = int(n.sum())
 
     def offset_of(self, record: Ints) -> Ints:
-        """Return the offsets of the records with these indices."""
+        """Return the offsets of the records with the given indices."""
         if self.count == len(self.offset):
             return self.offset[record]
         row = np.searchsorted(self.first, record, "right") - 1
@@ -118,8 +118,8 @@ class Highest:
         before = np.concatenate([running[:1], running[:-1]])
         before[starts] = carried[starts]
         rises = line > before
-        # Find the run that set the current maximum of the lane: it is the last row that raised the maximum.
-        # If no row of this batch has raised it yet, the maximum is from an earlier batch.
+        # Find the row that set the lane's current maximum: it is the last row that raised it. If no row of
+        # this batch has raised it yet, the maximum is from an earlier batch.
         mark = np.where(rises, np.arange(len(line)), 0)
         mark[starts] = starts
         holder = np.maximum.accumulate(mark)

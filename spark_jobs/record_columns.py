@@ -98,7 +98,10 @@ def not_digits(number: Words) -> Words:
 
 
 def eight_digits(number: Words) -> Ints:
-    """Decode eight ASCII digits per row: first join digits to pairs, then pairs to fours, then both fours."""
+    """Decode eight ASCII digits per row.
+
+    It takes three steps: digits are joined to pairs, pairs to groups of four, and these to one number.
+    """
     n = number & np.uint64(0x0F0F0F0F0F0F0F0F)
     n = (n * np.uint64(2561)) >> np.uint64(8)
     n &= np.uint64(0x00FF00FF00FF00FF)
@@ -174,7 +177,7 @@ def _digits_everywhere(table: Bytes, start: int, stop: int) -> Bools:
 def bad_rows(table: Bytes, same: Bools, lengths: Ints) -> Bools:
     """Return a mask of the rows that do not start with a valid identity.
 
-    The rules are those of `harness.evidence.record.decode`.
+    It applies the same rules as `harness.evidence.record.decode`.
     """
     heads = np.flatnonzero(~same)
     head = np.ascontiguousarray(table[heads, :WIDTH])
@@ -216,10 +219,10 @@ def runs_of(table: Bytes, heads: Ints) -> npt.NDArray[Any]:
 
 
 def outcome_is_abort(table: Bytes, heads: Ints) -> Bools:
-    """Return which of the rows `heads` have the intended outcome abort."""
+    """Return a mask of the rows with the indices `heads`: whether the intended outcome is abort."""
     return np.asarray(table[heads, _BY_NAME["outcome"].start] == ord(ABORT))
 
 
 def is_output(table: Bytes, heads: Ints) -> Bools:
-    """Return which of the rows `heads` are outputs of a pipeline."""
+    """Return a mask of the rows with the indices `heads`: whether the record is an output of a pipeline."""
     return np.asarray(table[heads, _BY_NAME["kind"].start] == ord(KIND_PIPELINE))

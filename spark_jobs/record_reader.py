@@ -1,6 +1,7 @@
 """Reader of raw records in offset order.
 
-It groups the records of the verified run into runs of consecutive sequences, and lists foreign records.
+It groups the records of the verified run into runs of consecutive sequences. It lists all other records as
+foreign records, with the reason.
 """
 
 from __future__ import annotations
@@ -169,10 +170,11 @@ class Reader:
         return numbers[inverse]
 
     def _fresh(self, decoded: Decoded) -> Bools | None:
-        """Return which rows have a higher offset than the row before, or None if all rows have.
+        """Return a mask of the rows whose offset is above that of the previous row.
 
-        A row with the same offset as the row before is a single record, because the fold never joins such a
-        record. If its identity differs, it is added to `clashes`.
+        Return None if this is true of all rows. A row that repeats the previous offset is a single record,
+        because the fold never joins such a record. If the two identities at the offset differ, they are added
+        to `clashes`.
         """
         window, table, (offset, n) = decoded.window, decoded.table, (decoded.places.offset, decoded.places.n)
         end = offset + n - 1
@@ -207,7 +209,7 @@ def _identity_fields(identity: Identity, later: int = 0) -> tuple[int, ...]:
 
 
 def why_foreign(value: bytes | None) -> str:
-    """Return the reason why a record does not belong to this run."""
+    """Return the reason why a record does not belong to the verified run."""
     try:
         identity = decode(value)
     except NotARecordError as error:

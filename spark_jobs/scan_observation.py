@@ -57,7 +57,7 @@ class Doubts:
     lanes: Ints
     """Packed keys of the lanes whose order is in doubt."""
     earlier: WordSet
-    """Records that also occur in a partition with a lower number."""
+    """Records that also occur in a partition with a lower number, as a set."""
     twice: Columns
     """Words of inputs with extra outputs, as columns: window, producer, lane, part, word, lo, hi."""
 
@@ -72,7 +72,7 @@ class Doubts:
     def inputs(self) -> WordSet:
         """Return the words of inputs with extra outputs, as a set for the second scan.
 
-        In their packed keys, the part number takes the place of the window.
+        In the packed keys of this set, the part number takes the place of the window.
         """
         lane = row.pack(
             np.zeros_like(self.twice["word"]), *(self.twice[n] for n in ("part", "producer", "lane"))
@@ -126,7 +126,7 @@ class ScanObservation:
         return Doubts(repeats, self._doubtful(), earlier, self._outputs_too_many())
 
     def _outputs_too_many(self) -> Columns:
-        """Count the outputs whose input already has an output with the same part number.
+        """Count extra outputs: their input already has an output with the same part number.
 
         Return the first words that contain such inputs. Examples are taken from these words.
         """
@@ -149,9 +149,9 @@ class ScanObservation:
         return {name: columns[name][keep] for name in names}
 
     def _first_appearances(self) -> tuple[Ints, WordSet]:
-        """Count, for each row of words, the records that occur in no partition with a lower number.
+        """Count, for each row of `words`, the records that occur in no partition with a lower number.
 
-        Also return the set of records that do occur in a partition with a lower number.
+        Also return the records that do occur in a partition with a lower number, as a set.
         """
         words = self.words
         order = np.lexsort((words["window"], words["word"], words["lane"], words["producer"]))
@@ -182,9 +182,9 @@ class ScanObservation:
         base = raw["word"][order] * WORD_SEQS
         broken = _not_rising(key[order], base + first, base + last)
         doubtful = np.unique(np.append(key[order][broken], key[raw["late"] > 0]))
-        # A segment contains the rows of one streaming batch; a batch job has one segment. A lane is in order
-        # if two conditions hold: all its rows are in one segment, and every record with a lower sequence than
-        # an earlier record is a repeat.
+        # A segment is the rows of one streaming batch; a batch job has one segment. A lane has no late record
+        # if two conditions hold: all its rows are in one segment, and every record whose sequence is not
+        # above an earlier one is a repeat.
         lanes, index = np.unique(key, return_inverse=True)
         behind = np.bincount(index, raw["late"])
         again = np.bincount(index, raw["n"] - popcount(raw["bits"]))
@@ -327,9 +327,10 @@ class ScanObservation:
 
 
 def _not_rising(key: Ints, first: Ints, last: Ints) -> Bools:
-    """Return which rows start at or below the end of an earlier row of the same lane.
+    """Return a mask of the rows that start at or below the highest sequence of an earlier row of their lane.
 
-    Rows are sorted by lane; `key` is the lane, and `first` and `last` are the lowest and highest sequence.
+    Rows are sorted by lane. For each row, `key` is its lane, and `first` and `last` are its lowest and
+    highest sequence.
     """
     broken = np.zeros(len(key), np.bool_)
     if not len(key):

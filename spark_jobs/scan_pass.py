@@ -1,9 +1,9 @@
 """The scan: one pass over the records of a Spark task in offset order, from raw bytes to words.
 
-The pass reads every record once, and its result has about one row per 256 records. Each piece (the part of a
-run of consecutive sequences within one word) has a count `late`. It is the number of the piece's records
-whose sequence is not above the highest sequence that the task had read of the lane before that run.
-docs/spark.md explains how the order check uses this number.
+The pass reads every record once, and its result has about one row per 256 records. The scan splits the log
+into runs of consecutive sequences, and runs into pieces: the parts within one word. Each piece has a count
+`late`. It is the number of the piece's records whose sequence is not above the highest sequence of the lane
+that the task had read before the run. docs/spark.md explains how the order check uses this number.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Pass:
         before, _ = self._highest.before(runs.key, runs.seq + runs.size - 1, end)
         pieces = cut(runs)
         n = pieces.last - pieces.first + 1
-        # A record is late if its sequence is not above the highest sequence that was read before its run of
-        # sequences. Count the late records of each piece.
+        # Count the records of each piece whose sequence is not above the highest sequence that was read
+        # before the piece's run.
         late = np.clip(before[pieces.run] - pieces.first + 1, 0, n)
         self._words.append(
             {
@@ -172,9 +172,10 @@ class Pass:
 
 
 def to_rows(kind: int, columns: Columns, names: list[str]) -> pa.RecordBatch:
-    """Return the columns as rows of the given kind, such as WORD.
+    """Return columns as rows of the given kind, such as WORD or RUN.
 
-    A column `key` of packed lane keys becomes several columns, and so does the column `bits`.
+    A column `key` with packed lane keys becomes one column for each part of the key. A column `bits` becomes
+    four columns, one for each quarter.
     """
     columns = dict(columns)
     size = len(columns["word"])
@@ -190,7 +191,7 @@ def to_rows(kind: int, columns: Columns, names: list[str]) -> pa.RecordBatch:
 
 
 def merge_in_order(parts: list[Columns]) -> Columns:
-    """Concatenate the parts column by column, and keep their order."""
+    """Join tables by appending their columns in the given order."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

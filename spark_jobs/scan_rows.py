@@ -14,18 +14,18 @@ import pyarrow as pa
 from harness.evidence.bit_words import PRODUCERS, Columns, Ints, Words, lane_key, split_lane_key
 
 WORD: Final = 0
-"""One word of one lane in one partition: its bits, and in `n` the number of its records."""
+"""One word (256 sequences) of one lane in one partition: its bits, and in `n` the number of records read."""
 
 ORIGIN: Final = 1
-"""One word of inputs that outputs name as their origin: its bits, and in `n` the number of outputs."""
+"""One word (256 sequences) of inputs that have outputs: its bits, and in `n` the number of outputs."""
 
 RUN: Final = 2
 """Records with consecutive offsets and sequences: `word` is the first sequence, `n` the number of records."""
 
 FOREIGN: Final = 3
-"""Foreign records of one window: `n` is their number.
+"""Foreign records of one window, which do not belong to the verified run: `n` is their number.
 
-A row with an example has the offset in `lo` and the reason in `detail`. In a row without example, `lo` is -1.
+A row with an example has its offset in `lo` and the reason in `detail`. In a row without example, `lo` is -1.
 """
 
 CLASH: Final = 4
@@ -42,7 +42,10 @@ contains only the number of a lane's late records, in `n`.
 """
 
 OUTPUT: Final = 7
-"""One output: producer, lane and `word` (the sequence) are those of its input, `lo` is its own offset."""
+"""One output from a second scan. `producer`, `lane` and `word` (the sequence) are those of its input.
+
+`lo` is the offset of the output itself.
+"""
 
 BITS: Final = ("b0", "b1", "b2", "b3")
 _INTS: Final = ("part", "word", *BITS, "n", "aborted", "late", "lo", "hi")
@@ -75,7 +78,10 @@ class LaneKey(NamedTuple):
 
 
 def pack(run: Ints, window: Ints, producer: Ints, lane: Ints) -> Ints:
-    """Pack run, window, producer and lane into one number. Packed keys sort by run first, then by window."""
+    """Pack run, window, producer and lane into one number.
+
+    Packed keys are sorted by run first, then by window.
+    """
     return lane_key((run * MAX_WINDOWS + window) * PRODUCERS + producer, lane)
 
 

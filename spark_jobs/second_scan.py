@@ -1,4 +1,4 @@
-"""Second scans. They read again the records of words that look wrong, and return single records."""
+"""Second scans: they read doubtful words or lanes again, and return rows for single records."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class WordSet(NamedTuple):
         return position
 
     def has(self, lane: Ints, seq: Ints) -> Bools:
-        """Return a mask of the given records that are in the set."""
+        """Return a mask of the given records: whether each is in the set."""
         at = self.find(lane, seq // WORD_SEQS)
         if not len(self.keys):
             return at >= 0
@@ -144,9 +144,9 @@ class LateScan:
     """Scan for late records of given lanes.
 
     A record is late if a record with a higher sequence of its lane was read before it. Only the first
-    appearance of a record counts. A record that appeared before, in this partition or in one with a lower
-    number, is a repeat and not late. `earlier` is the set of records that also occur in a partition with a
-    lower number.
+    appearance of each record counts: a record that appeared before, in this partition or in one with a lower
+    number, is a repeat and not late. `earlier` is the set of records that occur in a partition with a lower
+    number.
     """
 
     def __init__(self, wanted: Wanted, lanes: Ints, earlier: WordSet) -> None:

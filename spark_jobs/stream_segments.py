@@ -27,7 +27,7 @@ from harness.evidence.observation import Window
 from spark_jobs import scan_rows as row
 
 FINAL: Final = 1 << 30
-"""Batch number of the last pass, which is not a batch of the stream. It is higher than any batch number."""
+"""Segment number of the last pass, which is not a batch of the stream. It is higher than any batch number."""
 
 
 class Segments:

@@ -31,9 +31,9 @@ LOOK_S: Final = 0.5
 
 @dataclass(frozen=True)
 class Pace:
-    """Maximum records per batch, seconds between batches, and a limit in seconds for restarts of the query.
+    """Pace of the stream: maximum records per batch, seconds between batches, and a time limit for restarts.
 
-    The job gives up if restarts fail for longer than the limit without a successful batch.
+    The job gives up if restarts of the query fail for longer than the limit without a successful batch.
     """
 
     most_per_batch: int = 2_000_000
@@ -64,7 +64,7 @@ class Stream:
         self._reported_batch = -1
 
     def batch(self, frame: DataFrame, number: int) -> None:
-        """Scan one batch and write its rows to the batch's file.
+        """Scan one batch and write the resulting rows to the batch's file.
 
         If Spark repeats a batch, the same rows are written to the same file.
         """
@@ -145,7 +145,7 @@ class Stream:
     def last_pass(self, frozen: Sequence[Window]) -> Observation:
         """Read the records between the last committed batch and the final end offsets.
 
-        Then return the complete observation.
+        Return the observation of all batches and of this last pass.
         """
         last = self.segments.committed()
         self.segments.drop_after(last)

@@ -59,7 +59,10 @@ def group_starts(*columns: npt.NDArray[Any]) -> Ints:
 
 
 def group_sizes(starts: Ints, rows: int) -> Ints:
-    """Return the number of rows of each group, from the groups' first rows and the total number of rows."""
+    """Return the number of rows in each group.
+
+    `starts` contains the index of each group's first row, and `rows` is the number of all rows.
+    """
     return np.diff(np.append(starts, rows))
 
 
@@ -89,7 +92,7 @@ def interval_bits(first: Ints, last: Ints) -> Words:
 
 
 def _low_bits(count: Ints) -> Words:
-    # An empty quarter would need a shift by 64, which is undefined for 64-bit numbers. So `where` selects 0
+    # For an empty quarter, the shift would be 64, which is undefined for 64-bit numbers. So `where` selects 0
     # instead.
     shift = (64 - np.maximum(count, 1)).astype(np.uint64)
     bits: Words = np.where(count > 0, np.uint64(0xFFFFFFFFFFFFFFFF) >> shift, np.uint64(0))

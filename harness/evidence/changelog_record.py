@@ -38,7 +38,10 @@ def key_of(seq: int) -> int:
 
 
 def key_bytes(key: int) -> bytes:
-    """Return the Kafka record key for a key's totals. Compaction keeps the last record of each key."""
+    """Return the Kafka record key for the totals of a key.
+
+    Compaction keeps the last changelog record of each key.
+    """
     return b"%0*d" % (_KEY, key)
 
 

@@ -27,7 +27,7 @@ WORD: Final = np.dtype(
         ("partition", "<i4"),  # index into Meta.windows
         ("producer", "<i4"),
         ("lane", "<i4"),
-        ("word", "<i8"),  # first sequence divided by 256
+        ("word", "<i8"),  # number of the word: sequence divided by 256, rounded down
         ("bits", "<u8", (4,)),
         ("n", "<i8"),
         ("lo", "<i8"),
@@ -152,9 +152,9 @@ def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: t
 class Observation:
     """The records that one witness read, as tables.
 
-    `words` are the records themselves, and `origins` the inputs that outputs name. `runs` are runs of
-    consecutive records; they exist only if the log is small. `aggregates` are the last changelog records of
-    each key.
+    `words` contains the records as bit words. `origins` contains the inputs of pipeline outputs as bit words.
+    `runs` contains runs of consecutive records; it exists only if the log is small. `aggregates` contains the
+    last changelog record of each key.
     """
 
     meta: Meta

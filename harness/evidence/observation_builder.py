@@ -210,8 +210,8 @@ def _rows(columns: Columns, dtype: np.dtype[np.void]) -> Rows:
 
 def _runs(columns: dict[str, Ints]) -> Rows:
     index = np.arange(len(columns["seq"]))
-    # Within a run of consecutive records, offset and sequence grow by one from record to record. So these two
-    # differences are constant.
+    # Within a run of consecutive records, offset and sequence grow by one from record to record. So both
+    # differences to the index are constant.
     steady = [columns[name] - index for name in ("offset", "seq")]
     starts = group_starts(*steady, *(columns[name] for name in ("partition", "producer", "lane")))
     runs = np.zeros(len(starts), RUN)

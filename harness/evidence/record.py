@@ -124,7 +124,7 @@ def _origin_bytes(origin: Origin) -> bytes:
 
 
 class LaneEncoder:
-    """Encoder for the records of one lane. It encodes the fields that never change only once."""
+    """Encoder for the records of one lane. It encodes their constant fields only once."""
 
     def __init__(self, run: str, producer: int, lane: int, payload: bytes = b"") -> None:
         self._prefix = _lane_prefix(run, producer, lane)

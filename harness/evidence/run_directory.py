@@ -88,7 +88,7 @@ def schema_text() -> str:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file atomically. After a crash, the file has either the old content or the new one."""
+    """Replace a file atomically. A reader finds either the old content or the new one, even after a crash."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("wb") as file:
         file.write(redact_bytes(data))

@@ -31,7 +31,10 @@ class _Reported(NamedTuple):
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare the last changelog record of every key with the inputs before the group's position."""
+    """Partition number and key of an aggregate.
+
+    The inputs of a key and its changelog records are in partitions with the same number.
+    """
     out = Collector("aggregates", "keys")
     pipeline = evidence.expect.pipeline
     if pipeline is None or not pipeline.changelog:

@@ -6,7 +6,7 @@ Anomalies:
     only a part of a transaction can be read                torn_transaction
     a record was read before the commit was requested       early_read
 
-If the outcome of a transaction is unknown, its records may be readable or not, but only all or none.
+If the outcome of a transaction is unknown, either all of its records may be readable or none of them.
 Transactions of several producers may interleave in a partition.
 """
 
@@ -45,7 +45,7 @@ def check(evidence: Evidence) -> Result:
 
 
 def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
-    """Return the size of each group, its number of readable records, and whether it can be checked.
+    """Return each group's size, its number of readable records, and whether its atomicity can be checked.
 
     A group is a transaction, or one send without a transaction.
     """

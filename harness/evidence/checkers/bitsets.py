@@ -20,7 +20,7 @@ from harness.evidence.observation import Rows
 class BitSet:
     """Set of records, each given by producer, lane and sequence.
 
-    It is stored as sorted keys of words, and the four quarters of bits of each word.
+    It is stored as words: the sorted keys of the words, and four quarters of bits for each word.
     """
 
     def __init__(self, keys: Ints, bits: Words) -> None:

@@ -23,7 +23,7 @@ from harness.evidence.history import Ok
 from harness.evidence.ledger import LINE_OPERATIONS, Ledger, Scan
 
 ABORT_SWEEP_MS: Final = 15_000
-"""Milliseconds in which the coordinator must abort a transaction after the transaction's time-out.
+"""Milliseconds that the coordinator may need to abort a transaction after the transaction's time-out.
 
 The coordinator checks for timed-out transactions every 10 s. Writing the markers may take 5 s more.
 """
@@ -141,7 +141,7 @@ def _unanswered(client: Scan, healed: int, limit: int, out: Collector) -> None:
         if took > limit and isinstance(done, Ok):
             _stalled(client, f, took, [request_line, number], out)
     if client.closing is None:
-        return  # the process was killed, so missing answers are no stall
+        return  # the process was killed, so its missing answers do not count as stalled
     waiting = [(mono, line, "the end of a transaction") for *_, mono, line in client.waiting.tolist()]
     for requested, line, f in [*waiting, *requests.values()]:
         out.compared += 1

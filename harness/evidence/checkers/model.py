@@ -30,11 +30,10 @@ ANOMALIES: Final = {
     "hanging_transaction": "a partition's last stable offset stopped behind its high watermark",
     "stalled": "an operation got no answer in time after the last fault was healed",
 }
-"""Every anomaly name that a verdict may use, with its meaning. The worst anomaly is first
-(docs/anomalies.md).
+"""Every anomaly name that a verdict may use, with its meaning; the worst anomaly is first.
 
 The order depends on the name alone, not on the count: counts of records, transactions and positions cannot be
-compared. Missing data is worse than late data.
+compared. Missing data is worse than late data. docs/anomalies.md explains every anomaly.
 """
 
 SEVERITY: Final = {name: rank for rank, name in enumerate(ANOMALIES)}
@@ -42,7 +41,7 @@ SEVERITY: Final = {name: rank for rank, name in enumerate(ANOMALIES)}
 
 
 class Verdict(StrEnum):
-    """Valid, unknown or invalid; invalid is the worst."""
+    """The verdict on a property or a run: valid, unknown or invalid. Invalid is the worst."""
 
     VALID = "valid"
     UNKNOWN = "unknown"
@@ -120,9 +119,9 @@ class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The properties to check, and limits for them. The run writes them to expect.json before it starts.
 
-    If `properties` is empty, the checker chooses them from the run's producers and pipeline. Kafka permits
+    If `properties` is empty, the properties are chosen by the run's producers and pipeline. Kafka permits
     some deviations for some producer settings, such as duplicates without idempotence. If `hold_to` is
-    "settings", these are not anomalies; if it is "exactly_once", they are.
+    "settings", these deviations are not anomalies; if it is "exactly_once", they are.
     """
 
     hold_to: Literal["settings", "exactly_once"] = "settings"
@@ -203,7 +202,10 @@ class Collector:
 
 
 def place(spot: Spot) -> list[OffsetRef]:
-    """Return the offset of an example, and also the offset that it is compared with, if there is one."""
+    """Return the offset that proves a finding.
+
+    If the finding compares this offset with another one, return the other offset as well.
+    """
     refs = [OffsetRef(spot.topic, spot.partition, spot.offset, spot.offset)]
     if spot.other_offset >= 0:
         refs.append(OffsetRef(spot.topic, spot.partition, spot.other_offset, spot.other_offset))

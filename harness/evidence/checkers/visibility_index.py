@@ -53,7 +53,7 @@ class VisibilityIndex:
         np.cumsum(np.bitwise_count(self.bits), out=self.before[1:])
 
     def rank(self, lane: Ints, seq: Ints) -> Ints:
-        """Return, for each (lane, seq), how many read sequences come before it.
+        """Return, for each pair of `lane` and `seq`, the number of read sequences that come before it.
 
         All sequences of lanes with a lower index come before it as well.
         """
@@ -100,7 +100,10 @@ class VisibilityIndex:
         return ranges([seq for seq in range(first, last + 1) if seq not in read])
 
     def offsets(self, lane: int, first: int, last: int) -> list[OffsetRef]:
-        """Return the range of offsets in which the words of an interval were read; empty if none was read."""
+        """Return the range of offsets in which the words of an interval were read.
+
+        The list is empty if no word of the interval was read.
+        """
         inside = (self.word_lane == lane) & (self.words["word"] >= first // WORD_SEQS)
         rows = self.words[inside & (self.words["word"] <= last // WORD_SEQS)]
         if not len(rows):

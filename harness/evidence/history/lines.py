@@ -111,7 +111,7 @@ class Fail(_Done, tag="fail"):
 
 
 class Info(_Done, tag="info"):
-    """Result of an operation that may have taken effect.
+    """Result of an operation that may have taken effect or not.
 
     `acked` and `failed` list the records whose result is known.
     """

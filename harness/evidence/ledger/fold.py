@@ -166,8 +166,8 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
 def _fold_unclear_sends(ledger: Ledger, scanned: Scan, rows: Ints, owner: Ints) -> None:
     """Assign fates to the records of sends whose answer is unclear.
 
-    Records listed as acknowledged were committed. Records listed as failed were never sent. All others have
-    the fate unknown.
+    Acknowledged records are committed. Failed records were certainly not written. The fate of all other
+    records is unknown.
     """
     parts: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for op, lane, low, high, *_ in scanned.acked.tolist():
@@ -209,8 +209,8 @@ def _fold_acks(ledger: Ledger, scanned: Scan) -> None:
 def _fold_tails(ledger: Ledger, scanned: Scan) -> None:
     """Add open-ended intervals for transactions whose commit or abort was never requested.
 
-    In such a transaction, a client may have sent more records than its history lists. So in each lane, the
-    interval begins after the last recorded sequence.
+    A history lists the records of a transaction only when its end is requested. So in each lane, the interval
+    begins after the last sequence that the history lists.
     """
     for producer, (txn, line) in scanned.begun.items():
         ends = scanned.ends[scanned.ends[:, 0] == producer]

@@ -54,9 +54,9 @@ OK: Final = 1
 FAIL: Final = 2
 INFO: Final = 3
 
-# Each line gets a code of bit flags. They mean: an answer (its kind is in the two lowest bits), the end of a
-# transaction or a send, the begin of a transaction, a line that is kept as an object. All other lines have
-# code 0.
+# Each line gets a code of bit flags. The flags mean: an answer (its kind is in the two lowest bits), the end
+# of a transaction or a send, the begin of a transaction, a line that is kept as an object. All other lines
+# have code 0.
 _ANSWER: Final = 4
 _END: Final = 8
 _BEGIN: Final = 16
@@ -180,7 +180,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 class _Columns:
-    """The arrays of one file, extended block by block."""
+    """The arrays of one history file. They grow with every block of lines."""
 
     def __init__(self) -> None:
         self.tables: dict[str, list[Ints]] = {

@@ -32,7 +32,7 @@ Fates = npt.NDArray[np.uint8]
 class Contract(NamedTuple):
     """Kafka's guarantees for a producer with certain settings.
 
-    A field is False if Kafka permits the deviation with these settings.
+    A field is False if Kafka does not give this guarantee.
     """
 
     no_duplicates: bool
