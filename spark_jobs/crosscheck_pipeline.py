@@ -57,8 +57,8 @@ def consumed_inputs(inputs: DataFrame) -> DataFrame:
 def twice(processed: DataFrame, expected: DataFrame) -> DataFrame:
     """Count the extra outputs of inputs.
 
-    An output is extra if its input has another output with the same part number, or if the pipeline makes no
-    output with this part number.
+    An output is extra if another output has the same input and part number. It is also extra if the pipeline
+    makes no output with this part number.
     """
     from pyspark.sql import functions as f
 

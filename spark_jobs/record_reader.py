@@ -1,7 +1,7 @@
 """Reader of raw records in offset order.
 
-It groups the records of the verified run into runs of consecutive sequences. It lists all other records as
-foreign records, with the reason.
+It groups the records of the verified run into runs of consecutive sequences. It counts all other records as
+foreign, and keeps examples of them with the reason.
 """
 
 from __future__ import annotations

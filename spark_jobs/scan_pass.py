@@ -2,8 +2,8 @@
 
 The pass reads every record once, and its result has about one row per 256 records. The scan splits the log
 into runs of consecutive sequences, and runs into pieces: the parts within one word. Each piece has a count
-`late`. It is the number of the piece's records whose sequence is not above the highest sequence of the lane
-that the task had read before the run. docs/spark.md explains how the order check uses this number.
+`late`: the number of its records that are not above the lane's highest sequence before the run. This highest
+sequence is among the records that the task had read. docs/spark.md explains how the order check uses `late`.
 """
 
 from __future__ import annotations

@@ -75,9 +75,8 @@ def _claims(evidence: Evidence, out: Collector) -> None:
         if observation.runs is not None and len(observation.runs):
             tables.append(_runs(observation, places, len(sources)))
             sources.append(observation.meta.witness)
-    # The columns of a claim are: place (index of topic and partition), offset, end (the offset after the last
-    # one), producer, lane, sequence minus offset, source (index into `sources`), history line, durable (0 or
-    # 1).
+    # Columns of a claim: place (index of topic and partition), offset, end (the offset after the last one),
+    # producer, lane, sequence minus offset, source (index into `sources`), history line, durable (0 or 1).
     claims = np.concatenate(tables)
     claims = claims[np.lexsort((claims[:, 2], claims[:, 1], claims[:, 0]))]
     names = {i: place for place, i in places.items()}

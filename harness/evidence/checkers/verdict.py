@@ -83,8 +83,8 @@ class Judgement(msgspec.Struct, kw_only=True):
 def properties_of(evidence: Evidence) -> list[str]:
     """Return the properties to check.
 
-    They are listed in the expectations. By default they are those that apply to the run's producers and
-    pipeline.
+    They are listed in the expectations. By default they are those that apply to the run, such as `pipeline`
+    if it has a pipeline.
     """
     if evidence.expect.properties:
         return [name for name in CHECKERS if name in evidence.expect.properties]

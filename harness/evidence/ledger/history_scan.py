@@ -54,9 +54,9 @@ OK: Final = 1
 FAIL: Final = 2
 INFO: Final = 3
 
-# Each line gets a code of bit flags. The flags mean: an answer (its kind is in the two lowest bits), the end
-# of a transaction or a send, the begin of a transaction, a line that is kept as an object. All other lines
-# have code 0.
+# Each line gets a code of bit flags. One flag marks an answer; its kind is in the two lowest bits. The others
+# mark the end of a transaction or a send, the begin of a transaction, and a line that is kept as an object.
+# All other lines have code 0.
 _ANSWER: Final = 4
 _END: Final = 8
 _BEGIN: Final = 16
