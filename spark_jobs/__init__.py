@@ -1,1 +1,4 @@
-"""Spark jobs that read topics into observations. They use a given session and never configure Spark."""
+"""Spark jobs that read Kafka topics and build observations from them.
+
+The caller passes the Spark session. The jobs never configure Spark.
+"""

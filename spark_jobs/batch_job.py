@@ -1,4 +1,4 @@
-"""The batch job: one scan of frozen offset ranges, and second scans of the doubtful parts."""
+"""The batch job: it scans fixed offset ranges once, and scans suspicious offsets a second time."""
 
 from __future__ import annotations
 
@@ -29,14 +29,20 @@ Scan = Callable[[Batches], Batches]
 
 @dataclass
 class Observed:
-    """An observation, and the rows from which it was built."""
+    """An observation, with the scan rows from which it was built.
+
+    `aborted` is the number of records that were read although their intended outcome is abort.
+    """
 
     observation: Observation
     rows: pa.Table
     aborted: int
 
     def with_case(self, case: int) -> pa.Table:
-        """Return the rows with a column `case`, for the functions of crosscheck.py."""
+        """Return the rows with a column `case`, which the functions of crosscheck.py need.
+
+        `case` is the number of the ledger with which the rows are compared.
+        """
         return self.rows.append_column("case", pa.array(np.full(self.rows.num_rows, case, np.int32)))
 
 
@@ -49,7 +55,10 @@ def main(
     witness: str = "spark-batch",
     purpose: Literal["all", "consumed"] = "all",
 ) -> Observation:
-    """Read frozen ranges, each window from its `start` to its `read_to`, and return the observation."""
+    """Scan each window from its `start` to its `read_to`, and return the observation.
+
+    A window is the range of offsets to read in one partition.
+    """
     return main_with_rows(spark, source, windows, wanted, new_meta(witness, windows, purpose)).observation
 
 
@@ -60,13 +69,13 @@ def main_with_rows(
     wanted: Wanted,
     meta: Meta | None = None,
 ) -> Observed:
-    """Observe frozen ranges, and keep the rows for crosscheck.py."""
+    """Scan the windows like `main`, but also return the scan rows, which crosscheck.py needs."""
     rows = collect(read_ranges(spark, source, windows), scan_words(wanted))
     return _observed(spark, source, rows, wanted, meta or new_meta("spark-batch", windows))
 
 
 def every_run(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> dict[str, Observed]:
-    """Observe frozen ranges for every run that has records in them; return the observations by run id."""
+    """Scan the windows for the records of all runs, and return one observation for each run id."""
     rows = collect(read_ranges(spark, source, windows), scan_words(Wanted(None)))
     named = pc.unique(rows["run"].drop_null()).to_pylist()
     observations = {}
@@ -86,7 +95,7 @@ def _observed(
 
 
 def new_meta(witness: str, windows: Sequence[Window], purpose: Literal["all", "consumed"] = "all") -> Meta:
-    """Return the metadata of a new observation whose windows are read to their ends."""
+    """Return the metadata of a new observation that reads every window up to its `read_to`."""
     return Meta(
         witness=witness,
         kind="spark",
@@ -101,7 +110,10 @@ def new_meta(witness: str, windows: Sequence[Window], purpose: Literal["all", "c
 def complete(
     spark: SparkSession, source: KafkaSource, scanned: ScanObservation, wanted: Wanted
 ) -> tuple[Observation, pa.Table]:
-    """Run the second scans and complete the observation; also return the rows of late records."""
+    """Run the second scans that are necessary, and complete the observation with their results.
+
+    Also return the rows of late records that the second scan found.
+    """
     doubts = scanned.doubts()
     records = late = outputs = empty()
     if doubts:
@@ -124,12 +136,12 @@ def complete(
 
 
 def collect(log: Log, scan: Scan) -> pa.Table:
-    """Fold a log, run a scan over it, and return the rows of the scan."""
+    """Fold consecutive records of a log, run a scan over the folded rows, and return the rows of the scan."""
     return folded(log).mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
 
 
 def empty() -> pa.Table:
-    """Return an empty table with the columns of a scan."""
+    """Return a table without rows that has the columns of a scan."""
     return row.SCHEMA.empty_table()
 
 
@@ -138,7 +150,11 @@ def _nothing(window: Window) -> Window:
 
 
 def _narrowed(windows: Sequence[Window], scanned: ScanObservation, doubtful: Columns) -> list[Window]:
-    """Reduce the windows to the offsets of their doubtful words; windows without such words become empty."""
+    """Return each window, reduced to the offset range of its doubtful words.
+
+    A word is doubtful if a second scan must read its records. A window without doubtful words gets an empty
+    range.
+    """
     ranges: dict[int, tuple[int, int]] = {}
     for window, low, high in zip(*(doubtful[name].tolist() for name in ("window", "lo", "hi")), strict=True):
         before = ranges.get(window, (low, high))

@@ -1,8 +1,9 @@
-"""Second opinion only: findings by joins in Spark. A run's verdict is from harness.evidence.checkers.
+"""Findings by joins in Spark: a second opinion, which does not affect the verdict of a run.
 
-`eos verify --ledger`, benchmarks and tests use this module. It starts from the same observed words as the
-checkers but shares no code with them: it joins expected words with observed words. All functions take and
-return DataFrames. A finding has a case, a name, a unit, a count, and whether Kafka's contract permits it.
+The verdict is computed by harness.evidence.checkers. `eos verify --ledger`, benchmarks and tests use this
+module. It starts from the same observed words as the checkers but shares no code with them: it joins the
+words that the ledger expects with the observed words. All functions take and return DataFrames. A finding has
+five columns: case (the number of a ledger), name, unit, count, and whether Kafka's contract permits it.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ RECORDS: Final = "records"
 
 
 class Frames(NamedTuple):
-    """Input of the findings: the rows of the scans with their case, and the ledger's lanes and intervals."""
+    """Input of the findings: the rows of the scans, and the lanes and intervals of the ledger.
+
+    Each row has the column `case`, the number of the ledger to which it belongs.
+    """
 
     rows: DataFrame
     lanes: DataFrame
@@ -31,14 +35,17 @@ class Frames(NamedTuple):
 
 
 def findings(frames: Frames) -> DataFrame:
-    """Return all findings from the rows of the scans and the ledger."""
+    """Return all findings, computed from the rows of the scans and from the ledger."""
     observed = observed_words(frames).cache()
     compared = compared_words(frames, observed).cache()
     return summed([of_words(observed, compared), of_intervals(compared), torn(compared), of_rows(frames)])
 
 
 def counts(frames: Frames) -> DataFrame:
-    """Count the expected and the readable records of each producer, per partition and fate."""
+    """Count the expected records, and those of them that are readable.
+
+    The result has one row for each producer, partition and fate.
+    """
     from pyspark.sql import functions as f
 
     compared = compared_words(frames, observed_words(frames))
@@ -48,7 +55,10 @@ def counts(frames: Frames) -> DataFrame:
 
 
 def summed(parts: list[DataFrame]) -> DataFrame:
-    """Add up the findings with the same name in a case; drop counts of zero."""
+    """Add up the counts of findings with the same case, name, unit and permission.
+
+    Findings with a count of zero are dropped.
+    """
     from pyspark.sql import functions as f
 
     united = reduce(lambda a, b: a.unionByName(b), parts)
@@ -60,7 +70,11 @@ def summed(parts: list[DataFrame]) -> DataFrame:
 
 
 def observed_words(frames: Frames) -> DataFrame:
-    """Merge each word's rows from all tasks and batches. `covered` is null outside the declared lanes."""
+    """Merge the rows that different tasks and batches returned for the same word.
+
+    Also add Kafka's guarantees for the word's lane to each row. The column `covered` is null if the ledger
+    declares no such lane.
+    """
     from pyspark.sql import functions as f
 
     words = (
@@ -73,7 +87,10 @@ def observed_words(frames: Frames) -> DataFrame:
 
 
 def compared_words(frames: Frames, observed: DataFrame) -> DataFrame:
-    """Join the expected words of every interval with the observed words, and count the bits of each."""
+    """Join the expected words of every interval with the observed words.
+
+    For each word, count the expected bits and those of them that were observed.
+    """
     from pyspark.sql import functions as f
 
     expected = expected_words(frames.intervals, frames.lanes, observed)
@@ -96,7 +113,7 @@ def compared_words(frames: Frames, observed: DataFrame) -> DataFrame:
 
 
 def popcount(prefix: str = "b") -> Column:
-    """Return the number of set bits in the four columns of a word."""
+    """Return a column with the number of set bits in a word; a word consists of four columns."""
     from pyspark.sql import functions as f
 
     return reduce(lambda a, b: a + b, (f.bit_count(f.col(f"{prefix}{q}")).cast("bigint") for q in range(4)))
@@ -109,7 +126,11 @@ def _where(condition: Column, value: Column) -> Column:
 
 
 def findings_from(frame: DataFrame, *columns: tuple[str, str, bool, str]) -> DataFrame:
-    """Turn columns of counts into findings; each column is given as name, unit, `permitted` and column."""
+    """Turn columns of counts into rows of findings.
+
+    Each item of `columns` has four fields: the finding's name, its unit, whether it is permitted, and the
+    name of the column with the counts.
+    """
     from pyspark.sql import functions as f
 
     structs = [
@@ -125,7 +146,11 @@ def findings_from(frame: DataFrame, *columns: tuple[str, str, bool, str]) -> Dat
 
 
 def of_words(observed: DataFrame, compared: DataFrame) -> DataFrame:
-    """Count duplicates (readable more than once) and phantoms (readable, but outside all sent intervals)."""
+    """Count duplicates and phantoms.
+
+    A duplicate is a record that is readable more than once. A phantom is readable but in no interval that a
+    producer sent.
+    """
     from pyspark.sql import functions as f
 
     home, promised = f.col("covered").isNotNull(), f.col("no_duplicates")
@@ -169,7 +194,7 @@ def of_intervals(compared: DataFrame) -> DataFrame:
 
 
 def torn(compared: DataFrame) -> DataFrame:
-    """Count transactions that are readable only in part, including those with an unknown outcome."""
+    """Count transactions that can be read only in part, whatever their outcome."""
     from pyspark.sql import functions as f
 
     whole = (
@@ -185,7 +210,10 @@ def torn(compared: DataFrame) -> DataFrame:
 
 
 def of_rows(frames: Frames) -> DataFrame:
-    """Count the findings that scans return: late records, foreign records, and offsets with two records."""
+    """Count the findings that the scans return directly.
+
+    These are late records, foreign records, and offsets at which two different records were read.
+    """
     from pyspark.sql import functions as f
 
     producers = frames.lanes.select("case", "producer", "ordered").distinct()

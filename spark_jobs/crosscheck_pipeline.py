@@ -1,8 +1,9 @@
-"""Second opinion only: findings on pipelines by joins in Spark. They do not affect the verdict of a run.
+"""Findings on pipelines by joins in Spark: a second opinion, which does not affect the verdict of a run.
 
 `eos verify --ledger`, benchmarks and tests use this module. Each output contains the identity of its input.
-So the inputs of all outputs, and the inputs before the group's position, are words of the same lanes. Each
-bit that differs is one input. If an input has several outputs, they are numbered as parts.
+So the set of inputs that have outputs, and the set of inputs before the group's position, consist of words of
+the same lanes. Each bit in which the two sets differ is one input. If the pipeline makes several outputs of
+an input, each output has a part number.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ INPUTS: Final = "inputs"
 
 
 def pipeline_findings(outputs: DataFrame, inputs: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count excess outputs, inputs without output, and inputs on the wrong side of the group's position.
+    """Count extra outputs, inputs without an output, and inputs on the wrong side of the group's position.
 
-    `outputs` are the rows from a scan of the topics. `inputs` are the rows from a scan of the input
-    partitions up to the group's positions. `expected` contains the number of outputs per input for every
-    case.
+    `outputs` are the rows from a scan of the output topics. `inputs` are the rows from a scan of the input
+    partitions up to the group's positions. `expected` contains, for every case, the number of outputs per
+    input.
     """
     processed, consumed = processed_inputs(outputs).cache(), consumed_inputs(inputs).cache()
     return summed(
@@ -38,7 +39,7 @@ def pipeline_findings(outputs: DataFrame, inputs: DataFrame, expected: DataFrame
 
 
 def processed_inputs(outputs: DataFrame) -> DataFrame:
-    """Merge the words of the inputs that the outputs name, separately for each part."""
+    """Return the words of all inputs that have outputs, separately for each part number of the outputs."""
     from pyspark.sql import functions as f
 
     words = outputs.where(f.col("kind") == row.ORIGIN).groupBy(*INPUT, "part")
@@ -46,7 +47,7 @@ def processed_inputs(outputs: DataFrame) -> DataFrame:
 
 
 def consumed_inputs(inputs: DataFrame) -> DataFrame:
-    """Merge the words of the inputs before the group's position; their bits are named m0 to m3."""
+    """Return the words of the inputs before the group's position; their four quarters are named m0 to m3."""
     from pyspark.sql import functions as f
 
     words = inputs.where(f.col("kind") == row.WORD).groupBy(*INPUT)
@@ -54,7 +55,11 @@ def consumed_inputs(inputs: DataFrame) -> DataFrame:
 
 
 def twice(processed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count outputs whose input already has the same part, and all outputs with an unexpected part."""
+    """Count the extra outputs of inputs.
+
+    An output is extra if another output has the same input and part number. It is also extra if the pipeline
+    makes no output with this part number.
+    """
     from pyspark.sql import functions as f
 
     extra = f.when(f.col("part") < f.col("expected"), f.col("n") - popcount()).otherwise(f.col("n"))
@@ -63,7 +68,7 @@ def twice(processed: DataFrame, expected: DataFrame) -> DataFrame:
 
 
 def never(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count inputs before the group's position that have no output, separately for each part."""
+    """Count inputs before the group's position that have no output, separately for each part number."""
     from pyspark.sql import functions as f
 
     parts = expected.withColumn("part", f.explode(f.expr("sequence(0, expected - 1)")))
@@ -73,7 +78,10 @@ def never(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> Dat
 
 
 def drift(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count inputs before the group's position without any output, and later inputs with an output."""
+    """Count the inputs that disagree with the group's position.
+
+    These are inputs before the position that have no output at all, and later inputs that have an output.
+    """
     from pyspark.sql import functions as f
 
     united = processed.groupBy(*INPUT).agg(*(f.bit_or(name).alias(name) for name in row.BITS))
@@ -83,7 +91,7 @@ def drift(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> Dat
 
 
 def _without(these: str, those: str) -> Column:
-    """Count the bits that are set in one word but not in the other. A missing word has no bits set."""
+    """Count the bits that are set in `these` words but not in `those`; a missing word has no bits set."""
     from pyspark.sql import functions as f
 
     def quarter(name: str, q: int) -> Column:

@@ -1,8 +1,8 @@
-"""Second opinion only: the ledger as DataFrames for crosscheck.py. It does not affect the verdict of a run.
+"""The ledger as DataFrames for the second opinion in crosscheck.py; it does not affect the verdict of a run.
 
-`eos verify --ledger`, benchmarks and tests use this module. It expands intervals into the words that should
-be readable. The column `case` separates several ledgers in one DataFrame, because tests check hundreds of
-cases at once.
+`eos verify --ledger`, benchmarks and tests use this module. It expands the ledger's intervals into the words
+that should be readable. The tests check hundreds of ledgers at once, so one DataFrame may contain several
+ledgers. The column `case` is the number of the ledger.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ _LANES: Final = ("case", "window", "producer", "lane")
 
 
 def covered_windows(meta: Meta) -> list[bool]:
-    """Return for each window whether it was read to the high watermark. If so, missing records are lost."""
+    """Return for each window whether it was read to the high watermark.
+
+    If so, a committed record that was not read in the window is lost.
+    """
     return [meta.complete and window.read_to >= window.hw for window in meta.windows]
 
 
 def lanes_table(ledger: Ledger, meta: Meta, case: int, first_window: int) -> pa.Table:
-    """Return every declared lane with its window, and with the guarantees for its producer."""
+    """Return every declared lane with the number of its window and Kafka's guarantees for its producer."""
     numbers = {(w.topic, w.partition): i for i, w in enumerate(meta.windows)}
     covered = covered_windows(meta)
     rows = []
@@ -47,7 +50,7 @@ def lanes_table(ledger: Ledger, meta: Meta, case: int, first_window: int) -> pa.
 
 
 def intervals_table(ledger: Ledger, case: int) -> pa.Table:
-    """Return every interval with its fate and transaction."""
+    """Return every interval of the ledger with its fate and its transaction."""
     intervals, groups = ledger.intervals, ledger.groups
     producer, lane = split_lane_key(ledger.lanes[intervals.lane])
     columns = {
@@ -64,14 +67,14 @@ def intervals_table(ledger: Ledger, case: int) -> pa.Table:
 
 
 def frame_of(spark: SparkSession, tables: Sequence[pa.Table]) -> DataFrame:
-    """Return one DataFrame with the rows of all these tables."""
+    """Return one DataFrame with the rows of all given tables."""
     return spark.createDataFrame(pa.concat_tables(tables).combine_chunks())
 
 
 def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) -> DataFrame:
-    """Expand intervals into words; each word has the bits that belong to the interval.
+    """Expand intervals into words; in each word, the bits are set that belong to the interval.
 
-    If the end of an interval is unknown, the interval ends with the last observed word of its lane.
+    If the last sequence of an interval is unknown, the interval ends with the last observed word of its lane.
     """
     from pyspark.sql import functions as f
 
@@ -82,20 +85,21 @@ def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) 
     end = f.when(f.col("last") >= OPEN_END, f.greatest(f.col("first"), top)).otherwise(f.col("last"))
     words = f.sequence(f.expr(f"first div {WORD_SEQS}"), f.expr(f"end div {WORD_SEQS}"))
     exploded = placed.withColumn("end", end).withColumn("word", f.explode(words))
-    # Set the length of the interval on its first word only, so that a sum counts it once.
+    # An interval may span several words. Store its length only in the row of its first word, so that a sum
+    # counts the length once.
     length = f.when(f.expr(f"word = first div {WORD_SEQS}"), f.col("last") - f.col("first") + 1)
     masks = {f"m{quarter}": mask(quarter) for quarter in range(4)}
     return exploded.withColumns({"length": length.otherwise(f.lit(0)), **masks})
 
 
 def mask(quarter: int) -> Column:
-    """Return the bits from `first` to `end` in one quarter of a word."""
+    """Return one quarter of a word, with the bits from the interval's `first` to its `end` set."""
     from pyspark.sql import functions as f
 
     base = f.col("word") * WORD_SEQS + 64 * quarter
     low = f.greatest(f.col("first") - base, f.lit(0))
     high = f.least(f.col("end") - base, f.lit(63))
-    # Use shifts instead of arithmetic, because the sign bit is a normal bit here.
+    # Use shifts instead of arithmetic: the sign bit of the 64-bit number is an ordinary bit of the word.
     ones = f.call_function("shiftrightunsigned", f.lit(-1).cast("bigint"), (63 - (high - low)).cast("int"))
     return f.when(low <= high, f.call_function("shiftleft", ones, low.cast("int"))).otherwise(
         f.lit(0).cast("bigint")

@@ -1,12 +1,12 @@
 """Fold of consecutive records into one row inside the JVM, before Python receives them.
 
 Passing a row to a Python worker costs as much as reading it from Kafka. Most records differ from the previous
-record only in their sequence, so `java/FoldRuns.java` folds them. A folded row has four columns: `window` (a
-number for topic and partition), `offset`, `value` (the bytes of the identity) and `n`. The row represents `n`
-records, and its other columns are those of the first record.
+record only in their sequence, so `java/FoldRuns.java` folds such records into one row. A folded row has four
+columns: `window` (a number for topic and partition), `offset`, `value` (the bytes of the identity) and `n`.
+The row represents `n` records. Its `offset` and `value` are those of the first record.
 
-Only scan_pass.py interprets records. It also accepts rows that are not folded, so the fold affects only the
-speed.
+Only Python code interprets records. It also accepts rows that are not folded, so the fold changes the speed
+but not the result.
 """
 
 from __future__ import annotations
@@ -29,16 +29,21 @@ if TYPE_CHECKING:
 SOURCE: Final = Path(__file__).parent / "java" / "FoldRuns.java"
 SCHEMA: Final = "window INT, offset BIGINT, value BINARY, n INT"
 MOST: Final = 1 << 16
-"""Maximum number of records in a row, so that a row stays small when it is unfolded."""
+"""Maximum number of records in a folded row. It limits the memory for expanding the row into records."""
 
 Fold = Callable[[Log], Any]
-"""Function that returns, for a log, the Java function to which Spark passes the rows of each task."""
+"""Function that takes a log and returns a Java function. Spark passes the rows of each task to that Java
+function.
+"""
 
 _known: WeakKeyDictionary[Any, Fold] = WeakKeyDictionary()
 
 
 def folded(log: Log, fold: Fold | None = None) -> DataFrame:
-    """Fold consecutive records of a log. Each task must have the records of its windows in offset order."""
+    """Fold consecutive records of a log into rows.
+
+    Each task must have all records of its windows in offset order.
+    """
     from pyspark.sql import DataFrame as Frame
 
     spark = log.frame.sparkSession
@@ -51,9 +56,10 @@ def folded(log: Log, fold: Fold | None = None) -> DataFrame:
 
 
 def _rows(frame: DataFrame) -> Any:
-    """Return the rows of a frame. Take them directly from the Kafka source if the plan has no projection.
+    """Return the rows of a frame as Spark's internal rows.
 
-    Without a projection, Spark's plan would only copy every row, which takes as long as the fold.
+    If the plan only reads from Kafka, take the rows directly from the Kafka source. Spark's plan would copy
+    every row, which takes as long as the fold.
     """
     execution: Any = frame._jdf.queryExecution()
     plan = execution.executedPlan()
@@ -64,7 +70,7 @@ def _rows(frame: DataFrame) -> Any:
 
 
 def _fold(spark: SparkSession) -> Fold:
-    """Return the fold for this session; its jar is compiled once and cached."""
+    """Return the fold for this session. Its Java code is compiled once, and the jar is cached."""
     context = spark.sparkContext
     if context not in _known:
         source = SOURCE.read_text()
@@ -76,7 +82,7 @@ def _fold(spark: SparkSession) -> Fold:
 def compiled(spark: SparkSession, source: str, jar: Path, name: str = SOURCE.stem) -> Fold:
     """Compile a fold unless its jar exists, send the jar to the executors, and return the fold.
 
-    Executors identify jars and classes by name, so a different fold needs a different jar and class name.
+    Executors identify jars and classes by name. So another fold needs another jar name and class name.
     """
     context: Any = spark.sparkContext
     jvm, gateway = context._jvm, context._gateway
@@ -118,7 +124,10 @@ def _compile(jvm: Any, source: str, jar: Path) -> None:
 
 
 def _layout() -> tuple[int, ...]:
-    """Return the layout of an identity and the maximum number of records in a row, for the fold in Java."""
+    """Return the numbers that the constructor of the fold in Java needs.
+
+    They are the positions of the identity's fields, and the maximum number of records in a row.
+    """
     fields = {field.name: field for field in (*FIELDS, *ORIGIN_FIELDS)}
     seq, origin = fields["seq"], fields["origin_seq"]
     kind = (fields["kind"].start, ord(KIND_PIPELINE))

@@ -1,4 +1,4 @@
-"""Reading of Kafka records with read_committed, from explicit offset ranges or as a stream."""
+"""Reader of Kafka records with read_committed, from given offset ranges or as a stream."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ ISOLATION: Final = "kafka.isolation.level"
 
 _OPTIONS: Final[dict[str, str]] = {
     ISOLATION: "read_committed",
-    # After every poll the source requests offsets from the broker twice, so each poll must be large.
+    # After every poll, Spark's Kafka source requests offsets from the broker twice. So each poll must be
+    # large.
     "kafka.max.poll.records": "10000",
     "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.fetch.max.bytes": str(64 << 20),
@@ -26,7 +27,8 @@ _OPTIONS: Final[dict[str, str]] = {
 }
 
 _PATIENCE: Final[dict[str, str]] = {
-    # Time-outs for every wait while brokers are down. A task fails after a minute, and Spark retries it.
+    # These time-outs limit every wait while brokers are down. A task fails after a minute, and Spark retries
+    # it.
     "kafka.default.api.timeout.ms": "60000",
     "kafka.request.timeout.ms": "15000",
     "kafkaConsumer.pollTimeoutMs": "60000",
@@ -37,19 +39,22 @@ _PATIENCE: Final[dict[str, str]] = {
 
 
 class NotReadCommittedError(AssertionError):
-    """An isolation level other than read_committed, with which Spark would also read aborted records."""
+    """Error: the isolation level is not read_committed. Spark would then also read aborted records."""
 
 
 @dataclass(frozen=True)
 class KafkaSource:
-    """A cluster, and the part of its records that contains the identity."""
+    """A Kafka cluster, and the place of the identity in its records: value, key or header."""
 
     bootstrap: str
     where: Literal["value", "key", "header"] = "value"
     options: Mapping[str, str] = field(default_factory=dict)
 
     def all_options(self) -> dict[str, str]:
-        """Return the options of every read; raise NotReadCommittedError for any other isolation level."""
+        """Return the options for every read.
+
+        Raise NotReadCommittedError if the isolation level is not read_committed.
+        """
         options = {"kafka.bootstrap.servers": self.bootstrap, **_OPTIONS, **_PATIENCE, **self.options}
         if self.where == "header":
             options["includeHeaders"] = "true"
@@ -59,15 +64,23 @@ class KafkaSource:
 
 
 class Log(NamedTuple):
-    """Records with `topic`, `partition`, `offset`, and a column of bytes that start with the identity."""
+    """A DataFrame of Kafka records that a scan can read.
+
+    It has the columns `topic`, `partition` and `offset`, and a column of bytes that start with the identity.
+    """
 
     frame: DataFrame
-    numbers: dict[str, dict[int, int]]  # window number by topic and partition
-    identity: str = "value"  # the column with the identity
+    numbers: dict[str, dict[int, int]]
+    """Number of the window, by topic and partition."""
+    identity: str = "value"
+    """Name of the column that contains the identity."""
 
 
 def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> Log:
-    """Read every window from `start` to `read_to`, never up to "latest" and never up to a record count."""
+    """Read every window from `start` to `read_to`.
+
+    The end is always a given offset, never "latest" and never a number of records.
+    """
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
     for window in windows:
@@ -86,14 +99,14 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
     )
     if source.where == "header":
         return Log(_narrow(frame, source), window_numbers(windows))
-    # Keep all columns, because a selection would copy every record before the fold.
+    # Keep all columns: if Spark selected some of them, it would copy every record before the fold.
     return Log(frame, window_numbers(windows), source.where)
 
 
 def read_stream(
     spark: SparkSession, source: KafkaSource, windows: Sequence[Window], most_per_batch: int
 ) -> DataFrame:
-    """Read the partitions of the windows as a stream from `start` on, in batches of limited size."""
+    """Read the partitions of the windows as a stream that begins at `start`, in batches of limited size."""
     starts: dict[str, dict[str, int]] = {}
     for window in windows:
         starts.setdefault(window.topic, {})[str(window.partition)] = window.start
@@ -109,7 +122,7 @@ def read_stream(
 
 
 def _narrow(frame: DataFrame, source: KafkaSource) -> DataFrame:
-    """Keep only the columns of a Log, with the identity in the column `value`."""
+    """Select only the columns that a Log needs, with the identity in the column `value`."""
     from pyspark.sql import functions as f
 
     header = f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value"

@@ -1,9 +1,9 @@
-"""Runs and pieces: the steps from decoded records to words.
+"""Runs of consecutive sequences and their pieces: the steps from decoded records to words.
 
-A run is a part of the log with consecutive sequences of one lane. A piece is the part of a run within one
-word. A log has far fewer runs than records, so the expensive work is done per run. Indices and sizes of runs
-count records, not rows, because a folded row represents several records (jvm_fold.py). `Places` maps records
-to offsets.
+A run is a part of the log in which the sequences of one lane are consecutive. A piece is the part of a run
+that lies within one word. A log has far fewer runs than records, so the expensive work is done per run.
+Indices and sizes of runs count records, not rows, because a folded row represents several records
+(jvm_fold.py). `Places` maps the index of a record to its offset.
 """
 
 from __future__ import annotations
@@ -16,29 +16,36 @@ from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, group_sizes, grou
 
 
 class Runs(NamedTuple):
-    """Runs of consecutive sequences of one lane, in the order of the log."""
+    """Runs of consecutive sequences of one lane, as columns, in the order of the log."""
 
     key: Ints
     seq: Ints
     size: Ints
-    at: Ints  # index of the first record
+    at: Ints
+    """Index of the first record of each run."""
     aborted: Bools
 
 
 class Pieces(NamedTuple):
-    """Runs, cut at word boundaries."""
+    """Pieces as columns: runs that were split at word boundaries."""
 
     key: Ints
     word: Ints
-    first: Ints  # first and last sequence
+    first: Ints
+    """First sequence of each piece; `last` is the last one."""
     last: Ints
-    at: Ints  # index of the first record
+    at: Ints
+    """Index of the first record of each piece."""
     aborted: Bools
     run: Ints
+    """Index of the run to which each piece belongs."""
 
 
 class Places:
-    """Offsets of the records in folded rows. Each row has the offset of its first record, and `n` records."""
+    """Offsets of all records of a batch of folded rows.
+
+    A folded row stores the offset of its first record and the number `n` of its records.
+    """
 
     def __init__(self, offset: Ints, n: Ints) -> None:
         self.offset = offset
@@ -47,20 +54,23 @@ class Places:
         self.count = int(n.sum())
 
     def offset_of(self, record: Ints) -> Ints:
-        """Return the offsets of the records with these indices."""
+        """Return the offsets of the records with the given indices."""
         if self.count == len(self.offset):
             return self.offset[record]
         row = np.searchsorted(self.first, record, "right") - 1
         return self.offset[row] + record - self.first[row]
 
     def unfolded(self, *columns: Ints) -> list[Ints]:
-        """Expand columns of rows to columns of records. In a row, values grow by one for each record."""
+        """Expand columns with one value per row to columns with one value per record.
+
+        Within a row, the value grows by one from record to record.
+        """
         step = np.arange(self.count) - np.repeat(self.first, self.n)
         return [np.repeat(column, self.n) + step for column in columns]
 
 
 def cut(runs: Runs) -> Pieces:
-    """Cut runs at word boundaries."""
+    """Split runs at word boundaries."""
     last = runs.seq + runs.size - 1
     low = runs.seq // WORD_SEQS
     touched = last // WORD_SEQS - low + 1
@@ -74,7 +84,10 @@ def cut(runs: Runs) -> Pieces:
 
 
 class Highest:
-    """The highest sequence of every lane so far, and its offset. Both are kept from batch to batch."""
+    """The highest sequence that was read of every lane so far, with its offset.
+
+    Both are kept from batch to batch.
+    """
 
     def __init__(self) -> None:
         self.keys: Ints = np.zeros(0, np.int64)
@@ -82,10 +95,11 @@ class Highest:
         self.offsets: Ints = np.zeros(0, np.int64)
 
     def before(self, key: Ints, last: Ints, offset: Ints) -> tuple[Ints, Ints]:
-        """Return the highest sequence of each run's lane before that run, and its offset; then add the runs.
+        """Return the highest sequence of each run's lane that was read before the run, and its offset.
 
-        `last` is the last sequence of each run, and `offset` is the offset of that sequence. Both results are
-        -1 for a lane without an earlier sequence.
+        Both are -1 if no sequence of the lane was read before. Then update the highest sequences with these
+        runs. `key` is the lane of each run, `last` is the run's last sequence, and `offset` is the offset of
+        that sequence.
         """
         if not len(key):
             return key, key
@@ -95,8 +109,8 @@ class Highest:
         sizes = group_sizes(starts, len(key))
         index = self._index(key[starts])
         lane = np.repeat(np.arange(len(starts)), sizes)
-        # lane * width gives each lane its own range of numbers, so one running maximum is enough for all
-        # lanes.
+        # Adding lane * width gives each lane its own range of numbers. So one running maximum is enough for
+        # all lanes.
         width = max(int(last.max()), int(self.seqs.max())) + 2
         carried = lane * width + self.seqs[index][lane] + 1
         line = lane * width + last + 1
@@ -104,8 +118,8 @@ class Highest:
         before = np.concatenate([running[:1], running[:-1]])
         before[starts] = carried[starts]
         rises = line > before
-        # The holder of a maximum is the last row that raised it. If no row of this batch has raised it yet,
-        # the maximum is from an earlier batch.
+        # Find the row that set the lane's current maximum: it is the last row that raised it. If no row of
+        # this batch has raised it yet, the maximum is from an earlier batch.
         mark = np.where(rises, np.arange(len(line)), 0)
         mark[starts] = starts
         holder = np.maximum.accumulate(mark)

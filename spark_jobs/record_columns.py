@@ -1,4 +1,4 @@
-"""Decoding of raw bytes into columns, one Arrow batch at a time, without an object per record.
+"""Decoding of raw bytes into columns, for one Arrow batch at a time, without a Python object per record.
 
 Most consecutive records differ only in their sequence. All other fields are therefore compared with the
 previous record, eight bytes at a time, and decoded only where they change. Three multiplications decode the
@@ -32,8 +32,8 @@ Bytes = npt.NDArray[np.uint8]
 _BY_NAME: Final = {field.name: field for field in (*FIELDS, *ORIGIN_FIELDS)}
 _SEQ = _BY_NAME["seq"]
 _SEQ_LOW: Final = _SEQ.start + _SEQ.width - 8
-# Start positions of groups of eight bytes, which may overlap. Together they cover the identity except the
-# last eight digits of its sequence.
+# Start positions of the groups of eight bytes that `same_as_before` compares. The groups may overlap.
+# Together they cover the identity, except for the last eight digits of its sequence.
 _SAME: Final = (0, 8, 16, _SEQ_LOW - 8, _SEQ.start + _SEQ.width, WIDTH - 8)
 _ORIGIN_SEQ = _BY_NAME["origin_seq"]
 _ORIGIN_LOW: Final = _ORIGIN_SEQ.start + _ORIGIN_SEQ.width - 8
@@ -41,18 +41,23 @@ _POWERS: Final = 10 ** np.arange(12, dtype=np.int64)[::-1]
 
 
 class Values(NamedTuple):
-    """Values of one batch as a table of bytes, and the rows of the batch whose values are long enough."""
+    """The values of one batch that are long enough for an identity, as a table of bytes.
 
-    table: Bytes  # shape: (rows, WIDTH or more)
+    `rows` are the indices of these values in the batch.
+    """
+
+    table: Bytes
+    """One row per value; each row has at least WIDTH bytes."""
     rows: Ints
-    lengths: Ints  # lengths of the values in these rows
+    lengths: Ints
+    """Length of each of these values in bytes."""
 
 
 def gather(values: pa.Array) -> Values:
-    """Return the values that are long enough as a table, without a copy if all have the same length.
+    """Return the values that are long enough for an identity, as a table of bytes.
 
-    If lengths differ, the table is as wide as the identity of an output. Bytes beyond the length of a value
-    are then undefined.
+    If all values have the same length, the table is not a copy. If lengths differ, the table is as wide as
+    the identity of an output. The bytes beyond the length of a value are then undefined.
     """
     count = len(values)
     nothing = np.zeros(0, np.int64)
@@ -75,7 +80,7 @@ def gather(values: pa.Array) -> Values:
 
 
 def eight(table: Bytes, start: int) -> Words:
-    """Return eight bytes of every row, from `start` on, as one number."""
+    """Return eight bytes of every row as one number; the bytes begin at position `start`."""
     if not len(table):
         return np.zeros(0, np.uint64)
     column: Words = np.ndarray(
@@ -86,14 +91,17 @@ def eight(table: Bytes, start: int) -> Words:
 
 
 def not_digits(number: Words) -> Words:
-    """Return a number for each row, which is zero if all eight bytes are ASCII digits."""
+    """Return one number for each row. It is zero if the row's eight bytes are all ASCII digits."""
     above = number + np.uint64(0x4646464646464646)
     below = number - np.uint64(0x3030303030303030)
     return (above | below | number) & np.uint64(0x8080808080808080)
 
 
 def eight_digits(number: Words) -> Ints:
-    """Decode eight ASCII digits per row: first pairs, then groups of four, then all eight digits."""
+    """Decode eight ASCII digits per row.
+
+    It takes three steps: digits are joined to pairs, pairs to groups of four, and these to one number.
+    """
     n = number & np.uint64(0x0F0F0F0F0F0F0F0F)
     n = (n * np.uint64(2561)) >> np.uint64(8)
     n &= np.uint64(0x00FF00FF00FF00FF)
@@ -116,7 +124,10 @@ def field_of(name: str) -> Field:
 
 
 def same_as_before(table: Bytes, places: tuple[int, ...] = _SAME) -> Bools:
-    """Return which rows have the same bytes as the previous row: eight bytes from each of these positions."""
+    """Return a mask of the rows that equal their previous row in the compared bytes.
+
+    Eight bytes are compared from each position in `places` on.
+    """
     same = np.ones(len(table), np.bool_)
     same[:1] = False
     for place in places:
@@ -127,16 +138,24 @@ def same_as_before(table: Bytes, places: tuple[int, ...] = _SAME) -> Bools:
 
 _PART = _BY_NAME["part"]
 ORIGIN_SAME: Final = (WIDTH, _ORIGIN_LOW - 8, _PART.start)
-"""Positions in an output's origin that cover producer, lane, part and the first digits of the sequence."""
+"""Start positions of the groups of eight bytes that `same_as_before` compares in outputs of a pipeline.
+
+Together they cover the input's producer and lane, the first four digits of the input's sequence, and the
+output's part number.
+"""
 
 
 def sequences(table: Bytes, same: Bools) -> Ints:
-    """Decode the sequence of every row; decode the first four digits only where they may have changed."""
+    """Decode the sequence of every row.
+
+    `same` marks rows that equal the previous row in all other fields. Their first four digits are not decoded
+    again.
+    """
     return _long_number(table, same, _SEQ)
 
 
 def origin_sequences(table: Bytes, same: Bools) -> Ints:
-    """Decode the sequence of every row's input."""
+    """Decode, for every output, the sequence of its input."""
     return _long_number(table, same, _ORIGIN_SEQ)
 
 
@@ -150,19 +169,22 @@ def _long_number(table: Bytes, same: Bools, field: Field) -> Ints:
 
 
 def _digits_everywhere(table: Bytes, start: int, stop: int) -> Bools:
-    # Bytes below "0" wrap around to large numbers, so one comparison is enough.
+    # For bytes below "0" the subtraction wraps around to a large number, so one comparison is enough.
     good: Bools = np.all(table[:, start:stop] - np.uint8(48) <= 9, axis=1)
     return good
 
 
 def bad_rows(table: Bytes, same: Bools, lengths: Ints) -> Bools:
-    """Return which rows do not start with an identity, by the rules of `harness.evidence.record.decode`."""
+    """Return a mask of the rows that do not start with a valid identity.
+
+    It applies the same rules as `harness.evidence.record.decode`.
+    """
     heads = np.flatnonzero(~same)
     head = np.ascontiguousarray(table[heads, :WIDTH])
     run = _BY_NAME["run"]
     magic = np.all(head[:, : run.start] == np.frombuffer(MAGIC, np.uint8), axis=1)
     run_is_valid = _alphanumeric(head[:, run.start : run.start + run.width])
-    # Leave out the last eight digits of the sequence, which differ from row to row and are checked below.
+    # Skip the last eight digits of the sequence: they differ from row to row and are checked below.
     digits = _digits_everywhere(head, _BY_NAME["producer"].start, _SEQ_LOW)
     digits &= _digits_everywhere(head, _BY_NAME["txn"].start, _BY_NAME["outcome"].start)
     outcome = np.isin(head[:, _BY_NAME["outcome"].start], [ord(letter) for letter in OUTCOMES])
@@ -191,16 +213,16 @@ def _alphanumeric(text: Bytes) -> Bools:
 
 
 def runs_of(table: Bytes, heads: Ints) -> npt.NDArray[Any]:
-    """Return the run ids of these rows, eight bytes each."""
+    """Return the run ids of the rows with the indices `heads`; a run id has eight bytes."""
     run = _BY_NAME["run"]
     return np.ascontiguousarray(table[heads, run.start : run.start + run.width]).view("S8").reshape(-1)
 
 
 def outcome_is_abort(table: Bytes, heads: Ints) -> Bools:
-    """Return which of these rows have the intended outcome abort."""
+    """Return a mask of the rows with the indices `heads`: whether the intended outcome is abort."""
     return np.asarray(table[heads, _BY_NAME["outcome"].start] == ord(ABORT))
 
 
 def is_output(table: Bytes, heads: Ints) -> Bools:
-    """Return which of these rows are outputs of a pipeline."""
+    """Return a mask of the rows with the indices `heads`: whether the record is an output of a pipeline."""
     return np.asarray(table[heads, _BY_NAME["kind"].start] == ord(KIND_PIPELINE))

@@ -1,4 +1,8 @@
-"""Reader of raw records in offset order: joins the run's records, lists all others."""
+"""Reader of raw records in offset order.
+
+It groups the records of the verified run into runs of consecutive sequences. It counts all other records as
+foreign, and keeps examples of them with the reason.
+"""
 
 from __future__ import annotations
 
@@ -28,21 +32,25 @@ from spark_jobs.record_columns import (
 )
 
 UNFOLDED: Final = 1 << 18
-"""Approximate number of records that are unfolded at a time."""
+"""Approximate number of records that a second scan unfolds at a time, to limit memory."""
 
 
 class Decoded(NamedTuple):
-    """The rows of one batch that belong to the verified run, and their runs of consecutive sequences."""
+    """The rows of one batch that belong to the verified test run.
+
+    `runs` are the runs of consecutive sequences in these rows.
+    """
 
     table: Bytes
     window: Ints
     seq: Ints
     places: Places
-    heads: Ints  # index of the first row of every run
+    heads: Ints
+    """Index of the first row of each run of sequences."""
     runs: Runs
 
     def of_rows(self, of_runs: Bools) -> Bools:
-        """Expand values per run to values per row."""
+        """Expand one value per run of sequences to one value per row."""
         return np.repeat(of_runs, np.diff(np.append(self.heads, len(self.seq))))
 
     def records(self) -> tuple[Ints, Ints, Ints]:
@@ -52,7 +60,7 @@ class Decoded(NamedTuple):
 
 
 def portions(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
-    """Cut batches into portions of about `most` records, to limit memory."""
+    """Split batches into smaller batches of about `most` records, to limit memory."""
     for batch in batches:
         starts = group_starts(np.cumsum(_records_per_row(batch)) // most).tolist()
         for start, end in pairwise([*starts, batch.num_rows]):
@@ -60,14 +68,17 @@ def portions(batches: Iterable[pa.RecordBatch], most: int) -> Iterator[pa.Record
 
 
 def _records_per_row(batch: pa.RecordBatch) -> Ints:
-    """Return the number of records that each row represents; one if the batch has no column `n`."""
+    """Return the number of records that each row represents. It is one if the batch has no column `n`."""
     if batch.num_columns == 3:
         return np.ones(batch.num_rows, np.int64)
     return np.asarray(batch.column(3)).astype(np.int64)
 
 
 class Reader:
-    """Decoder of successive batches. It keeps the last position and the foreign records."""
+    """Decoder of successive batches.
+
+    It remembers the last record of the previous batch, and collects the foreign records.
+    """
 
     def __init__(self, run: str | None) -> None:
         self.run = run
@@ -78,14 +89,17 @@ class Reader:
         self._last: tuple[int, int, bytes, int] | None = None
 
     def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Decoded]:
-        """Decode batches in portions small enough to unfold; skip those without records of the run."""
+        """Decode batches in small portions, and skip portions without records of the verified run."""
         for batch in portions(batches, UNFOLDED):
             decoded = self.read(batch)
             if decoded is not None:
                 yield decoded
 
     def read(self, batch: pa.RecordBatch) -> Decoded | None:
-        """Decode one batch of `window`, `offset`, `value` and maybe `n`; None if no record is of the run."""
+        """Decode one batch; return None if it contains no record of the verified run.
+
+        The columns of the batch are `window`, `offset`, `value` and, if its rows are folded, `n`.
+        """
         window = np.asarray(batch.column(0)).astype(np.int64)
         offset = np.asarray(batch.column(1))
         values, n = batch.column(2), _records_per_row(batch)
@@ -156,9 +170,11 @@ class Reader:
         return numbers[inverse]
 
     def _fresh(self, decoded: Decoded) -> Bools | None:
-        """Return which rows do not repeat the offset before them, or None if no row repeats an offset.
+        """Return a mask of the rows whose offset is above that of the previous row.
 
-        A row that repeats an offset is one record, because the fold never joins such a record.
+        Return None if this is true of all rows. A row that repeats the previous offset is a single record,
+        because the fold never joins such a record. If the two identities at the offset differ, they are added
+        to `clashes`.
         """
         window, table, (offset, n) = decoded.window, decoded.table, (decoded.places.offset, decoded.places.n)
         end = offset + n - 1
@@ -184,13 +200,16 @@ class Reader:
 
 
 def _identity_fields(identity: Identity, later: int = 0) -> tuple[int, ...]:
-    """Return the fields of a row's identity, or of the record `later` positions after it in a folded row."""
+    """Return the identity's fields as numbers.
+
+    For a folded row, return those of the record that is `later` records after the row's first one.
+    """
     producer, lane, seq, part, _ = identity.origin or (-1, -1, -1 - later, -1, -1)
     return identity.producer, identity.lane, identity.seq + later, producer, lane, seq + later, part
 
 
 def why_foreign(value: bytes | None) -> str:
-    """Return the reason why a record does not belong to this run."""
+    """Return the reason why a record does not belong to the verified run."""
     try:
         identity = decode(value)
     except NotARecordError as error:

@@ -1,4 +1,4 @@
-"""Running totals of a stream, which show problems while the run lasts."""
+"""Running totals of a streaming verification, which show problems while the run is still in progress."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from spark_jobs import scan_rows as row
 
 @dataclass
 class RunningTotals:
-    """Totals of all batches so far. A record that reappears, even in a later batch, counts as a duplicate."""
+    """Totals of all batches so far.
+
+    A record counts as a duplicate if it was already read, even in an earlier batch.
+    """
 
     records: int = 0
     duplicates: int = 0

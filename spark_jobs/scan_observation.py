@@ -1,7 +1,7 @@
 """Construction of an observation from the rows of a scan.
 
-It runs with numpy in the driver. A scan returns only about one row per 256 records, and the observation is
-written to a file anyway.
+This code runs with numpy in the Spark driver. That is possible because a scan returns only about one row per
+256 records.
 """
 
 from __future__ import annotations
@@ -47,23 +47,33 @@ _INPUT = ("producer", "lane", "part", "word")
 
 @dataclass
 class Doubts:
-    """Parts that a second scan must read: words with repeats, doubtful lanes, inputs with extra outputs."""
+    """What a second scan must read.
 
-    repeats: Columns  # words with repeats, for examples: window, producer, lane, word, offsets
-    lanes: Ints  # packed keys of lanes whose order is in doubt
-    earlier: WordSet  # records of these lanes in partitions with a lower number
-    twice: Columns  # words of inputs with too many outputs: window, producer, lane, part, word
+    These are words with repeated records, lanes whose order is in doubt, and inputs with extra outputs.
+    """
+
+    repeats: Columns
+    """Words with repeated records, as columns: window, producer, lane, word, lo, hi."""
+    lanes: Ints
+    """Packed keys of the lanes whose order is in doubt."""
+    earlier: WordSet
+    """Records that also occur in a partition with a lower number, as a set."""
+    twice: Columns
+    """Words of inputs with extra outputs, as columns: window, producer, lane, part, word, lo, hi."""
 
     def __bool__(self) -> bool:
         return bool(len(self.lanes) or len(self.repeats["word"]) or len(self.twice["word"]))
 
     def words(self) -> WordSet:
-        """Return the words with repeats, as a set for a second scan."""
+        """Return the words with repeated records, as a set for the second scan."""
         lane = row.pack(*(np.zeros_like(self.repeats["word"]), *(self.repeats[name] for name in _LANE)))
         return WordSet.of(lane, self.repeats["word"])
 
     def inputs(self) -> WordSet:
-        """Return the words of inputs with too many outputs; in their keys, the part replaces the window."""
+        """Return the words of inputs with extra outputs, as a set for the second scan.
+
+        In the packed keys of this set, the part number takes the place of the window.
+        """
         lane = row.pack(
             np.zeros_like(self.twice["word"]), *(self.twice[n] for n in ("part", "producer", "lane"))
         )
@@ -71,7 +81,10 @@ class Doubts:
 
 
 class ScanObservation:
-    """Builder of the observation of one witness; `first_window` is the number of its first window."""
+    """Builder of the observation of one witness from the rows of its scan.
+
+    In these rows, the windows are numbered from `first_window` on.
+    """
 
     def __init__(self, meta: Meta, table: pa.Table, first_window: int = 0) -> None:
         self.meta = meta
@@ -93,8 +106,8 @@ class ScanObservation:
         return int(self.words["aborted"].sum())
 
     def doubts(self) -> Doubts:
-        """Count the findings that the words alone show, and return the parts that need a second scan."""
-        # Merge over partitions, because a record may be repeated in another partition.
+        """Count repeated records and extra outputs, and return what a second scan must read."""
+        # Ignore the partition here: a record may be repeated in another partition.
         columns = {name: self.words[name] for name in ("producer", "lane", "word", "bits", "n")}
         united = merge([columns], ("producer", "lane", "word"))
         extra = united["n"] - popcount(united["bits"])
@@ -113,7 +126,10 @@ class ScanObservation:
         return Doubts(repeats, self._doubtful(), earlier, self._outputs_too_many())
 
     def _outputs_too_many(self) -> Columns:
-        """Count outputs whose input already has one, and return the first words of such inputs."""
+        """Count extra outputs: their input already has an output with the same part number.
+
+        Return the first words that contain such inputs. Examples are taken from these words.
+        """
         names = ("window", *_INPUT, "lo", "hi")
         columns = columns_of(self._kinds[row.ORIGIN], (*names, "n"))
         if not len(columns["word"]):
@@ -133,7 +149,10 @@ class ScanObservation:
         return {name: columns[name][keep] for name in names}
 
     def _first_appearances(self) -> tuple[Ints, WordSet]:
-        """Count per word the records that are in no earlier partition, and return the set of the others."""
+        """Count, for each row of `words`, the records that occur in no partition with a lower number.
+
+        Also return the records that do occur in a partition with a lower number, as a set.
+        """
         words = self.words
         order = np.lexsort((words["window"], words["word"], words["lane"], words["producer"]))
         keys = [words[name][order] for name in ("producer", "lane", "word")]
@@ -141,7 +160,8 @@ class ScanObservation:
         bits = words["bits"][order].copy()
         before = np.zeros_like(bits)
         sizes = group_sizes(starts, len(order))
-        # Few words occur in several partitions, so this loop over the occurrences of a word is short.
+        # Step k handles the k-th further partition of every word. Few words occur in several partitions, so
+        # there are few steps.
         for step in range(1, int(sizes.max(initial=1))):
             at = starts[sizes > step] + step
             before[at] = before[at - 1] | bits[at - 1]
@@ -152,7 +172,7 @@ class ScanObservation:
         return first, WordSet.of(lane, words["word"][order][again], before[again])
 
     def _doubtful(self) -> Ints:
-        """Return the lanes whose order must be checked record by record."""
+        """Return the lanes whose order must be checked record by record, as packed keys."""
         raw = self.raw
         if not len(raw["word"]):
             return np.zeros(0, np.int64)
@@ -162,8 +182,9 @@ class ScanObservation:
         base = raw["word"][order] * WORD_SEQS
         broken = _not_rising(key[order], base + first, base + last)
         doubtful = np.unique(np.append(key[order][broken], key[raw["late"] > 0]))
-        # If one segment holds the whole lane, and every record after a higher sequence is a repeat, no record
-        # is late.
+        # A segment is the rows of one streaming batch; a batch job has one segment. A lane has no late record
+        # if two conditions hold: all its rows are in one segment, and every record whose sequence is not
+        # above an earlier one is a repeat.
         lanes, index = np.unique(key, return_inverse=True)
         behind = np.bincount(index, raw["late"])
         again = np.bincount(index, raw["n"] - popcount(raw["bits"]))
@@ -174,10 +195,13 @@ class ScanObservation:
         return np.setdiff1d(doubtful, settled)
 
     def _example_words(self, united: Columns, repeated: Ints) -> Columns:
-        """Return the first words with repeats, in each of their partitions. Examples are taken from them."""
+        """Return the first words that contain repeated records, once for each partition in which they occur.
+
+        The examples in the report are taken from these words.
+        """
         names = ("producer", "lane", "word")
         chosen = zip(*(united[name][repeated[:EXAMPLES]].tolist() for name in names), strict=True)
-        # A chosen word may occur in several windows, so select it in all of them.
+        # A chosen word may occur in several windows. Select it in all of them.
         keep = np.zeros(len(self.words["word"]), np.bool_)
         for producer, lane, word in chosen:
             same = (self.words["word"] == word) & (self.words["producer"] == producer)
@@ -185,7 +209,7 @@ class ScanObservation:
         return {name: self.words[name][keep] for name in ("window", *names, "lo", "hi")}
 
     def close(self, records: pa.Table, late: pa.Table, outputs: pa.Table) -> Observation:
-        """Complete the observation with the results of the second scans."""
+        """Add the results of the second scans, and return the complete observation."""
         self._name_repeats(records)
         self._name_twice(outputs)
         self._name_late(late)
@@ -303,7 +327,11 @@ class ScanObservation:
 
 
 def _not_rising(key: Ints, first: Ints, last: Ints) -> Bools:
-    """Return which rows start at or below the end of an earlier row of the lane; rows are sorted by lane."""
+    """Return a mask of the rows that start at or below the highest sequence of an earlier row of their lane.
+
+    Rows are sorted by lane. For each row, `key` is its lane, and `first` and `last` are its lowest and
+    highest sequence.
+    """
     broken = np.zeros(len(key), np.bool_)
     if not len(key):
         return broken

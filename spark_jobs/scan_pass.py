@@ -1,8 +1,9 @@
-"""The scan: one pass over a task's records in offset order, from raw bytes to words and runs.
+"""The scan: one pass over the records of a Spark task in offset order, from raw bytes to words.
 
-The pass reads every record once and keeps 1/256 of the data. `late` of a piece counts its records at or below
-the highest sequence that this task had read of the lane before. docs/spark.md explains how the order check
-uses this number.
+The pass reads every record once, and its result has about one row per 256 records. The scan splits the log
+into runs of consecutive sequences, and runs into pieces: the parts within one word. Each piece has a count
+`late`: the number of its records that are not above the lane's highest sequence before the run. This highest
+sequence is among the records that the task had read. docs/spark.md explains how the order check uses `late`.
 """
 
 from __future__ import annotations
@@ -29,10 +30,10 @@ from spark_jobs.record_reader import Decoded, Reader, portions
 Batches = Iterator[pa.RecordBatch]
 
 _COMPACT_AT: Final = 1 << 19
-"""Number of pieces that a task keeps before it merges the pieces of the same word."""
+"""Number of pieces that a task collects before it merges the pieces of the same word."""
 
 _AT_ONCE: Final = 1 << 22
-"""Approximate number of records that are cut into pieces at a time."""
+"""Approximate number of records that are processed at a time, to limit memory."""
 
 _EMIT: Final = 1 << 16
 """Maximum number of rows in a returned batch."""
@@ -42,14 +43,18 @@ _ORIGIN_NAMES: Final = ("producer", "lane", "part", "word")
 
 
 class Wanted(NamedTuple):
-    """Options of a scan: the run id (None: all runs), and whether to return the log's runs of sequences."""
+    """Options of a scan.
+
+    `run` is the run id of the wanted records (None: those of all runs). With `with_runs`, the scan also
+    returns the runs of consecutive sequences in the log.
+    """
 
     run: str | None
     with_runs: bool = False
 
 
 class Pass:
-    """The scan of one task, from its first batch to its rows."""
+    """The scan of one Spark task, from the first batch of records to the resulting rows."""
 
     def __init__(self, wanted: Wanted) -> None:
         self.wanted = wanted
@@ -79,7 +84,8 @@ class Pass:
         before, _ = self._highest.before(runs.key, runs.seq + runs.size - 1, end)
         pieces = cut(runs)
         n = pieces.last - pieces.first + 1
-        # A record of a piece is late if its sequence is not above the highest sequence before its run.
+        # Count the records of each piece whose sequence is not above the highest sequence that was read
+        # before the piece's run.
         late = np.clip(before[pieces.run] - pieces.first + 1, 0, n)
         self._words.append(
             {
@@ -130,7 +136,10 @@ class Pass:
             self._origins = [merge(self._origins, ("window", *_ORIGIN_NAMES))]
 
     def _add_runs(self, decoded: Decoded) -> None:
-        """Add the runs, cut where offsets have a gap (a marker or an aborted record)."""
+        """Add the runs of consecutive sequences. A run also ends where offsets are not consecutive.
+
+        Such a gap in the offsets is caused by a transaction marker or an aborted record.
+        """
         offset, n = decoded.places.offset, decoded.places.n
         step = np.ones(len(offset), np.bool_)
         step[1:] = offset[1:] != (offset + n)[:-1]
@@ -146,7 +155,7 @@ class Pass:
         )
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield all rows in batches of limited size."""
+        """Yield all rows of the result, in batches of limited size."""
         if self._words:
             yield from self._emit(row.WORD, merge(self._words, _WORD_NAMES))
         if self._origins:
@@ -163,7 +172,11 @@ class Pass:
 
 
 def to_rows(kind: int, columns: Columns, names: list[str]) -> pa.RecordBatch:
-    """Return rows of one kind from columns, which may include packed keys and bits."""
+    """Return columns as rows of the given kind, such as WORD or RUN.
+
+    A column `key` with packed lane keys becomes one column for each part of the key. A column `bits` becomes
+    four columns, one for each quarter.
+    """
     columns = dict(columns)
     size = len(columns["word"])
     if "key" in columns:
@@ -178,12 +191,12 @@ def to_rows(kind: int, columns: Columns, names: list[str]) -> pa.RecordBatch:
 
 
 def merge_in_order(parts: list[Columns]) -> Columns:
-    """Concatenate parts column by column."""
+    """Join tables by appending their columns in the given order."""
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _joined(runs: Columns) -> Columns:
-    """Join runs that continue from one batch to the next."""
+    """Join two runs of sequences if the second one continues the first one, for example in the next batch."""
     key, seq, n, lo = runs["key"], runs["word"], runs["n"], runs["lo"]
     new = np.ones(len(key), np.bool_)
     new[1:] = (key[1:] != key[:-1]) | (seq[1:] != (seq + n)[:-1]) | (lo[1:] != (lo + n)[:-1])
@@ -209,7 +222,7 @@ def _foreign_rows(reader: Reader) -> Iterator[pa.RecordBatch]:
 
 
 def scan_words(wanted: Wanted) -> Callable[[Batches], Batches]:
-    """Return a function for mapInArrow that scans the records of a task into rows."""
+    """Return a function for mapInArrow that scans the records of a task and yields the resulting rows."""
 
     def run(batches: Batches) -> Batches:
         task = Pass(wanted)

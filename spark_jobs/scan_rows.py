@@ -1,7 +1,7 @@
-"""The rows that a scan returns: at most about one per 256 records.
+"""The rows that a scan returns: at most about one row per 256 records.
 
-All kinds of rows share one table, so that one pass is enough. The column `kind` contains the kind of a row.
-Spark's workers import this module, so it may import only numpy, pyarrow and bit_words.
+All kinds of rows are in one table, so that one pass over the records is enough. The column `kind` contains
+the kind of a row. Spark's workers import this module, so it may import only numpy, pyarrow and bit_words.
 """
 
 from __future__ import annotations
@@ -13,14 +13,39 @@ import pyarrow as pa
 
 from harness.evidence.bit_words import PRODUCERS, Columns, Ints, Words, lane_key, split_lane_key
 
-WORD: Final = 0  # sequences of one lane in one partition: bits, and number of records
-ORIGIN: Final = 1  # inputs that outputs name as their origin: bits, and number of outputs
-RUN: Final = 2  # consecutive offsets with consecutive sequences: word = first sequence, n = count
-FOREIGN: Final = 3  # foreign records: n, and the reason in detail (examples have lo >= 0)
-CLASH: Final = 4  # a second record at one offset: word = its sequence, b0 = sequence of the other
-RECORD: Final = 5  # one record: word = sequence, lo = offset
-LATE: Final = 6  # a record after a later one: word = sequence, lo = offset; b0, hi = those of the later one
-OUTPUT: Final = 7  # one output, listed by its input: producer, lane, word = sequence, part
+WORD: Final = 0
+"""One word (256 sequences) of one lane in one partition: its bits, and in `n` the number of records read."""
+
+ORIGIN: Final = 1
+"""One word (256 sequences) of inputs that have outputs: its bits, and in `n` the number of outputs."""
+
+RUN: Final = 2
+"""Records with consecutive offsets and sequences: `word` is the first sequence, `n` the number of records."""
+
+FOREIGN: Final = 3
+"""Foreign records of one window, which do not belong to the verified run: `n` is their number.
+
+A row with an example has its offset in `lo` and the reason in `detail`. In a row without example, `lo` is -1.
+"""
+
+CLASH: Final = 4
+"""A second record at one offset: `word` is its sequence, `b0` is the sequence of the first record."""
+
+RECORD: Final = 5
+"""One record of a second scan: `word` is its sequence, `lo` is its offset."""
+
+LATE: Final = 6
+"""A late record: `word` is its sequence, `lo` is its offset.
+
+`b0` and `hi` are the sequence and the offset of the record before it that was sent later. A row with `lo` -1
+contains only the number of a lane's late records, in `n`.
+"""
+
+OUTPUT: Final = 7
+"""One output from a second scan. `producer`, `lane` and `word` (the sequence) are those of its input.
+
+`lo` is the offset of the output itself.
+"""
 
 BITS: Final = ("b0", "b1", "b2", "b3")
 _INTS: Final = ("part", "word", *BITS, "n", "aborted", "late", "lo", "hi")
@@ -36,11 +61,15 @@ DDL: Final = ", ".join(
 
 MAX_WINDOWS: Final = 10**5
 MAX_RUNS: Final = 90
-"""A packed key holds run, window, producer and lane in one int64, so runs and windows are limited."""
+"""Maximum number of test runs in one scan.
+
+A packed key holds run, window, producer and lane in one int64, so the numbers of runs and of windows are
+limited.
+"""
 
 
 class LaneKey(NamedTuple):
-    """The parts of a packed key."""
+    """The four numbers in a packed key."""
 
     run: Ints
     window: Ints
@@ -49,12 +78,15 @@ class LaneKey(NamedTuple):
 
 
 def pack(run: Ints, window: Ints, producer: Ints, lane: Ints) -> Ints:
-    """Return one number for run, window, producer and lane. Such keys sort by run first, then by window."""
+    """Pack run, window, producer and lane into one number.
+
+    Packed keys are sorted by run first, then by window.
+    """
     return lane_key((run * MAX_WINDOWS + window) * PRODUCERS + producer, lane)
 
 
 def unpack(key: Ints) -> LaneKey:
-    """Return the parts of a packed key."""
+    """Return the four numbers in each packed key."""
     rest, lane = split_lane_key(key)
     rest, producer = np.divmod(rest, PRODUCERS)
     run, window = np.divmod(rest, MAX_WINDOWS)
@@ -62,7 +94,7 @@ def unpack(key: Ints) -> LaneKey:
 
 
 def to_batch(columns: Columns, size: int) -> pa.RecordBatch:
-    """Return the columns as an Arrow batch. Missing columns are zero or null."""
+    """Return the columns as an Arrow batch with all columns of a scan; missing ones become zero or null."""
     arrays = []
     for field in SCHEMA:
         given = columns.get(field.name)
@@ -77,13 +109,16 @@ def to_batch(columns: Columns, size: int) -> pa.RecordBatch:
 
 
 def bits_of(table: Columns | pa.Table) -> Words:
-    """Return the four quarters of every word as an (n, 4) array of unsigned numbers."""
+    """Return the words of a table as an (n, 4) array: each row has the four unsigned quarters of a word."""
     columns = [np.asarray(table[name]).astype(np.int64, copy=False) for name in BITS]
     return np.column_stack(columns).view(np.uint64) if len(columns[0]) else np.zeros((0, 4), np.uint64)
 
 
 def columns_of(table: pa.Table, names: tuple[str, ...]) -> Columns:
-    """Return these columns of a table, its bits, and its segment column if it has one."""
+    """Return the named columns of a table, and also its column `bits`.
+
+    If the table has a column `segment`, it is returned as well.
+    """
     columns: Columns = {name: np.asarray(table[name]).astype(np.int64) for name in names}
     columns["bits"] = bits_of(table)
     if "segment" in table.column_names:

@@ -1,4 +1,4 @@
-"""Second scans of the parts that the words show to be wrong. They identify single records."""
+"""Second scans: they read doubtful words or lanes again, and return rows for single records."""
 
 from __future__ import annotations
 
@@ -36,15 +36,20 @@ _NAMES = ("origin_producer", "origin_lane", "part")
 
 
 class WordSet(NamedTuple):
-    """A set of words, each with a packed lane key and bits."""
+    """A set of words, stored as sorted columns.
 
-    lanes: Ints  # packed keys, sorted
-    keys: Ints  # index of the lane, combined with the word, sorted
+    Each word has the packed key of its lane, its number and its bits.
+    """
+
+    lanes: Ints
+    """Packed keys of the lanes, sorted."""
+    keys: Ints
+    """One number per word, sorted: the index of its lane in `lanes`, combined with the number of the word."""
     bits: Words
 
     @classmethod
     def of(cls, lane: Ints, word: Ints, bits: Words | None = None) -> WordSet:
-        """Build a set. The bits of a word that occurs more than once are combined."""
+        """Build a set from columns. If a word occurs more than once, its bits are united."""
         lanes = np.unique(lane)
         keys = (np.searchsorted(lanes, lane) << _WORD_SHIFT) + word
         order = np.argsort(keys, kind="stable")
@@ -54,7 +59,7 @@ class WordSet(NamedTuple):
         return cls(lanes, keys[starts], unite(bits, starts))
 
     def find(self, lane: Ints, word: Ints) -> Ints:
-        """Return the position of each word in the set, or -1 if the set does not contain it."""
+        """Return the index of each given word in the set, or -1 if the set does not contain it."""
         if not len(self.keys):
             return np.full(len(lane), -1, np.int64)
         index = np.minimum(np.searchsorted(self.lanes, lane), len(self.lanes) - 1)
@@ -64,14 +69,14 @@ class WordSet(NamedTuple):
         return position
 
     def has(self, lane: Ints, seq: Ints) -> Bools:
-        """Return which sequences are in the set."""
+        """Return a mask of the given records: whether each is in the set."""
         at = self.find(lane, seq // WORD_SEQS)
         if not len(self.keys):
             return at >= 0
         return (at >= 0) & (self.bits[at] & single_bits(seq)).any(axis=1)
 
     def with_seqs(self, lane: Ints, seq: Ints) -> WordSet:
-        """Return this set with these sequences added."""
+        """Return a set with the records of this set and the given records."""
         known = self.lanes[self.keys >> _WORD_SHIFT] if len(self.keys) else self.keys
         words = self.keys & ((1 << _WORD_SHIFT) - 1)
         return WordSet.of(
@@ -82,7 +87,7 @@ class WordSet(NamedTuple):
 
 
 def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]:
-    """Return a function for mapInArrow that lists every record of the given words."""
+    """Return a function for mapInArrow that yields one row for every record of the given words."""
 
     def run(batches: Batches) -> Batches:
         reader = Reader(wanted.run)
@@ -96,7 +101,10 @@ def scan_records(wanted: Wanted, words: WordSet) -> Callable[[Batches], Batches]
 
 
 def scan_outputs(wanted: Wanted, inputs: WordSet) -> Callable[[Batches], Batches]:
-    """Return a function for mapInArrow that lists every output whose input is in the given words."""
+    """Return a function for mapInArrow that yields one row for every output of the given inputs.
+
+    `inputs` is a set of words; an output is yielded if its input is in one of these words.
+    """
 
     def run(batches: Batches) -> Batches:
         reader = Reader(wanted.run)
@@ -133,10 +141,12 @@ def _record_rows(
 
 
 class LateScan:
-    """Scan for late records of given lanes: records whose first appearance is after a higher sequence.
+    """Scan for late records of given lanes.
 
-    A record that appeared before, in this partition or in one with a lower number, is a repeat and not late.
-    `earlier` is the set of records of these lanes in partitions with a lower number.
+    A record is late if a record with a higher sequence of its lane was read before it. Only the first
+    appearance of each record counts: a record that appeared before, in this partition or in one with a lower
+    number, is a repeat and not late. `earlier` is the set of records that occur in a partition with a lower
+    number.
     """
 
     def __init__(self, wanted: Wanted, lanes: Ints, earlier: WordSet) -> None:
@@ -147,7 +157,7 @@ class LateScan:
         self._counts: dict[int, int] = {}
 
     def feed(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Add one batch, and yield at most EXAMPLES late records of each lane."""
+        """Process one batch, and yield rows for late records: at most EXAMPLES for each lane."""
         decoded = self.reader.read(batch)
         if decoded is None:
             return
@@ -185,7 +195,7 @@ class LateScan:
         return first
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Yield the number of late records of each lane."""
+        """Yield one row for each lane that has late records, with the number of these records."""
         if self._counts:
             lanes = np.array(list(self._counts), np.int64)
             counts = np.array(list(self._counts.values()), np.int64)
@@ -196,7 +206,7 @@ class LateScan:
 def scan_late(wanted: Wanted, lanes: Ints, earlier: WordSet) -> Callable[[Batches], Batches]:
     """Return a function for mapInArrow that finds and counts the late records of given lanes.
 
-    One task must read all records of a partition, in offset order.
+    One Spark task must read all records of a partition, in offset order.
     """
 
     def run(batches: Batches) -> Batches:

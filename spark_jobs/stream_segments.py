@@ -1,13 +1,13 @@
-"""State of a stream on disk: one file of rows per batch. A repeated batch replaces its file.
+"""State of a streaming verification on disk: one file of rows per batch.
 
-    rows/batch-000000007.arrow    the rows of batch 7: a segment of every partition that it read
+    rows/batch-000000007.arrow    the rows that the scan of batch 7 returned
     checkpoint/                   written by Spark: offsets/7 before batch 7, commits/7 after it
     frozen.json                   the end offsets, written by the supervisor at the end of the run
     progress.jsonl                one line per batch, for the supervisor
 
-Rows are merged with bit_or, sums, minima and maxima, so these files are the complete state. The driver may be
-killed between any two writes. Spark then repeats the batch that has no commit, over the same offsets, and
-writes the same file.
+A segment is the rows of one batch. Segments are merged with bit_or, sums, minima and maxima, so these files
+are the complete state. The driver may be killed between any two writes. Spark then repeats the batch that has
+no commit, over the same offsets. The repeated batch replaces its file with the same rows.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from harness.evidence.observation import Window
 from spark_jobs import scan_rows as row
 
 FINAL: Final = 1 << 30
-"""Segment number of the last pass. It is higher than the number of every batch."""
+"""Segment number of the last pass, which is not a batch of the stream. It is higher than any batch number."""
 
 
 class Segments:
-    """The folder of one streaming verification."""
+    """The folder with the state of one streaming verification."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -41,7 +41,7 @@ class Segments:
         self._rows.mkdir(parents=True, exist_ok=True)
 
     def write(self, batch: int, rows: pa.Table) -> None:
-        """Write the rows of a batch atomically. This replaces the file of an earlier attempt."""
+        """Write the rows of a batch atomically. If Spark repeats a batch, its file is replaced."""
         path = self.path(batch)
         temporary = path.with_suffix(".new")
         with pa.OSFile(str(temporary), "wb") as file, pa.ipc.new_file(file, row.SCHEMA) as out:
@@ -51,11 +51,11 @@ class Segments:
         temporary.replace(path)
 
     def path(self, batch: int) -> Path:
-        """Return the file of a batch."""
+        """Return the path of the file with the rows of a batch."""
         return self._rows / f"batch-{batch:010d}.arrow"
 
     def batches(self) -> list[int]:
-        """Return the numbers of the batches that have rows, committed or not."""
+        """Return the numbers of the batches that have a file, whether Spark committed them or not."""
         return sorted(int(path.stem.removeprefix("batch-")) for path in self._rows.glob("batch-*.arrow"))
 
     def committed(self) -> int:
@@ -65,7 +65,10 @@ class Segments:
         return max(done, default=-1)
 
     def ends(self, windows: Sequence[Window]) -> dict[PartitionId, int]:
-        """Return the end offsets of the committed batches, from the checkpoint."""
+        """Return the offset of each partition up to which the committed batches have read.
+
+        The offsets are from Spark's checkpoint.
+        """
         ends = {(window.topic, window.partition): window.start for window in windows}
         last = self.committed()
         if last >= 0:
@@ -75,7 +78,10 @@ class Segments:
         return ends
 
     def read(self, upto: int) -> pa.Table:
-        """Return the rows of all batches up to `upto` and of the last pass, with the batch as segment."""
+        """Return the rows of all batches up to number `upto` and of the last pass.
+
+        The column `segment` contains the number of the batch.
+        """
         tables = []
         for batch in [number for number in self.batches() if number <= upto or number == FINAL]:
             with pa.memory_map(str(self.path(batch))) as file:
@@ -85,19 +91,22 @@ class Segments:
         return pa.concat_tables([empty, *tables])
 
     def drop_after(self, last: int) -> None:
-        """Remove the rows of batches after `last`: they have no commit, and the last pass repeats them."""
+        """Remove the rows of batches with a number above `last`.
+
+        Spark did not commit these batches, and the last pass reads their records again.
+        """
         for batch in self.batches():
             if batch > last:
                 self.path(batch).unlink()
 
     def freeze(self, windows: Sequence[Window]) -> None:
-        """Write the frozen end offsets, which make the job finish."""
+        """Write the final end offsets of the windows. The job stops its stream when it finds this file."""
         temporary = self.frozen.with_suffix(".new")
         temporary.write_bytes(msgspec.json.encode(list(windows)))
         temporary.replace(self.frozen)
 
     def frozen_windows(self) -> list[Window] | None:
-        """Return the end offsets, or None before they are frozen."""
+        """Return the windows with their final end offsets, or None if these are not written yet."""
         if not self.frozen.exists():
             return None
         return msgspec.json.decode(self.frozen.read_bytes(), type=list[Window])

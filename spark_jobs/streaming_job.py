@@ -1,8 +1,8 @@
-"""The streaming job: it reads while the clients write, and ends with a pass to the frozen end offsets.
+"""The streaming job: it reads while clients write, and ends with a last pass up to the frozen end offsets.
 
-The state is bit words on disk (stream_segments.py). The query fails, for example, if all brokers are down for
-longer than the client waits. After any failure, the query restarts from the checkpoint. A time limit applies
-to restarts without a successful batch.
+Its state is bit words on disk (stream_segments.py). The query may fail, for example if all brokers are down
+for longer than the Kafka client waits. After any failure, the job restarts the query from the checkpoint. It
+gives up if no batch succeeds within a time limit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ LOOK_S: Final = 0.5
 
 @dataclass(frozen=True)
 class Pace:
-    """Maximum records per batch, seconds between batches, and the time limit for restarts without a batch."""
+    """Pace of the stream: maximum records per batch, seconds between batches, and a time limit for restarts.
+
+    The job gives up if restarts of the query fail for longer than the limit without a successful batch.
+    """
 
     most_per_batch: int = 2_000_000
     trigger_s: float = 1.0
@@ -39,7 +42,7 @@ class Pace:
 
 
 class Stream:
-    """The stream in one driver process, from the checkpoint until the end offsets are frozen."""
+    """The stream in one driver process. It lasts until the supervisor writes the final end offsets."""
 
     def __init__(
         self,
@@ -61,10 +64,14 @@ class Stream:
         self._reported_batch = -1
 
     def batch(self, frame: DataFrame, number: int) -> None:
-        """Scan one batch and write its rows. A repeated batch writes the same rows to the same file."""
+        """Scan one batch and write the resulting rows to the batch's file.
+
+        If Spark repeats a batch, the same rows are written to the same file.
+        """
         rows = collect(Log(frame, self._numbers), scan_words(self.wanted))
         if self._next != number:
-            # This batch is the first of this process, or a repeated one, so start from the totals on disk.
+            # This batch is either the first one of this process or a repeated one. Compute the totals from
+            # the earlier batches on disk.
             self.totals = RunningTotals()
             self.totals.add(self.segments.read(number - 1))
         self.totals.add(rows)
@@ -72,7 +79,10 @@ class Stream:
         self._next = number + 1
 
     def run(self, pace: Pace) -> None:
-        """Read until the supervisor freezes the end offsets."""
+        """Read the stream until the supervisor writes the final end offsets.
+
+        If the query fails, restart it from the checkpoint.
+        """
         failing_since: float | None = None
         while self.segments.frozen_windows() is None:
             before = self.segments.committed()
@@ -100,7 +110,7 @@ class Stream:
             while not query.awaitTermination(LOOK_S):  # type: ignore[arg-type]
                 self._write_progress(query)
                 if not query.status["isTriggerActive"]:
-                    self._progress.touch()  # between two triggers the query is idle, not stuck
+                    self._progress.touch()  # between two triggers the query is idle: show that it is alive
                 if self.segments.frozen_windows() is not None:
                     return
         finally:
@@ -133,7 +143,10 @@ class Stream:
             out.write(json.dumps(line) + "\n")
 
     def last_pass(self, frozen: Sequence[Window]) -> Observation:
-        """Read from the last committed batch to the frozen end offsets; return the complete observation."""
+        """Read the records between the last committed batch and the final end offsets.
+
+        Return the observation of all batches and of this last pass.
+        """
         last = self.segments.committed()
         self.segments.drop_after(last)
         ends = self.segments.ends(self.windows)
@@ -142,8 +155,8 @@ class Stream:
         for known in self.windows:
             place = (known.topic, known.partition)
             window = frozen_by_place[place]
-            # The stream may be past the frozen end if a client continued to write. These records count as
-            # well.
+            # The stream may have read more records than the supervisor's end offset covers, because a client
+            # continued to write. These records count as well.
             end = max(window.read_to, ends[place])
             lso, hw = max(window.lso, end), max(window.hw, end)
             rest.append(Window(*place, ends[place], lso, hw, end))
@@ -171,7 +184,7 @@ def main(
     folder: Path,
     pace: Pace,
 ) -> Observation:
-    """Observe topics while clients write to them, and return when the frozen end offsets are reached."""
+    """Observe topics while clients write to them; return when the final end offsets are reached."""
     stream = Stream(spark, source, windows, wanted, Segments(folder))
     stream.write_line("start", batch=stream.segments.committed())
     stream.run(pace)

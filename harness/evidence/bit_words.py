@@ -1,8 +1,9 @@
 """Arithmetic on bit words, for checkers, witnesses and Spark's Python workers.
 
-A lane is a partition to which one producer writes; the producer numbers the records of a lane from 0. A word
-covers 256 consecutive sequences of one lane as four 64-bit quarters: bit `i` is sequence `word * 256 + i`.
-Spark's workers import this module, so it may import only numpy and record.py.
+A lane is one partition to which a producer writes. The producer numbers the records of each lane from 0; this
+number is the sequence of the record. A word covers 256 consecutive sequences of one lane as four 64-bit
+quarters: bit `i` represents the sequence `word * 256 + i`. Spark's workers import this module, so it may
+import only numpy and record.py.
 """
 
 from __future__ import annotations
@@ -25,23 +26,26 @@ Ints = npt.NDArray[np.int64]
 Words = npt.NDArray[np.uint64]
 Bools = npt.NDArray[np.bool_]
 Columns = dict[str, Any]
-"""Columns of equal length, by name. In the column `bits` each row is one word, as four quarters."""
+"""Columns of equal length, by name. In the column `bits`, each row is one word: an array of four quarters."""
 
 Number = TypeVar("Number", int, Ints)
 
 
 def lane_key(producer: Number, lane: Number) -> Number:
-    """Return one key for a producer and a lane (ints or int64 columns). Keys sort by producer first."""
+    """Return one number for a producer and a lane: the lane key. Lane keys sort by producer first.
+
+    The arguments are ints or int64 columns.
+    """
     return producer * LANES + lane
 
 
 def split_lane_key(key: Number) -> tuple[Number, Number]:
-    """Return the producer and the lane of a lane key."""
+    """Return the producer and the lane that a lane key contains."""
     return key // LANES, key % LANES
 
 
 def same_as_previous(*columns: npt.NDArray[Any]) -> Bools:
-    """Return a mask of rows that equal their previous row in all columns; it is False for the first row."""
+    """Return a mask of the rows that equal the previous row in all columns; False for the first row."""
     same = np.ones(len(columns[0]), np.bool_)
     same[:1] = False
     for column in columns:
@@ -55,12 +59,15 @@ def group_starts(*columns: npt.NDArray[Any]) -> Ints:
 
 
 def group_sizes(starts: Ints, rows: int) -> Ints:
-    """Return the number of rows of each group, from the groups' first rows and the total number of rows."""
+    """Return the number of rows in each group.
+
+    `starts` contains the index of each group's first row, and `rows` is the number of all rows.
+    """
     return np.diff(np.append(starts, rows))
 
 
 def popcount(bits: Words) -> Ints:
-    """Return the number of sequences in each word."""
+    """Return the number of set bits in each word, which is the number of its sequences."""
     count: Ints = np.bitwise_count(bits).sum(axis=1).astype(np.int64)
     return count
 
@@ -74,7 +81,10 @@ def single_bits(seq: Ints) -> Words:
 
 
 def interval_bits(first: Ints, last: Ints) -> Words:
-    """Return one word for each interval, with the interval's bits set. No interval may span two words."""
+    """Return one word for each interval, in which the bits of the interval's sequences are set.
+
+    All sequences of an interval must belong to the same word.
+    """
     quarters = np.arange(4) * 64
     low = np.clip(first[:, None] % WORD_SEQS - quarters, 0, 64)
     high = np.clip(last[:, None] % WORD_SEQS - quarters + 1, 0, 64)
@@ -82,14 +92,15 @@ def interval_bits(first: Ints, last: Ints) -> Words:
 
 
 def _low_bits(count: Ints) -> Words:
-    # A shift of a 64-bit number by 64 is undefined, so `where` selects 0 for an empty quarter.
+    # For an empty quarter, the shift would be 64, which is undefined for 64-bit numbers. So `where` selects 0
+    # instead.
     shift = (64 - np.maximum(count, 1)).astype(np.uint64)
     bits: Words = np.where(count > 0, np.uint64(0xFFFFFFFFFFFFFFFF) >> shift, np.uint64(0))
     return bits
 
 
 def lowest_and_highest(bits: Words) -> tuple[Ints, Ints]:
-    """Return the positions of the lowest and the highest set bit of each word. No word may be empty."""
+    """Return the index of the lowest and of the highest set bit in each word. No word may be empty."""
     used = bits != 0
     low_at = np.argmax(used, axis=1)
     high_at = 3 - np.argmax(used[:, ::-1], axis=1)
@@ -103,7 +114,7 @@ def lowest_and_highest(bits: Words) -> tuple[Ints, Ints]:
 
 
 def sequences_in(word: int, quarters: list[int]) -> list[int]:
-    """Return the sequences whose bits are set in one word."""
+    """Return the sequences whose bits are set in the word with the number `word`."""
     return [
         word * WORD_SEQS + 64 * i + bit
         for i, quarter in enumerate(quarters)
@@ -113,12 +124,16 @@ def sequences_in(word: int, quarters: list[int]) -> list[int]:
 
 
 def unite(bits: Words, starts: Ints) -> Words:
-    """Return the union of the words of each group; `starts` contains the first row of each group."""
+    """Return the union of the words in each group of rows; `starts` are the indices of the first rows."""
     return np.bitwise_or.reduceat(bits, starts, axis=0) if len(starts) else bits
 
 
 def merge(parts: list[Columns], keys: tuple[str, ...]) -> Columns:
-    """Merge rows with equal keys: unite `bits`, keep the lowest `lo` and highest `hi`, sum other columns."""
+    """Merge the rows that have equal keys.
+
+    The words in `bits` are united. `lo` becomes the lowest and `hi` the highest value. Other columns are
+    summed.
+    """
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.lexsort(tuple(columns[name] for name in reversed(keys)))
     columns = {name: column[order] for name, column in columns.items()}

@@ -1,10 +1,10 @@
-"""Changelog records of a stateful pipeline: the number of inputs of each key and the sum of their sequences.
+"""Changelog records of a stateful pipeline, which contain totals of the inputs of a key.
 
 The key of an input is its sequence modulo KEYS. Each partition has its own keys, and the changelog has as
 many partitions as the input. Like every record of a run, a changelog record starts with an identity
 (record.py). Its payload contains the totals of the key:
 
-    key (5 digits), number of inputs (12 digits), sum of their sequences (20 digits)
+    key (5 digits), number of inputs (12 digits), sum of the inputs' sequences (20 digits)
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _END: Final = WIDTH + _KEY + _INPUTS + _TOTAL
 
 
 class Totals(NamedTuple):
-    """Number of inputs of a key, and the sum of their sequences."""
+    """Totals of a key: the number of its inputs and the sum of their sequences."""
 
     inputs: int = 0
     total: int = 0
@@ -38,7 +38,10 @@ def key_of(seq: int) -> int:
 
 
 def key_bytes(key: int) -> bytes:
-    """Return the Kafka record key for a key's totals. Compaction keeps the last record of each key."""
+    """Return the Kafka record key for the totals of a key.
+
+    Compaction keeps the last changelog record of each key.
+    """
     return b"%0*d" % (_KEY, key)
 
 

@@ -1,4 +1,4 @@
-"""Common part of all line logs: one JSON object per line, with two timestamps and a published schema."""
+"""Common base of all log files with one JSON object per line: two timestamps, and a published schema."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 
 
 class LogLine(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Base of every line: the host's monotonic time and its wall-clock time, both in nanoseconds."""
+    """Base of every line. It has the host's monotonic time and its wall-clock time, both in nanoseconds."""
 
     mono: int
     wall: int
@@ -29,13 +29,13 @@ def timestamps() -> Timestamps:
 
 
 def clock_id() -> str:
-    """Return the id of this host's monotonic clock. Only times with equal clock ids can be compared."""
+    """Return the id of this host's monotonic clock. Times of clocks with different ids cannot be compared."""
     boot = Path("/proc/sys/kernel/random/boot_id")
     return boot.read_text().strip() if boot.exists() else platform.node()
 
 
 def schema_text(title: str, kind: Any) -> str:
-    """Return the JSON schema of a type, as published in harness/evidence/schemas."""
+    """Return the JSON schema of a type in the form in which harness/evidence/schemas publishes it."""
     schema = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": title,

@@ -1,9 +1,9 @@
-"""Observation: the records that one witness read, as bit words, and findings about single records.
+"""Observation: the records that one witness read, as bit words, with findings about single records.
 
 A word covers 256 consecutive sequences of one lane. Its 256 bits (4 x 64) mark the sequences that were read.
-`n` is the number of records, `lo` and `hi` are their lowest and highest offset. A billion records fit into
-four million words, and nothing is sampled. Bit words do not show findings such as a wrong order, so the
-witness looks for these while it reads. docs/record-format.md describes the format on disk.
+`n` is the number of records read, and `lo` and `hi` are their lowest and highest offset. A billion records
+fit into four million words, and no record is left out. Bit words do not show some findings, such as a wrong
+order. The witness looks for these while it reads. docs/record-format.md describes the format on disk.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Rows = npt.NDArray[np.void]
 
 WORD: Final = np.dtype(
     [
-        ("partition", "<i4"),  # index into the witness's windows
+        ("partition", "<i4"),  # index into Meta.windows
         ("producer", "<i4"),
         ("lane", "<i4"),
-        ("word", "<i8"),  # sequence div 256
+        ("word", "<i8"),  # number of the word: sequence divided by 256, rounded down
         ("bits", "<u8", (4,)),
         ("n", "<i8"),
         ("lo", "<i8"),
@@ -66,7 +66,7 @@ RUN: Final = np.dtype(
 
 
 class Window(msgspec.Struct, forbid_unknown_fields=True):
-    """Range of offsets that a witness read in one partition: from `start` up to, but excluding, `read_to`."""
+    """Range of offsets that a witness read in one partition. It includes `start` but not `read_to`."""
 
     topic: str
     partition: int
@@ -77,7 +77,7 @@ class Window(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Spot(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """An offset that proves a finding, and the other offset that it is compared with."""
+    """Example of a finding: the offset that proves it, and the other offset that it is compared with."""
 
     topic: str
     partition: int
@@ -91,7 +91,10 @@ class Spot(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Findings of one kind: records compared, findings in all of them, and at most EXAMPLES examples."""
+    """Findings of one kind, with at most EXAMPLES examples.
+
+    `compared` is the number of records that were checked, and `count` is the number of findings among them.
+    """
 
     compared: int = 0
     count: int = 0
@@ -100,7 +103,7 @@ class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Metadata of an observation: everything except its rows."""
+    """Metadata of an observation: everything except the tables of words, origins, runs and aggregates."""
 
     witness: str
     kind: Literal["reference", "spark", "raw", "client"]
@@ -124,7 +127,11 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: tuple[int, ...]) -> Spot:
-    """Describe an output whose input (producer, lane, seq) already had an output with the same part."""
+    """Describe an extra output: its input already had an output with the same part number.
+
+    `here` is the place of the extra output, and `first` is that of the first output. `origin` contains the
+    input's producer, lane and sequence, and the part number.
+    """
     (window, offset), (before, other) = here, first
     producer, lane, seq, part = origin
     same_partition = (before.topic, before.partition) == (window.topic, window.partition)
@@ -143,7 +150,12 @@ def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: t
 
 @dataclass
 class Observation:
-    """Records that one witness read: words, origins of outputs, runs (if the log is small), aggregates."""
+    """The records that one witness read, as tables.
+
+    `words` contains the records as bit words. `origins` contains the inputs of pipeline outputs as bit words.
+    `runs` contains runs of consecutive records; it exists only if the log is small. `aggregates` contains the
+    last changelog record of each key.
+    """
 
     meta: Meta
     words: Rows = field(default_factory=lambda: np.zeros(0, WORD))
@@ -152,12 +164,15 @@ class Observation:
     aggregates: Rows | None = None
 
     def window(self, index: int) -> Window:
-        """Return the window of a row; `index` is the row's `partition`."""
+        """Return the window with this index. The column `partition` of a row contains such an index."""
         return self.meta.windows[index]
 
 
 def save(observation: Observation, directory: Path) -> None:
-    """Write an observation. meta.json is written last: if it exists, the other files are complete."""
+    """Write an observation to a directory.
+
+    meta.json is written last. If it exists, the other files are complete.
+    """
     directory.mkdir(parents=True, exist_ok=True)
     rows = {
         "words": observation.words,
@@ -172,7 +187,7 @@ def save(observation: Observation, directory: Path) -> None:
 
 
 def load(directory: Path) -> Observation:
-    """Read an observation. Raise UsageError with the reason if a file is missing or damaged."""
+    """Read an observation. Raise UsageError with the reason if meta.json is missing or a file is damaged."""
     meta_path = directory / "meta.json"
     if not meta_path.exists():
         raise UsageError(
@@ -198,7 +213,7 @@ def load(directory: Path) -> Observation:
 
 def _encode_rows(rows: Rows) -> bytes:
     names = rows.dtype.names or ()
-    # Quarters are written as signed numbers, like the results of Spark's bit_or.
+    # Write quarters as signed numbers, because Spark's bit_or also returns signed numbers.
     columns = [rows[n].astype("<i8").tolist() if n == "bits" else rows[n].tolist() for n in names]
     lines = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
     return msgspec.json.Encoder().encode_lines(lines)

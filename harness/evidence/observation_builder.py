@@ -38,24 +38,30 @@ _COLUMNS = ("partition", "offset", "producer", "lane", "seq", "o_producer", "o_l
 
 @dataclass
 class Records:
-    """Records of one witness in reading order. The origin columns are -1 for a record without an origin."""
+    """Records that one witness read, in the order of reading.
+
+    The origin columns are -1 for a record that is not the output of a pipeline.
+    """
 
     rows: list[tuple[int, ...]] = field(default_factory=list)
 
     def add(self, partition: int, offset: int, identity: Identity) -> None:
-        """Add one record; `partition` is the index of its window."""
+        """Add one record. `partition` is the index of the record's window in the observation."""
         origin = identity.origin
         tail = (-1, -1, -1, -1) if origin is None else origin[:4]
         self.rows.append((partition, offset, identity.producer, identity.lane, identity.seq, *tail))
 
     def columns(self) -> dict[str, Ints]:
-        """Return the records as columns."""
+        """Return the records as columns by name."""
         table = np.array(self.rows, np.int64).reshape(-1, len(_COLUMNS))
         return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
 
 
 def observe(meta: Meta, records: Records, *, with_runs: bool = True) -> Observation:
-    """Build words, origins, runs and findings. An offset that was read twice counts once."""
+    """Build an observation from records: words, origins, runs and findings.
+
+    A record that was read twice at the same offset counts once.
+    """
     return observe_columns(meta, records.columns(), with_runs=with_runs)
 
 
@@ -72,7 +78,7 @@ def observe_columns(meta: Meta, columns: dict[str, Ints], *, with_runs: bool = T
         by_producer=_count_by_key(columns["producer"][clash]),
         examples=[_spot(meta, columns, i, other=i - 1) for i in clash[:EXAMPLES].tolist()],
     )
-    # If an offset was read again, the reader was rewound. That is not a second record.
+    # If an offset was read again, the reader was rewound. There is still only one record at this offset.
     columns = {name: column[fresh] for name, column in columns.items()}
     meta.records = len(columns["seq"])
     first = _repeats(meta, columns)
@@ -106,7 +112,7 @@ def _spot(meta: Meta, columns: dict[str, Ints], i: int, *, other: int, detail: s
 
 
 def _repeats(meta: Meta, columns: dict[str, Ints]) -> Bools:
-    """Find repeated records; return a mask of the rows that are first copies."""
+    """Find repeated records. Return a mask of the rows that are the first copy of their record."""
     order = np.lexsort(
         (columns["offset"], columns["partition"], columns["seq"], columns["lane"], columns["producer"])
     )
@@ -125,13 +131,18 @@ def _repeats(meta: Meta, columns: dict[str, Ints]) -> Bools:
 
 
 def _late(meta: Meta, columns: dict[str, Ints], first: Bools) -> None:
-    """Find records whose first copy is behind that of a record that was sent later in the same lane."""
+    """Find late records.
+
+    A record is late if a record of the same lane that was sent later has a lower offset. Only the first copy
+    of each record counts; `first` marks these copies.
+    """
     kept = {name: column[first] for name, column in columns.items()}
     order = np.lexsort((kept["offset"], kept["lane"], kept["producer"], kept["partition"]))
     kept = {name: column[order] for name, column in kept.items()}
     same_lane = _same_rows(kept, "partition", "producer", "lane")
     lane = np.cumsum(~same_lane) - 1
-    # Lane numbers ascend, so the running maximum of lane * width + seq restarts with every lane.
+    # Lane numbers ascend, so the maximum of lane * width + seq starts again at the first record of every
+    # lane.
     width = int(kept["seq"].max(initial=0)) + 1
     highest = np.maximum.accumulate(lane * width + kept["seq"]) if len(lane) else lane
     late = np.flatnonzero(lane * width + kept["seq"] < highest)
@@ -148,7 +159,7 @@ def _late(meta: Meta, columns: dict[str, Ints], first: Bools) -> None:
 
 
 def _twice(meta: Meta, outputs: dict[str, Ints]) -> None:
-    """Find outputs whose input already had an output with the same part."""
+    """Find outputs whose input already had an output with the same part number."""
     names = ("o_producer", "o_lane", "o_part", "o_seq")
     order = np.lexsort((outputs["offset"], outputs["partition"], *(outputs[name] for name in names[::-1])))
     ordered = {name: column[order] for name, column in outputs.items()}
@@ -199,7 +210,8 @@ def _rows(columns: Columns, dtype: np.dtype[np.void]) -> Rows:
 
 def _runs(columns: dict[str, Ints]) -> Rows:
     index = np.arange(len(columns["seq"]))
-    # Within a run, offset and sequence grow by one from record to record, so these differences are constant.
+    # Within a run of consecutive records, offset and sequence grow by one from record to record. So both
+    # differences to the index are constant.
     steady = [columns[name] - index for name in ("offset", "seq")]
     starts = group_starts(*steady, *(columns[name] for name in ("partition", "producer", "lane")))
     runs = np.zeros(len(starts), RUN)

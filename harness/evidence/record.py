@@ -5,8 +5,8 @@
     |    run      |      lane  sequence     transaction | kind: r record, p pipeline output
     magic+version producer                              intended outcome: c commit, a abort, n none
 
-(The spaces are only for readability.) Because of the fixed width, numpy decodes a batch with one reshape. In
-an output of a pipeline, the identity is followed by the identity of the input that the output was made from.
+(The spaces are only for readability.) Because of the fixed width, numpy can decode many records at once. In
+an output of a pipeline, the identity is followed by the identity of the input from which the output was made.
 
 This module imports only the standard library, because Spark's Python workers get it without the rest of the
 harness.
@@ -20,7 +20,9 @@ MAGIC: Final = b"EOS1"
 WIDTH: Final = 48
 ORIGIN_WIDTH: Final = 32
 HEADER: Final = "eos-id"
-"""Name of the record header that contains the identity if the value belongs to the user's application."""
+"""Name of the record header with the identity. It is used if the record's value belongs to the user's
+application.
+"""
 
 COMMIT: Final = "c"
 ABORT: Final = "a"
@@ -31,7 +33,7 @@ KIND_PIPELINE: Final = "p"
 
 
 class Field(NamedTuple):
-    """Name, start byte and width of one field."""
+    """Name, first byte and width in bytes of one field of the identity."""
 
     name: str
     start: int
@@ -67,7 +69,10 @@ class NotARecordError(ValueError):
 
 
 class Origin(NamedTuple):
-    """Origin of a pipeline's output: its input, its part number among the outputs, and its processor."""
+    """Origin of a pipeline's output: the input from which it was made, its part number and its processor.
+
+    If the pipeline makes several outputs of an input, they have different part numbers.
+    """
 
     producer: int
     lane: int
@@ -77,7 +82,7 @@ class Origin(NamedTuple):
 
 
 class Identity(NamedTuple):
-    """Identity of a record; (producer, lane, seq) is unique within its run."""
+    """Identity of a record. No two records sent in a run have the same producer, lane and sequence."""
 
     run: str
     producer: int
@@ -119,14 +124,14 @@ def _origin_bytes(origin: Origin) -> bytes:
 
 
 class LaneEncoder:
-    """Encoder for the records of one lane; computes the constant parts only once."""
+    """Encoder for the records of one lane. It encodes their constant fields only once."""
 
     def __init__(self, run: str, producer: int, lane: int, payload: bytes = b"") -> None:
         self._prefix = _lane_prefix(run, producer, lane)
         self._payload = payload
 
     def batch(self, first: int, count: int, txn: int = 0, outcome: str = NONE) -> list[bytes]:
-        """Encode `count` records of one transaction with consecutive sequences from `first`."""
+        """Encode `count` records of one transaction, with consecutive sequences from `first` on."""
         _number("seq", first, MAX_SEQ)
         _number("seq", first + max(count, 1) - 1, MAX_SEQ)
         prefix = self._prefix
@@ -134,14 +139,17 @@ class LaneEncoder:
         return [b"%b%012d%b" % (prefix, seq, suffix) for seq in range(first, first + count)]
 
     def output(self, seq: int, txn: int, outcome: str, origin: Origin) -> bytes:
-        """Encode one output of a pipeline, including the identity of its input."""
+        """Encode one output of a pipeline, with the identity of its input."""
         _number("seq", seq, MAX_SEQ)
         suffix = _txn_suffix(txn, outcome, KIND_PIPELINE)
         return b"%b%012d%b%b%b" % (self._prefix, seq, suffix, _origin_bytes(origin), self._payload)
 
 
 def encode(identity: Identity, payload: bytes = b"") -> bytes:
-    """Encode one record; use a LaneEncoder for many records of one lane, which is several times faster."""
+    """Encode one record.
+
+    To encode many records of one lane, use a LaneEncoder, which is several times faster.
+    """
     lane = LaneEncoder(identity.run, identity.producer, identity.lane, payload)
     if identity.origin is not None:
         return lane.output(identity.seq, identity.txn, identity.outcome, identity.origin)

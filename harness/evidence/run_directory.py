@@ -1,10 +1,10 @@
 """The directory of a run. It remains readable after a crash at any moment.
 
     runs/<scenario>/<time>-<seed>/
-        run.json            identity of the run and versions; written first
+        run.json            identity of the run and versions of the software; written first
         scenario.json       the scenario with all overrides of this run
         plan.json           the timetable of faults, drawn from the seed
-        names.json          prefix and run id in the names of topics and groups
+        names.json          prefix and run id that the names of topics and groups contain
         expect.json         the properties to check
         limits.json         measured values and their limits
         history/*.jsonl     one file per client process
@@ -45,7 +45,7 @@ class RunInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_def
 
 
 class PropertySummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The verdict on one property, and the number of things compared."""
+    """The verdict on one property. `compared` is the number of things that its checker compared."""
 
     verdict: str
     compared: int
@@ -88,7 +88,7 @@ def schema_text() -> str:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace a file atomically: readers and crashes find either the old content or the new."""
+    """Replace a file atomically. A reader finds either the old content or the new one, even after a crash."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("wb") as file:
         file.write(redact_bytes(data))
@@ -98,14 +98,14 @@ def write_atomic(path: Path, data: bytes) -> None:
 
 
 class RunDirectory:
-    """The directory of one run, for writing and reading."""
+    """The directory of one run, for writing and reading its files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
     def create(cls, root: Path, info: RunInfo) -> RunDirectory:
-        """Create the directory of a new run and point `latest` to it."""
+        """Create the directory of a new run, and make the link `latest` point to it."""
         path = root / info.scenario / f"{info.started.replace(':', '')}-{info.seed}"
         try:
             path.mkdir(parents=True)
@@ -125,7 +125,7 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Open an existing run by its directory or a link to it."""
+        """Open the directory of an existing run; `path` may also be a link to it."""
         if not (path / "run.json").exists():
             raise UsageError(
                 f"{path} is not the directory of a run: it has no run.json",

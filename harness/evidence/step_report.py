@@ -1,6 +1,6 @@
-"""The steps of a walkthrough: textbook claims, observations and evidence.
+"""The steps of a walkthrough, each with textbook statements, matching observations and evidence.
 
-The steps are stored while the walkthrough runs, and checked from the run's directory.
+The steps are stored while the walkthrough runs. The checker reads them from the run's directory.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ Comparison = Literal["same", "different", "missing"]
 
 
 class Claim(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A textbook statement about Kafka and the matching observation.
+    """A textbook statement about Kafka, and the observation with which it is compared.
 
-    `comparison` is "missing" if the step needs the observation as evidence and does not have it.
+    `comparison` is "missing" if the observation should have proved the statement but did not.
     """
 
     textbook: str
@@ -27,7 +27,7 @@ class Claim(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class WalkthroughStep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """One step of a walkthrough that was carried out."""
+    """One step of a walkthrough, with the claims and the evidence that were recorded for it."""
 
     number: int
     title: str
@@ -35,32 +35,35 @@ class WalkthroughStep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     evidence: dict[str, Any] = {}
 
     def prove(self, textbook: str, observed: str, holds: object) -> None:
-        """Add a statement that must hold. If it does not, the step lacks evidence."""
+        """Add a textbook statement that the observation must prove. If it does not, the step lacks evidence.
+
+        `holds` is whether the observation agrees with the statement.
+        """
         self._add(textbook, observed, "same" if holds else "missing")
 
     def compare(self, textbook: str, observed: str, holds: object) -> None:
-        """Add a statement of the textbook that even a correct cluster may contradict."""
+        """Add a textbook statement with which an observation may disagree even on a correct cluster."""
         self._add(textbook, observed, "same" if holds else "different")
 
     def show(self, **evidence: object) -> None:
-        """Add evidence as plain data."""
+        """Add evidence to the step, converted to plain data for JSON."""
         self.evidence |= msgspec.to_builtins(evidence)
 
     @property
     def missing(self) -> list[str]:
-        """Statements that had to hold but did not."""
+        """Statements that had to be proved but were not, with the observations."""
         return [f"{c.textbook}: {c.observed}" for c in self.claims if c.comparison == "missing"]
 
     @property
     def text(self) -> str:
-        """Human-readable text of the step."""
+        """Human-readable text of the step and its claims."""
         return "\n".join(
             [self.title, *(f"{c.observed}  [{c.comparison}: {c.textbook}]" for c in self.claims)]
         )
 
     @classmethod
     def numbered(cls, titles: Sequence[str]) -> list[WalkthroughStep]:
-        """Return empty steps with these titles, numbered from 1."""
+        """Return steps without claims, with these titles, numbered from 1."""
         return [cls(number=n, title=title) for n, title in enumerate(titles, 1)]
 
     def _add(self, textbook: str, observed: str, comparison: Comparison) -> None:

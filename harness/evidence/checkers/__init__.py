@@ -1,1 +1,4 @@
-"""Checkers, one module per property, that compare the ledger with observations; verdict.py merges results."""
+"""Checkers that compare the ledger with observations, one module per property.
+
+verdict.py merges the results of all checkers into the verdict.
+"""

@@ -2,11 +2,11 @@
 
 Anomaly:
 
-    a key whose count or sum differs from its inputs      aggregate_drift
+    the count or sum of a key differs from that of its inputs      aggregate_drift
 
-The expected values are computed from the input topic up to the group's position, independently of the worker
-and its changelog. Correct outputs do not prove correct totals. A worker that does not restore its state after
-an abort counts the same inputs twice, although each output exists once.
+The expected values are computed from the input topic up to the group's position. They do not depend on the
+pipeline's worker or its changelog. Correct outputs do not prove correct totals. A worker that does not
+restore its state after an abort counts the same inputs twice, although each output exists once.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ class _Reported(NamedTuple):
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare the last changelog record of every key with the inputs before the group's position."""
+    """Partition number and key of an aggregate.
+
+    The inputs of a key and its changelog records are in partitions with the same number.
+    """
     out = Collector("aggregates", "keys")
     pipeline = evidence.expect.pipeline
     if pipeline is None or not pipeline.changelog:

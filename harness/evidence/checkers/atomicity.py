@@ -1,4 +1,4 @@
-"""Atomicity: a transaction can be read as a whole or not at all, and never before its commit.
+"""Atomicity: a transaction can be read as a whole or not at all, and never before its commit is requested.
 
 Anomalies:
 
@@ -6,8 +6,8 @@ Anomalies:
     only a part of a transaction can be read                torn_transaction
     a record was read before the commit was requested       early_read
 
-A transaction with an unknown outcome may be visible or not, but only as a whole. Transactions of several
-producers may interleave in a partition.
+If the outcome of a transaction is unknown, either all of its records may be readable or none of them.
+Transactions of several producers may interleave in a partition.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from harness.evidence.ledger import ABORTED, FATE_NAMES, NEVER, OPEN_END, Ledger
 
 
 def check(evidence: Evidence) -> Result:
-    """Check every transaction against the records that each witness read and the times of reading."""
+    """Check every transaction: which of its records each witness read, and when."""
     out = Collector("atomicity", "transactions")
     ledger = evidence.ledger
     for observation in evidence.committed_views():
@@ -45,14 +45,14 @@ def check(evidence: Evidence) -> Result:
 
 
 def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
-    """Return the size and the visible records of each group, and whether its atomicity can be checked.
+    """Return each group's size, its number of readable records, and whether its atomicity can be checked.
 
     A group is a transaction, or one send without a transaction.
     """
     ledger, intervals = index.ledger, index.ledger.intervals
     groups = len(ledger.groups.fate)
-    # The ends of partitions move independently, so check a transaction only if the witness read all its
-    # partitions to the end.
+    # A witness may read some partitions further than others. So check a transaction only if the witness read
+    # all partitions of the transaction to the end.
     readable = index.covered[intervals.lane] if len(index.homes) else np.zeros(0, np.bool_)
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, groups).astype(np.int64)
     visible = np.bincount(intervals.group, index.visible, groups).astype(np.int64)
@@ -89,7 +89,7 @@ def _aborted(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
 
 
 def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
-    """Find transactions with records that a witness read before their commit was requested."""
+    """Find transactions whose records a witness read before the producer requested their commit."""
     meta, groups = index.observation.meta, index.ledger.groups
     if not meta.finished:
         return
@@ -105,7 +105,7 @@ def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
 
 
 def _producers_on(ledger: Ledger, clock: str) -> Bools:
-    """Return, for each group, whether its producer used this monotonic clock."""
+    """Return, for each group, whether its producer used the monotonic clock with the id `clock`."""
     numbers = sorted(ledger.producers)
     clocks = {client.name: client.opening.clock for client in ledger.clients if client.opening}
     same = [clocks.get(ledger.client_of(number)) == clock for number in numbers]
@@ -113,9 +113,9 @@ def _producers_on(ledger: Ledger, clock: str) -> Bools:
 
 
 def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
-    """Find records that a live reader got before their commit was requested.
+    """Find records that a live reader got before the producer requested their commit.
 
-    Return the number of runs of consecutive records that were checked.
+    Return how many of the reader's runs of consecutive records were checked.
     """
     intervals, groups = ledger.intervals, ledger.groups
     if not len(intervals.lane) or not len(reads.rows):
@@ -126,7 +126,8 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
     keys = intervals.lane.astype(np.int64) * width + intervals.first
     last = reads.rows["seq"] + reads.rows["count"] - 1
     # A run of consecutive records may span several transactions. Their producer commits one after another, so
-    # the last transaction of the run is the last to commit: compare the poll with that one.
+    # the transaction of the run's last record is committed last. Compare the time of the poll with that
+    # commit.
     at = np.searchsorted(keys, lane * width + last, side="right") - 1
     held = known & (at >= 0) & (intervals.lane[at] == lane) & (intervals.last[at] >= last)
     group = intervals.group[at]
@@ -155,7 +156,10 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
 
 
 def _example(index: VisibilityIndex, group: int, what: str, weight: int) -> Example:
-    """Describe a transaction: for each lane, the sequences sent, the sequences read, and their offsets."""
+    """Describe a transaction as an example of an anomaly.
+
+    For each lane, the text lists the sequences sent, the sequences read, and their offsets.
+    """
     ledger, intervals = index.ledger, index.ledger.intervals
     parts, offsets = [], []
     for i in np.flatnonzero(intervals.group == group)[:EXAMPLES].tolist():

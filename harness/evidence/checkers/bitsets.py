@@ -1,4 +1,4 @@
-"""Sets of records, stored as bit words, to compare witnesses with each other and inputs with outputs."""
+"""Sets of records, stored as bit words. They compare witnesses with each other, and inputs with outputs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ from harness.evidence.observation import Rows
 
 
 class BitSet:
-    """Set of (producer, lane, sequence), stored as sorted keys of words with four quarters of bits each."""
+    """Set of records, each given by producer, lane and sequence.
+
+    It is stored as words: the sorted keys of the words, and four quarters of bits for each word.
+    """
 
     def __init__(self, keys: Ints, bits: Words) -> None:
         self.keys = keys
@@ -26,7 +29,7 @@ class BitSet:
 
     @classmethod
     def of(cls, rows: Rows) -> BitSet:
-        """Return the set of all records in an observation's rows, whatever their partition or output part."""
+        """Return the set of the records in these rows. The partition and the part number are ignored."""
         keys = _keys(rows)
         order = np.argsort(keys, kind="stable")
         keys, bits = keys[order], rows["bits"][order].reshape(-1, 4)
@@ -45,7 +48,7 @@ class BitSet:
         return int(popcount(self.bits).sum())
 
     def first(self, most: int) -> list[tuple[int, int, list[int]]]:
-        """Return the producer, the lane and the sequences of each of the first `most` words."""
+        """Return the producer, the lane and the sequences for each of the set's first `most` words."""
         examples = []
         for key, quarters in zip(self.keys[:most].tolist(), self.bits[:most].tolist(), strict=True):
             lane, word = divmod(key, _WORDS)

@@ -17,7 +17,7 @@ from harness.evidence.step_report import WalkthroughStep
 
 
 def evidence_of(run: RunDirectory) -> Evidence:
-    """Compute the ledger from a run's histories, and load the run's observations."""
+    """Compute the ledger from the run's histories, and load the run's observations and expectations."""
     ledger = fold(history_files(run.histories))
     witnesses = sorted(path for path in run.observations.glob("*") if path.is_dir())
     observations = [observation.load(path) for path in witnesses]
@@ -27,7 +27,10 @@ def evidence_of(run: RunDirectory) -> Evidence:
 
 
 def check_run(path: Path) -> tuple[ExitCode, Judgement]:
-    """Check a run from its directory, write verdict.json and summary.json, and return the exit code."""
+    """Check a run from its directory, and write verdict.json and summary.json.
+
+    Return the exit code and the judgement.
+    """
     run = RunDirectory.open(path)
     info = run.read("run.json", RunInfo)
     evidence = evidence_of(run)
@@ -77,7 +80,7 @@ def _counts(anomalies: list[Anomaly]) -> dict[str, int]:
 
 
 def describe(judgement: Judgement) -> str:
-    """Return the judgement as text: what was compared and what was found."""
+    """Return the judgement as text: how much was compared, and which anomalies were found."""
     lines = [f"{judgement.operations} operations"]
     lines += [f"note: {note}" for note in judgement.notes]
     for result in judgement.results:

@@ -1,6 +1,7 @@
-"""Records that live readers got from each poll: a witness with read times that is never complete.
+"""Records that live readers got from their polls, with the time of each poll.
 
-A live reader is a client that consumes records during the run.
+A live reader is a client that consumes records during the run. It serves as a witness, but its observation is
+never complete.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ READ: Final = np.dtype(
 
 @dataclass
 class Reads:
-    """Runs of consecutive records that one client read, with the time of each poll."""
+    """The runs of consecutive records that one client read, with the time of the poll of each run."""
 
     client: str
     clock: str
@@ -40,7 +41,7 @@ class Reads:
 
 
 def reads_of(ledger: Ledger) -> list[Reads]:
-    """Return the polled records of every client that read any."""
+    """Return the records that clients got from polls; one item for each client that got records."""
     reads = []
     for client in ledger.clients:
         places: dict[PartitionId, int] = {}
@@ -57,7 +58,8 @@ def reads_of(ledger: Ledger) -> list[Reads]:
 def observation_of(reads: Reads) -> Observation:
     """Convert the polls of a live reader into an observation, which is never marked as complete."""
     rows, count = reads.rows, reads.rows["count"]
-    # Index of each record within its run. Within a run, offset and sequence both grow by one per record.
+    # Index of each record within its run of consecutive records. In a run, offset and sequence both grow by
+    # one from record to record.
     step = np.arange(int(count.sum())) - np.repeat(np.cumsum(count) - count, count)
     absent = np.full(len(step), -1, np.int64)
     columns = {

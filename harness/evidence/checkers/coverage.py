@@ -1,8 +1,8 @@
-"""Coverage: whether the evidence is complete.
+"""Coverage: whether the evidence of a run is complete.
 
-Every planned fault must have taken effect and be healed, a witness must have read every used lane, and all
+Every planned fault must have taken effect and be healed. A witness must have read every used lane. All
 complete witnesses must agree. This property never reports an anomaly. It lists the reasons why the evidence
-is insufficient. Any reason makes its result unknown.
+is insufficient. With at least one reason, its result is unknown.
 """
 
 from __future__ import annotations
@@ -67,8 +67,9 @@ def _lanes(evidence: Evidence, out: Collector) -> None:
     for observation in evidence.committed_views():
         if len(covered):
             covered |= visibility_of(evidence, observation).covered
-    # If a client was killed in a transaction, the ledger gives each of its lanes an open-ended interval,
-    # because the client may have sent to any of them. Such an interval alone does not make a lane used.
+    # If a client was killed in a transaction, it may have sent more records than it recorded. So the ledger
+    # gives each of its lanes an open-ended interval. Such an interval alone does not prove that the lane was
+    # used.
     used = np.unique(ledger.intervals.lane[ledger.intervals.last < OPEN_END])
     out.compared += len(used)
     blind = used[~covered[used]] if len(used) else used
@@ -92,7 +93,10 @@ def _witnesses(evidence: Evidence, out: Collector) -> None:
 
 
 def _agree(first: Observation, second: Observation, out: Collector) -> None:
-    """Check that two complete witnesses agree on partitions that both read to the same offset."""
+    """Check that two complete witnesses read the same records.
+
+    Only partitions that both witnesses read up to the same offset are compared.
+    """
     places = [[(w.topic, w.partition, w.read_to) for w in view.meta.windows] for view in (first, second)]
     both = set(places[0]) & set(places[1])
     sets = []

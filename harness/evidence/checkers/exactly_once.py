@@ -1,4 +1,4 @@
-"""Exactly once: every committed record can be read once, and every readable record was sent.
+"""Exactly once: every committed record can be read exactly once, and every readable record was sent.
 
 Anomalies:
 
@@ -6,7 +6,8 @@ Anomalies:
     a record can be read more than once           duplicate   (permitted without idempotence)
     a record can be read that was never sent      phantom
 
-A record with an unknown outcome may be readable or not. Only a witness that read to the end can prove a loss.
+A record with an unknown outcome may be readable or not. Only a witness that read to the end of the partition
+can prove a loss.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Fencing: once a successor owns the transactional id, the brokers accept nothing from its predecessor.
 
-A predecessor may request the end of a transaction after its successor's init returned. If this request is
-acknowledged, or the transaction's records can be read, it is a zombie_write. An earlier request may still end
-either way. The raw log is a second source: within a partition, the epoch of a producer id never decreases.
+A predecessor may request the end of a transaction after its successor's init returned. If the brokers
+acknowledge this request, or the transaction's records can be read, it is a zombie_write. If the predecessor
+requested the end earlier, both commit and abort are correct. The raw log is a second source: within a
+partition, the epoch of a producer id must never decrease.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FENCED_NAMES: Final = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH", "_
 
 
 class Fence(NamedTuple):
-    """The time from which a producer is fenced, with the history line that proves it."""
+    """The time from which a producer is fenced, the history line that proves it, and the reason as text."""
 
     at: int
     line: HistoryRef
@@ -36,7 +37,7 @@ class _Init(NamedTuple):
 
 
 def check(evidence: Evidence) -> Result:
-    """Find transactions and batches that were accepted from fenced producers."""
+    """Find transactions and batches of fenced producers that the brokers accepted."""
     out = Collector("fencing", "transactions")
     ledger = evidence.ledger
     groups = ledger.groups
@@ -67,7 +68,11 @@ def _sharing(ledger: Ledger) -> list[int]:
 
 
 def fences_of(ledger: Ledger) -> dict[int, Fence]:
-    """Return the fence of each fenced producer: its successor's init or its fencing error, if earlier."""
+    """Return the fence of each fenced producer.
+
+    A producer is fenced when its successor's init returns or when it receives a fencing error, whichever is
+    earlier.
+    """
     inits, errors = _events(ledger)
     last_init: dict[int, int] = {}
     for init in inits:
@@ -103,7 +108,8 @@ def _events(ledger: Ledger) -> tuple[list[_Init], list[tuple[int, int, HistoryRe
                 if producer in ledger.producers:
                     inits.append(_Init(done.mono, producer, ref, clock))
             elif only is not None and done.error and done.error.name in FENCED_NAMES:
-                # Only for a client with a single producer: a completion line does not name its producer.
+                # A completion line does not name its producer. So use it only if the client has a single
+                # producer.
                 errors.append((done.mono, only, ref))
     return inits, errors
 

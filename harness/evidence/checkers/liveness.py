@@ -1,12 +1,12 @@
-"""Liveness: after the last heal, transactions end and operations complete within their limits.
+"""Liveness: after the last fault is healed, transactions end and operations complete within their limits.
 
 Anomalies:
 
     the last stable offset stayed behind the high watermark for longer     hanging_transaction
     than any transaction may stay open
-    an operation had no answer for longer than the limit                   stalled
+    an operation got no answer within the limit                            stalled
 
-Time while a fault is active does not count: unavailability is permitted then.
+Time while a fault is active does not count, because brokers may be unavailable then.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.evidence.history import Ok
 from harness.evidence.ledger import LINE_OPERATIONS, Ledger, Scan
 
 ABORT_SWEEP_MS: Final = 15_000
-"""Milliseconds between a transaction's time-out and the latest moment for its abort.
+"""Milliseconds that the coordinator may need to abort a transaction after the transaction's time-out.
 
 The coordinator checks for timed-out transactions every 10 s. Writing the markers may take 5 s more.
 """
@@ -37,7 +37,7 @@ class _Look(NamedTuple):
 
 
 def check(evidence: Evidence) -> Result:
-    """Find transactions that do not end, and operations that get no answer, after the last heal."""
+    """Find transactions that do not end, and operations that get no answer in time, after the last heal."""
     out = Collector("liveness", "operations and partitions")
     ledger = evidence.ledger
     healed = last_heal(ledger)
@@ -53,7 +53,10 @@ def check(evidence: Evidence) -> Result:
 
 
 def last_heal(ledger: Ledger) -> int | None:
-    """Return the time of the last heal: 0 if there was no fault, None if a fault is still active."""
+    """Return the time at which the last fault was healed.
+
+    Return 0 if there was no fault, and None if a fault is still active.
+    """
     active: dict[str, int] = {}
     last = 0
     for client in ledger.clients:
@@ -126,7 +129,10 @@ def _slow_answers(ledger: Ledger, healed: int, limit: int, out: Collector) -> No
 
 
 def _unanswered(client: Scan, healed: int, limit: int, out: Collector) -> None:
-    """Find operations that waited longer than the limit, for an answer or until the client closed."""
+    """Find operations that succeeded too late, and operations without an answer.
+
+    An operation without an answer is reported if the client closed later than the limit after the request.
+    """
     requests = {line.op: (line.mono, number, line.f) for number, line in client.invokes(*LINE_OPERATIONS)}
     for number, done in client.completions(*LINE_OPERATIONS):
         requested, request_line, f = requests.pop(done.op, (done.mono, number, done.f))

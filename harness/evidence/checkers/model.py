@@ -30,10 +30,10 @@ ANOMALIES: Final = {
     "hanging_transaction": "a partition's last stable offset stopped behind its high watermark",
     "stalled": "an operation got no answer in time after the last fault was healed",
 }
-"""Every anomaly name that a verdict may use, with its meaning, worst first (docs/anomalies.md).
+"""Every anomaly name that a verdict may use, with its meaning; the worst anomaly is first.
 
-The order depends on the kind alone, because counts of records, transactions and positions cannot be compared.
-Missing data is worse than late data.
+The order depends on the name alone, not on the count: counts of records, transactions and positions cannot be
+compared. Missing data is worse than late data. docs/anomalies.md explains every anomaly.
 """
 
 SEVERITY: Final = {name: rank for rank, name in enumerate(ANOMALIES)}
@@ -41,7 +41,7 @@ SEVERITY: Final = {name: rank for rank, name in enumerate(ANOMALIES)}
 
 
 class Verdict(StrEnum):
-    """Valid, unknown or invalid; invalid is the worst."""
+    """The verdict on a property or a run: valid, unknown or invalid. Invalid is the worst."""
 
     VALID = "valid"
     UNKNOWN = "unknown"
@@ -57,14 +57,14 @@ def worst(verdicts: list[Verdict]) -> Verdict:
 
 
 class HistoryRef(msgspec.Struct, frozen=True):
-    """One line of one client's history file."""
+    """Reference to one line of one client's history file."""
 
     client: str
     line: int
 
 
 class OffsetRef(msgspec.Struct, frozen=True):
-    """A range of offsets of one partition; `last` is included."""
+    """Reference to a range of offsets of one partition; the offset `last` is included."""
 
     topic: str
     partition: int
@@ -73,7 +73,7 @@ class OffsetRef(msgspec.Struct, frozen=True):
 
 
 class Example(msgspec.Struct, kw_only=True):
-    """One case of an anomaly as a sentence, with the history lines and offsets that prove it."""
+    """One case of an anomaly, described in a sentence, with the history lines and offsets that prove it."""
 
     what: str
     weight: int = 1
@@ -83,7 +83,7 @@ class Example(msgspec.Struct, kw_only=True):
 
 
 class Anomaly(msgspec.Struct, kw_only=True):
-    """All cases of one anomaly: their number, its unit, and the worst examples."""
+    """All cases of one anomaly: how many there are, the unit of this count, and the worst examples."""
 
     name: str
     count: int
@@ -92,7 +92,7 @@ class Anomaly(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """The result of one property's checker, with the number of things compared."""
+    """The result of the checker of one property. `compared` is the number of things that it compared."""
 
     property: str
     verdict: Verdict
@@ -104,10 +104,10 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A consume-transform-produce application: one group reads inputs, and each yields `outputs` outputs.
+    """A consume-transform-produce application: a consumer group reads inputs and makes outputs of each.
 
-    A stateful pipeline also has a changelog with the number of inputs of each key and the sum of their
-    sequences.
+    `outputs` is the number of outputs per input. A stateful pipeline also has a changelog with the number of
+    inputs of each key and the sum of their sequences.
     """
 
     group: str
@@ -117,11 +117,11 @@ class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Properties to check, and their limits. The run writes them to expect.json before it starts.
+    """The properties to check, and limits for them. The run writes them to expect.json before it starts.
 
-    If `properties` is empty, the run's producers and pipeline determine the properties. Kafka permits some
-    deviations for some producer settings, such as duplicates without idempotence. With `hold_to` = "settings"
-    they are no anomalies; with "exactly_once" they are.
+    If `properties` is empty, the properties are chosen by the run's producers and pipeline. Kafka permits
+    some deviations for some producer settings, such as duplicates without idempotence. If `hold_to` is
+    "settings", these deviations are not anomalies; if it is "exactly_once", they are.
     """
 
     hold_to: Literal["settings", "exactly_once"] = "settings"
@@ -133,13 +133,13 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     transaction_timeout_ms: int = 60_000
     faults: int = 0
     walkthrough_steps: int = msgspec.field(name="flow_steps", default=0)
-    # Reasons, known before the run starts, why its verdict cannot be valid.
+    # Reasons why the verdict cannot be valid. They are known before the run starts.
     caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 
 
 @dataclass
 class Evidence:
-    """The complete input of a checker."""
+    """All data that a checker gets as input."""
 
     ledger: Ledger
     observations: list[Observation]
@@ -169,7 +169,7 @@ class Collector:
     def add(
         self, name: str, unit: str, count: int, examples: list[Example], *, permitted: bool = False
     ) -> None:
-        """Add cases of one anomaly; `permitted` means that Kafka allows them for the producer's settings."""
+        """Add cases of one anomaly. `permitted` means that Kafka allows them with the producer's settings."""
         assert name in ANOMALIES
         if count:
             total, kept = self._cases.get((permitted, name, unit), (0, []))
@@ -177,7 +177,11 @@ class Collector:
             self._cases[permitted, name, unit] = (total + count, kept[:EXAMPLES])
 
     def result(self) -> Result:
-        """Return the result: invalid with anomalies, else unknown with reasons or if nothing was compared."""
+        """Return the result of the property.
+
+        It is invalid if there are anomalies. Otherwise it is unknown if there are reasons, or if nothing was
+        compared.
+        """
         cases = sorted(self._cases.items(), key=lambda item: SEVERITY[item[0][1]])
         lists: dict[bool, list[Anomaly]] = {False: [], True: []}
         for (permitted, name, unit), (count, examples) in cases:
@@ -198,7 +202,10 @@ class Collector:
 
 
 def place(spot: Spot) -> list[OffsetRef]:
-    """Return the offset of a finding's example, and the offset that it is compared with if there is one."""
+    """Return the offset that proves a finding.
+
+    If the finding compares this offset with another one, return the other offset as well.
+    """
     refs = [OffsetRef(spot.topic, spot.partition, spot.offset, spot.offset)]
     if spot.other_offset >= 0:
         refs.append(OffsetRef(spot.topic, spot.partition, spot.other_offset, spot.other_offset))

@@ -1,14 +1,14 @@
-"""Offsets: all sources report the same record at an offset, and group positions match the outputs.
+"""Offsets: all sources report the same record at an offset, and a group's position matches its outputs.
 
 Anomalies:
 
-    one offset is reported with two records                         inconsistent_offset
+    two different records are reported at one offset                inconsistent_offset
     an input before the group's position has no output,             offset_drift
     or an input at or after the position has one
 
-The sources are the producers' acknowledgements and the runs of consecutive records that each witness read. A
-record that is acknowledged twice at one offset is no contradiction. An offset without a readable record holds
-a marker or an aborted record.
+The sources are the producers' acknowledgements and the runs of consecutive records that each witness read.
+Two acknowledgements of the same record at one offset do not contradict each other. An offset without a
+readable record holds a transaction marker or an aborted record.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _PLACE_SHIFT: Final = 44
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare acknowledgements and witnesses offset by offset, and group positions with outputs."""
+    """Compare what acknowledgements and witnesses report at each offset, and group positions with outputs."""
     out = Collector("offsets", "offsets reported by two sources")
     _clashes(evidence, out)
     _claims(evidence, out)
@@ -63,7 +63,10 @@ def _clashes(evidence: Evidence, out: Collector) -> None:
 
 
 def _claims(evidence: Evidence, out: Collector) -> None:
-    """Compare the claims of all sources that overlap. A claim assigns records to a range of offsets."""
+    """Compare the overlapping claims of all sources.
+
+    A claim is a report that certain records are at a range of offsets.
+    """
     ledger = evidence.ledger
     places = {place: i for i, place in enumerate(sorted(set(ledger.places)))}
     tables = [_acks(ledger, places)]
@@ -72,15 +75,15 @@ def _claims(evidence: Evidence, out: Collector) -> None:
         if observation.runs is not None and len(observation.runs):
             tables.append(_runs(observation, places, len(sources)))
             sources.append(observation.meta.witness)
-    # Columns of a claim: place (index), offset, end, producer, lane, sequence minus offset, source (index),
-    # history line, durable (0 or 1)
+    # Columns of a claim: place (index of topic and partition), offset, end (the offset after the last one),
+    # producer, lane, sequence minus offset, source (index into `sources`), history line, durable (0 or 1).
     claims = np.concatenate(tables)
     claims = claims[np.lexsort((claims[:, 2], claims[:, 1], claims[:, 0]))]
     names = {i: place for place, i in places.items()}
     durable = claims[:, 8] == 1
-    # Compare durable claims by themselves first. A claim is durable if a witness read the records, or if
-    # Kafka promises their producer not to lose acknowledged records. Otherwise an acknowledgement without
-    # this promise could sort between two witnesses and hide that they contradict each other.
+    # First compare only durable claims. A claim is durable if a witness read the records, or if Kafka
+    # promises their producer not to lose acknowledged records. Otherwise an acknowledgement without this
+    # promise could be sorted between the claims of two witnesses, and hide that they contradict each other.
     for permitted, chosen in ((False, claims[durable]), (True, claims[: 0 if durable.all() else None])):
         pairs, overlaps = _contradictions(chosen)
         out.compared += 0 if permitted else overlaps
@@ -92,12 +95,17 @@ def _claims(evidence: Evidence, out: Collector) -> None:
 
 
 def _contradictions(claims: Ints) -> tuple[list[tuple[int, int]], int]:
-    """Return the pairs of sorted claims that overlap and differ, and the number of overlapping pairs."""
+    """Return the pairs of claims that contradict each other, and the number of all overlapping pairs.
+
+    Two claims contradict each other if they overlap and report different records. The claims must be sorted
+    by place and offset.
+    """
     if len(claims) < 2:
         return [], 0
     ends = (claims[:, 0] << _PLACE_SHIFT) + claims[:, 2]
     furthest = np.maximum.accumulate(ends)
-    # A claim that overlaps any earlier claim also overlaps the earlier claim with the furthest end.
+    # Compare each claim only with the earlier claim that reaches furthest: if it overlaps any earlier claim,
+    # it overlaps that one.
     reach = np.maximum.accumulate(np.where(ends == furthest, np.arange(len(ends)), 0))
     before, after = reach[:-1], np.arange(1, len(ends))
     overlap = furthest[:-1] > (claims[after, 0] << _PLACE_SHIFT) + claims[after, 1]
@@ -168,7 +176,10 @@ def _claim_example(
 
 
 def _bounds(index: VisibilityIndex, out: Collector) -> None:
-    """Find readable records whose acknowledged offset is outside the offset range of their word."""
+    """Find records that were acknowledged at an offset where the witness cannot have read them.
+
+    An observation has an offset range for each word. The acknowledged offset must be within this range.
+    """
     acks, words = index.ledger.acks, index.words
     if not len(acks) or not len(words):
         return

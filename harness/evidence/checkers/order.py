@@ -1,9 +1,10 @@
 """Order: within a partition, the records of each lane are in the order in which they were sent.
 
-A record is late if its first copy has a higher offset than the first copy of a record that was sent after it.
-Further copies count as duplicates, never as late. Records of other producers in between are permitted, and so
-are gaps (markers, aborted records). Kafka promises no order to a producer with several requests in flight and
-no idempotence.
+If a record can be read several times, only its first copy counts here, the one with the lowest offset. A
+record is late if its first copy has a higher offset than the first copy of a record that was sent later.
+Further copies count as duplicates, never as late. Records of other producers may lie in between, and so may
+gaps (markers, aborted records). Kafka promises no order to a producer with several requests in flight and no
+idempotence.
 """
 
 from __future__ import annotations

@@ -3,10 +3,10 @@
 Anomalies:
 
     an input has more outputs than the pipeline makes of it      processed_twice
-    an input before the group's position has no output           never_processed
+    an input before the group's position lacks an output         never_processed
 
-An input may be processed in an aborted transaction and again in a committed one. An input at or after the
-group's position may have no output yet.
+An input may be processed first in an aborted transaction and then again in a committed one. An input at or
+after the group's position does not need an output yet.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def _twice(view: Observation, pipeline: Pipeline, out: Collector) -> None:
     origins = view.origins
     out.compared += int(origins["n"].sum())
     extra = origins["n"] - popcount(origins["bits"])
-    # Every output with an unexpected part number is one too many, even if it exists only once.
+    # The outputs of an input have the part numbers 0 to `pipeline.outputs` - 1. An output with a higher part
+    # number should not exist at all. So count each such output as extra, even if it is not a repeat.
     extra = np.where(origins["part"] < pipeline.outputs, extra, origins["n"])
     excessive = np.flatnonzero(extra > 0)
     worst = excessive[np.argsort(-extra[excessive], kind="stable")].tolist()

@@ -1,4 +1,7 @@
-"""The part of the offsets property for pipelines: a group's position agrees with its outputs."""
+"""Checks of a group's position, which are part of the offsets property of pipelines.
+
+The position must match the pipeline's outputs and its committed transactions.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from harness.evidence.observation import Observation, Rows
 
 
 def consumed_by(evidence: Evidence, pipeline: Pipeline) -> list[Observation]:
-    """Return the observations of the inputs up to the group's committed position."""
+    """Return the observations that contain the inputs up to the group's committed position."""
     return [
         view
         for view in evidence.observations
@@ -23,16 +26,16 @@ def consumed_by(evidence: Evidence, pipeline: Pipeline) -> list[Observation]:
 
 
 def inputs_of(observation: Observation, pipeline: Pipeline) -> Rows:
-    """Return the words of the pipeline's input topics."""
+    """Return the words of the records in the pipeline's input topics."""
     windows = [i for i, window in enumerate(observation.meta.windows) if window.topic in pipeline.inputs]
     return observation.words[np.isin(observation.words["partition"], windows)]
 
 
 def input_offsets(consumed: Observation, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
-    """Return the offsets of the first EXAMPLES sequences.
+    """Return the offsets of the first EXAMPLES sequences in the list.
 
-    They are exact if the witness kept runs of records. Otherwise they are the offset range of the sequence's
-    word.
+    They are exact if the witness recorded runs of consecutive records. Otherwise each is the offset range of
+    the sequence's word.
     """
     rows = consumed.words if consumed.runs is None else consumed.runs
     rows = rows[(rows["producer"] == producer) & (rows["lane"] == lane)]
@@ -53,7 +56,7 @@ def input_offsets(consumed: Observation, producer: int, lane: int, sequences: li
 
 
 def check_positions(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
-    """Compare the group's position with the inputs that have outputs, and with committed transactions."""
+    """Compare the group's position with the inputs that have outputs, and with the committed transactions."""
     for consumed in consumed_by(evidence, pipeline):
         inputs = BitSet.of(inputs_of(consumed, pipeline))
         for view in evidence.committed_views():
@@ -82,7 +85,7 @@ def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observatio
 
 
 def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
-    """Compare the last position that the brokers returned with the positions in committed transactions."""
+    """Compare the group's last recorded position with the offsets that its committed transactions contain."""
     last = _last_positions(evidence.ledger, pipeline.group)
     groups = evidence.ledger.groups
     transactions = zip(groups.producer.tolist(), groups.txn.tolist(), strict=True)

@@ -1,7 +1,7 @@
-"""Walkthrough: every step that a walkthrough announced was carried out and has its evidence.
+"""Walkthrough: every announced step of a walkthrough was carried out and has its evidence.
 
 This property never reports an anomaly, because the other checkers find broken guarantees. It lists missing
-steps and missing evidence. Any of them makes its result unknown.
+steps and missing evidence. If it finds any, its result is unknown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from harness.evidence.checkers.model import Collector, Evidence, Result
 
 
 def check(evidence: Evidence) -> Result:
-    """Find missing steps and missing evidence."""
+    """List the steps of the walkthrough that are missing or lack evidence."""
     out = Collector("walkthrough", "observations of a step")
     done = {step.number for step in evidence.walkthrough}
     out.reasons += [

@@ -1,6 +1,7 @@
-"""The verdict: the worst result of all properties; limits are checked separately from safety.
+"""The verdict: the worst result of all properties. Performance limits do not change it.
 
-If a checker crashes, its result is unknown, never valid. The same evidence always gives the same bytes.
+If a checker crashes, its result is unknown, never valid. The same evidence always gives the same verdict
+file, byte by byte.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class Limit(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Judgement(msgspec.Struct, kw_only=True):
-    """The verdict on a run with all results."""
+    """The verdict on a run, with the results of all properties and limits."""
 
     format: int = FORMAT
     verdict: Verdict
@@ -75,12 +76,16 @@ class Judgement(msgspec.Struct, kw_only=True):
         return msgspec.json.format(msgspec.json.encode(self)) + b"\n"
 
     def names(self) -> list[str]:
-        """Return the names of all anomalies."""
+        """Return the names of all anomalies that were found."""
         return [anomaly.name for result in self.results for anomaly in result.anomalies]
 
 
 def properties_of(evidence: Evidence) -> list[str]:
-    """Return the properties to check: those in `expect`, or by default those that fit the run's clients."""
+    """Return the properties to check.
+
+    They are listed in the expectations. By default they are those that apply to the run, such as `pipeline`
+    if it has a pipeline.
+    """
     if evidence.expect.properties:
         return [name for name in CHECKERS if name in evidence.expect.properties]
     declared = [producer.producer.transactional_id for producer in evidence.ledger.producers.values()]
@@ -96,7 +101,7 @@ def properties_of(evidence: Evidence) -> list[str]:
 
 
 def judge(evidence: Evidence, limits: list[Limit] | None = None) -> Judgement:
-    """Run the checkers and merge their results."""
+    """Run the checkers of all properties, and combine their results into one judgement."""
     results = [_run(name, CHECKERS[name], evidence) for name in properties_of(evidence)]
     missing = [name for name in evidence.expect.properties if name not in CHECKERS]
     results += [_unknown(name, "no checker has this name") for name in missing]
@@ -123,7 +128,7 @@ def _run(name: str, checker: Checker, evidence: Evidence) -> Result:
 
 
 def held_to_exactly_once(result: Result) -> Result:
-    """Return the result with permitted deviations counted as anomalies, and with a reason for this."""
+    """Return the result with permitted deviations counted as anomalies, and with a reason for this change."""
     if not result.permitted:
         return result
     merged = {(anomaly.name, anomaly.unit): anomaly for anomaly in result.anomalies}

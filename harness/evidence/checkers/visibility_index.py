@@ -1,4 +1,4 @@
-"""Index of the sequences that a witness read. It counts them for whole columns of intervals at once."""
+"""Index of the sequences that a witness read. It counts the read sequences of many intervals in one call."""
 
 from __future__ import annotations
 
@@ -12,17 +12,20 @@ from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Rows
 
 QUARTER_SHIFT: Final = 36
-"""Number of low bits of a key that hold the quarter's number; the higher bits hold the lane.
+"""Number of low bits of a key that contain the number of a 64-bit quarter; the higher bits contain the lane.
 
-2^36 quarters of 64 sequences hold all 10^12 possible sequences.
+2^36 quarters of 64 sequences are enough for all 10^12 possible sequences.
 """
 
 CHUNK: Final = 1 << 20
-"""Number of intervals counted at once. It keeps temporary columns small, whatever the size of the history."""
+"""Number of intervals that are counted at a time. It limits the memory for temporary columns."""
 
 
 class VisibilityIndex:
-    """Sequences that one witness read in the declared partition of their lane; other words are in `stray`."""
+    """Index of the sequences that one witness read in the declared partition of each lane.
+
+    Words that were read in other partitions, and words of undeclared lanes, are kept in `stray`.
+    """
 
     def __init__(self, ledger: Ledger, observation: Observation) -> None:
         self.ledger = ledger
@@ -43,14 +46,17 @@ class VisibilityIndex:
         order = np.lexsort((self.words["word"], self.word_lane))
         self.words, self.word_lane = self.words[order], self.word_lane[order]
         keys = (self.word_lane[:, None] << QUARTER_SHIFT) | (self.words["word"][:, None] * 4 + np.arange(4))
-        # Keep empty quarters: dropping them would cost a copy and gain nothing.
+        # Keep quarters without set bits: removing them would cost a copy and save nothing.
         self.keys: Ints = keys.reshape(-1)
         self.bits: np.ndarray[Any, np.dtype[np.uint64]] = np.ascontiguousarray(self.words["bits"]).reshape(-1)
         self.before: Ints = np.zeros(len(self.keys) + 1, np.int64)
         np.cumsum(np.bitwise_count(self.bits), out=self.before[1:])
 
     def rank(self, lane: Ints, seq: Ints) -> Ints:
-        """Return the number of sequences read before each (lane, seq), including those of earlier lanes."""
+        """Return, for each pair of `lane` and `seq`, the number of read sequences that come before it.
+
+        All sequences of lanes with a lower index come before it as well.
+        """
         if not len(self.keys):
             return np.zeros(len(lane), np.int64)
         key = (lane << QUARTER_SHIFT) | (seq >> 6)
@@ -62,12 +68,12 @@ class VisibilityIndex:
         return total
 
     def count(self, lane: Ints, first: Ints, last: Ints) -> Ints:
-        """Count the sequences read in each interval."""
+        """Return, for each interval, how many of its sequences were read."""
         return self.rank(lane, last + 1) - self.rank(lane, first)
 
     @property
     def visible(self) -> Ints:
-        """Number of sequences read in each interval of the ledger."""
+        """For each interval of the ledger, how many of its sequences were read."""
         if self._visible is None:
             intervals = self.ledger.intervals
             out = np.empty(len(intervals.lane), np.int64)
@@ -79,7 +85,7 @@ class VisibilityIndex:
         return self._visible
 
     def sequences(self, lane: int, first: int, last: int) -> list[int]:
-        """List the sequences read in one interval, in order."""
+        """Return the sequences of one interval that were read, in ascending order."""
         key_first, key_last = (lane << QUARTER_SHIFT) | (first >> 6), (lane << QUARTER_SHIFT) | (last >> 6)
         low, high = np.searchsorted(self.keys, [key_first, key_last + 1]).tolist()
         sequences: list[int] = []
@@ -89,12 +95,15 @@ class VisibilityIndex:
         return sequences
 
     def missing(self, lane: int, first: int, last: int) -> str:
-        """Return the sequences of an interval that were not read, as text."""
+        """Return the sequences of one interval that were not read, formatted as ranges."""
         read = set(self.sequences(lane, first, last))
         return ranges([seq for seq in range(first, last + 1) if seq not in read])
 
     def offsets(self, lane: int, first: int, last: int) -> list[OffsetRef]:
-        """Return the range of offsets at which the words of an interval were read."""
+        """Return the range of offsets in which the words of an interval were read.
+
+        The list is empty if no word of the interval was read.
+        """
         inside = (self.word_lane == lane) & (self.words["word"] >= first // WORD_SEQS)
         rows = self.words[inside & (self.words["word"] <= last // WORD_SEQS)]
         if not len(rows):
@@ -106,8 +115,8 @@ class VisibilityIndex:
     def covered(self) -> Bools:
         """For each lane, whether the witness read its partition to the high watermark.
 
-        Only then is a missing record a lost one. While the last stable offset is behind the high watermark,
-        committed records between the two offsets cannot be read yet.
+        Only then is a missing record a lost record. While the last stable offset is behind the high
+        watermark, committed records between these two offsets cannot be read yet.
         """
         meta = self.observation.meta
         whole = np.array([meta.complete and w.read_to >= w.hw for w in meta.windows] + [False], np.bool_)
@@ -115,7 +124,7 @@ class VisibilityIndex:
 
 
 def visibility_of(evidence: Evidence, observation: Observation) -> VisibilityIndex:
-    """Return the index of an observation. It is built once, and all checkers share it."""
+    """Return the index of an observation. It is built at the first call, and all checkers share it."""
     index: VisibilityIndex | None = evidence.cache.get(id(observation))
     if index is None:
         index = evidence.cache[id(observation)] = VisibilityIndex(evidence.ledger, observation)
@@ -135,7 +144,7 @@ def ranges(numbers: list[int], most: int = 6) -> str:
 
 
 def group_lines(ledger: Ledger, group: int) -> list[HistoryRef]:
-    """Return the history lines that determine the fate of a group."""
+    """Return references to the history lines that determine the fate of a group."""
     producer = int(ledger.groups.producer[group])
     if producer not in ledger.producers:
         return []
@@ -145,19 +154,19 @@ def group_lines(ledger: Ledger, group: int) -> list[HistoryRef]:
 
 
 def group_name(ledger: Ledger, group: int) -> str:
-    """Return the name of a group in example texts."""
+    """Return a group as text for examples: a transaction or a send."""
     producer, txn = int(ledger.groups.producer[group]), int(ledger.groups.txn[group])
     return f"a send of producer {producer}" if txn < 0 else f"transaction {txn} of producer {producer}"
 
 
 def lane_name(ledger: Ledger, lane: int) -> str:
-    """Return the name of a lane in example texts, with its partition."""
+    """Return a lane as text for examples, with its partition."""
     producer, number = split_lane_key(int(ledger.lanes[lane]))
     topic, partition = ledger.places[lane]
     return f"producer {producer} lane {number} ({topic}-{partition})"
 
 
 def contract_of_lanes(ledger: Ledger, name: str) -> Bools:
-    """Return, for each lane, whether Kafka gives its producer the guarantee `name` (a field of Contract)."""
+    """Return, for each lane, whether Kafka gives its producer the guarantee `name`, a field of Contract."""
     producers = split_lane_key(ledger.lanes)[0].tolist()
     return np.array([getattr(ledger.producers[p].contract, name) for p in producers], np.bool_)

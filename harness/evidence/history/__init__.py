@@ -1,4 +1,7 @@
-"""The history: append-only files of what clients and fault injectors observed (docs/history-format.md)."""
+"""The history: append-only files that record what clients and fault injectors observed.
+
+docs/history-format.md describes the format.
+"""
 
 from harness.evidence.history.file_reader import Block, HistoryFile, history_files
 from harness.evidence.history.lines import (

@@ -1,4 +1,4 @@
-"""Reader of a history file. It reads blocks of complete lines in constant memory."""
+"""Reader of a history file. It reads blocks of complete lines, so memory use is constant."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ from harness.evidence.history.lines import FORMAT, HistoryOpened, Line
 BLOCK_BYTES: Final = 1 << 18
 """Size of a block in bytes.
 
-A block of this size and its decoded lines fit into the processor's cache. Reading is twice as fast as with
-blocks of megabytes.
+A block of this size and its decoded lines fit into the processor's cache. Reading such blocks is twice as
+fast as reading blocks of megabytes.
 """
 
 
 class Block(NamedTuple):
-    """Consecutive complete lines, and the number of the first one, counted from 1."""
+    """Consecutive complete lines of a file, and the line number of the first one. Line numbers start at 1."""
 
     first_line: int
     data: bytes
 
 
 class HistoryFile:
-    """The history of one client.
+    """The history file of one client.
 
-    Iterating over `blocks` sets `lines` (the number of complete lines) and `torn` (an incomplete last line).
+    Iterating over `blocks` sets two attributes: `lines` is the number of complete lines, and `torn` is an
+    incomplete last line.
     """
 
     def __init__(self, path: Path, data: bytes | None = None) -> None:
-        """Read the file at `path`, or read `data` instead if it is given."""
+        """Use the content of the file at `path`, or `data` if it is given."""
         self.path = path
         self._data = data
         self.lines = 0
@@ -47,7 +48,7 @@ class HistoryFile:
 
     @property
     def size(self) -> int:
-        """Size in bytes."""
+        """Size of the history in bytes."""
         return self.path.stat().st_size if self._data is None else len(self._data)
 
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[Block]:
@@ -64,12 +65,12 @@ class HistoryFile:
                     self.lines += block.data.count(b"\n")
                     yield block
         if rest:
-            # The writer writes a line and its newline with one call. Without a newline, it was killed during
-            # that call.
+            # The writer writes a line and its newline with one call. A last line without a newline means that
+            # the writer was killed during that call.
             self.torn = rest
 
     def read(self) -> Iterator[tuple[int, Line]]:
-        """Yield every complete line, decoded, with its number."""
+        """Decode every complete line; yield it with its line number."""
         decoder = msgspec.json.Decoder(Line)
         for block in self.blocks():
             for number, data in enumerate(block.data.splitlines(), block.first_line):

@@ -1,8 +1,8 @@
 """The lines of a history: requests of a client, their results, and faults injected into the cluster.
 
-Each line is one JSON object; `type` is the tag of one of the structs below. Records are listed as intervals
-of sequences, so a transaction has the same number of lines whatever its size. docs/history-format.md explains
-every field.
+Each line is one JSON object; its field `type` is the tag of one of the structs below. Records are listed as
+intervals of sequences. So a transaction needs the same number of lines whatever its size.
+docs/history-format.md explains every field.
 """
 
 # ruff: noqa: RUF012 - msgspec copies mutable defaults for every instance
@@ -29,8 +29,8 @@ Acked = tuple[int, int, int, int]
 Read = tuple[str, int, int, int, int, int, int]
 """Run of consecutive records that a consumer got.
 
-Its fields are (topic, partition, first offset, producer, lane, first sequence, count). Offsets and sequences
-both grow by one per record.
+The fields are (topic, partition, first offset, producer, lane, first sequence, count). Both the offset and
+the sequence grow by one from record to record.
 """
 
 Position = tuple[str, int, int]
@@ -43,7 +43,7 @@ FaultStage = Literal["intent", "bite", "no_bite", "healed", "heal_failed"]
 
 
 class HistoryOpened(LogLine, tag="open"):
-    """First line of a file: run, client process, and the id of its monotonic clock."""
+    """First line of a history file: the run, the client process, and the id of its monotonic clock."""
 
     format: int
     run: str
@@ -55,7 +55,7 @@ class HistoryOpened(LogLine, tag="open"):
 
 
 class Producer(LogLine, tag="producer"):
-    """A producer: the partitions of its lanes, in order, and the settings that define its guarantees."""
+    """A producer: the partition of each lane, and the settings that define Kafka's guarantees for it."""
 
     producer: int
     lanes: list[PartitionId]
@@ -67,7 +67,10 @@ class Producer(LogLine, tag="producer"):
 
 
 class Error(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """An error of the client library: code, name of the code, flags such as fatal, retriable, abortable."""
+    """An error that the client library returned: its code, name and message.
+
+    `flags` are properties of the error, such as fatal, retriable, abortable.
+    """
 
     code: int
     name: str
@@ -76,7 +79,7 @@ class Error(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fie
 
 
 class Invoke(LogLine, tag="invoke"):
-    """Intent of an operation. The client writes it to disk before it sends the request."""
+    """Intent of an operation. The client writes this line to disk before it sends the request."""
 
     f: str
     op: int
@@ -100,19 +103,25 @@ class _Done(LogLine):
 
 
 class Ok(_Done, tag="ok"):
-    """Result of an operation that certainly happened."""
+    """Result of an operation that certainly took effect."""
 
 
 class Fail(_Done, tag="fail"):
-    """Result of an operation that certainly did not happen."""
+    """Result of an operation that certainly did not take effect."""
 
 
 class Info(_Done, tag="info"):
-    """Result of an operation that may have happened; `acked` and `failed` list the parts that are known."""
+    """Result of an operation that may have taken effect or not.
+
+    `acked` and `failed` list the records whose result is known.
+    """
 
 
 class Sample(LogLine, tag="sample"):
-    """Bounds of partitions and positions of a group, read by an observer that no fault affects."""
+    """Offsets that an observer read from the brokers: bounds of partitions, or positions of a group.
+
+    No fault affects the observer.
+    """
 
     bounds: list[Bounds] = []
     group: str | None = None
@@ -120,7 +129,7 @@ class Sample(LogLine, tag="sample"):
 
 
 class Fault(LogLine, tag="fault"):
-    """One stage of an injection. With the intent alone, another process can heal the fault."""
+    """One stage of a fault injection. With the "intent" line alone, another process can heal the fault."""
 
     stage: FaultStage
     id: str
@@ -134,7 +143,7 @@ class Fault(LogLine, tag="fault"):
 
 
 class HistoryClosed(LogLine, tag="close"):
-    """Last line of a client that ended normally. If it is missing, the process was killed."""
+    """Last line of a history whose client ended normally. Without this line, the process was killed."""
 
     reason: str
 

@@ -1,10 +1,10 @@
 """Writer of a history file. It only appends, and each client process has its own file.
 
-Every intent is on disk before its action. "On disk" means that a line goes to the kernel in one write()
-before the method returns, so it survives a SIGKILL of the process. This is how the harness kills clients.
-Another process needs the fault events for healing. They and the opening and closing lines are also fsynced,
-so that they survive a crash of the host. Other lines need no fsync: the brokers under test run on the same
-host, so a crash of the host ends the run anyway.
+A client writes the intent of an operation to disk before it acts. "On disk" means that a line is passed to
+the kernel in one write() before the method returns. So the line survives a SIGKILL of the process, which is
+how the harness kills clients. Lines about faults are also fsynced, so that they survive a crash of the host:
+another process needs them for healing. The opening and closing lines are fsynced as well. Other lines need no
+fsync: the brokers under test run on the same host, so a crash of the host ends the run anyway.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from harness.evidence.log_line import clock_id, timestamps
 
 
 class HistoryWriter:
-    """Writer of one client process's history; thread-safe."""
+    """Writer of the history of one client process. It is thread-safe."""
 
     def __init__(self, path: Path, *, run: str, client: str, role: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -101,7 +101,7 @@ class HistoryWriter:
         in_flight: int = 5,
         timeout_ms: int | None = None,
     ) -> None:
-        """Declare a producer before it sends. Declare it again when it has more lanes."""
+        """Declare a producer before it sends its first record. Declare it again when it gets more lanes."""
         line = Producer(
             producer=number,
             lanes=list(lanes),
@@ -125,7 +125,10 @@ class HistoryWriter:
         offsets: Iterable[Position] = (),
         limit_ms: int | None = None,
     ) -> int:
-        """Write the intent of an operation and return its number; call this before the request."""
+        """Write the intent of an operation and return the operation's number.
+
+        Call this before the request is sent.
+        """
         with self._lock:
             op = self._ops
             self._ops += 1
@@ -160,7 +163,7 @@ class HistoryWriter:
         pid: int | None = None,
         epoch: int | None = None,
     ) -> None:
-        """Record that the operation certainly happened."""
+        """Record that the operation certainly took effect."""
         fields = {"acked": list(acked), "read": list(read), "pid": pid, "epoch": epoch}
         self._complete(Ok, op, fields)
 
@@ -173,7 +176,10 @@ class HistoryWriter:
         failed: Iterable[Sent] = (),
         read: Iterable[Read] = (),
     ) -> None:
-        """Record that the outcome is unknown; `acked` and `failed` are the parts that are known."""
+        """Record that the result of the operation is unknown.
+
+        `acked` and `failed` list the records whose result is known.
+        """
         fields = {"error": error, "acked": list(acked), "failed": list(failed), "read": list(read)}
         self._complete(Info, op, fields)
 
@@ -192,7 +198,10 @@ class HistoryWriter:
         params: Mapping[str, Any] | None = None,
         undo: Mapping[str, Any] | None = None,
     ) -> str:
-        """Write and sync the intent to inject a fault, with the steps that heal it; return its id."""
+        """Write the intent to inject a fault, with the data needed to heal it, and return the fault's id.
+
+        The line is fsynced.
+        """
         with self._lock:
             self._faults += 1
             number = self._faults
@@ -211,7 +220,7 @@ class HistoryWriter:
         return ident
 
     def fault_bite(self, ident: str, measured: Mapping[str, Any]) -> None:
-        """Record that the injection took effect, with the measurement."""
+        """Record that the injected fault took effect, with the measurement that proves it."""
         self._write(Fault(stage="bite", id=ident, measured=dict(measured), **timestamps()), sync=True)
 
     def fault_no_bite(self, ident: str, detail: str, measured: Mapping[str, Any] | None = None) -> None:
@@ -224,11 +233,11 @@ class HistoryWriter:
         self._write(Fault(stage="healed", id=ident, measured=dict(measured or {}), **timestamps()), sync=True)
 
     def fault_heal_failed(self, ident: str, detail: str) -> None:
-        """Record that healing failed because the effect persists. Healing may be tried again."""
+        """Record that the fault was not healed: its effect persists. Healing may be tried again."""
         self._write(Fault(stage="heal_failed", id=ident, detail=detail, **timestamps()), sync=True)
 
     def close(self, reason: str = "done") -> None:
-        """Write the closing line and close the file; a second call does nothing."""
+        """Write the closing line and close the file. A second call does nothing."""
         if self._fd < 0:
             return
         self._write(HistoryClosed(reason=reason, **timestamps()), sync=True)

@@ -1,4 +1,7 @@
-"""The ledger: the fate of every record, as intervals of sequences, computed from the histories alone."""
+"""The ledger: the fate of every record, computed from the histories alone.
+
+It stores fates for intervals of sequences, not for single records.
+"""
 
 from harness.evidence.ledger.fold import fold
 from harness.evidence.ledger.history_scan import LINE_OPERATIONS, Scan, scan

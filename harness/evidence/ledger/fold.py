@@ -1,8 +1,9 @@
 """Computation of every record's fate from the histories: committed, aborted, unknown or never sent.
 
-A transactional record has the fate of its transaction. Any other record has the fate in its delivery report.
-Every commit has an intent on disk before the request, so a transaction without one certainly requested no
-commit. If a commit was requested and its answer is missing or unclear, the fate is unknown.
+A transactional record has the fate of its transaction. The fate of any other record is given by its delivery
+report. A client writes the intent of every commit to disk before it sends the request. So a transaction
+without such an intent was certainly not committed. If a commit was requested and its answer is missing or
+unclear, the fate is unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def fold(histories: Iterable[HistoryFile]) -> Ledger:
     for scanned in scans(list(histories)):
         ledger.add_client(scanned)
         _fold_file(ledger, scanned)
-        # Free the columns that no checker reads.
+        # No checker reads these columns, so free their memory.
         scanned.ends = scanned.sent = scanned.acked = scanned.failed = np.zeros((0, 0), np.int64)
         scanned.done = scanned.ends
     ledger.finish()
@@ -42,7 +43,10 @@ class _Answers(NamedTuple):
 
 
 def _answers(scanned: Scan, ops: Ints) -> _Answers:
-    """Return kind, time and line of the completion of each operation; zeros for an operation without one."""
+    """Return the answer to each operation: its kind (OK, FAIL or INFO), its time and its history line.
+
+    All three are zero for an operation without an answer.
+    """
     done = scanned.done
     if not len(done):
         zeros = np.zeros(len(ops), np.int64)
@@ -91,7 +95,10 @@ def _fold_file(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _default_producer(ledger: Ledger, scanned: Scan) -> None:
-    """Fill in the producer of operations that do not name one, if the client has only one producer."""
+    """Fill in the producer of operations whose lines do not name one.
+
+    This is possible only if the client declared exactly one producer.
+    """
     missing = scanned.ends[:, 0] == -1
     if -1 in scanned.begun or missing.any():
         if len(scanned.producers) != 1:
@@ -107,7 +114,10 @@ def _default_producer(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answers) -> Ints:
-    """Add one group per transaction, from all its commits and aborts; return the group of each row."""
+    """Add one group for each transaction, and return the group of each row.
+
+    `rows` are the commits and aborts that a client requested. A transaction may have several of them.
+    """
     ends = scanned.ends[rows]
     order = np.lexsort((ends[:, 2], ends[:, 1], ends[:, 0]))
     ends = ends[order]
@@ -124,7 +134,7 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
 
     committed, aborted = any_of(commit & (answer == OK)), any_of(~commit & (answer == OK))
     open_commit = any_of(commit & ((answer == NO_ANSWER) | (answer == INFO)))
-    # If both a commit and an abort were confirmed, the history contradicts itself, so the fate is unknown.
+    # If both a commit and an abort were confirmed, the history contradicts itself. The fate is then unknown.
     fate = np.select(
         [committed & aborted, committed, aborted, open_commit],
         [UNKNOWN, COMMITTED, ABORTED, UNKNOWN],
@@ -154,7 +164,11 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
 
 
 def _fold_unclear_sends(ledger: Ledger, scanned: Scan, rows: Ints, owner: Ints) -> None:
-    """Split the records of a send with an unclear answer into written, not written, and unknown."""
+    """Assign fates to the records of sends whose answer is unclear.
+
+    Acknowledged records are committed. Failed records were certainly not written. The fate of all other
+    records is unknown.
+    """
     parts: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
     for op, lane, low, high, *_ in scanned.acked.tolist():
         parts.setdefault((op, lane), []).append((low, high, COMMITTED))
@@ -166,8 +180,8 @@ def _fold_unclear_sends(ledger: Ledger, scanned: Scan, rows: Ints, owner: Ints) 
         known = parts.get((int(scanned.ends[end, 2]), lane), [])
         at = first
         pieces = []
-        # An operation may have several intervals in one lane, so take only the pieces of this one. A delivery
-        # report may be repeated, so skip pieces that are already covered.
+        # An operation may have several intervals in one lane, so select the delivery reports that belong to
+        # this interval. A report may be repeated, so skip those whose sequences already have a fate.
         for low, high, fate in sorted(piece for piece in known if first <= piece[0] <= last):
             if high >= at:
                 pieces += [(at, low - 1, UNKNOWN), (max(low, at), high, fate)]
@@ -193,7 +207,11 @@ def _fold_acks(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _fold_tails(ledger: Ledger, scanned: Scan) -> None:
-    """Assign the sequences after the last recorded one to transactions whose end was never requested."""
+    """Add open-ended intervals for transactions whose commit or abort was never requested.
+
+    A history lists the records of a transaction only when its end is requested. So in each lane, the interval
+    begins after the last sequence that the history lists.
+    """
     for producer, (txn, line) in scanned.begun.items():
         ends = scanned.ends[scanned.ends[:, 0] == producer]
         if np.any((ends[:, 1] == txn) & (ends[:, 3] != SEND)) or producer not in scanned.producers:

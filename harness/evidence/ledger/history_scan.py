@@ -1,7 +1,7 @@
-"""Scan of one history file into columns. All data that grows with the run is in arrays, not objects.
+"""Scan of one history file into columns. All data that grows with the length of the run is in arrays.
 
-The scan decodes lines in blocks, into slim objects with only the fields that the fold needs. It takes hardly
-longer than decoding alone. Rare lines (declarations, faults, samples, inits) are decoded in full.
+The scan decodes lines in blocks, into small objects with only the fields that the fold needs. So it takes
+hardly longer than decoding alone. Rare lines (declarations, faults, samples, inits) are decoded completely.
 """
 
 from __future__ import annotations
@@ -41,25 +41,29 @@ ABORT: Final = 1
 SEND: Final = 2
 ABANDON: Final = 3
 ENDS: Final = {"commit": COMMIT, "abort": ABORT, "send": SEND, "abandon": ABANDON}
-"""Operations whose lines list the records sent. `abandon` sends no request, so it gets no answer."""
+"""Operations whose lines list the records sent, with a code for each.
+
+`abandon` sends no request, so it gets no answer.
+"""
 
 LINE_OPERATIONS: Final = ("init", "send_offsets", "poll")
-"""Operations whose lines the scan keeps as objects; the operations in ENDS become columns."""
+"""Operations whose lines the scan keeps as objects. The operations in ENDS are stored as columns instead."""
 
 NO_ANSWER: Final = 0
 OK: Final = 1
 FAIL: Final = 2
 INFO: Final = 3
 
-# Codes of lines for the fold, as bit flags: an answer (its kind is in the two lowest bits), the end of a
-# transaction or a send, the begin of a transaction, a line that is kept whole. Code 0 is any other line.
+# Each line gets a code of bit flags. One flag marks an answer; its kind is in the two lowest bits. The others
+# mark the end of a transaction or a send, the begin of a transaction, and a line that is kept as an object.
+# All other lines have code 0.
 _ANSWER: Final = 4
 _END: Final = 8
 _BEGIN: Final = 16
 _RARE: Final = 32
 
-# Every line is looked up here, so these are plain dictionaries of the usual operations. A block with any
-# other operation takes the slower lookup in `_codes`.
+# The code of every line is looked up here, so the lookup must be fast. These plain dictionaries contain the
+# usual operations. If a block contains any other operation, `_codes` uses a slower lookup.
 CODES: Final[dict[str, dict[str, int]]] = {
     "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(LINE_OPERATIONS, _RARE),
     "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK)
@@ -96,8 +100,8 @@ class _Loose(msgspec.Struct, gc=False):
 
 
 class _Slim(_Loose, gc=False):
-    # For a Literal, msgspec returns an existing string. This saves creating and hashing a string for each
-    # line.
+    # msgspec returns an existing string for the value of a Literal. This avoids creating and hashing a string
+    # for each line.
     type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "fault", "close"]
     f: Literal["", "init", "begin", "commit", "abort", "abandon", "send", "send_offsets", "poll"] = ""
 
@@ -120,22 +124,22 @@ class Scan:
     closing: HistoryClosed | None = None
     producers: dict[int, At] = field(default_factory=dict)
     begun: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Transaction and history line of each producer's last begin."""
+    """Last begin of each producer, as a pair: the transaction's number and the history line."""
     rare: list[At] = field(default_factory=list)
     ends: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
-    """Requested ends of transactions, and sends; columns: producer, txn, op, kind (see ENDS), time, line."""
+    """Requested commits, aborts and sends; columns: producer, txn, op, kind (see ENDS), time, line."""
     sent: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
-    """Intervals listed in `ends`; columns: row of `ends`, lane, first, last."""
+    """Intervals of records sent that the lines in `ends` list; columns: row of `ends`, lane, first, last."""
     done: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
-    """Answers; columns: op, answer (OK, FAIL or INFO), time, line."""
+    """Answers to operations; columns: op, answer (OK, FAIL or INFO), time, line."""
     acked: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
-    """Acknowledged intervals; columns: op, lane, first, last, offset, line."""
+    """Intervals of acknowledged records; columns: op, lane, first, last, offset, line."""
     failed: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
-    """Intervals that were certainly not written; columns: op, lane, first, last."""
+    """Intervals of records that were certainly not written; columns: op, lane, first, last."""
     good: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Monotonic times of ok answers."""
+    """Monotonic times of the answers with the result ok, sorted."""
     waiting: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
-    """Rows of `ends` without an answer."""
+    """Rows of `ends` that expect an answer but got none."""
 
     def faults(self) -> Iterator[tuple[int, Fault]]:
         """Yield the fault events of this file."""
@@ -150,7 +154,10 @@ class Scan:
         return ((n, line) for n, line in self.rare if isinstance(line, Invoke) and line.f in names)
 
     def completions(self, *names: str) -> Iterator[tuple[int, Completion]]:
-        """Yield the completions that the scan kept as objects; with names, only those of these names."""
+        """Yield the results that the scan kept as objects.
+
+        If operation names are given, yield only the results of these operations.
+        """
         for number, line in self.rare:
             if isinstance(line, Ok | Fail | Info) and (line.f in names or not names):
                 yield number, line
@@ -173,7 +180,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 class _Columns:
-    """The arrays of one file, extended block by block."""
+    """The arrays of one history file. They grow with every block of lines."""
 
     def __init__(self) -> None:
         self.tables: dict[str, list[Ints]] = {
@@ -183,7 +190,8 @@ class _Columns:
         self.rows = 0
 
     def asked(self, asks: Sequence[_Loose], lines: Ints) -> None:
-        # One comprehension per column is faster than building a tuple per line and taking it apart again.
+        # Building each column with its own comprehension is faster than building a tuple per line and
+        # splitting it into columns.
         self._add(
             "ends",
             [
@@ -222,7 +230,7 @@ class _Columns:
 
 
 def scan(history: HistoryFile) -> Scan:
-    """Scan one history file. Except for the resulting columns, memory use is constant."""
+    """Scan one history file. Apart from the resulting columns, memory use is constant."""
     result, columns = Scan(history.name), _Columns()
     with _no_garbage_collection():
         for block in history.blocks():
@@ -242,7 +250,7 @@ def _decode(history: HistoryFile, block: Block) -> Sequence[_Loose]:
     try:
         return _SLIM.decode_lines(block.data)
     except msgspec.DecodeError:
-        pass  # an unusual operation or a damaged line: the next decoder finds out which
+        pass  # an unusual operation or a damaged line: try the next decoder
     try:
         return _LOOSE.decode_lines(block.data)
     except msgspec.DecodeError:

@@ -1,4 +1,7 @@
-"""The ledger as columns: the fate of every record, as intervals. Memory grows with their number."""
+"""The ledger as columns: the fate of every record, stored for intervals of sequences.
+
+Memory grows with the number of intervals, not with the number of records.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +23,17 @@ UNKNOWN: Final = 3
 NEVER: Final = 4
 FATE_NAMES: Final = {COMMITTED: "committed", ABORTED: "aborted", UNKNOWN: "unknown", NEVER: "never sent"}
 OPEN_END: Final = MAX_SEQ
-"""Last sequence of an interval with an unknown end: its client died before it recorded the end."""
+"""Last sequence of an interval whose end is unknown, because its client died before it recorded the end."""
 
 Small = npt.NDArray[np.int32]
 Fates = npt.NDArray[np.uint8]
 
 
 class Contract(NamedTuple):
-    """Kafka's guarantees for a producer with certain settings; False means that deviations are permitted."""
+    """Kafka's guarantees for a producer with certain settings.
+
+    A field is False if Kafka does not give this guarantee.
+    """
 
     no_duplicates: bool
     no_loss: bool
@@ -35,7 +41,7 @@ class Contract(NamedTuple):
 
 
 class Declared(NamedTuple):
-    """A producer, and the client and history line that declared it."""
+    """A producer, with the client that declared it and the line number of the declaration."""
 
     client: str
     line: int
@@ -50,16 +56,27 @@ class Declared(NamedTuple):
 
 
 class Ownership(NamedTuple):
-    """Columns of groups; a group is a transaction, or one send of a producer without transactions."""
+    """Columns with one value per group.
+
+    A group is a transaction, or one send of a producer without transactions.
+    """
 
     producer: Ints
-    txn: Ints  # -1 if the group is a send
+    txn: Ints
+    """Number of the transaction; -1 if the group is a send."""
     fate: Fates
-    asked: Ints  # monotonic time of the first commit intent; if there is none, of the first intent
-    answered: Ints  # monotonic time of the last answer; 0 if there is none
+    asked: Ints
+    """Monotonic time of the first commit intent.
+
+    If there is none, it is the time of the first abort intent, or 0 without any intent. For a send, it is the
+    time of the send's intent.
+    """
+    answered: Ints
+    """Monotonic time of the last answer; 0 if there is none."""
     ask_line: Ints
     answer_line: Ints
-    committing: Bools  # whether a commit was requested
+    committing: Bools
+    """Whether a commit was requested; always True if the group is a send."""
 
 
 _NARROW: Final[dict[str, Any]] = {
@@ -76,9 +93,10 @@ _NARROW: Final[dict[str, Any]] = {
 
 @dataclass
 class Intervals:
-    """Intervals of sequences, sorted by lane and first sequence, without overlaps."""
+    """Intervals of sequences as columns, sorted by lane and first sequence. They do not overlap."""
 
-    lane: Small  # index into Ledger.lanes
+    lane: Small
+    """Index of the lane in Ledger.lanes."""
     first: Ints
     last: Ints
     fate: Fates
@@ -87,16 +105,18 @@ class Intervals:
 
 @dataclass
 class Ledger:
-    """Ledger of a run, computed from its histories."""
+    """Ledger of a run: the fates of all its records, computed from the histories."""
 
     clients: list[Scan] = field(default_factory=list)
     producers: dict[int, Declared] = field(default_factory=dict)
-    lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))  # lane keys, sorted
-    places: list[PartitionId] = field(default_factory=list)  # topic and partition of each lane
+    lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Lane keys, sorted."""
+    places: list[PartitionId] = field(default_factory=list)
+    """Topic and partition of each lane."""
     groups: Ownership = field(init=False)
     intervals: Intervals = field(init=False)
     acks: Ints = field(default_factory=lambda: np.zeros((0, 5), np.int64))
-    """Acknowledged intervals; columns: lane (index), first, last, offset, line."""
+    """Intervals of acknowledged records; columns: lane (index into `lanes`), first, last, offset, line."""
     problems: list[str] = field(default_factory=list)
     operations: int = 0
     _groups: list[Ownership] = field(default_factory=list)
@@ -107,11 +127,14 @@ class Ledger:
     _file_groups: int = 0
 
     def problem(self, client: str, text: str) -> None:
-        """Record a contradiction within a history, which makes the run unknown."""
+        """Record a contradiction within a history. It makes a valid verdict on the run impossible."""
         self.problems.append(f"{client}: {text}")
 
     def add_client(self, scanned: Scan) -> None:
-        """Add a client with the producers that its history file declares."""
+        """Add a client, with the producers that its history declares.
+
+        The groups and intervals that are added afterwards belong to this client.
+        """
         self.clients.append(scanned)
         self.operations += scanned.lines
         self._file_base, self._file_groups = self._count, len(self._groups)
@@ -124,7 +147,7 @@ class Ledger:
                 self.producers[number] = Declared(scanned.name, line, cast(Producer, declared))
 
     def add_groups(self, groups: Ownership) -> Ints:
-        """Add groups and return their indices."""
+        """Add groups to the ledger and return their indices."""
         first, self._count = self._count, self._count + len(groups.producer)
         self._groups.append(
             Ownership(*(np.asarray(c, _NARROW[n]) for n, c in zip(Ownership._fields, groups, strict=True)))
@@ -132,22 +155,32 @@ class Ledger:
         return np.arange(first, self._count)
 
     def fates_of(self, owner: Ints) -> Fates:
-        """Return the fates of these groups. All must belong to the current file."""
+        """Return the fate of each group in `owner`.
+
+        All these groups must belong to the client that was added last.
+        """
         fates = [groups.fate for groups in self._groups[self._file_groups :]]
         return np.concatenate(fates)[owner - self._file_base] if len(owner) else np.zeros(0, np.uint8)
 
     def add_intervals(self, rows: Ints, fate: Fates) -> None:
-        """Add intervals (columns producer, lane, first, last, group) and the fate of each."""
+        """Add intervals to the ledger; `fate` is the fate of each.
+
+        The columns of `rows` are: producer, lane, first, last, group.
+        """
         key = lane_key(rows[:, 0], rows[:, 1])
         self._rows.append((np.column_stack([key, rows[:, 2:]]), fate))
 
     def add_acks(self, producer: Ints, acked: Ints) -> None:
-        """Add acknowledged offsets; `acked` has the columns op, lane, first, last, offset, line."""
+        """Add the offsets of acknowledged records.
+
+        `producer` is the producer of each row. The columns of `acked` are: op, lane, first, last, offset,
+        line.
+        """
         key = lane_key(producer, acked[:, 1])
         self._acks.append(np.column_stack([key, acked[:, 2:]]))
 
     def finish(self) -> None:
-        """Sort the groups and intervals, and record contradictions between intervals."""
+        """Sort all intervals, and record contradictions between them. Nothing can be added afterwards."""
         lanes = sorted(
             (lane_key(number, lane), place)
             for number, declared in self.producers.items()
@@ -180,10 +213,11 @@ class Ledger:
             rows, fate, index = rows[known], fate[known], index[known]
         keys = index * (MAX_SEQ + 1) + rows[:, 1]
         if np.any(keys[1:] < keys[:-1]):
-            # The rows of each file are almost sorted by lane, which makes a stable sort cheap.
+            # The rows of each file are almost sorted by lane, so a stable sort is fast.
             order = np.argsort(keys, kind="stable")
             rows, fate, index, keys = rows[order], fate[order], index[order], keys[order]
-        # A repeated commit request lists the intervals of its transaction again: keep one of each.
+        # If a client repeats a commit request, it lists the intervals of the transaction again. Keep each
+        # interval once.
         repeat = np.append(False, keys[1:] == keys[:-1]) if len(keys) else np.zeros(0, np.bool_)
         if repeat.any():
             repeat[1:] &= np.all(rows[1:, 1:] == rows[:-1, 1:], axis=1)
@@ -201,18 +235,18 @@ class Ledger:
         )
 
     def lane_index(self, keys: Ints) -> tuple[Ints, Bools]:
-        """Return the index of each lane key, and whether the lane was declared."""
+        """Return the index of each lane key in `lanes`, and whether a history declared the lane."""
         if not len(self.lanes):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
         index = np.minimum(np.searchsorted(self.lanes, keys), len(self.lanes) - 1)
         return index, self.lanes[index] == keys
 
     def client_of(self, producer: int) -> str:
-        """Return the client of a producer, which is also the name of its history file."""
+        """Return the name of the client that declared a producer. Its history file has the same name."""
         return self.producers[producer].client
 
     @property
     def nbytes(self) -> int:
-        """Size of groups, intervals and acknowledgements in bytes."""
+        """Memory size in bytes of groups, intervals and acknowledgements."""
         columns = [*self.groups, *vars(self.intervals).values(), self.acks]
         return sum(column.nbytes for column in columns)
