@@ -50,7 +50,7 @@ class Backend(Protocol):
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
         """Fetch or build the images or binaries that the start needs.
 
-        Return the cluster record, completed.
+        Return the cluster record. It then also names the images, if there are any.
         """
         ...
 

@@ -157,7 +157,7 @@ SETTINGS = (
         "5 s by default, read-only at run time; lower bound of the next setting",
     ),
     BrokerSetting("group.consumer.heartbeat.interval.ms", "1000", "broker", "six heartbeats per session"),
-    # Small machines: Kafka's defaults are sized for large machines.
+    # Settings for small machines, because Kafka's defaults are sized for large machines.
     BrokerSetting(
         "offsets.topic.num.partitions",
         "12",

@@ -158,9 +158,9 @@ class Cluster(Topics):
         return []
 
     def facts(self) -> dict[str, Any]:
-        """Return the properties of the cluster.
+        """Return properties of the cluster that identify it in a run's result.
 
-        A comparison of two runs needs these properties to be equal.
+        Two runs can be compared only if these properties are equal.
         """
         record = self.record
         return {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def ailments(cluster: Cluster) -> list[str]:
     """Return the problems that the first failing check finds.
 
-    Later checks are skipped, because they depend on it.
+    The checks after it are skipped, because each check depends on the earlier ones.
     """
     checks = (_ailing_nodes, _silent_brokers, _ailing_proxies, _ailing_metadata)
     return next((problems for check in checks if (problems := check(cluster))), [])

@@ -105,7 +105,7 @@ class Ports:
 
     @property
     def all(self) -> range:
-        """Every port of the block."""
+        """All ports of this cluster's block."""
         return range(self.base, self.base + _BLOCK)
 
 

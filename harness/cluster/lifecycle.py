@@ -99,9 +99,9 @@ def leftovers(state: State) -> list[str]:
 
 
 def _by_name(state: State) -> list[ClusterRecord]:
-    """Return a cluster record for each available back end.
+    """Return one cluster record for each available back end, with the same cluster name in all of them.
 
-    The cluster's name is derived from the directory's path.
+    The name is derived from the path of the state directory.
     """
     from harness.provision.docker_engine import engine_problem
 
@@ -158,7 +158,7 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
     report(f"starting 3 controllers, 3 brokers and Toxiproxy ({backend.name}, {record.profile})")
     backend.start()
     cluster = Cluster(state, record, backend)
-    cluster.wait_healthy()  # first, because earlier coordinator requests would slow the start
+    cluster.wait_healthy()  # first, because earlier coordinator requests would slow down the brokers' start
     cluster.wait_transactions_possible()
     cluster.wait_healthy()  # again, because the coordinators' internal topics now exist
     state.save(msgspec.structs.replace(record, whole=True))
@@ -200,9 +200,8 @@ def _destroy(state: State, record: ClusterRecord) -> None:
 def keep_logs(state: State, record: ClusterRecord, why: str) -> Path | None:
     """Copy the last lines of each node's log to <state>/kept-logs/<why>.
 
-    Later starts do not remove this folder.
-
-    This function runs after a failure and must not fail itself, so it skips nodes without a log.
+    Later starts do not remove this folder. This function runs after a failure and must not fail itself, so it
+    skips nodes without a log.
     """
     logs: dict[str, str] = {}
     for node in make_backend(state, record).nodes():

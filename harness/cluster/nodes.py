@@ -24,7 +24,8 @@ class Condition(StrEnum):
 class NodeStatus:
     """Condition of a node's process.
 
-    After the end it also has the exit code, which is 128 + n after signal n.
+    After the process has ended, the status also has its exit code. This is 128 + n if signal n ended the
+    process.
     """
 
     condition: Condition

@@ -1,9 +1,9 @@
 """The state directory of a cluster. Later commands find the cluster through it.
 
-<state>/cluster.json the cluster record, written before anything is started <state>/lock the lock file, locked
-by the command that changes the cluster <state>/intents/ the intents: one for each injection, written before
-it (harness.faults.intents) <state>/nodes/<name>/ configuration, data, log, pid and exit code of a node
-(process back end)
+<state>/cluster.json   the cluster record, written before anything is started
+<state>/lock           the lock file, locked by the command that changes the cluster
+<state>/intents/       the intents: one for each injection, written before it (harness.faults.intents)
+<state>/nodes/<name>/  configuration, data, log, pid and exit code of a node (process back end)
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """Targets: the nodes, or the client, that a fault affects. A role is resolved at the injection of the fault.
 
-kafka-2, controller-11 the node with this name one, minority, majority, all this number of brokers, drawn with
-a seed controllers(one), ... this number of controllers, drawn with a seed leader_of(topic, partition) the
-broker that leads the partition at the injection txn_coordinator(id) the broker that coordinates this
-transactional id at the injection group_coordinator(group) the broker that coordinates this group at the
-injection active_controller the controller that leads the quorum at the injection client(name) a client of the
-workload; the name may contain `*`
+kafka-2, controller-11            the node with this name
+one, minority, majority, all      this number of brokers, drawn with the seed of the plan
+controllers(one), ...             this number of controllers, drawn with the seed of the plan
+leader_of(topic, partition)       the broker that leads the partition at the injection
+txn_coordinator(id)               the broker that coordinates this transactional id at the injection
+group_coordinator(group)          the broker that coordinates this group at the injection
+active_controller                 the controller that leads the quorum at the injection
+client(name)                      a client of the workload; the name may contain `*`
 """
 
 from __future__ import annotations
@@ -94,9 +96,9 @@ class Target(str):
         return self._made(f"{self.kind}({', '.join(arguments)})", self.kind, arguments)
 
     def drawn(self, seed: int) -> Target:
-        """Return the drawn node as a target if the target is a draw of exactly one node.
+        """Return the node that this seed draws, as a target, if the target is a draw of exactly one node.
 
-        Otherwise return it unchanged.
+        An example of such a target is `one`. Any other target is returned unchanged.
         """
         names = self._drawn_names(random.Random(seed))
         return Target.parse(names[0]) if names is not None and len(names) == 1 else self

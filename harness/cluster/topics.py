@@ -18,7 +18,7 @@ LIMIT_S: Final = 30.0
 _NO_CONTROLLER: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
 """Error codes of a broker that still sends requests to the previous controller.
 
-The harness repeats the request.
+A request that fails with one of these codes is repeated.
 """
 
 
@@ -151,11 +151,10 @@ class Topics(ABC):
 
 
 def _carried_out(order: Callable[[], None], what: str) -> None:
-    """Send a request by calling the function `order`.
+    """Send a request by calling the function `order`, and repeat it until the controller accepts it.
 
-    Repeat it while the controller is unreachable or has changed.
-
-    The request must be one that may be repeated. `what` describes the expected result for the time-out error.
+    It is repeated while the controller is unreachable or has changed, so the request must be harmless if
+    repeated. `what` describes the expected result in the time-out error.
     """
 
     def done() -> bool:

@@ -23,11 +23,9 @@ def set_feature(cluster: Cluster, feature: str, level: int) -> None:
 
 @dataclass(frozen=True)
 class FeatureLevel(Fault[None]):
-    """Fault that sets a cluster feature to the level `level`.
+    """Fault that sets a cluster feature to the level `level`. Nodes are not restarted.
 
-    Heal sets it to the level `back`. No node restarts.
-
-    `back` is the level of the feature in every cluster that the harness starts.
+    Heal sets the feature to the level `back`, which it has in every cluster that the harness starts.
     """
 
     name: ClassVar[str] = "feature_level"

@@ -45,9 +45,8 @@ def unhealed(state: State) -> list[Fault]:
 def has_leftovers(folder: Path) -> bool:
     """Return whether any external cluster needs a cleanup.
 
-    `folder` contains the state directories of these clusters.
-
-    A cluster needs a cleanup if it has unhealed intents, or topics or groups that a run created.
+    `folder` contains the state directories of these clusters. A cluster needs a cleanup if it has unhealed
+    intents, or topics or groups that a run created.
     """
     states = [State(path) for path in folder.glob("*") if path.is_dir()]
     return any(unhealed(state) or any((state.path / note).exists() for note in NOTES) for state in states)

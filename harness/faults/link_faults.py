@@ -41,12 +41,12 @@ If there is none, another fault is assumed to affect the link.
 _HINT = "is the listener of this fault the one that the clients use? `eos status` shows the proxies"
 _MOST_PROBES = 20
 _PAIRS = 3
-_BASELINE = 9  # pairs of round trips per median; a busy machine may delay one pair
+_BASELINE = 9  # number of round-trip pairs per median; a busy machine may delay one pair
 _BASELINES = 4  # maximum number of medians; a busy machine may delay all pairs of one median
 _SHARED_PROBES = 16
 """Minimum number of connections that the bite of `slow_some` measures.
 
-If half of the connections are slow, all 16 are alike once in 32,768 times.
+If half of all connections are slow, 16 measured connections are all slow or all fast once in 32,768 times.
 """
 
 T = TypeVar("T")
@@ -97,7 +97,7 @@ class LinkState:
 
 @dataclass
 class OpenConnections(LinkState):
-    """State before a link fault: additionally one open connection for each link."""
+    """State before a link fault: the links that answered, with one open connection for each of them."""
 
     connections: list[tuple[Link, RawConnection]]
 
@@ -116,7 +116,7 @@ class OpenConnections(LinkState):
 
 @dataclass
 class Baseline(LinkState):
-    """State before a link fault: additionally how slow each link already was, by proxy.
+    """State before a link fault: the links that answered, and how slow each of them already was, by proxy.
 
     The value is the number of milliseconds by which a round trip took longer than over the unfaulted
     listener.
@@ -127,7 +127,10 @@ class Baseline(LinkState):
 
 @dataclass
 class Pieces(LinkState):
-    """State before a link fault: additionally the number of pieces in which one answer arrived, by proxy."""
+    """State before a link fault: the links that answered, and the pieces of one answer over each of them.
+
+    `pieces` is the number of pieces in which the answer arrived, by proxy.
+    """
 
     pieces: dict[str, int]
 

@@ -1,6 +1,6 @@
 """Fault that cuts the network between nodes, in one or both directions.
 
-Clients and the observer still reach them.
+Clients and the observer still reach these nodes.
 """
 
 from __future__ import annotations

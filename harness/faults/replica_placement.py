@@ -25,9 +25,7 @@ def place(cluster: Cluster, topic: str, partition: int, replicas: list[int]) -> 
 class Placement(Fault[None]):
     """Fault that moves the replicas of a partition to the brokers `on`.
 
-    Heal moves them to the brokers `back`.
-
-    The first broker of each list is the preferred leader.
+    Heal moves them to the brokers `back`. The first broker of each list is the preferred leader.
     """
 
     name: ClassVar[str] = "placement"

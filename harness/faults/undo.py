@@ -1,8 +1,7 @@
 """Steps that undo a fault, as data.
 
-They are written to disk before the injection; any later process can run them.
-
-Each step calls an undo verb: a function that a fault registers in its own module:
+They are written to disk before the injection, so that any later process can carry them out. Each step calls
+an undo verb, which is a function that a fault registers in its own module:
 
     @undo_verb
     def thaw(cluster: Cluster, node: str) -> None: ...

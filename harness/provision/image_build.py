@@ -199,9 +199,9 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
 
 
 def _training_environment(port: int) -> dict[str, str]:
-    """Return the environment of a training node that is both broker and controller.
+    """Return the environment variables of a training node, which is both broker and controller.
 
-    Clients reach it on `port`.
+    Clients of the node reach it on `port`.
     """
     return {
         "KAFKA_NODE_ID": "1",

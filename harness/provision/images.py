@@ -116,9 +116,8 @@ def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
 def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
     """Pull the image that the user chose, or else the official one.
 
-    Return its name, or None if the pull fails.
-
-    Raise HarnessError if the user chose an image and it cannot be pulled.
+    Return its name, or None if the official image cannot be pulled. Raise HarnessError if the user chose an
+    image and it cannot be pulled.
     """
     variable = _VARIABLES[name]
     chosen = _chosen(variable)

@@ -1,6 +1,6 @@
 """Lookup of the Java that runs Kafka and Spark.
 
-It is searched in JAVA_HOME and on PATH, and must be version 17 or newer.
+The module searches JAVA_HOME and PATH, and accepts version 17 or newer.
 """
 
 from __future__ import annotations

@@ -68,9 +68,8 @@ def cache_lock(name: str = "lock") -> Iterator[None]:
 def scratch_dir(purpose: str) -> Iterator[Path]:
     """Create a temporary folder in the cache, and remove it at the end of the block.
 
-    The caller must hold a cache lock.
-
-    First remove folders with the same purpose that a killed command has left.
+    The caller must hold a cache lock. Folders with the same purpose that a killed command has left are
+    removed first.
     """
     for left in cache_dir().glob(f"{purpose}-*"):
         shutil.rmtree(left, ignore_errors=True)

@@ -111,7 +111,7 @@ class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Table [plan]: the rules by which the plan is drawn."""
+    """Table [plan]: how long the plan lasts, and by which rules its injections are drawn."""
 
     steady: Duration = Duration(5)
     duration: Duration = Duration(30)
@@ -131,7 +131,7 @@ class WalkthroughPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
     group: str = ""
     tries: int = 1  # number of attempts per case, for walkthroughs that repeat their cases
     libraries: list[str] = []  # client libraries that the walkthrough compares; empty if it compares none
-    transaction_timeout: Duration = Duration(60)  # longest transaction timeout of the producers
+    transaction_timeout: Duration = Duration(60)  # longest transaction timeout of the walkthrough's producers
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -30,9 +30,10 @@ class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan.
+    """The plan of a run: its seed, its duration and its injections.
 
-    `throughout` lists injections that last for the whole plan, `steps` those that follow one another.
+    `throughout` lists the injections that last for the whole plan. `steps` lists those that follow one
+    another.
     """
 
     seed: int
@@ -70,7 +71,7 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
 
 
 def _drawn(scenario: Scenario, rng: random.Random, length: float) -> list[PlannedFault]:
-    """Draw injections with gaps between them, for entries without a fixed time, until `length` is used up."""
+    """Draw injections of faults without a fixed time, with gaps between them, until `length` is used up."""
     entries = [entry for entry in scenario.fault if not entry.throughout and entry.at is None]
     steps: list[PlannedFault] = []
     at = _between(rng, scenario.plan.gap)

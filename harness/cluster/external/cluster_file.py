@@ -116,7 +116,7 @@ class ClusterFile(Part, frozen=True, kw_only=True):
 
     @property
     def proxies(self) -> dict[int, ProxyPart]:
-        """The proxies by broker id."""
+        """The proxies in the cluster file, by broker id."""
         return {proxy.broker: proxy for proxy in self.proxy}
 
 

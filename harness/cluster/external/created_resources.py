@@ -1,4 +1,4 @@
-"""Record, in files, of the topics and groups that a run creates on an external cluster.
+"""The record of the topics and groups that a run creates on an external cluster. It is kept in files.
 
 The harness records each name before it creates the topic or group. It removes the name from the record after
 it has deleted the topic or group, or when it leaves them to the user.

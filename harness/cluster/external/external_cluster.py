@@ -289,9 +289,9 @@ class ExternalCluster(Cluster):
         return [p for p in self.foreign() if ailing(p)]
 
     def facts(self) -> dict[str, Any]:
-        """Return the properties of the cluster.
+        """Return properties of the cluster that identify it in a run's result.
 
-        A comparison of two runs needs these properties to be equal.
+        Two runs can be compared only if these properties are equal.
         """
         levels = features.levels(self.admin)
         return {

@@ -1,8 +1,7 @@
-"""Admin client for an external cluster.
+"""Admin client for an external cluster, which refuses every change of a foreign resource.
 
-It refuses every change of a foreign resource, for every caller.
-
-A foreign resource is a topic or group whose name lacks the prefix in the cluster file.
+A foreign resource is a topic or group whose name lacks the prefix in the cluster file. The refusal applies to
+every caller.
 """
 
 from __future__ import annotations
