@@ -1,4 +1,4 @@
-"""Interface of a back end: its nodes, their start and removal, and the faults that it supports."""
+"""Interface of a back end. It starts and removes a cluster's nodes, and declares the supported faults."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from harness.cluster.state_directory import BackendName, ClusterRecord
 
 
 class Capability(StrEnum):
-    """Ability of a back end that a fault may require."""
+    """Something that a back end can do and that a fault may need, such as freezing a node."""
 
-    LINK = "link"  # Toxiproxy between the clients and the brokers
+    LINK = "link"  # there is a Toxiproxy between the clients and the brokers
     KILL = "kill"
     STOP = "stop"
     PAUSE = "pause"
-    PARTITION = "partition"  # cut the network between nodes
-    CLIENT = "client"  # send signals to the processes of the workload
+    PARTITION = "partition"  # the network between nodes can be cut
+    CLIENT = "client"  # signals can be sent to the client processes
 
 
 ALL_CAPABILITIES = frozenset(Capability)
 
 
 def capabilities_of(backend: BackendName) -> frozenset[Capability]:
-    """Return the abilities of a back end. The process back end cannot cut the links between its nodes."""
+    """Return the capabilities of a back end. The process back end cannot cut the links between its nodes."""
     return ALL_CAPABILITIES - {Capability.PARTITION} if backend == "process" else ALL_CAPABILITIES
 
 
 class Backend(Protocol):
-    """A back end: it runs the six Kafka nodes and Toxiproxy."""
+    """A back end: the means by which the harness runs the six Kafka nodes and Toxiproxy."""
 
     @property
     def name(self) -> BackendName:
@@ -40,7 +40,7 @@ class Backend(Protocol):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Abilities of the back end. A fault that needs any other ability is refused."""
+        """Capabilities of the back end. The harness refuses a fault that needs any other capability."""
         ...
 
     def nodes(self) -> Sequence[Node]:
@@ -48,7 +48,10 @@ class Backend(Protocol):
         ...
 
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
-        """Fetch or build what the start needs, and return the cluster record with these parts filled in."""
+        """Fetch or build the images or binaries that the start needs.
+
+        Return the cluster record. It then also names the images, if there are any.
+        """
         ...
 
     def start(self) -> None:
@@ -65,5 +68,5 @@ class Backend(Protocol):
         ...
 
     def leftovers(self) -> list[str]:
-        """Describe the processes, containers and data of the cluster that still exist."""
+        """Describe the processes, containers and data of the cluster that still exist, one line for each."""
         ...

@@ -1,6 +1,7 @@
-"""Kafka settings of both back ends that differ from Kafka's defaults, with the reason for each.
+"""Kafka settings with which the harness starts its nodes and which differ from Kafka's defaults.
 
-docker-compose.yml repeats these settings, because it must work without Python. A test compares the two.
+Each setting has the reason for its value. Both back ends use the settings. docker-compose.yml repeats them,
+because it must work without Python. A test compares the two.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ Profile = Literal["quick", "load"]
 
 @dataclass(frozen=True)
 class BrokerSetting:
-    """One Kafka setting: its name and value, the node roles that use it, and the reason for the value."""
+    """One Kafka setting: its name and value, the role of the nodes with it, and the reason for the value."""
 
     name: str
     value: str
@@ -67,7 +68,8 @@ SETTINGS = (
     BrokerSetting(
         "group.initial.rebalance.delay.ms", "0", "broker", "3 s by default: the first member waits for others"
     ),
-    # Short timeouts: a fault and its recovery take seconds, even if two cores are busy.
+    # Short timeouts: a fault and the recovery from it take only seconds, even if both cores of a small
+    # machine are busy.
     BrokerSetting(
         "broker.session.timeout.ms",
         str(SESSION_TIMEOUT_MS),
@@ -155,7 +157,7 @@ SETTINGS = (
         "5 s by default, read-only at run time; lower bound of the next setting",
     ),
     BrokerSetting("group.consumer.heartbeat.interval.ms", "1000", "broker", "six heartbeats per session"),
-    # Small machines: Kafka's defaults are sized for large machines.
+    # Settings for small machines, because Kafka's defaults are sized for large machines.
     BrokerSetting(
         "offsets.topic.num.partitions",
         "12",
@@ -187,7 +189,7 @@ def settings_for(role: Literal["broker", "controller"]) -> dict[str, str]:
 
 
 def heap_options(role: Literal["broker", "controller"], profile: Profile) -> list[str]:
-    """Return the heap options of a node.
+    """Return the JVM options that set the heap size of a node with this role.
 
     Without these options, each of the six JVMs may use a quarter of the machine's memory.
     """
@@ -201,10 +203,11 @@ def heap_options(role: Literal["broker", "controller"], profile: Profile) -> lis
 
 
 def jvm_options(profile: Profile) -> list[str]:
-    """Return the options for the garbage collector and the JIT compiler.
+    """Return the JVM options for the garbage collector and the JIT compiler.
 
-    The JVM's defaults depend on the size of the machine. With the first-tier compiler alone, a start needs a
-    third of the processor time, but the JVM is slower under load.
+    The options are set because the JVM's defaults depend on the size of the machine. The profile `quick` uses
+    only the first-tier compiler. A JVM then needs a third of the processor time to start, but is slower under
+    load.
     """
     if profile == "quick":
         return ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

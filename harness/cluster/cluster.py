@@ -1,4 +1,4 @@
-"""The cluster that a back end runs: its nodes, current roles, topics, offsets and health."""
+"""The cluster that a back end runs. It gives access to nodes, current roles, topics, offsets and health."""
 
 from __future__ import annotations
 
@@ -31,15 +31,17 @@ ROLE_LIMIT_S = 30.0
 class Cluster(Topics):
     """The running cluster of a state directory.
 
-    An external cluster (harness.cluster.external) has the same interface, so a run works with both.
+    An external cluster (harness.cluster.external) has the same interface, so a run can use either.
     """
 
-    # Whether the harness may repair everything on this cluster, because it is the cluster's only user.
+    # Whether the harness started this cluster and is its only user. If so, it may repair everything on it.
     owned = True
-    # Prefix of the names of all topics, groups and transactional ids; empty on the harness's own clusters.
+    # Prefix of the names of all topics, groups and transactional ids of a run; empty on the harness's own
+    # clusters.
     prefix = ""
     security: Security = PLAINTEXT
-    # Maximum time in seconds that a client works if the harness does not stop it.
+    # Maximum time in seconds for which a client of a run works if the harness does not stop the client
+    # earlier.
     longest_s = 6 * 3600.0
 
     def __init__(self, state: State, record: ClusterRecord, backend: Backend) -> None:
@@ -55,7 +57,10 @@ class Cluster(Topics):
         return Toxiproxy(HOST, self.ports.toxiproxy_api)
 
     def locked(self, doing: str) -> AbstractContextManager[None]:
-        """Hold the lock of the cluster during a change. Raise RefusedError if another command holds it."""
+        """Hold the cluster's lock inside the block. Raise RefusedError if another command holds it.
+
+        `doing` is the name of the command that changes the cluster.
+        """
         return self.state.locked(doing)
 
     # Nodes
@@ -66,7 +71,7 @@ class Cluster(Topics):
         return {node.name: node for node in self.backend.nodes()}
 
     def node(self, which: int | str) -> Node:
-        """Return the node with this id or name."""
+        """Return the node with this Kafka id or name."""
         for node in self.nodes.values():
             if which in (node.name, node.node_id):
                 return node
@@ -95,7 +100,7 @@ class Cluster(Topics):
         return [self.node(i) for i in self.controller_ids]
 
     def require(self, capability: Capability) -> None:
-        """Raise CapabilityError if this back end lacks a capability."""
+        """Raise CapabilityError if the back end of this cluster lacks a capability."""
         if capability not in self.backend.capabilities:
             raise CapabilityError(
                 f"the {self.backend.name} back end does not support {capability}",
@@ -104,13 +109,13 @@ class Cluster(Topics):
 
     @property
     def links(self) -> NetLinks:
-        """Links between the nodes. Raises CapabilityError if the back end cannot cut them."""
+        """Network links between the nodes. Raises CapabilityError if the back end cannot cut them."""
         self.require(Capability.PARTITION)
         assert self.backend.links is not None
         return self.backend.links
 
     def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
-        """Return the bootstrap servers of a listener."""
+        """Return the bootstrap servers for clients that use this listener."""
         return self.ports.bootstrap(BrokerListener(listener))
 
     def address_of(self, broker: int, listener: BrokerListener = BrokerListener.DIRECT) -> tuple[str, int]:
@@ -123,21 +128,21 @@ class Cluster(Topics):
         return HOST, port(broker)
 
     def second_proxy_address(self, broker: int) -> str:
-        """Return a free address for a second proxy in front of a broker, as seen by Toxiproxy."""
+        """Return a free address at which Toxiproxy can open a second proxy in front of a broker."""
         return f"127.0.0.1:{self.ports.inner_proxy(broker)}"
 
     def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
-        """Connect to the DIRECT listener of a broker, which no link fault affects."""
+        """Return a connection to the DIRECT listener of a broker. No link fault affects this listener."""
         return RawConnection(*self.address_of(broker), timeout, self.security)
 
     def answers(
         self, broker: int, timeout: float = 1.0, listener: BrokerListener = BrokerListener.DIRECT
     ) -> bool:
-        """Return whether a broker answers on a listener."""
+        """Return whether a broker answers a request on a listener within the time limit."""
         return answers(*self.address_of(broker, listener), timeout, self.security)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
-        """Return the proxied links from clients to these nodes. Controllers have none."""
+        """Return the links from clients through Toxiproxy to these nodes. Only brokers have such links."""
         return [
             ClientLink(proxy_name(b, listener), b, HOST, self.ports.toxiproxy(listener, b))
             for b in BROKER_IDS
@@ -146,11 +151,17 @@ class Cluster(Topics):
         ]
 
     def caveats(self, capabilities: frozenset[Capability]) -> list[str]:  # noqa: ARG002
-        """Return the reasons why faults with these capabilities would weaken the observer's evidence."""
+        """Return the reasons why faults that need these capabilities would weaken the observer's evidence.
+
+        The list is empty here, because the observer uses the DIRECT listener, which no link fault affects.
+        """
         return []
 
     def facts(self) -> dict[str, Any]:
-        """Return the properties of the cluster that must be equal in two runs that are compared."""
+        """Return properties of the cluster that identify it in a run's result.
+
+        Two runs can be compared only if these properties are equal.
+        """
         record = self.record
         return {
             "kafka": KAFKA_VERSION,
@@ -160,34 +171,34 @@ class Cluster(Topics):
             "images": record.images,
         }
 
-    # Roles. Each call asks the cluster again.
+    # Roles of nodes. Each call asks the cluster again, because roles move.
 
     def leader_of(self, topic: str, partition: int) -> int:
-        """Return the broker that leads a partition now. Wait while the partition has no leader."""
+        """Return the id of the broker that leads a partition now. Wait while the partition has no leader."""
         return _node_id(
             lambda: self.admin.partition(topic, partition).leader, f"a leader of {topic}-{partition}"
         )
 
     def txn_coordinator(self, transactional_id: str) -> int:
-        """Return the broker that coordinates a transactional id now."""
+        """Return the id of the broker that is now the transaction coordinator of a transactional id."""
         what = f"the transaction coordinator of {transactional_id}"
         return _node_id(lambda: self.admin.coordinator("transaction", transactional_id), what)
 
     def group_coordinator(self, group: str) -> int:
-        """Return the broker that coordinates a group now."""
+        """Return the id of the broker that is now the group coordinator of a group."""
         return _node_id(lambda: self.admin.coordinator("group", group), f"the coordinator of {group}")
 
     def active_controller(self) -> int:
-        """Return the controller that leads the quorum now."""
+        """Return the id of the controller that is now the leader of the controller quorum."""
         return _node_id(lambda: self.admin.quorum().leader, "an active controller")
 
     # Health
 
     def wait_serving(self, name: str, limit: float = HEALTHY_LIMIT_S) -> float:
-        """Wait until a node serves again. Return the number of seconds that this took.
+        """Wait until a node serves again. Return the number of seconds that the wait took.
 
-        A broker serves when it answers and is in the ISR of all its replicas. A controller serves when its
-        log has reached the high watermark of the quorum.
+        A broker serves when it answers and is in the ISR of every partition of which it has a replica. A
+        controller serves when its log has reached the high watermark of the controller quorum.
         """
         start = time.monotonic()
         node = self.node(name)
@@ -208,11 +219,11 @@ class Cluster(Topics):
         return quorum.leader >= 0 and quorum.voter_log_ends.get(controller, -1) >= quorum.high_watermark
 
     def ailments(self) -> list[str]:
-        """Describe the problems of the cluster now; an empty list means that it is healthy."""
+        """Describe the current health problems of the cluster. An empty list means that it is healthy."""
         return health.ailments(self)
 
     def look(self) -> list[str]:
-        """Return the ailments. If a check cannot be carried out, the reason is one too."""
+        """Describe the current health problems. If a check itself fails, return the reason as a problem."""
         try:
             return self.ailments()
         except HarnessError as error:
@@ -221,7 +232,10 @@ class Cluster(Topics):
             return [str(error)]
 
     def lasting_ailments(self) -> list[str]:
-        """Return the ailments that last for a session timeout. A busy machine causes shorter ones."""
+        """Return the health problems that remain after a wait of one session timeout.
+
+        The wait ignores the shorter problems that a busy machine causes.
+        """
         ailments: list[str] = []
 
         def well() -> bool:
@@ -235,9 +249,9 @@ class Cluster(Topics):
     def wait_healthy(
         self, limit: float = HEALTHY_LIMIT_S, *, enough: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until the cluster is healthy or `enough` returns true.
+        """Wait until the cluster is healthy, or until the function `enough` returns true.
 
-        The time-out error lists the last ailments.
+        If the time limit passes, the error lists the health problems that were seen last.
         """
 
         def healthy() -> bool:
@@ -256,9 +270,9 @@ class Cluster(Topics):
             return False
 
     def wait_transactions_possible(self, limit: float = HEALTHY_LIMIT_S) -> None:
-        """Wait until a group coordinator and a transaction coordinator serve.
+        """Wait until a group coordinator and a transaction coordinator answer requests.
 
-        The first request to each coordinator creates its internal topic.
+        The first request for a coordinator makes the brokers create the internal topic of that coordinator.
         """
         wait_until(
             lambda: all([self._coordinated("group"), self._coordinated("transaction")]),
@@ -270,5 +284,8 @@ class Cluster(Topics):
 
 
 def _node_id(ask: Callable[[], int], what: str) -> int:
-    """Wait until `ask` returns a node id: 0 or more. A negative number means that there is no such node."""
+    """Wait until the function `ask` returns a node id, which is 0 or more. Return this id.
+
+    A negative number means that no node has the role now.
+    """
     return wait_until(lambda: [node_id] if (node_id := ask()) >= 0 else [], ROLE_LIMIT_S, what)[0]

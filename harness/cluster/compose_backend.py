@@ -1,4 +1,4 @@
-"""The compose back end: six nodes and Toxiproxy as containers of docker-compose.yml."""
+"""The compose back end: six Kafka nodes and Toxiproxy as containers of docker-compose.yml."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from docker.models.containers import Container
 
 STOP_LIMIT_S = 20
-_DATA = "/var/lib/kafka/data"  # KAFKA_LOG_DIRS in docker-compose.yml
+_DATA = "/var/lib/kafka/data"  # the value of KAFKA_LOG_DIRS in docker-compose.yml
 
 
 class ContainerNode:
@@ -42,7 +42,7 @@ class ContainerNode:
         return self._engine.container(self.name)
 
     def status(self) -> NodeStatus:
-        """Return the condition of the container's first process."""
+        """Return the condition of the container: running, paused or exited."""
         state = self.container.attrs["State"]
         if state["Paused"]:
             return NodeStatus(Condition.PAUSED, pid=state["Pid"])
@@ -51,7 +51,7 @@ class ContainerNode:
         return NodeStatus(Condition.EXITED, state["ExitCode"])
 
     def start(self) -> None:
-        """Start the container with its existing data."""
+        """Start the container again if it has exited. Its data is kept."""
         if self.status().condition is Condition.EXITED:
             self.container.start()
             wait_until(lambda: self.status().condition is Condition.RUNNING, 20, f"{self.name} to run")
@@ -73,7 +73,7 @@ class ContainerNode:
             raise RefusedError(
                 f"{self.name} does not run", "`eos status` shows the nodes, `eos up` starts them"
             )
-        # The freezer of older Docker engines sometimes fails on a busy machine, so retry.
+        # Older Docker engines sometimes fail to freeze a container on a busy machine, so retry.
         wait_until(self._frozen, 10, f"{self.name} to be frozen")
 
     def _frozen(self) -> bool:
@@ -92,17 +92,23 @@ class ContainerNode:
             self.container.unpause()
 
     def log(self, lines: int = 200) -> str:
-        """Return the last lines of the container's output."""
+        """Return the last lines of the container's output. `lines` is their number."""
         return self.container.logs(tail=lines).decode(errors="replace")
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Copy the segment files of a replica out of the container. Return the paths of the copies."""
+        """Copy the log segment files of a partition's replica out of the container.
+
+        Return the paths of the copies.
+        """
         copy_out(self.container, f"{_DATA}/{partition}", scratch)
         return segments_in(scratch / partition, self.name, partition)
 
 
 class ComposeBackend:
-    """Back end that runs the services of docker-compose.yml with their own project name, ports and subnet."""
+    """Back end that runs the services of docker-compose.yml.
+
+    Each cluster has its own project name, ports and subnet.
+    """
 
     name: BackendName = "compose"
     capabilities = capabilities_of("compose")
@@ -144,12 +150,12 @@ class ComposeBackend:
         self._env_file.unlink(missing_ok=True)
 
     def leftovers(self) -> list[str]:
-        """Describe the containers, networks and volumes that carry this cluster's label."""
+        """Describe the containers, networks and volumes with this cluster's label, one line for each."""
         return self.engine.leftovers()
 
     @cached_property
     def links(self) -> NetLinks:
-        """Links between the containers."""
+        """Network links between the containers."""
         subnet = Ports(self._record.port_base).subnet
         return NetLinks(
             self.engine, self._record.images["nettools"], subnet, {n.name: n for n in self._nodes}

@@ -1,4 +1,4 @@
-"""Health checks of a cluster that the harness started, in the order of their cost."""
+"""Health checks of a cluster that the harness started. The cheapest check runs first."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ if TYPE_CHECKING:
 
 
 def ailments(cluster: Cluster) -> list[str]:
-    """Return the problems found by the first check that fails. Later checks depend on earlier ones."""
+    """Return the problems that the first failing check finds.
+
+    The checks after it are skipped, because each check depends on the earlier ones.
+    """
     checks = (_ailing_nodes, _silent_brokers, _ailing_proxies, _ailing_metadata)
     return next((problems for check in checks if (problems := check(cluster))), [])
 
 
 def ailing(partition: PartitionInfo) -> bool:
-    """Return whether a partition has no leader, or a replica outside of the ISR."""
+    """Return whether a partition has no leader, or has a replica outside of the ISR."""
     return partition.leader < 0 or set(partition.isr) != set(partition.replicas)
 
 
@@ -55,8 +58,8 @@ def _ailing_metadata(cluster: Cluster) -> list[str]:
             problems.append(f"broker {broker} does not see {sorted(missing)}")
         problems += [describe_partition(p) for p in view.partitions if ailing(p)][:3]
     quorum = cluster.admin.quorum()
-    # A voter lags for a moment after each new record. A voter that lags for longer than a session timeout has
-    # stopped following.
+    # A controller lags behind the quorum for a moment after each new record. If it lags for longer than a
+    # session timeout, it has stopped following.
     if lagging := [voter for voter, ms in quorum.behind_ms.items() if ms > SESSION_TIMEOUT_MS]:
         problems.append(f"controllers {lagging} lag behind the quorum")
     return problems

@@ -13,24 +13,25 @@ from harness.base.ports import port_taken
 BROKER_IDS = (1, 2, 3)
 CONTROLLER_IDS = (11, 12, 13)
 HOST = "127.0.0.1"
-# These ports are below the range from which Linux and macOS choose the local port of outgoing connections.
-# Inside that range, about one start in thirty would find a port taken.
+# All ports of the clusters are below the range from which Linux and macOS choose the local port of an
+# outgoing connection. If they were in that range, about one start in thirty would find one of its ports in
+# use.
 _FIRST_PORT, _LAST_PORT, _BLOCK = 12_000, 32_000, 30
 _BLOCKS = (_LAST_PORT - _FIRST_PORT) // _BLOCK
 
 
 class BrokerListener(StrEnum):
-    """The listeners of a broker. Each listener has its own advertised address in the broker's metadata."""
+    """The listeners of a broker. The broker advertises a different address for each listener."""
 
     INTERNAL = "INTERNAL"  # for other brokers
-    PROXIED = "PROXIED"  # for clients under test; advertised with a port of Toxiproxy
-    TAPPED = "TAPPED"  # for clients under test; advertised with a port of the wire tap
+    PROXIED = "PROXIED"  # for clients under test; the broker advertises a port of Toxiproxy
+    TAPPED = "TAPPED"  # for clients under test; the broker advertises a port of the wire tap
     DIRECT = "DIRECT"  # for observers, administration and Spark; no link fault affects it
 
 
 @dataclass(frozen=True)
 class Ports:
-    """The host ports of one cluster: a block of 30 ports that starts at `base`."""
+    """The host ports of one cluster: a block of 30 consecutive ports, of which `base` is the first."""
 
     base: int
 
@@ -40,23 +41,26 @@ class Ports:
         return self.base
 
     def proxied(self, broker: int) -> int:
-        """Return the port of Toxiproxy to which PROXIED clients of a broker connect."""
+        """Return the port on which Toxiproxy listens for clients of a broker's PROXIED listener."""
         return self.base + broker
 
     def tapped(self, broker: int) -> int:
-        """Return the port of the wire tap to which TAPPED clients of a broker connect."""
+        """Return the port on which the wire tap listens for clients of a broker's TAPPED listener."""
         return self.base + 3 + broker
 
     def tap_upstream(self, broker: int) -> int:
-        """Return the port of Toxiproxy to which the wire tap connects for a broker."""
+        """Return the port on which Toxiproxy listens for the wire tap's connections to a broker."""
         return self.base + 6 + broker
 
     def inner_proxy(self, broker: int) -> int:
-        """Return the port of the second proxy in front of a broker, for faults that chain two proxies."""
+        """Return the port of a second Toxiproxy proxy in front of a broker.
+
+        Faults that chain two proxies use it.
+        """
         return self.base + 26 + broker
 
     def toxiproxy(self, listener: BrokerListener, broker: int) -> int:
-        """Return the port of Toxiproxy for a broker's PROXIED or TAPPED listener."""
+        """Return the port on which Toxiproxy listens for a broker's PROXIED or TAPPED listener."""
         return self.proxied(broker) if listener is BrokerListener.PROXIED else self.tap_upstream(broker)
 
     def direct(self, broker: int) -> int:
@@ -64,7 +68,10 @@ class Ports:
         return self.base + 10 + broker
 
     def inner(self, listener: BrokerListener, broker: int) -> int:
-        """Return the port to which a broker process binds a listener. Containers use their own addresses."""
+        """Return the port to which a broker binds a listener on the process back end.
+
+        The compose back end does not use it, because each container has its own address.
+        """
         if listener is BrokerListener.DIRECT:
             return self.direct(broker)
         offset = {BrokerListener.INTERNAL: 13, BrokerListener.PROXIED: 16, BrokerListener.TAPPED: 19}[
@@ -73,7 +80,7 @@ class Ports:
         return self.base + offset + broker
 
     def controller(self, node_id: int) -> int:
-        """Return the port to which a controller process binds."""
+        """Return the port to which a controller binds on the process back end."""
         return self.base + 23 + node_id - 10
 
     def bootstrap(self, listener: BrokerListener) -> str:
@@ -89,28 +96,31 @@ class Ports:
 
     @property
     def subnet(self) -> str:
-        """First three bytes of the subnet of the containers. Each block of ports has its own subnet."""
+        """First three bytes of the subnet of the cluster's containers.
+
+        Each block of ports has a different subnet.
+        """
         block = (self.base - _FIRST_PORT) // _BLOCK
         return f"10.{213 + block // 250}.{block % 250}"
 
     @property
     def all(self) -> range:
-        """Every port of the block."""
+        """All ports of this cluster's block."""
         return range(self.base, self.base + _BLOCK)
 
 
 def node_name(node_id: int) -> str:
-    """Return the name of a node: `kafka-1` to `kafka-3`, `controller-11` to `controller-13`."""
+    """Return the name of a node by its id: `kafka-1` to `kafka-3` or `controller-11` to `controller-13`."""
     return f"{'controller' if node_id in CONTROLLER_IDS else 'kafka'}-{node_id}"
 
 
 def cluster_name(state: Path) -> str:
-    """Return the name of the cluster of a state directory. The name is derived from the directory's path."""
+    """Return the name of the cluster of a state directory. The name is a hash of the directory's path."""
     return f"eos-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
 
 
 def preferred_ports(state: Path) -> Ports:
-    """Return the block of ports that a state directory prefers. It may be taken."""
+    """Return the block of ports that a state directory uses if all ports in it are free."""
     return Ports(_FIRST_PORT + _preferred_block(state) * _BLOCK)
 
 
@@ -119,7 +129,7 @@ def _preferred_block(state: Path) -> int:
 
 
 def choose_ports(state: Path) -> Ports:
-    """Return a free block of ports: the one that the directory prefers, else the next free block."""
+    """Return a free block of ports: the directory's preferred block, or else the next free block."""
     first = _preferred_block(state)
     for step in range(_BLOCKS):
         ports = Ports(_FIRST_PORT + (first + step) % _BLOCKS * _BLOCK)

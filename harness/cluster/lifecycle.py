@@ -1,4 +1,4 @@
-"""Start, lookup and removal of the cluster of a state directory."""
+"""Start, lookup and removal of a cluster, which is identified by its state directory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,10 @@ Report = Callable[[str], None]
 def up(
     state: State, backend: BackendName | Literal["auto"], profile: Profile, report: Report
 ) -> tuple[Cluster, bool]:
-    """Return the healthy cluster of a state directory, and whether this call has started it."""
+    """Start the cluster of a state directory, or reuse the running one.
+
+    Return the healthy cluster, and whether this call has started it.
+    """
     with state.locked("up"):
         existing = state.load()
         if existing and existing.whole:
@@ -56,7 +59,7 @@ def up(
 
 
 def attach(state: State) -> Cluster:
-    """Return the cluster that is up in this state directory."""
+    """Return the running cluster of this state directory. Raise RefusedError if there is none."""
     record = state.load()
     if record is None or not record.whole:
         raise RefusedError(f"no cluster is up in {state.path}", "`eos up` starts one")
@@ -66,8 +69,8 @@ def attach(state: State) -> Cluster:
 def down(state: State, *, force: bool = False) -> bool:
     """Remove the cluster of this state directory with its data. Return False if there is none.
 
-    With `force`, do not read the cluster record, which may be damaged or lost. The cluster's name, derived
-    from the directory's path, then identifies its processes and containers.
+    With `force`, do not read the cluster record, because it may be damaged or lost. The cluster's processes
+    and containers are then found by its name, which is derived from the directory's path.
     """
     with state.locked("down"):
         if force:
@@ -80,7 +83,10 @@ def down(state: State, *, force: bool = False) -> bool:
 
 
 def _sweep(state: State) -> bool:
-    """Remove everything that belongs to this directory, on each available back end."""
+    """Remove everything that belongs to this state directory, on each available back end.
+
+    Return whether anything existed.
+    """
     existed = bool(leftovers(state))
     for record in _by_name(state):
         _destroy(state, record)
@@ -88,12 +94,15 @@ def _sweep(state: State) -> bool:
 
 
 def leftovers(state: State) -> list[str]:
-    """Describe everything that belongs to this directory, on each available back end."""
+    """Describe everything that belongs to this state directory, on each available back end."""
     return [left for record in _by_name(state) for left in make_backend(state, record).leftovers()]
 
 
 def _by_name(state: State) -> list[ClusterRecord]:
-    """Return a cluster record for each available back end, with the name derived from the directory."""
+    """Return one cluster record for each available back end, with the same cluster name in all of them.
+
+    The name is derived from the path of the state directory.
+    """
     from harness.provision.docker_engine import engine_problem
 
     backends: list[BackendName] = ["process", "compose"] if engine_problem() is None else ["process"]
@@ -105,7 +114,7 @@ def _by_name(state: State) -> list[ClusterRecord]:
 
 
 def make_backend(state: State, record: ClusterRecord) -> Backend:
-    """Return the back end of a record. Import the module of that back end only."""
+    """Return the back end that a cluster record names. Import only the module of that back end."""
     if record.backend == "process":
         from harness.cluster.process_backend import ProcessBackend
 
@@ -116,7 +125,10 @@ def make_backend(state: State, record: ClusterRecord) -> Backend:
 
 
 def choose_backend(report: Report) -> BackendName:
-    """Return `compose` if Docker and its compose plugin answer, else report why and return `process`."""
+    """Return `compose` if Docker and its compose plugin answer.
+
+    Otherwise report the reason and return `process`.
+    """
     from harness.provision.docker_engine import engine_problem
 
     problem = engine_problem()
@@ -127,7 +139,10 @@ def choose_backend(report: Report) -> BackendName:
 
 
 def _prepare(state: State, record: ClusterRecord, report: Report) -> ClusterRecord:
-    """Let the back end prepare the start. If that fails, remove the record: nothing was started."""
+    """Let the back end prepare the start.
+
+    If that fails, remove the cluster record, because nothing was started.
+    """
     try:
         record = make_backend(state, record).prepare(report)
     except BaseException:
@@ -143,9 +158,9 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
     report(f"starting 3 controllers, 3 brokers and Toxiproxy ({backend.name}, {record.profile})")
     backend.start()
     cluster = Cluster(state, record, backend)
-    cluster.wait_healthy()  # first: earlier requests for coordinators would slow down the brokers' start
+    cluster.wait_healthy()  # first, because earlier coordinator requests would slow down the brokers' start
     cluster.wait_transactions_possible()
-    cluster.wait_healthy()  # again: the topics of the coordinators now exist
+    cluster.wait_healthy()  # again, because the coordinators' internal topics now exist
     state.save(msgspec.structs.replace(record, whole=True))
     return cluster
 
@@ -153,7 +168,10 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
 def _reuse(
     state: State, record: ClusterRecord, backend: BackendName | Literal["auto"], profile: Profile
 ) -> Cluster:
-    """Return the running cluster. Refuse if it is unhealthy or differs from the request."""
+    """Return the running cluster.
+
+    Raise RefusedError if it is unhealthy, or has another back end or profile than requested.
+    """
     if backend not in ("auto", record.backend) or profile != record.profile:
         raise RefusedError(
             f"a cluster of another kind runs in {state.path}: {record.backend}, {record.profile} "
@@ -172,7 +190,7 @@ def _reuse(
 def _destroy(state: State, record: ClusterRecord) -> None:
     state.end_clients()
     make_backend(state, record).destroy()
-    # A compose cluster has processes on the host too, such as the wire tap.
+    # The compose back end has processes on the host too, such as the wire tap. End these as well.
     processes.end_all(f"{state.nodes}/")
     shutil.rmtree(state.nodes, ignore_errors=True)
     shutil.rmtree(state.intents, ignore_errors=True)
@@ -180,9 +198,10 @@ def _destroy(state: State, record: ClusterRecord) -> None:
 
 
 def keep_logs(state: State, record: ClusterRecord, why: str) -> Path | None:
-    """Copy the end of each node's log to <state>/kept-logs, which later starts do not remove.
+    """Copy the last lines of each node's log to <state>/kept-logs/<why>.
 
-    This function runs after a failure and must not fail itself, so it skips nodes without a log.
+    Later starts do not remove this folder. This function runs after a failure and must not fail itself, so it
+    skips nodes without a log.
     """
     logs: dict[str, str] = {}
     for node in make_backend(state, record).nodes():

@@ -1,8 +1,8 @@
-"""Cuts of the links between containers, and probes that find the open links.
+"""Network links between containers: the harness cuts them, and probes which of them are open.
 
 A helper container joins the network namespace of a node and sets packet filters there. This needs no root on
-the host and does not change the host's filters. It works with Docker engines inside a virtual machine (Docker
-Desktop).
+the host and does not change the host's filters. It also works if the Docker engine runs in a virtual machine
+(Docker Desktop).
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from harness.provision.docker_engine import Engine
 
 Direction = Literal["in", "out", "both"]
-_BROKER_PORT, _CONTROLLER_PORT = 9092, 9093  # listeners INTERNAL and CONTROLLER in docker-compose.yml
+_BROKER_PORT, _CONTROLLER_PORT = 9092, 9093  # ports of the listeners INTERNAL and CONTROLLER
 _PROBE_S = 1
 
 
 def address(subnet: str, node_id: int) -> str:
-    """Return the fixed address that docker-compose.yml gives a node."""
+    """Return the fixed IP address that docker-compose.yml gives to a node."""
     return f"{subnet}.{10 + node_id}"
 
 
@@ -43,23 +43,24 @@ class NetLinks:
         self._nodes = nodes
 
     def cut(self, node: str, others: list[str], direction: Direction) -> None:
-        """Drop packets between a node and others.
+        """Drop packets between the node `node` and the nodes `others`.
 
-        The direction names the connections that are hit: those that the others open to the node (`in`), those
-        that the node opens (`out`), or all packets (`both`).
+        `direction` selects which packets are dropped. With `in`, they are those of connections that the
+        others open to the node. With `out`, they are those of connections that the node opens to the others.
+        With `both`, they are all packets.
         """
         for port, peers in self._by_port(node, others, direction).items():
             self._run(node, "cut", direction, str(port), *peers)
 
     def uncut(self, node: str) -> None:
-        """Remove every cut of a node. Do nothing if it has none or does not run."""
+        """Remove every packet filter of a node. Do nothing if the node has none or does not run."""
         if (
             self._nodes[node].status().condition is not Condition.EXITED
-        ):  # a node that has exited has no namespace and so no filters
+        ):  # a node that has exited has no network namespace, so no filters
             self._run(node, "heal")
 
     def open_to(self, node: str, others: list[str]) -> dict[str, bool]:
-        """Return, for each other node, whether a new connection from `node` reaches it."""
+        """Return, for each of the nodes `others`, whether a new connection from `node` reaches it."""
         ids = {address(self._subnet, self._nodes[o].node_id): o for o in others}
         reached: dict[str, bool] = {}
         for port, peers in self._by_port(node, others, "out").items():
@@ -71,7 +72,7 @@ class NetLinks:
         return reached
 
     def _by_port(self, node: str, others: list[str], direction: Direction) -> dict[int, list[str]]:
-        """Group the other nodes' addresses by the port to which the connections go."""
+        """Group the IP addresses of the `others` by the port to which connections in this direction go."""
         grouped: dict[int, list[str]] = {}
         for other in others:
             served_by = other if direction == "out" else node

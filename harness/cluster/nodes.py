@@ -22,7 +22,11 @@ class Condition(StrEnum):
 
 @dataclass(frozen=True)
 class NodeStatus:
-    """Condition of a node's process, and its exit code after it has ended (128 + n after signal n)."""
+    """Condition of a node's process.
+
+    After the process has ended, the status also has its exit code. This is 128 + n if signal n ended the
+    process.
+    """
 
     condition: Condition
     exit_code: int | None = None
@@ -33,9 +37,9 @@ class NodeStatus:
 
 
 class Node(Protocol):
-    """One broker, controller or Toxiproxy.
+    """One node: a broker, a controller or Toxiproxy.
 
-    Each method that changes the node returns after the operating system has completed the change.
+    Each method that changes the node returns only after the operating system has completed the change.
     """
 
     @property
@@ -50,15 +54,15 @@ class Node(Protocol):
 
     @property
     def role(self) -> Role:
-        """Role of the node."""
+        """Role of the node: broker, controller or proxy."""
         ...
 
     def status(self) -> NodeStatus:
-        """Return the condition of the process."""
+        """Return the condition of the node's process."""
         ...
 
     def start(self) -> None:
-        """Start the node with its existing data. Do nothing if it runs."""
+        """Start the node with its existing data. Do nothing if it already runs."""
         ...
 
     def stop(self) -> None:
@@ -70,7 +74,10 @@ class Node(Protocol):
         ...
 
     def pause(self) -> None:
-        """Freeze the process (SIGSTOP or the cgroup freezer). Its sockets stay open but do not answer."""
+        """Freeze the process (SIGSTOP or the cgroup freezer).
+
+        Its connections stay open but carry no answers.
+        """
         ...
 
     def resume(self) -> None:
@@ -78,16 +85,22 @@ class Node(Protocol):
         ...
 
     def log(self, lines: int = 200) -> str:
-        """Return the last lines of the node's output."""
+        """Return the last lines of the node's output. `lines` is their number."""
         ...
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Return the segment files of a replica. Copy them to `scratch` if the host cannot read them."""
+        """Return the log segment files of a partition's replica on this node.
+
+        If the host cannot read the files, they are first copied to the folder `scratch`.
+        """
         ...
 
 
 def segments_in(folder: Path, node: str, partition: str) -> list[Path]:
-    """Return the segment files in a replica's folder in the order of their offsets."""
+    """Return the log segment files in the folder of a replica, in the order of their offsets.
+
+    `node` and `partition` are only used in the error message.
+    """
     segments = sorted(folder.glob("*.log"))
     if not segments:
         raise UsageError(

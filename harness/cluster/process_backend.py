@@ -1,4 +1,4 @@
-"""The process back end: six JVMs and Toxiproxy on loopback. It needs Java and Python, but no Docker."""
+"""The process back end: six Kafka JVMs and Toxiproxy on loopback. It needs Java and Python, but no Docker."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STOP_LIMIT_S = 20.0
 
 
 class ProcessNode:
-    """A node that runs as a JVM or Toxiproxy process. Its folder is in the state directory."""
+    """A node that runs as one process: a Kafka JVM or Toxiproxy. Its files are in `folder`."""
 
     def __init__(
         self, name: str, node_id: int, role: Role, folder: Path, command: Callable[[], list[str]]
@@ -55,7 +55,7 @@ class ProcessNode:
         return NodeStatus(Condition.PAUSED if state is ProcessState.STOPPED else Condition.RUNNING, pid=pid)
 
     def start(self) -> None:
-        """Start the process with its existing data."""
+        """Start the process if it does not run. Its data is kept."""
         if self.status().condition is Condition.EXITED:
             processes.start_supervised(self._command(), self.folder)
 
@@ -64,11 +64,11 @@ class ProcessNode:
         self._end(signal.SIGTERM, STOP_LIMIT_S)
 
     def kill(self) -> None:
-        """Send SIGKILL and wait until the process has ended and its exit code is in a file."""
+        """Send SIGKILL and wait until the process has ended and its exit code has been written to a file."""
         self._end(signal.SIGKILL, 10)
 
     def pause(self) -> None:
-        """Send SIGSTOP and wait until the process is stopped."""
+        """Send SIGSTOP and wait until the process is frozen."""
         self._signal(signal.SIGSTOP, Condition.PAUSED)
 
     def resume(self) -> None:
@@ -77,7 +77,7 @@ class ProcessNode:
             self._signal(signal.SIGCONT, Condition.RUNNING)
 
     def log(self, lines: int = 200) -> str:
-        """Return the last lines of the log file."""
+        """Return the last lines of the node's log file. `lines` is their number."""
         try:
             with (self.folder / "log").open(errors="replace") as file:
                 return "".join(deque(file, maxlen=lines))
@@ -85,7 +85,7 @@ class ProcessNode:
             return ""
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:  # noqa: ARG002  # no copy is needed
-        """Return the segment files of a replica."""
+        """Return the log segment files of a partition's replica on this node."""
         return segments_in(self.folder / "data" / partition, self.name, partition)
 
     def _signal(self, what: signal.Signals, expected: Condition) -> None:
@@ -127,7 +127,10 @@ class ProcessBackend:
         return self._nodes
 
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
-        """Fetch and build what is missing, and write the configuration and storage of each node."""
+        """Fetch or build the jars and binaries that are missing.
+
+        Write the configuration and data directory of each node.
+        """
         runtime = ensure_kafka(report)
         ensure_toxiproxy(report)
         for node in self._nodes:
@@ -140,12 +143,12 @@ class ProcessBackend:
         return self._record
 
     def start(self) -> None:
-        """Start every node without waiting for the one before, because the nodes wait for each other."""
+        """Start the nodes without waiting for any of them, because the Kafka nodes wait for each other."""
         for node in self._nodes:
             node.start()
 
     def destroy(self) -> None:
-        """Kill every process with this state directory in its command line, and remove the data."""
+        """Send SIGKILL to every process that runs from this state directory, and remove the nodes' data."""
         processes.end_all(f"{self._state.nodes}/")
         shutil.rmtree(self._state.nodes, ignore_errors=True)
 
@@ -155,7 +158,7 @@ class ProcessBackend:
         return None
 
     def leftovers(self) -> list[str]:
-        """Describe the processes and data that still exist; empty if there are none."""
+        """Describe the processes and data of the cluster that still exist; empty if there are none."""
         left = [f"process {p.pid}: {p.command[:80]}" for p in processes.find(f"{self._state.nodes}/")]
         return left + ([f"folder {self._state.nodes}"] if self._state.nodes.exists() else [])
 

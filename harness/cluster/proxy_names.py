@@ -1,4 +1,7 @@
-"""Names of the Toxiproxy proxies in front of the brokers' listeners, equal on every back end."""
+"""Names of the Toxiproxy proxies in front of the brokers' listeners.
+
+The names are the same on every back end.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ FAULTED_LISTENERS = (BrokerListener.PROXIED, BrokerListener.TAPPED)
 
 
 class ClientLink(NamedTuple):
-    """A link from clients to a broker: the name of its proxy, and the address of that proxy."""
+    """The link from clients to a broker, which leads through a Toxiproxy proxy.
+
+    `host` and `port` are the address of that proxy.
+    """
 
     proxy: str
     broker: int
@@ -25,14 +31,20 @@ def proxy_name(broker: int, listener: BrokerListener) -> str:
 
 
 def proxies_of(broker: int) -> list[str]:
-    """Return the names of both proxies of a broker. A link fault applies to both."""
+    """Return the names of both proxies of a broker: for the listeners PROXIED and TAPPED.
+
+    A link fault affects both.
+    """
     return [proxy_name(broker, listener) for listener in FAULTED_LISTENERS]
 
 
 def proxy_map(
     upstream: Callable[[int, BrokerListener], str], listen: Callable[[int, BrokerListener], str]
 ) -> list[dict[str, object]]:
-    """Return Toxiproxy's configuration: two proxies for each of the three brokers."""
+    """Return the configuration of Toxiproxy: two proxies for each of the three brokers.
+
+    The functions `upstream` and `listen` return the two addresses of the proxy of a broker's listener.
+    """
     return [
         {
             "name": proxy_name(broker, listener),

@@ -1,8 +1,8 @@
-"""The state directory of a cluster, through which later commands find the cluster.
+"""The state directory of a cluster. Later commands find the cluster through it.
 
 <state>/cluster.json   the cluster record, written before anything is started
-<state>/lock           held by the command that changes the cluster
-<state>/intents/       the intents: injections that must be healed (harness.faults.intents)
+<state>/lock           the lock file, locked by the command that changes the cluster
+<state>/intents/       the intents: one for each injection, written before it (harness.faults.intents)
 <state>/nodes/<name>/  configuration, data, log, pid and exit code of a node (process back end)
 """
 
@@ -28,7 +28,7 @@ BackendChoice = Literal["auto", "compose", "process"]
 
 
 class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The cluster record: back end, profile, id, ports and images with which a cluster was started."""
+    """The cluster record: the back end, profile, cluster id, ports and images of a started cluster."""
 
     schema: Literal[1] = 1
     name: str
@@ -36,7 +36,7 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     profile: Profile
     cluster_id: str
     port_base: int
-    # Whether every node has answered. If not, the start was interrupted.
+    # Whether the start was completed: the cluster became healthy. If false, the start was interrupted.
     whole: bool = False
     images: dict[str, str] = {}
 
@@ -49,21 +49,21 @@ class State:
 
     @property
     def intents(self) -> Path:
-        """Folder of the intents, which are written before each injection."""
+        """Folder of the intents. An intent is written before each injection."""
         return self.path / "intents"
 
     @property
     def nodes(self) -> Path:
-        """Folder that contains a folder for each node."""
+        """Folder with one subfolder for each node."""
         return self.path / "nodes"
 
     @property
     def client_mark(self) -> str:
-        """Text in the command line of every client that a run starts on this cluster."""
+        """Text that is in the command line of every client that a run starts on this cluster."""
         return f"{self.path / 'clients'}/"
 
     def end_clients(self) -> None:
-        """Send SIGKILL to clients left by an earlier run, and remove their folders."""
+        """Send SIGKILL to all clients that runs have started on this cluster, and remove their folders."""
         processes.end_all(self.client_mark)
         shutil.rmtree(self.path / "clients", ignore_errors=True)
 
@@ -72,7 +72,7 @@ class State:
         return self.path / "cluster.json"
 
     def load(self) -> ClusterRecord | None:
-        """Return the cluster record, or None if nothing was started."""
+        """Return the cluster record, or None if no cluster was started from this state directory."""
         try:
             return msgspec.json.decode(self._record.read_bytes(), type=ClusterRecord)
         except FileNotFoundError:
@@ -84,19 +84,22 @@ class State:
             ) from error
 
     def save(self, record: ClusterRecord) -> None:
-        """Write the record atomically: after a crash the file has either the old or the new content."""
+        """Write the cluster record atomically: after a crash the file has the old or the new content."""
         self.path.mkdir(parents=True, exist_ok=True)
         new = self._record.with_suffix(".new")
         new.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=2) + b"\n")
         new.replace(self._record)
 
     def forget(self) -> None:
-        """Remove the record. Call this last, after the rest of the cluster is removed."""
+        """Remove the cluster record. Call this last, after the rest of the cluster was removed."""
         self._record.unlink(missing_ok=True)
 
     @contextmanager
     def locked(self, doing: str) -> Iterator[None]:
-        """Hold the lock of the cluster during a change. Raise RefusedError if another command holds it."""
+        """Hold the cluster's lock inside the block. Raise RefusedError if another command holds it.
+
+        `doing` is the name of the command that changes the cluster.
+        """
         self.path.mkdir(parents=True, exist_ok=True)
         with (self.path / "lock").open("a+") as lock:
             try:
@@ -115,6 +118,6 @@ class State:
 
 
 def default_state() -> Path:
-    """Return the state directory that EOS_STATE names, else the default one."""
+    """Return the state directory that the environment variable EOS_STATE names, or else the default one."""
     named = os.environ.get("EOS_STATE")
     return Path(named) if named else state_dir("eos")

@@ -1,12 +1,12 @@
-"""Targets: the nodes or the client that a fault hits. A role is resolved when the fault is injected.
+"""Targets: the nodes, or the client, that a fault affects. A role is resolved at the injection of the fault.
 
 kafka-2, controller-11            the node with this name
 one, minority, majority, all      this number of brokers, drawn with the seed of the plan
 controllers(one), ...             this number of controllers, drawn with the seed of the plan
-leader_of(topic, partition)       the broker that leads the partition at that moment
-txn_coordinator(id)               the broker that coordinates this transactional id at that moment
-group_coordinator(group)          the broker that coordinates this group at that moment
-active_controller                 the controller that leads the quorum at that moment
+leader_of(topic, partition)       the broker that leads the partition at the injection
+txn_coordinator(id)               the broker that coordinates this transactional id at the injection
+group_coordinator(group)          the broker that coordinates this group at the injection
+active_controller                 the controller that leads the quorum at the injection
 client(name)                      a client of the workload; the name may contain `*`
 """
 
@@ -30,7 +30,7 @@ _BROKER = "kafka-"
 _CONTROLLERS = tuple(map(node_name, CONTROLLER_IDS))
 # Broker ids are not checked here: an external cluster may use any ids.
 _NODE = re.compile("|".join([_BROKER + r"(?:0|[1-9]\d*)", *_CONTROLLERS]))
-# Roles whose first argument is a topic, group or transactional id. Each run renames these.
+# Roles whose first argument is the name of a topic, group or transactional id. Each run changes these names.
 _NAMED_ROLES = ("leader_of", "txn_coordinator", "group_coordinator")
 _CLIENT_PATTERN = re.compile(r"[\w.*~-]+")
 _ALLOWED = (
@@ -40,7 +40,10 @@ _ALLOWED = (
 
 
 class Target(str):
-    """A parsed target. Its string value is the text of the target."""
+    """A parsed target, such as `leader_of(orders, 0)`.
+
+    As a string, it is the text from which it was parsed.
+    """
 
     __slots__ = ("arguments", "kind")
     kind: str
@@ -48,7 +51,7 @@ class Target(str):
 
     @classmethod
     def parse(cls, text: object) -> Target:
-        """Parse a target, or raise UsageError with the allowed forms."""
+        """Parse the text of a target. If it is invalid, raise UsageError with the allowed forms."""
         if isinstance(text, cls):
             return text
         match = isinstance(text, str) and re.fullmatch(r"\s*([a-z0-9_-]+)\s*(?:\(([^()]*)\))?\s*", text)
@@ -72,7 +75,7 @@ class Target(str):
 
     @property
     def broker(self) -> int | None:
-        """Id of the broker that the target names; None for any other target."""
+        """Id of the broker if the target is a broker's name such as `kafka-2`; None for any other target."""
         named = _NODE.fullmatch(self.kind) and self.kind.startswith(_BROKER)
         return int(self.kind.removeprefix(_BROKER)) if named else None
 
@@ -82,19 +85,26 @@ class Target(str):
         return self.kind in ("controllers", "active_controller", *_CONTROLLERS)
 
     def scoped(self, scoped_name: Callable[[str], str]) -> Target:
-        """Return the target with `scoped_name` applied to its topic, group or transactional id."""
+        """Return the target with a new name for its topic, group or transactional id.
+
+        `scoped_name` is called with the old name and returns the new one. A target without such a name is
+        returned unchanged.
+        """
         if self.kind not in _NAMED_ROLES:
             return self
         arguments = (scoped_name(self.arguments[0]), *self.arguments[1:])
         return self._made(f"{self.kind}({', '.join(arguments)})", self.kind, arguments)
 
     def drawn(self, seed: int) -> Target:
-        """Return the drawn node if this seed draws exactly one node, else the unchanged target."""
+        """Return the node that this seed draws, as a target, if the target is a draw of exactly one node.
+
+        An example of such a target is `one`. Any other target is returned unchanged.
+        """
         names = self._drawn_names(random.Random(seed))
         return Target.parse(names[0]) if names is not None and len(names) == 1 else self
 
     def preview(self, seed: int) -> str:
-        """Describe the nodes that the target would hit, without a cluster."""
+        """Describe the nodes that the target would resolve to with this seed, without access to a cluster."""
         if _NODE.fullmatch(self.kind):
             return self.kind
         names = self._drawn_names(random.Random(seed))
@@ -114,14 +124,17 @@ class Target(str):
             raise UsageError(f"there is no node {self.kind!r}", f"the brokers are {names}")
 
     def most_brokers(self, brokers: int) -> int:
-        """Return the maximum number of nodes that the target hits in a cluster with `brokers` brokers."""
+        """Return the largest number of nodes that the target can hit in a cluster with `brokers` brokers."""
         if self.client is not None:
             return 0
         share = self.arguments[0] if self.kind == "controllers" else self.kind
         return _SHARES[share](brokers) if share in _SHARES else 1
 
     def resolve(self, cluster: Cluster, rng: random.Random) -> list[str]:
-        """Return the names of the nodes to which the target resolves now, or the name of the client."""
+        """Return the names of the nodes to which the target resolves now.
+
+        For a client, return its name or pattern.
+        """
         if _NODE.fullmatch(self.kind):
             self.check(cluster)
             return [self.kind]
@@ -136,7 +149,10 @@ class Target(str):
         return [cluster.name_of(holder())]
 
     def role(self, cluster: Cluster) -> Callable[[], int] | None:
-        """Return a function that asks for the current node of the role; None if the target names no role."""
+        """Return a function that asks the cluster which node has the target's role now.
+
+        Return None if the target is not a role such as `leader_of(orders, 0)`.
+        """
         arguments = self.arguments
         if self.kind == "leader_of":
             return lambda: cluster.leader_of(arguments[0], int(arguments[1]))

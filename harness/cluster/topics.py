@@ -1,4 +1,7 @@
-"""Creation, moves and deletion of topics. Each call waits until every broker serves the change."""
+"""Creation, reassignment and deletion of topics, and moves of partition leaders.
+
+After a creation or a move, the call returns only when the leaders serve the topic.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +16,17 @@ from harness.kafka.errors import ErrorCode, KafkaAnswerError
 
 LIMIT_S: Final = 30.0
 _NO_CONTROLLER: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
-"""Error codes from a broker that still addresses the previous controller. The request is retried."""
+"""Error codes of a broker that still sends requests to the previous controller.
+
+A request that fails with one of these codes is repeated.
+"""
 
 
 class Topics(ABC):
     """The topics of a cluster."""
 
     admin: Admin
-    # Number of replicas of a topic for which only the number of partitions is given.
+    # Number of replicas of each partition if only the number of partitions is given.
     replication = 3
 
     @property
@@ -49,7 +55,7 @@ class Topics(ABC):
             try:
                 self.admin.create_topic(name, replicas, settings)
             except KafkaAnswerError as error:
-                # An earlier attempt that timed out may have created the topic.
+                # An earlier attempt, which timed out, may have created the topic.
                 if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or existed:
                     raise
 
@@ -61,7 +67,7 @@ class Topics(ABC):
             return [(p.leader, set(p.isr)) for p in partitions] == wanted
 
         wait_until(placed, LIMIT_S, f"topic {name} to have its leaders and replicas")
-        # The brokers receive new metadata at different times, and a client may ask any of them first.
+        # The brokers receive the new metadata at different times. A client may ask any of them first.
         for broker in self.broker_ids:
             wait_until(
                 lambda b=broker: len(self.admin.metadata([name], broker=b).partitions) == len(wanted),  # type: ignore[misc]
@@ -71,7 +77,10 @@ class Topics(ABC):
         self._wait_led(name)
 
     def _prepare_topic(self, name: str) -> dict[str, str]:  # noqa: ARG002  # external clusters record it
-        """Prepare for the creation of a topic, and return the settings that every new topic needs."""
+        """Return the settings that every new topic needs.
+
+        An external cluster also records the topic's name here.
+        """
         return {}
 
     def _exists(self, name: str) -> bool:
@@ -83,7 +92,10 @@ class Topics(ABC):
             raise
 
     def _wait_led(self, topic: str) -> None:
-        """Wait until the leaders serve: metadata may name a leader before this leader accepts requests."""
+        """Wait until the leaders of a topic serve it.
+
+        Metadata may name a leader before the leader accepts requests.
+        """
         wait_until(lambda: self.end_offsets(topic), LIMIT_S, f"the leaders of {topic} to serve it")
 
     def delete_topics(self, names: Iterable[str]) -> None:
@@ -92,7 +104,10 @@ class Topics(ABC):
             _carried_out(lambda: self.admin.delete_topics(wanted), f"{', '.join(wanted)} to be deleted")
 
     def reassign(self, topic: str, placement: Mapping[int, Sequence[int]], limit: float = 60) -> None:
-        """Move partitions to new replicas, and wait until the move is complete."""
+        """Move partitions to new replicas, and wait until the move is complete.
+
+        `placement` contains, for each partition, the brokers of its new replicas.
+        """
         _carried_out(
             lambda: self.admin.reassign(topic, placement), f"the reassignment of {topic} to be accepted"
         )
@@ -108,7 +123,10 @@ class Topics(ABC):
         self._wait_led(topic)
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
-        """Make a broker with a replica the leader: put it first in the replica list, then elect it."""
+        """Make a broker the leader of a partition of which it has a replica.
+
+        The method first moves the broker to the front of the replica list, and then elects it.
+        """
         replicas = self.partition(topic, partition).replicas
         if broker not in replicas:
             raise UsageError(f"broker {broker} has no replica of {topic}-{partition}", f"it is on {replicas}")
@@ -133,7 +151,11 @@ class Topics(ABC):
 
 
 def _carried_out(order: Callable[[], None], what: str) -> None:
-    """Send a request that may be repeated, and retry it while no controller answers."""
+    """Send a request by calling the function `order`, and repeat it until the controller accepts it.
+
+    It is repeated while the controller is unreachable or has changed, so the request must be harmless if
+    repeated. `what` describes the expected result in the time-out error.
+    """
 
     def done() -> bool:
         try:

@@ -1,10 +1,10 @@
 """Typed client of one Toxiproxy server, built on the library toxiproxy-python.
 
-The library changes proxies and toxics. This module adds four things: a time limit for each request, an error
-for each bad status, support for several servers in one process, and a read-back after each change.
+The library can change proxies and toxics. This module adds four things: a time limit for each request, an
+error for each failed request, support for several servers in one process, and a read-back after each change.
 
 Latency toxics are removed in two steps. Toxiproxy blocks for seconds if a latency toxic is deleted right
-after a client disconnected, so this module first sets the latency to zero.
+after a client has disconnected. This module therefore sets the latency to zero before it deletes the toxic.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _RESTART = "`eos heal` restarts a wedged Toxiproxy"
 
 
 class ToxiproxyError(HarnessError):
-    """Toxiproxy refused a request, or a change had no effect."""
+    """Error: Toxiproxy refused a request, or a change had no effect."""
 
 
 class ToxiproxyWedgedError(ToxiproxyError):
-    """Toxiproxy did not answer within the time limit and must be restarted."""
+    """Error: Toxiproxy did not answer within the time limit, or returned status 503. It must be restarted."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Toxiproxy:
     def __init__(self, host: str, port: int) -> None:
         self._url = f"http://{host}:{port}"
         self._session = requests.Session()
-        self._session.trust_env = False  # ignore HTTP_PROXY, because Toxiproxy is on loopback
+        self._session.trust_env = False  # Toxiproxy runs on loopback, so HTTP_PROXY must not apply
 
     def proxies(self) -> list[Proxy]:
         """Read every proxy with its toxics."""
@@ -79,14 +79,17 @@ class Toxiproxy:
         return _proxy(self._get(f"/proxies/{name}"))
 
     def set_enabled(self, proxy: str, enabled: bool) -> None:
-        """Open or close a proxy. A closed proxy cuts its connections and refuses new ones."""
+        """Open or close a proxy. Closing a proxy cuts its connections and makes it refuse new ones."""
         handle = self._handle(proxy)
         self._call(handle.enable if enabled else handle.disable)
         if self.proxy(proxy).enabled != enabled:
             raise ToxiproxyError(f"proxy {proxy} did not become {'open' if enabled else 'closed'}", _LOOK)
 
     def add_proxy(self, name: str, listen: str, upstream: str) -> None:
-        """Add a proxy that listens at an address of the host on which Toxiproxy runs."""
+        """Add a proxy.
+
+        `listen` is an address of the host on which Toxiproxy runs; `upstream` is where the proxy connects.
+        """
         try:
             self._call(lambda: LibraryServer().create(upstream, name, listen, enabled=True))
         except ProxyExists as error:
@@ -97,7 +100,10 @@ class Toxiproxy:
         self._call(self._handle(name).destroy)
 
     def set_upstream(self, proxy: str, upstream: str) -> None:
-        """Change the upstream of a proxy. This cuts its connections; new ones go to the new upstream."""
+        """Change the upstream address of a proxy.
+
+        This cuts its open connections. New connections go to the new address.
+        """
         self._post(f"/proxies/{proxy}", {"upstream": upstream})
         if self.proxy(proxy).upstream != upstream:
             raise ToxiproxyError(f"proxy {proxy} did not change its upstream to {upstream}", _LOOK)
@@ -112,10 +118,10 @@ class Toxiproxy:
         *,
         toxicity: float = 1.0,
     ) -> None:
-        """Add a toxic and read it back. `toxicity` is the share of the connections that it affects.
+        """Add a toxic and read it back. `toxicity` is the share of the connections that the toxic affects.
 
-        The read-back finds misspelt attributes. Toxiproxy ignores those and leaves the intended attribute at
-        zero.
+        The read-back detects misspelt attributes. Toxiproxy ignores a misspelt attribute, so the intended
+        attribute would stay at zero.
         """
         wanted = dict(attributes)
         handle = self._handle(proxy)
@@ -133,13 +139,13 @@ class Toxiproxy:
         self._post(f"/proxies/{proxy}/toxics/{name}", {"attributes": dict(attributes)})
 
     def remove_toxic(self, proxy: str, name: str) -> None:
-        """Remove a toxic in a way that does not block the server. Do nothing if it does not exist."""
+        """Remove a toxic in a way that does not block the server. Do nothing if the toxic does not exist."""
         toxic = self._toxic(proxy, name)
         if toxic is None:
             return
         if toxic.type == "latency":
             self.update_toxic(proxy, name, {"latency": 0, "jitter": 0})
-            time.sleep(_DRAIN_S)  # no condition to wait for: Toxiproxy does not report which bytes it holds
+            time.sleep(_DRAIN_S)  # Toxiproxy does not report which bytes it holds, so wait for a fixed time
         handle = self._handle(proxy)
         self._call(lambda: handle.destroy_toxic(name))
         if self._toxic(proxy, name) is not None:
@@ -155,8 +161,8 @@ class Toxiproxy:
     def _toxic(self, proxy: str, name: str) -> Toxic | None:
         return next((toxic for toxic in self.proxy(proxy).toxics if toxic.name == name), None)
 
-    # The library returns proxies without their toxics and has no call for updates. These two methods
-    # therefore use its API client directly.
+    # The library returns proxies without their toxics and cannot update a toxic. These two methods therefore
+    # use the library's API client directly.
     def _get(self, path: str) -> Any:
         return self._call(lambda: APIConsumer.get(path).json())
 
@@ -164,7 +170,7 @@ class Toxiproxy:
         return self._call(lambda: APIConsumer.post(path, json=body).json())
 
     def _call(self, use_library: Callable[[], _T]) -> _T:
-        """Call the library in a context in which its requests go to this server."""
+        """Call a function that uses the library, and make the library's requests go to this server."""
         token = _server.set(self)
         try:
             return use_library()
@@ -172,7 +178,10 @@ class Toxiproxy:
             _server.reset(token)
 
     def send(self, method: str, path: str, **content: Any) -> requests.Response:
-        """Send one request within the time limit. Raise a typed error if it fails."""
+        """Send one request within the time limit.
+
+        Raise ToxiproxyError, ToxiproxyWedgedError or ConnectionError if it fails.
+        """
         try:
             answer = self._session.request(method, self._url + path, timeout=_TIME_LIMIT_S, **content)
         except requests.Timeout as error:
@@ -180,7 +189,8 @@ class Toxiproxy:
                 f"Toxiproxy did not answer {method} {path} in {_TIME_LIMIT_S} s", _RESTART
             ) from error
         except requests.RequestException as error:
-            # ConnectionError is an OSError, on which a wait for the start of Toxiproxy retries.
+            # ConnectionError is an OSError. `wait_until` repeats a call that raises OSError, so a wait for
+            # Toxiproxy's start works.
             raise ConnectionError(f"Toxiproxy at {self._url} cannot be reached: {error}") from error
         if answer.status_code == 503:
             raise ToxiproxyWedgedError(f"Toxiproxy returned 503 for {method} {path}", _RESTART)
@@ -196,10 +206,11 @@ _server: ContextVar[Toxiproxy] = ContextVar("_server")
 
 
 class _BoundedRequests:
-    """Replacement for the module `requests` inside toxiproxy-python.
+    """Replacement for the module `requests` inside the library toxiproxy-python.
 
-    The library sets no time limit and has one server address for the whole process. Here each request goes to
-    the server whose method called the library, so threads can use several servers at the same time.
+    The library sets no time limit and has only one server address for the whole process. With this
+    replacement, each request goes to the Toxiproxy object that called the library. Threads can therefore use
+    several servers at the same time.
     """
 
     def get(self, url: str, **content: Any) -> requests.Response:

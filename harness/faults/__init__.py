@@ -1,4 +1,7 @@
-"""Faults of links, nodes and clients. Each fault measures that it took effect, and later that it ended."""
+"""Faults of links, nodes and clients.
+
+Each fault measures that it took effect, and after heal that its effect ended.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,10 @@ __all__ = ["ArmedFrameFault", "Fault", "FaultContext", "Injection", "arm", "inje
 
 
 def __getattr__(name: str) -> Any:
-    """Return a class of any module of this package, so that a new fault needs no import here."""
+    """Return a class that any module of this package defines.
+
+    A new fault therefore needs no import in this file.
+    """
     from harness.faults.catalogue import import_fault_modules
 
     for module in import_fault_modules():

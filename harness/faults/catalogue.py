@@ -33,7 +33,10 @@ def fault_classes() -> dict[str, type[Fault[Any]]]:
 
 
 def fault_class(name: object) -> type[Fault[Any]]:
-    """Return the fault class with this name. Raise UsageError with the most similar name if there is none."""
+    """Return the fault class with this name.
+
+    If there is none, raise UsageError, which suggests the most similar name.
+    """
     classes = fault_classes()
     if not isinstance(name, str) or name not in classes:
         raise UsageError(f"{name!r} is not a fault", nearest(str(name), list(classes), "faults are"))
@@ -41,7 +44,7 @@ def fault_class(name: object) -> type[Fault[Any]]:
 
 
 def external_faults() -> dict[str, Capability]:
-    """Return the faults that an external cluster may allow, each with the capability that it needs."""
+    """Return the faults that a cluster file may permit, each with the capability that it needs."""
     return {name: kind.capability for name, kind in fault_classes().items() if kind.allowed_on_external}
 
 

@@ -1,4 +1,4 @@
-"""Faults of clients: a crash, a clean end, and a freeze that outlasts the client's timeouts (a zombie)."""
+"""Faults of clients: a crash, a clean exit, and a freeze that outlasts the client's timeouts (a zombie)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from harness.faults.injection import Fault, FaultContext, MarkedProcess, Measure
 from harness.faults.undo import UndoStep, undo_verb
 
 ENDING_LIMIT_S: Final = 90.0
-"""Time limit in seconds. Before its end, a client finishes in-flight work, which may wait for a broker."""
+"""Time limit in seconds for the clean exit of a client.
+
+The client first finishes its in-flight work, which may have to wait for a broker.
+"""
 _HINT = "a client process is identified by its id and a mark in its command line, such as its history file"
 
 
@@ -26,7 +29,7 @@ def resume_process(_: Cluster, pid: int, mark: str) -> None:
 
 
 class ClientFault(Fault[None]):
-    """A fault of one client process."""
+    """Base class of the faults that send a signal to one client process."""
 
     capability: ClassVar[Capability] = Capability.CLIENT
     target_kind: ClassVar[TargetKind] = TargetKind.CLIENT
@@ -47,7 +50,7 @@ class ClientFault(Fault[None]):
         processes.send(client.pid, client.mark, self.signal_sent)
 
     def bite(self, context: FaultContext[None]) -> Measured:
-        """Wait until the operating system reports the expected state of the process."""
+        """Wait until the operating system reports that the process has the expected state."""
         client = _process(context)
         wait_until(
             lambda: processes.state_of(client.pid, client.mark) is self.expected,
@@ -58,12 +61,15 @@ class ClientFault(Fault[None]):
 
 
 class EndedClient(ClientFault):
-    """A fault that ends a client. The run then starts a successor with its own history file."""
+    """Base class of the faults that end a client.
+
+    The run then starts a successor, which has its own history file.
+    """
 
     expected: ClassVar[ProcessState] = ProcessState.GONE
 
     def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:  # noqa: ARG002
-        """Return no steps, because a process that has ended cannot be brought back."""
+        """Return no steps, because a client process that has ended cannot be brought back."""
         return []
 
     def health(self, context: FaultContext[None]) -> Measured:
@@ -77,7 +83,8 @@ class EndedClient(ClientFault):
 class CrashClient(EndedClient):
     """Fault that ends a client by SIGKILL.
 
-    The outcome of its in-flight work is unknown. The client's own intents are in its history file.
+    The outcome of the client's in-flight work is unknown. The intents that it wrote before remain in its
+    history file.
     """
 
     name: ClassVar[str] = "crash_client"
@@ -89,7 +96,7 @@ class CrashClient(EndedClient):
 class RetireClient(EndedClient):
     """Fault that ends a client by SIGTERM.
 
-    The client finishes its in-flight work and leaves its group. Then a successor joins.
+    The client finishes its in-flight work and leaves its group. Then its successor joins the group.
     """
 
     name: ClassVar[str] = "retire_client"
@@ -99,9 +106,9 @@ class RetireClient(EndedClient):
 
 @dataclass(frozen=True)
 class Zombie(ClientFault):
-    """Fault that freezes a client (SIGSTOP) until heal (SIGCONT).
+    """Fault that freezes a client with SIGSTOP. Heal resumes it with SIGCONT.
 
-    The client then continues with an outdated view of the cluster.
+    After heal the client continues with an outdated view of the cluster.
     """
 
     name: ClassVar[str] = "zombie"
@@ -114,7 +121,7 @@ class Zombie(ClientFault):
         return [resume_process.step(pid=client.pid, mark=client.mark)]
 
     def health(self, context: FaultContext[None]) -> Measured:
-        """Check that the client runs again or has ended by itself."""
+        """Check that the client is no longer frozen: it runs, or it has ended by itself."""
         client = _process(context)
         state = processes.state_of(client.pid, client.mark)
         if state is ProcessState.STOPPED:

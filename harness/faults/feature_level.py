@@ -1,4 +1,4 @@
-"""Fault that changes the level of a cluster feature, such as an earlier transaction protocol."""
+"""Fault that changes the level of a cluster feature, such as the version of the transaction protocol."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def set_feature(cluster: Cluster, feature: str, level: int) -> None:
 
 @dataclass(frozen=True)
 class FeatureLevel(Fault[None]):
-    """Fault that sets a feature to `level`, and on heal to `back`, without a restart.
+    """Fault that sets a cluster feature to the level `level`. Nodes are not restarted.
 
-    `back` is the level with which every cluster of the harness starts.
+    Heal sets the feature to the level `back`, which it has in every cluster that the harness starts.
     """
 
     name: ClassVar[str] = "feature_level"

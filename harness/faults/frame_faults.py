@@ -1,4 +1,4 @@
-"""Faults of single frames, made by the wire tap, for clients of the TAPPED listener.
+"""Faults of single Kafka frames, made by the wire tap. They affect clients of the TAPPED listener.
 
     lose_response_frame   the broker executes the request, but its answer is lost
     lose_request_frame    the broker never receives the request
@@ -7,9 +7,9 @@
     duplicate_frame       the request is sent again on a new connection
     cut_after_frame       the frame is delivered, then the client's connection is cut
 
-A frame fault bites when the client sends a matching frame, not when the fault is injected. `inject` waits for
-that frame, so the client must run in another thread or process. `arm` does not wait. At the end of its block
-it raises NoBiteError if no frame was hit.
+A frame fault does not bite at its injection, but when the client sends a matching frame. `inject` waits for
+that frame, so the client must run in another thread or process. `arm` does not wait. It is a context manager
+that raises NoBiteError at the end of its block if no frame was hit.
 """
 
 from __future__ import annotations
@@ -38,13 +38,19 @@ _HINT = "does the client use the TAPPED listener, and do the selectors match wha
 
 @undo_verb
 def disarm_frame(cluster: Cluster, rule: str) -> None:
-    """Disarm a rule. If the tap has died, its rules and held frames are lost, and a new tap is started."""
+    """Disarm a rule of the wire tap.
+
+    If the tap has died, its rules and held frames are lost. A new tap is then started.
+    """
     ensure_tap(cluster).disarm(rule)
 
 
 @dataclass(frozen=True, kw_only=True)
 class FrameFault(Fault[None]):
-    """A fault that arms a rule in the tap. Its fields select the frames that the rule hits."""
+    """A fault that arms one rule in the wire tap.
+
+    The fields of the fault select the frames that the rule hits.
+    """
 
     capability: ClassVar[Capability] = Capability.LINK
     verb: ClassVar[Verb]
@@ -59,23 +65,23 @@ class FrameFault(Fault[None]):
     within_ms: int = 10_000
 
     def __post_init__(self) -> None:
-        """Raise UsageError if no frame can match the selectors."""
+        """Raise UsageError if no frame can match the fields that select frames."""
         self.rule((), "unarmed").check()
 
     def rule(self, brokers: tuple[int, ...], mark: str) -> Rule:
-        """Return the rule that the tap carries out."""
+        """Return the rule that the tap is to carry out. `mark` is the id of the rule."""
         fields: dict[str, Any] = {name: getattr(self, name) for name in _SELECTORS}
         return Rule(id=mark, verb=self.verb, brokers=brokers, **fields, **self.special())
 
     def special(self) -> dict[str, Any]:
-        """Return the fields of the rule that are specific to this kind of fault."""
+        """Return the additional fields of the rule that this fault class needs."""
         return {}
 
     def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:
         return [disarm_frame.step(rule=context.mark)]
 
     def before(self, context: FaultContext[None]) -> None:
-        """Check that the target contains a broker, and start the tap."""
+        """Check that the target contains a broker, and start the tap if it does not run."""
         if not context.brokers:
             nodes = ", ".join(context.nodes)
             raise NoBiteError(f"{nodes} has no client link", "a frame fault needs a broker")
@@ -85,7 +91,7 @@ class FrameFault(Fault[None]):
         ensure_tap(context.cluster).arm(self.rule(tuple(context.brokers), context.mark))
 
     def bite(self, context: FaultContext[None]) -> Measured:
-        """Wait until a frame was hit and the tap has carried out the rule on it."""
+        """Wait until the rule has hit a frame and the tap has carried out the action of the rule."""
         tap = ensure_tap(context.cluster)
         armed: Armed | None = None
 
@@ -109,7 +115,7 @@ class FrameFault(Fault[None]):
         }
 
     def health(self, context: FaultContext[None]) -> Measured:
-        """Check that the rule was removed, and that every running broker answers through the tap."""
+        """Check that the rule is no longer armed, and that every running broker answers through the tap."""
         cluster = context.cluster
         if ensure_tap(cluster).armed(context.mark):
             raise HealError(f"{self.verb} of {self.api} is still armed in the tap", "`eos heal` disarms it")
@@ -128,9 +134,10 @@ _SELECTORS = ("api", "nth", "times", "client_id", "transactional_id", "topic", "
 
 @dataclass(frozen=True, kw_only=True)
 class LoseResponseFrame(FrameFault):
-    """Fault that lets the broker execute a request and drops its answer.
+    """Fault that lets the broker execute a request and drops the broker's answer.
 
-    With `then = "cut"` the connection is cut after that. With "silence" it carries no more bytes.
+    With `then = "cut"`, the tap then cuts the connection. With `then = "silence"`, the connection stays open,
+    but carries no more bytes.
     """
 
     name: ClassVar[str] = "lose_response_frame"
@@ -146,7 +153,8 @@ class LoseResponseFrame(FrameFault):
 class LoseRequestFrame(FrameFault):
     """Fault that drops a request before the broker receives it.
 
-    With `then = "cut"` the connection is cut after that. With "silence" it carries no more bytes.
+    With `then = "cut"`, the tap then cuts the connection. With `then = "silence"`, the connection stays open,
+    but carries no more bytes.
     """
 
     name: ClassVar[str] = "lose_request_frame"
@@ -160,10 +168,11 @@ class LoseRequestFrame(FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class HoldFrame(FrameFault):
-    """Fault that holds a frame until `release` is called or a later request `until` has been answered.
+    """Fault that holds a frame until `release` is called, or until a later request has been answered.
 
-    With `drop_client`, the client's connection is cut meanwhile. The client then retries on a new connection,
-    and the held frame arrives after the retry. A frame that is still held on heal is lost.
+    `until` is the API name of that later request. With `drop_client`, the tap cuts the client's connection
+    while it holds the frame. The client then retries on a new connection, and the held frame arrives after
+    the retry. If the fault is healed while a frame is held, the frame is lost.
     """
 
     name: ClassVar[str] = "hold_frame"
@@ -179,7 +188,10 @@ class HoldFrame(FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class DelayFrame(FrameFault):
-    """Fault that holds matching frames for `delay_ms`. All later bytes of the same connection wait too."""
+    """Fault that holds each matching frame for `delay_ms`.
+
+    All later bytes of the same connection wait behind it.
+    """
 
     name: ClassVar[str] = "delay_frame"
     verb: ClassVar[Verb] = "delay"
@@ -193,9 +205,10 @@ class DelayFrame(FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class DuplicateFrame(FrameFault):
-    """Fault that sends a request again on a new connection.
+    """Fault that sends a request a second time, on a new connection.
 
-    The copy is sent at once, after `delay_ms`, or after a later request `until` was answered.
+    The second request is sent at once, or after `delay_ms`, or after a later request of the client was
+    answered. `until` is the API name of that later request.
     """
 
     name: ClassVar[str] = "duplicate_frame"
@@ -212,7 +225,7 @@ class DuplicateFrame(FrameFault):
 
 @dataclass(frozen=True, kw_only=True)
 class CutAfterFrame(FrameFault):
-    """Fault that delivers a request or its answer, and then cuts the client's connection."""
+    """Fault that delivers one frame, a request or its answer, and then cuts the client's connection."""
 
     name: ClassVar[str] = "cut_after_frame"
     verb: ClassVar[Verb] = "cut_after"
@@ -224,25 +237,34 @@ class CutAfterFrame(FrameFault):
 
 
 class ArmedFrameFault(Injection):
-    """A frame fault that is armed without waiting. Its bite is measured when the block ends."""
+    """Injection of a frame fault that does not wait for its bite.
+
+    The bite is measured when the block ends.
+    """
 
     def _measure(self, journal: HistoryWriter, started: float) -> None:
-        """Do nothing: at this time no frame has been hit yet."""
+        """Do nothing, because no frame has been hit yet when the rule is armed."""
 
     @property
     def tap(self) -> Tap:
         return ensure_tap(self.cluster)
 
     def wait(self, did: str | None = None, limit: float = 10.0) -> Armed:
-        """Wait until a frame was hit, or until the tap reports the outcome `did` for the last hit."""
+        """Wait until a frame was hit.
+
+        With `did`, wait until the tap reports this outcome for the last hit.
+        """
         return self.tap.wait_hit(self.context.mark, did, limit)
 
     def release(self) -> int:
-        """Send the held frames. Return their number."""
+        """Let the tap send the held frames. Return the number of these frames."""
         return self.tap.release(self.context.mark)
 
     def measure(self) -> Measured:
-        """Measure the bite now, or raise NoBiteError. By default it is measured at the end of the block."""
+        """Measure the bite now, or raise NoBiteError.
+
+        If this is not called, the end of the block measures the bite.
+        """
         assert self._journal is not None
         if not self.bite:
             try:
@@ -264,5 +286,8 @@ class ArmedFrameFault(Injection):
 
 
 def arm(cluster: Cluster, fault: Fault[Any], target: str | Target = "all", **options: Any) -> ArmedFrameFault:
-    """Return a frame fault as a context manager. The client under test runs inside the block."""
+    """Return the injection of a frame fault as a context manager.
+
+    The client under test runs inside the block.
+    """
     return ArmedFrameFault(cluster, fault, target, **options)

@@ -1,4 +1,4 @@
-"""Healing of a cluster, from the intents on disk and from the observed condition of its nodes and links."""
+"""Healing of a cluster. It uses the intents on disk, and the observed condition of the nodes and links."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from harness.tap.tap_client import ensure_tap, find_tap, was_started
 
 Report = Callable[[str], None]
 # Time limits in seconds. A cluster without faults is healthy within one or two session timeouts. A cluster
-# with cut links never becomes healthy.
+# with cut links never becomes healthy, so the shorter limit applies before the packet filters are removed.
 _SOON_S, LIMIT_S = 30.0, 60.0
 
 
 def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> int:
     """Undo every unhealed intent, then repair other damage. Return the number of repairs.
 
-    On the harness's own cluster, heal also repairs damage without an intent, such as a toxic added by hand or
-    a node killed by the operating system. Afterwards the cluster is as after `eos up`, or an error is raised.
-    Calling heal twice is harmless. With `spare_clients`, running clients are not ended. A run uses this for
-    its own heal, because its clients still have to finish.
+    On the harness's own cluster, heal also repairs damage for which there is no intent. Examples are a toxic
+    that was added by hand, or a node that the operating system killed. Afterwards the cluster is healthy, as
+    after `eos up`; otherwise an error is raised. Calling heal twice is harmless.
+
+    With `spare_clients`, heal does not end running clients. A run uses this for its own heal, because its
+    clients still have to finish.
     """
     done = 0 if spare_clients else _end_clients(cluster, report)
     if cluster.owned:
@@ -50,7 +52,7 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
     try:
         cluster.wait_healthy(_SOON_S if Capability.PARTITION in cluster.backend.capabilities else LIMIT_S)
     except WaitTimeoutError:
-        # The repairs so far do not remove a packet filter whose intent was lost.
+        # A packet filter whose intent was lost may still exist, because none of the repairs above removes it.
         if Capability.PARTITION not in cluster.backend.capabilities:
             raise
         report("not healthy yet: removing packet filters")
@@ -61,7 +63,7 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
 
 
 def _end_clients(cluster: Cluster, report: Report) -> int:
-    """End the clients of a run whose harness process was killed."""
+    """End the clients of a run whose harness process was killed. Return the number of these clients."""
     orphans = processes.find(cluster.state.client_mark)
     if orphans:
         report(f"ending {len(orphans)} client processes that a run left behind")
@@ -70,7 +72,10 @@ def _end_clients(cluster: Cluster, report: Report) -> int:
 
 
 def _start_toxiproxy(cluster: Cluster, report: Report) -> int:
-    """Start Toxiproxy if it does not run, because its API is needed to undo link faults."""
+    """Start or resume Toxiproxy if it does not run, because its API is needed to undo link faults.
+
+    Return the number of repairs: 0 or 1.
+    """
     node = cluster.node("toxiproxy")
     condition = node.status().condition
     if condition is Condition.RUNNING:
@@ -83,7 +88,7 @@ def _start_toxiproxy(cluster: Cluster, report: Report) -> int:
 
 
 def _undo_intents(cluster: Cluster, intents: list[Fault], report: Report) -> list[str]:
-    """Undo each intent, even if an earlier one fails. Return the failures."""
+    """Undo each intent, even if an earlier undo fails. Return a description of each failure."""
     if not intents:
         return []
     failures = []
@@ -116,7 +121,10 @@ def _start_nodes(cluster: Cluster, report: Report) -> int:
 
 
 def _clear_tap(cluster: Cluster, report: Report) -> int:
-    """Disarm every rule of the wire tap, and restart a tap that died. Do nothing if none was ever started."""
+    """Restart the wire tap if it died, and disarm all of its rules. Return the number of repairs.
+
+    Do nothing if no tap was ever started on this cluster.
+    """
     if not was_started(cluster):
         return 0
     done = 0

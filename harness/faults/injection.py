@@ -1,6 +1,6 @@
-"""Life cycle of a fault: intent on disk, injection, measured bite, heal, measured health.
+"""Life cycle of a fault: intent on disk, injection, measured bite, heal, check that the effect has ended.
 
-A fault is used as a context manager. Without a bite, `inject` raises NoBiteError:
+A fault is used as a context manager. If the fault does not bite, `inject` raises NoBiteError:
 
     with inject(cluster, Jitter(latency_ms=200), "leader_of(orders, 0)") as injection:
         print(injection.bite)  # the measurement
@@ -33,14 +33,17 @@ from harness.faults.intents import open_journal
 from harness.faults.undo import UndoStep, undo
 
 ROLE_MOVES_LIMIT_S = 20.0
-# Errors that a measurement raises if its peer does not answer.
+# Errors that a measurement raises if the node that it measures does not answer.
 _UNREACHABLE = (OSError, EOFError)
 Measured = dict[str, Any]
 S = TypeVar("S")
 
 
 class MarkedProcess(Protocol):
-    """A client process: its id, and a mark in its command line that no other process has."""
+    """A client process.
+
+    `pid` is its process id. `mark` is text in its command line that no other process has.
+    """
 
     @property
     def pid(self) -> int: ...
@@ -49,7 +52,7 @@ class MarkedProcess(Protocol):
 
 
 class TargetKind(Enum):
-    """Kind of target that a fault acts on."""
+    """What a fault acts on: nodes or a client."""
 
     NODES = "nodes"
     CLIENT = "client"
@@ -57,15 +60,15 @@ class TargetKind(Enum):
 
 @dataclass
 class FaultContext(Generic[S]):
-    """The data of one injection that the methods of a fault receive.
+    """The data of one injection, which the methods of a fault receive.
 
-    `state` is the value that the fault's `before` returned.
+    `state` is the value that the fault's method `before` returned.
     """
 
     cluster: Cluster
     nodes: list[str]
     mark: str
-    """Unique text for this injection. The fault gives it as a name to what it creates, such as a toxic."""
+    """Unique text for this injection. The fault uses it to name what it creates, such as a toxic."""
     process: MarkedProcess | None = None
     state: S = field(init=False)
 
@@ -78,15 +81,16 @@ class FaultContext(Generic[S]):
 class Fault(ABC, Generic[S]):
     """Description of a fault: a frozen dataclass whose fields are its parameters.
 
-    An injection calls `before`, `undo_steps`, `apply` and `bite` in this order. It calls `health` after the
-    undo steps were carried out. S is the type of the value that `before` returns for the later methods.
+    An injection calls `before`, `undo_steps`, `apply` and `bite` in this order. To heal, it carries out the
+    undo steps and then calls `health`. S is the type of the value that `before` returns for the later
+    methods.
     """
 
     name: ClassVar[str]
     capability: ClassVar[Capability]
     target_kind: ClassVar[TargetKind] = TargetKind.NODES
     moves_roles: ClassVar[bool] = False
-    """Whether the bite requires that another node takes over the role named by the target."""
+    """Whether the fault bites only if another node takes over the role that the target names."""
     allowed_on_external: ClassVar[bool] = False
     """Whether a cluster file may allow this fault on an external cluster."""
 
@@ -102,11 +106,14 @@ class Fault(ABC, Generic[S]):
 
     @abstractmethod
     def before(self, context: FaultContext[S]) -> S:
-        """Measure the state without the fault. Raise NoBiteError if the target is already faulty."""
+        """Measure the state without the fault.
+
+        Raise NoBiteError if the target is already affected by a fault.
+        """
 
     @abstractmethod
     def undo_steps(self, context: FaultContext[S]) -> list[UndoStep]:
-        """Return the steps that undo the fault. They are written to disk before `apply` is called."""
+        """Return the steps that undo the fault. The injection writes them to disk before it calls `apply`."""
 
     @abstractmethod
     def apply(self, context: FaultContext[S]) -> None:
@@ -114,15 +121,21 @@ class Fault(ABC, Generic[S]):
 
     @abstractmethod
     def bite(self, context: FaultContext[S]) -> Measured:
-        """Measure that the fault took effect. Raise NoBiteError if it did not."""
+        """Measure that the fault took effect. Raise NoBiteError if it did not. Return the measurement."""
 
     @abstractmethod
     def health(self, context: FaultContext[S]) -> Measured:
-        """Measure that the effect has ended. Raise HealError or WaitTimeoutError if it has not."""
+        """Measure that the effect of the fault has ended. Raise HealError or WaitTimeoutError if it has not.
+
+        Return the measurement.
+        """
 
 
 class Injection:
-    """The injection of one fault. `start` returns only after a measured bite; `heal` may be called twice."""
+    """The injection of one fault.
+
+    `start` returns only after it has measured a bite. Calling `heal` a second time is harmless.
+    """
 
     def __init__(
         self,
@@ -150,18 +163,21 @@ class Injection:
 
     @property
     def context(self) -> FaultContext[Any]:
-        """The data passed to the fault's methods; available after the start."""
+        """The data that the fault's methods receive. It exists only after the start."""
         assert self._context is not None
         return self._context
 
     def start(self) -> Self:
-        """Inject the fault and measure its bite. Without a bite, heal the fault and raise NoBiteError."""
+        """Inject the fault and measure its bite.
+
+        If it does not bite, heal the fault and raise NoBiteError.
+        """
         self.cluster.require(self.fault.capability)
         self.fault.check_target(self.target)
         if self.target.client is not None and self._process is None:
             raise UsageError(f"{self.fault.name} needs the process of {self.target}", "pass process=client")
         self.names = self.target.resolve(self.cluster, self._rng)
-        # The undo steps contain the mark, so create it before the intent is written.
+        # The undo steps contain the mark, and the intent contains the undo steps. Create the mark first.
         mark = f"{self.fault.name}-{time.time_ns():x}"
         context = self._context = FaultContext[Any](self.cluster, self.names, mark, self._process)
         try:
@@ -227,14 +243,17 @@ class Injection:
         )
 
     def _measure(self, journal: HistoryWriter, started: float) -> None:
-        """Measure the bite and record it, or raise NoBiteError."""
+        """Measure the bite and write it to the history file, or raise NoBiteError."""
         assert self._intent_id is not None
         self.bite = self.fault.bite(self.context)
         self.bite |= self._role_move(started)
         journal.fault_bite(self._intent_id, self.bite)
 
     def _role_move(self, started: float) -> Measured:
-        """Wait until the role named by the target has moved to another node."""
+        """Wait until the role that the target names has moved to another node.
+
+        Return which node took over the role, and after how many seconds.
+        """
         role = self.target.role(self.cluster)
         if role is None or not self.fault.moves_roles:
             return {}
@@ -264,5 +283,8 @@ class Injection:
 
 
 def inject(cluster: Cluster, fault: Fault[Any], target: str | Target, **options: Any) -> Injection:
-    """Return an injection as a context manager: the fault is active inside the block and healed after it."""
+    """Return an injection as a context manager.
+
+    The fault is active inside the block and is healed at its end.
+    """
     return Injection(cluster, fault, target, **options)

@@ -1,8 +1,8 @@
-"""Intents of a cluster on disk: a record of each injection before it is made, and whether it was healed.
+"""Intents of a cluster on disk. An intent is a record of an injection, written before the injection.
 
 The intents are in history files (docs/history-format.md) in <state>/intents/. Each process that injects or
-heals has its own file, so two processes never write the same one. An intent is unhealed if no file has a
-`healed` line with its id.
+heals has its own file, so two processes never write the same one. A heal adds a line `healed` with the id of
+the intent. An intent is unhealed if no file has such a line for it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,17 @@ from harness.evidence.history import Fault, HistoryWriter, history_files
 
 
 def open_journal(state: State) -> HistoryWriter:
-    """Open a new file for the intents that this process writes."""
+    """Open a new history file for the intents that this process writes."""
     client = f"faults-{os.getpid()}-{time.time_ns() // 1_000_000}"
     return HistoryWriter(state.intents / f"{client}.jsonl", run=state.path.name, client=client, role="faults")
 
 
 @contextmanager
 def journal_in(state: State, path: Path, run: str) -> Iterator[HistoryWriter]:
-    """Write the intents of a run to `path` in the run directory. `eos heal` finds the file by a link."""
+    """Open the file `path` in the run directory for the intents of a run.
+
+    A link in the state directory points to the file, so that `eos heal` finds it.
+    """
     state.intents.mkdir(parents=True, exist_ok=True)
     client = f"faults-{run}"
     with HistoryWriter(path, run=run, client=client, role="faults") as journal:
@@ -35,23 +38,27 @@ def journal_in(state: State, path: Path, run: str) -> Iterator[HistoryWriter]:
 
 
 def unhealed(state: State) -> list[Fault]:
-    """Return the unhealed intents, oldest first."""
+    """Return the unhealed intents of a cluster, oldest first."""
     return fold(state.intents)
 
 
 def has_leftovers(folder: Path) -> bool:
-    """Return whether any external cluster in this folder has unhealed intents or resources of a run."""
+    """Return whether any external cluster needs a cleanup.
+
+    `folder` contains the state directories of these clusters. A cluster needs a cleanup if it has unhealed
+    intents, or topics or groups that a run created.
+    """
     states = [State(path) for path in folder.glob("*") if path.is_dir()]
     return any(unhealed(state) or any((state.path / note).exists() for note in NOTES) for state in states)
 
 
 def fold(folder: Path) -> list[Fault]:
-    """Return the intents in a folder's history files that have no `healed` line, oldest first."""
+    """Return the intents in the history files of a folder that no line `healed` names, oldest first."""
     intents: dict[str, Fault] = {}
     healed: set[str] = set()
     for file in history_files(folder) if folder.exists() else []:
         if not file.path.exists():
-            continue  # a link to a run directory that no longer exists
+            continue  # the link points to a run directory that no longer exists
         for _, line in file.read():
             if isinstance(line, Fault):
                 if line.stage == "intent":

@@ -1,16 +1,16 @@
 """Faults of the links between clients and brokers, made with Toxiproxy.
 
-Every fault hits both proxies of each broker: the one for PROXIED clients, and the one behind the wire tap. It
-is measured on both. These are the effects on the bytes of a connection:
+Every fault affects both proxies of each target broker: the one for PROXIED clients, and the one behind the
+wire tap. Its effect is measured on both. The faults act on the bytes of a connection as follows:
 
-    jitter         delayed, none lost, order kept
-    slow_some      delayed on a share of the connections
-    stall          held until heal, then delivered
-    throttle       slowed to a rate
-    slice          cut into small pieces
-    sever          connections cut once; new connections work
-    down           connections cut, new connections refused
-    lose_response  requests reach the broker and are executed; the connection is cut instead of an answer
+    jitter         bytes are delayed; none is lost, and their order is kept
+    slow_some      bytes are delayed on a share of the connections
+    stall          bytes are held until heal, then delivered
+    throttle       bytes pass at a limited rate
+    slice          the bytes are cut into small pieces
+    sever          open connections are cut once; new connections work
+    down           open connections are cut, and new connections are refused
+    lose_response  the broker executes the request; the connection is cut instead of carrying the answer
 """
 
 from __future__ import annotations
@@ -34,21 +34,27 @@ from harness.kafka.admin import init_producer_id_request
 from harness.kafka.connection import RawConnection
 
 ANSWER_S = 2.0
-"""Time limit in seconds. A link that does not answer in time is assumed to be under another fault."""
+"""Time limit in seconds for an answer over a link before a fault.
+
+If there is none, another fault is assumed to affect the link.
+"""
 _HINT = "is the listener of this fault the one that the clients use? `eos status` shows the proxies"
 _MOST_PROBES = 20
 _PAIRS = 3
-_BASELINE = 9  # pairs of round trips per median; a busy machine may delay one of them
-_BASELINES = 4  # medians at most; a busy machine may delay all pairs of one median
+_BASELINE = 9  # number of round-trip pairs per median; a busy machine may delay one pair
+_BASELINES = 4  # maximum number of medians; a busy machine may delay all pairs of one median
 _SHARED_PROBES = 16
-"""Number of connections measured. With a share of one half, all 16 are alike once in 32,768 times."""
+"""Minimum number of connections that the bite of `slow_some` measures.
+
+If half of all connections are slow, 16 measured connections are all slow or all fast once in 32,768 times.
+"""
 
 T = TypeVar("T")
 L = TypeVar("L", bound="LinkState")
 
 
 def restart_toxiproxy(cluster: Cluster) -> None:
-    """Restart a Toxiproxy that does not answer. Afterwards every proxy is open and has no toxic."""
+    """Restart a Toxiproxy that does not answer. After the restart, every proxy is open and has no toxic."""
     node = cluster.node("toxiproxy")
     node.kill()
     node.start()
@@ -74,7 +80,7 @@ def open_proxies(cluster: Cluster, node: str) -> None:
 
 
 def links(cluster: Cluster, nodes: list[str]) -> list[Link]:
-    """Return the client links of these nodes."""
+    """Return the links from clients to these nodes."""
     return [Link(*link, security=cluster.security) for link in cluster.client_links(nodes)]
 
 
@@ -84,14 +90,14 @@ def _proxies(context: FaultContext[L]) -> list[str]:
 
 @dataclass
 class LinkState:
-    """The links that answered before the fault. The bite is measured on them."""
+    """State before a link fault: the links that answered. The bite is measured on these links only."""
 
     links: list[Link]
 
 
 @dataclass
 class OpenConnections(LinkState):
-    """One connection for each link, opened before the fault."""
+    """State before a link fault: the links that answered, with one open connection for each of them."""
 
     connections: list[tuple[Link, RawConnection]]
 
@@ -110,14 +116,21 @@ class OpenConnections(LinkState):
 
 @dataclass
 class Baseline(LinkState):
-    """Extra milliseconds of a round trip before the fault, compared with the unfaulted listener."""
+    """State before a link fault: the links that answered, and how slow each of them already was, by proxy.
+
+    The value is the number of milliseconds by which a round trip took longer than over the unfaulted
+    listener.
+    """
 
     slower_ms: dict[str, float]
 
 
 @dataclass
 class Pieces(LinkState):
-    """Number of pieces in which one answer arrived before the fault, by proxy."""
+    """State before a link fault: the links that answered, and the pieces of one answer over each of them.
+
+    `pieces` is the number of pieces in which the answer arrived, by proxy.
+    """
 
     pieces: dict[str, int]
 
@@ -125,14 +138,15 @@ class Pieces(LinkState):
 class LinkFault(Fault[L]):
     """A fault of the links between clients and brokers.
 
-    Faults may overlap. A link that does not answer before the fault (its broker may be killed) is hit, but
-    not measured. A link that another fault still hits after heal is not timed; only its proxy is checked.
+    Faults may overlap. If a link does not answer before the fault, for example because its broker was killed,
+    the fault is applied to it but not measured on it. If another fault still affects a link after heal, only
+    the link's proxy is checked; no round trip is measured.
     """
 
     capability: ClassVar[Capability] = Capability.LINK
 
     def health(self, context: FaultContext[L]) -> Measured:
-        """Check that every link without another fault answers."""
+        """Check that every link that no other fault affects answers."""
         times = [link.round_trips_ms(2)[1] for link in _untouched(context)]
         return {"links_timed": len(times)} | (
             {"round_trip_ms": round(statistics.median(times), 2)} if times else {}
@@ -140,7 +154,7 @@ class LinkFault(Fault[L]):
 
 
 def _answering(context: FaultContext[L]) -> list[Link]:
-    """Return the links of the target that answer. Raise NoBiteError if there are none."""
+    """Return the links of the target that answer before the fault. Raise NoBiteError if there are none."""
     nodes = ", ".join(context.nodes)
     there = links(context.cluster, context.nodes)
     if not there:
@@ -152,7 +166,10 @@ def _answering(context: FaultContext[L]) -> list[Link]:
 
 
 def _untouched(context: FaultContext[L]) -> list[Link]:
-    """Return the links whose proxy is open and without toxics, and whose broker answers."""
+    """Return the target's links that no fault affects.
+
+    The proxy of such a link is open and has no toxic, and the broker answers.
+    """
     cluster = context.cluster
     clear = {p.name for p in cluster.toxiproxy.proxies() if p.enabled and not p.toxics}
     ids = {broker for broker in cluster.broker_ids if cluster.answers(broker)}
@@ -160,34 +177,34 @@ def _untouched(context: FaultContext[L]) -> list[Link]:
 
 
 def _on_each(measured: Sequence[Link], measure: Callable[[Link], T]) -> dict[str, T]:
-    """Measure all links at the same time, and return the results by proxy.
+    """Call `measure` for all links at the same time, and return the results by proxy.
 
-    A delay is then waited for once, not once per link.
+    A delayed answer then costs its delay only once, not once per link.
     """
     with ThreadPoolExecutor(len(measured)) as pool:
         return dict(zip((link.proxy for link in measured), pool.map(measure, measured), strict=True))
 
 
 class ToxicFault(LinkFault[L]):
-    """A fault that adds one toxic to each proxy."""
+    """A link fault that adds one toxic to the proxy of each link."""
 
     kind: ClassVar[str]
     stream: Stream = "downstream"
 
     @property
     def toxicity(self) -> float:
-        """Share of the connections that the toxic affects."""
+        """Share of the connections that the toxic affects, from 0 to 1."""
         return 1.0
 
     @abstractmethod
     def attributes(self) -> Mapping[str, int]:
-        """Return the attributes of the toxic for Toxiproxy."""
+        """Return the attributes of the toxic, as Toxiproxy names them."""
 
     def undo_steps(self, context: FaultContext[L]) -> list[UndoStep]:
         return [remove_toxic.step(node=name, toxic=context.mark) for name in context.nodes]
 
     def apply(self, context: FaultContext[L]) -> None:
-        """Add the toxics, and read them back."""
+        """Add the toxic to each proxy, and read it back."""
         for proxy in _proxies(context):
             context.cluster.toxiproxy.add_toxic(
                 proxy, context.mark, self.kind, self.stream, self.attributes(), toxicity=self.toxicity
@@ -206,7 +223,7 @@ class ToxicFault(LinkFault[L]):
 
 
 class ClosedFault(LinkFault[OpenConnections]):
-    """A fault that closes proxies, which must cut all open connections."""
+    """A link fault that closes proxies. A closed proxy must cut all of its open connections."""
 
     def undo_steps(self, context: FaultContext[OpenConnections]) -> list[UndoStep]:
         return [open_proxies.step(node=name) for name in context.nodes]
@@ -219,7 +236,7 @@ class ClosedFault(LinkFault[OpenConnections]):
             context.cluster.toxiproxy.set_enabled(proxy, enabled=False)
 
     def bite(self, context: FaultContext[OpenConnections]) -> Measured:
-        """Check that every open connection was cut."""
+        """Check that every connection that was opened before the fault was cut."""
         try:
             for link, connection in context.state.connections:
                 if not is_cut(connection, 2.0):
@@ -229,7 +246,7 @@ class ClosedFault(LinkFault[OpenConnections]):
             context.state.close()
 
     def health(self, context: FaultContext[OpenConnections]) -> Measured:
-        """Check that Toxiproxy reports each proxy as open."""
+        """Check that Toxiproxy reports each proxy as open again."""
         names = _proxies(context)
         if shut := [p.name for p in context.cluster.toxiproxy.proxies() if p.name in names and not p.enabled]:
             raise HealError(f"{', '.join(shut)} is still closed", _HINT)
@@ -238,7 +255,7 @@ class ClosedFault(LinkFault[OpenConnections]):
 
 @dataclass(frozen=True)
 class Jitter(ToxicFault[Baseline]):
-    """Fault that delays every chunk by `latency_ms` ± `jitter_ms`. No byte is lost or reordered."""
+    """Fault that delays every chunk of bytes by `latency_ms` ± `jitter_ms`. No byte is lost or reordered."""
 
     name: ClassVar[str] = "jitter"
     kind: ClassVar[str] = "latency"
@@ -251,15 +268,15 @@ class Jitter(ToxicFault[Baseline]):
         return {"latency": self.latency_ms, "jitter": self.jitter_ms}
 
     def before(self, context: FaultContext[Baseline]) -> Baseline:
-        """Measure how much slower each link already is than the unfaulted listener."""
+        """Measure, before the fault, how much slower each link is than the unfaulted listener."""
         answering = _answering(context)
         slower = _on_each(answering, lambda link: self._baseline(context.cluster, link))
         return Baseline(answering, {proxy: round(ms, 1) for proxy, ms in slower.items()})
 
     def _baseline(self, cluster: Cluster, link: Link) -> float:
-        """Return the lowest of several medians.
+        """Return how much slower a link is before the fault, in milliseconds: the lowest of several medians.
 
-        Another fault raises every median; a busy moment of the machine raises only some.
+        Another fault on the link raises every median. A busy moment of the machine raises only some of them.
         """
         medians = [statistics.median(_slower_ms(cluster, link, _BASELINE))]
         while min(medians) > self.latency_ms / 4 and len(medians) < _BASELINES:
@@ -267,11 +284,11 @@ class Jitter(ToxicFault[Baseline]):
         return min(medians)
 
     def bite(self, context: FaultContext[Baseline]) -> Measured:
-        """Check that each link has become slower by at least half the latency.
+        """Check that the fault has made each link slower by at least half of the latency.
 
-        Each round trip is compared with one over the unfaulted listener at the same moment. A busy machine
-        slows both, so it neither looks like a fault nor hides one. The median of up to twenty such pairs
-        decides.
+        Each round trip over the link is paired with a round trip over the unfaulted listener at the same
+        moment. A busy machine slows both. It can therefore neither imitate a fault nor hide one. The median
+        of up to twenty pairs is compared.
         """
         before_ms = context.state.slower_ms
 
@@ -288,9 +305,9 @@ class Jitter(ToxicFault[Baseline]):
         return {"slower_ms": _on_each(context.state.links, slower), "before_ms": before_ms}
 
     def health(self, context: FaultContext[Baseline]) -> Measured:
-        """Check that a round trip is faster than the delay on each link that no other fault hits.
+        """Check that each link that no other fault affects has a round trip that is shorter than the delay.
 
-        One such round trip for each link is enough. On a busy machine it may take several attempts.
+        One such round trip per link is enough. On a busy machine it may take several attempts.
         """
         shortest_delay = max(self.latency_ms - self.jitter_ms, self.latency_ms / 2)
         for link in _untouched(context):
@@ -304,17 +321,20 @@ class Jitter(ToxicFault[Baseline]):
 
 
 def _slower_ms(cluster: Cluster, link: Link, count: int = _PAIRS) -> list[float]:
-    """Return how much longer a round trip takes over the link than over DIRECT, for each of `count` pairs."""
+    """Measure `count` pairs of round trips, one over the link and one over the DIRECT listener.
+
+    Return, for each pair, by how many milliseconds the round trip over the link took longer.
+    """
     with link.connect() as faulted, cluster.direct(link.broker) as direct:
         return [round_trip_ms(faulted) - round_trip_ms(direct) for _ in range(count)]
 
 
 @dataclass(frozen=True)
 class SlowShare(ToxicFault[LinkState]):
-    """Fault that delays the bytes from clients by `latency_ms` on a share of their connections.
+    """Fault that delays the bytes from clients by `latency_ms` on a share of the connections.
 
-    A random draw decides for each connection whether it is slow. A retry on a fast connection then overtakes
-    the original request on a slow one.
+    A random draw decides for each connection whether it is slow. If a client retries on a fast connection,
+    its retry overtakes the original request on a slow connection.
     """
 
     name: ClassVar[str] = "slow_some"
@@ -334,7 +354,7 @@ class SlowShare(ToxicFault[LinkState]):
         return LinkState(_answering(context))
 
     def bite(self, context: FaultContext[LinkState]) -> Measured:
-        """Check that some of the connections are slow and some are not."""
+        """Check that some of the measured connections are slow and some are not."""
         probed = [
             link
             for link in context.state.links
@@ -350,7 +370,7 @@ class SlowShare(ToxicFault[LinkState]):
 
 @dataclass(frozen=True)
 class Stall(ToxicFault[OpenConnections]):
-    """Fault that holds every byte of the stream. The held bytes arrive on heal."""
+    """Fault that holds every byte in the direction `stream`. The held bytes are delivered on heal."""
 
     name: ClassVar[str] = "stall"
     kind: ClassVar[str] = "bandwidth"
@@ -361,11 +381,14 @@ class Stall(ToxicFault[OpenConnections]):
         return {"rate": 0}
 
     def before(self, context: FaultContext[OpenConnections]) -> OpenConnections:
-        """Open a connection on each link. The fault will hold an answer on it."""
+        """Open a connection on each link. During the fault, an answer will be held on it."""
         return OpenConnections.on(_answering(context))
 
     def bite(self, context: FaultContext[OpenConnections]) -> Measured:
-        """Check that each open connection stays open without answering a request."""
+        """Send a request over each open connection.
+
+        Check that no answer arrives and that the connection stays open.
+        """
         connections = context.state.connections
         for _, connection in connections:
             connection.send_api_versions()
@@ -375,7 +398,7 @@ class Stall(ToxicFault[OpenConnections]):
         return {"silent_for_s": QUICK_S, "links": len(connections)}
 
     def health(self, context: FaultContext[OpenConnections]) -> Measured:
-        """Read the answers that were held."""
+        """Read the answers that the fault held."""
         try:
             returned = sum(bool(connection.read_frame()) for _, connection in context.state.connections)
         finally:
@@ -393,14 +416,17 @@ class Throttle(ToxicFault[LinkState]):
     rate_kb_s: int
 
     def attributes(self) -> Mapping[str, int]:
-        """Return the rate in Toxiproxy's unit, kilobytes of 1,000 bytes per second."""
+        """Return the rate for Toxiproxy, in kilobytes of 1,000 bytes per second."""
         return {"rate": self.rate_kb_s}
 
     def before(self, context: FaultContext[LinkState]) -> LinkState:
         return LinkState(_answering(context))
 
     def bite(self, context: FaultContext[LinkState]) -> Measured:
-        """Check that half a second's worth of answers arrives no faster than twice the rate."""
+        """Check that answers arrive at no more than twice the rate.
+
+        The answers have the size that passes in half a second at this rate.
+        """
         measured = {}
         for link in context.state.links:
             rate = link.bytes_per_second(self.rate_kb_s * 500) / 1000
@@ -410,7 +436,10 @@ class Throttle(ToxicFault[LinkState]):
         return {"kb_per_s": measured}
 
     def health(self, context: FaultContext[LinkState]) -> Measured:
-        """Check that the same answers arrive faster. On a busy machine it may take several attempts."""
+        """Check that answers of the same size arrive at more than twice the rate again.
+
+        On a busy machine this may take several attempts.
+        """
         for link in _untouched(context):
             rates: list[float] = []
             while not rates or max(rates) <= 2 * self.rate_kb_s:
@@ -422,7 +451,7 @@ class Throttle(ToxicFault[LinkState]):
 
 @dataclass(frozen=True)
 class Slice(ToxicFault[Pieces]):
-    """Fault that cuts the stream into pieces of about `size` bytes, `delay_us` microseconds apart."""
+    """Fault that cuts the stream into pieces of about `size` bytes, sent `delay_us` microseconds apart."""
 
     name: ClassVar[str] = "slice"
     kind: ClassVar[str] = "slicer"
@@ -448,7 +477,10 @@ class Slice(ToxicFault[Pieces]):
 
 @dataclass(frozen=True)
 class LoseResponse(ToxicFault[LinkState]):
-    """Fault that cuts the connection at an answer's first byte. The broker still executes the request."""
+    """Fault that cuts the connection when the broker's answer begins.
+
+    The broker has then executed the request.
+    """
 
     name: ClassVar[str] = "lose_response"
     kind: ClassVar[str] = "limit_data"
@@ -457,7 +489,10 @@ class LoseResponse(ToxicFault[LinkState]):
         return {"bytes": 0}
 
     def before(self, context: FaultContext[LinkState]) -> LinkState:
-        """Wait until each broker has a block of producer ids. It cannot assign a producer id before."""
+        """Wait until each broker can assign producer ids, because the bite is measured with them.
+
+        A broker must first receive a block of ids from the controller.
+        """
         answering = _answering(context)
         for broker in {link.broker for link in answering}:
             wait_until(
@@ -468,9 +503,10 @@ class LoseResponse(ToxicFault[LinkState]):
         return LinkState(answering)
 
     def bite(self, context: FaultContext[LinkState]) -> Measured:
-        """Check that a request for a producer id is executed but not answered.
+        """Check that the broker executes a request for a producer id, and that no answer to it arrives.
 
-        The next id that the broker returns over DIRECT shows that it executed the request.
+        Producer ids of a broker are consecutive. The next id that the broker returns over the DIRECT listener
+        therefore shows that it executed the request.
         """
         executed = {}
         for link in context.state.links:
@@ -486,7 +522,7 @@ class LoseResponse(ToxicFault[LinkState]):
 
 @dataclass(frozen=True)
 class Down(ClosedFault):
-    """Fault that cuts every connection and refuses new ones."""
+    """Fault that cuts every open connection and refuses new ones until heal."""
 
     name: ClassVar[str] = "down"
     allowed_on_external: ClassVar[bool] = True
@@ -502,13 +538,13 @@ class Down(ClosedFault):
 
 @dataclass(frozen=True)
 class Sever(ClosedFault):
-    """Fault that cuts every connection once. New connections work at once."""
+    """Fault that cuts every open connection once. New connections work at once."""
 
     name: ClassVar[str] = "sever"
     allowed_on_external: ClassVar[bool] = True
 
     def apply(self, context: FaultContext[OpenConnections]) -> None:
-        """Close the proxies and open them again."""
+        """Close the proxies, which cuts their connections, and open them again."""
         super().apply(context)
         for proxy in _proxies(context):
             context.cluster.toxiproxy.set_enabled(proxy, enabled=True)

@@ -1,4 +1,7 @@
-"""Measurements on a link with ApiVersions requests: round trips, cuts, silence, rates, pieces."""
+"""Measurements on a client link, made with ApiVersions requests.
+
+They measure round trips and rates, count the pieces of an answer, and detect cut or silent connections.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,15 @@ from typing import Any
 from harness.kafka.connection import RawConnection
 from harness.kafka.security import PLAINTEXT, Security
 
-QUICK_S = 0.6  # an answer on loopback takes a few milliseconds; a later one counts as held
+QUICK_S = 0.6  # seconds; loopback answers take milliseconds, so a later answer counts as held
 
 
 @dataclass(frozen=True)
 class Link:
-    """A client link to a broker: the name and address of its Toxiproxy proxy."""
+    """The link from clients to a broker, which leads through a Toxiproxy proxy.
+
+    `host` and `port` are the address of that proxy.
+    """
 
     proxy: str
     broker: int
@@ -28,12 +34,12 @@ class Link:
         return RawConnection(self.host, self.port, timeout, self.security)
 
     def round_trips_ms(self, count: int, timeout: float = 10.0) -> list[float]:
-        """Return the round-trip times of `count` requests over one new connection."""
+        """Return the round-trip times in milliseconds of `count` requests over one new connection."""
         with self.connect(timeout) as connection:
             return [round_trip_ms(connection) for _ in range(count)]
 
     def refuses(self) -> bool:
-        """Return whether a new connection is refused, or closed before it gets an answer."""
+        """Return whether a new connection is refused, or is closed before an answer arrives."""
         try:
             with self.connect(2.0) as connection:
                 connection.send_api_versions()
@@ -51,7 +57,10 @@ class Link:
         return True
 
     def loses_answer(self, request: Any) -> bool:
-        """Return whether the connection of this request is closed before an answer arrives."""
+        """Send a request over a new connection.
+
+        Return whether the connection is closed before the answer arrives.
+        """
         try:
             with self.connect() as connection:
                 connection.call(request)
@@ -60,7 +69,10 @@ class Link:
         return False
 
     def bytes_per_second(self, total: int) -> float:
-        """Return the rate at which about `total` bytes of answers arrive. All requests are sent first."""
+        """Return the rate at which answers arrive, in bytes per second.
+
+        All requests are sent first. Their answers have about `total` bytes.
+        """
         with self.connect(60.0) as connection:
             connection.send_api_versions()
             answer = len(connection.read_frame()) + 4
@@ -73,7 +85,7 @@ class Link:
             return count * answer / (time.monotonic() - start)
 
     def reads_for_one_answer(self) -> int:
-        """Return the number of pieces in which one answer arrives."""
+        """Return the number of pieces in which one answer arrives. Each piece is one read from the socket."""
         with self.connect(10.0) as connection:
             connection.send_api_versions()
             data = connection.read_some()
@@ -87,7 +99,7 @@ class Link:
 
 
 def round_trip_ms(connection: RawConnection) -> float:
-    """Return the time in milliseconds of one request and its answer."""
+    """Send one request and read its answer. Return the time that this took, in milliseconds."""
     start = time.monotonic()
     connection.send_api_versions()
     connection.read_frame()
@@ -95,13 +107,13 @@ def round_trip_ms(connection: RawConnection) -> float:
 
 
 def silent_for(connection: RawConnection, seconds: float) -> bool:
-    """Return whether the connection delivers no data and stays open for this time."""
+    """Return whether the connection delivers no data and stays open for this number of seconds."""
     readable, _, _ = select.select([connection], [], [], seconds)
     return not readable
 
 
 def is_cut(connection: RawConnection, within: float) -> bool:
-    """Return whether the peer closes or resets this connection within the limit."""
+    """Return whether the peer closes or resets this connection within this number of seconds."""
     if silent_for(connection, within):
         return False
     try:

@@ -1,4 +1,7 @@
-"""Fault that cuts nodes from each other, in one or both directions. Clients and observer still reach them."""
+"""Fault that cuts the network between nodes, in one or both directions.
+
+Clients and the observer still reach these nodes.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,10 @@ from harness.cluster.network_links import Direction
 from harness.faults.injection import Fault, FaultContext, Measured
 from harness.faults.undo import UndoStep, undo_verb
 
-ANSWER_S = 5.0  # a busy broker may be late; one behind a cut never answers
+ANSWER_S = 5.0  # seconds; a busy broker may be late, but a broker behind a cut never answers
 _HINT = "`eos status` shows the nodes"
 Others = dict[str, list[str]]
-"""For each target, the nodes from which it is cut."""
+"""The nodes from which each target node is cut, by the name of the target node."""
 
 
 @undo_verb
@@ -27,12 +30,12 @@ def uncut(cluster: Cluster, node: str) -> None:
 
 @dataclass(frozen=True)
 class Partition(Fault[Others]):
-    """Fault that cuts each target from the brokers, the controllers or both.
+    """Fault that cuts each target node from the brokers, the controllers or both.
 
-    The direction is that in which a connection is opened. With `in`, the other nodes cannot open connections
-    to the target. With `out`, the target cannot open connections to them. With `both`, no packet passes. For
-    example, a follower opens a connection to the leader to fetch, and every broker opens connections to the
-    controllers.
+    `direction` refers to the node that opens a connection. With `in`, the other nodes cannot open connections
+    to the target. With `out`, the target cannot open connections to the other nodes. With `both`, no packet
+    passes. For example, a follower opens a connection to the leader to fetch, and every broker opens
+    connections to the controllers.
     """
 
     name: ClassVar[str] = "partition"
@@ -44,7 +47,10 @@ class Partition(Fault[Others]):
         return [uncut.step(node=name) for name in context.nodes]
 
     def before(self, context: FaultContext[Others]) -> Others:
-        """Check that every link that will be cut is open."""
+        """Check that every link that the fault will cut is open.
+
+        Return the nodes from which each target will be cut.
+        """
         others = {name: self._others(context, name) for name in context.nodes}
         for name in context.nodes:
             if closed := self._still(context.cluster, name, others[name], is_open=False):
@@ -52,12 +58,15 @@ class Partition(Fault[Others]):
         return others
 
     def apply(self, context: FaultContext[Others]) -> None:
-        """Set the packet filters."""
+        """Set the packet filters that cut the links."""
         for name in context.nodes:
             context.cluster.links.cut(name, context.state[name], self.direction)
 
     def bite(self, context: FaultContext[Others]) -> Measured:
-        """Check that no new connection passes the cut, and that all other connections still work."""
+        """Check that no new connection passes a cut link, and that the fault cut nothing else.
+
+        The other direction of a one-way cut must be open, and a target broker must still answer clients.
+        """
         cut = []
         for name in context.nodes:
             others = context.state[name]
@@ -68,7 +77,7 @@ class Partition(Fault[Others]):
         return {"unreachable": cut}
 
     def health(self, context: FaultContext[Others]) -> Measured:
-        """Check that every link is open again, and wait until every target serves."""
+        """Check that every cut link is open again, and wait until every target node serves."""
         for name in context.nodes:
             if closed := self._still(context.cluster, name, context.state[name], is_open=False):
                 raise HealError(f"{', '.join(closed)} is still cut", _HINT)
@@ -79,7 +88,10 @@ class Partition(Fault[Others]):
         return {"in": "<-", "out": "->", "both": "<->"}[self.direction]
 
     def _others(self, context: FaultContext[Others], name: str) -> list[str]:
-        """Return the nodes from which `name` is cut. The targets stay connected to each other."""
+        """Return the nodes from which the target `name` is cut.
+
+        The targets themselves stay connected to each other.
+        """
         cluster = context.cluster
         brokers, controllers = cluster.broker_ids, cluster.controller_ids
         groups = {"brokers": brokers, "controllers": controllers, "all": (*brokers, *controllers)}
@@ -97,10 +109,13 @@ class Partition(Fault[Others]):
         return others
 
     def _still(self, cluster: Cluster, name: str, others: list[str], *, is_open: bool) -> list[str]:
-        """Return the links in the direction of the cut that are open; if not `is_open`, the closed ones."""
+        """Probe the links between `name` and `others` in the direction of the cut.
+
+        Return the open links if `is_open` is true. Otherwise return the closed ones.
+        """
         probes = [(name, others)] if self.direction != "in" else []
         probes += [(other, [name]) for other in others] if self.direction != "out" else []
-        # Probe in parallel, because each probe of a cut link takes the whole time limit.
+        # Probe in parallel, because each probe of a cut link lasts for the whole time limit.
         with ThreadPoolExecutor(len(probes)) as pool:
             answered = list(pool.map(lambda probe: cluster.links.open_to(*probe), probes))
         return [
@@ -111,7 +126,10 @@ class Partition(Fault[Others]):
         ]
 
     def _check_untouched(self, cluster: Cluster, name: str, others: list[str]) -> None:
-        """Check that the other direction of a one-way cut is open, and that a broker still answers."""
+        """Check that a one-way cut left the other direction open.
+
+        If the target `name` is a broker, also check that it still answers clients.
+        """
         if self.direction == "in":
             blocked = [o for o, passes in cluster.links.open_to(name, others).items() if not passes]
         elif self.direction == "out":

@@ -1,4 +1,4 @@
-"""Faults of nodes: kill (SIGKILL), stop (clean), pause (frozen), restart."""
+"""Faults of nodes: kill (SIGKILL), stop (a clean exit), pause (a freeze) and restart."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from harness.faults.link_probe import QUICK_S
 from harness.faults.undo import UndoStep, undo_verb
 
 KILLED = 128 + 9
-# Exit codes of a clean stop. A JVM exits with the code of SIGTERM; a container's first process may exit with
-# 0.
+# Exit codes of a clean stop. A JVM that receives SIGTERM exits with 143. The first process of a container may
+# exit with 0.
 ENDED_CLEANLY = (0, 128 + 15)
 _HINT = "`eos status` shows the nodes"
 
@@ -33,14 +33,20 @@ def resume_node(cluster: Cluster, node: str) -> None:
 
 @dataclass
 class NodesBefore:
-    """The process of each node before the fault, and the exit code of each node that the fault restarted."""
+    """State before a node fault: the process id of each node.
+
+    `ended` is filled by the fault `restart`: the exit code of each node that it has ended.
+    """
 
     pids: dict[str, int | None]
     ended: dict[str, int | str | None]
 
 
 class NodeFault(Fault[NodesBefore]):
-    """A fault of nodes. The nodes run before the fault and serve again after heal."""
+    """Base class of the faults of nodes.
+
+    The nodes must run before the fault, and must serve again after heal.
+    """
 
     moves_roles: ClassVar[bool] = True
 
@@ -57,14 +63,22 @@ class NodeFault(Fault[NodesBefore]):
         return NodesBefore(pids, {})
 
     def health(self, context: FaultContext[NodesBefore]) -> Measured:
-        """Wait until each broker is in the ISR of all its replicas, and each controller has caught up."""
+        """Wait until each node serves again.
+
+        A broker serves when it is in the ISR of all its replicas. A controller serves when its log has caught
+        up.
+        """
         return {name: f"served after {context.cluster.wait_serving(name):.1f} s" for name in context.nodes}
 
 
 def _exit_code(cluster: Cluster, name: str, allowed: tuple[int, ...]) -> int | str | None:
-    """Return a node's exit code. Raise NoBiteError if the node runs or has another code than allowed."""
+    """Return the exit code of a node, or a description if the code of an external node is unknown.
+
+    Raise NoBiteError if the node has not exited, or exited with a code that is not in `allowed`.
+    """
     status = cluster.node(name).status()
-    # The exit code of an external node may be unknown. The network only shows that the node does not answer.
+    # The exit code of an external node may be unknown. The harness then only observes that the node does not
+    # answer.
     unknown = status.exit_code is None and not cluster.owned
     if status.condition is not Condition.EXITED or not (unknown or status.exit_code in allowed):
         raise NoBiteError(f"{name} is {status}, expected exit code {' or '.join(map(str, allowed))}", _HINT)
@@ -77,7 +91,10 @@ def _exit_codes(context: FaultContext[NodesBefore], allowed: tuple[int, ...]) ->
 
 @dataclass(frozen=True)
 class Kill(NodeFault):
-    """Fault that ends a node by SIGKILL. What the node wrote to files survives, unlike after a power cut."""
+    """Fault that ends a node by SIGKILL.
+
+    Unlike after a power failure, all data that the node wrote to files survives.
+    """
 
     name: ClassVar[str] = "kill"
     capability: ClassVar[Capability] = Capability.KILL
@@ -93,7 +110,7 @@ class Kill(NodeFault):
 
 @dataclass(frozen=True)
 class Stop(NodeFault):
-    """Fault that stops a node cleanly: the node hands over its roles, closes its files and ends."""
+    """Fault that stops a node cleanly. The node hands over its roles, closes its files and exits."""
 
     name: ClassVar[str] = "stop"
     capability: ClassVar[Capability] = Capability.STOP
@@ -109,7 +126,7 @@ class Stop(NodeFault):
 
 @dataclass(frozen=True)
 class Pause(NodeFault):
-    """Fault that freezes a node. Its connections stay open without answers.
+    """Fault that freezes a node. Its connections stay open, but the node does not answer.
 
     After heal the node continues with an outdated view of the cluster.
     """
@@ -126,7 +143,7 @@ class Pause(NodeFault):
             context.cluster.node(name).pause()
 
     def bite(self, context: FaultContext[NodesBefore]) -> Measured:
-        """Check that the system reports each node as frozen, and that no frozen broker answers."""
+        """Check that the back end reports each node as frozen, and that no frozen broker answers."""
         for name in context.nodes:
             node = context.cluster.node(name)
             if node.status().condition is not Condition.PAUSED:
@@ -138,11 +155,14 @@ class Pause(NodeFault):
 
 @dataclass(frozen=True)
 class Restart(NodeFault):
-    """Fault that stops a node and starts it again at once. With `hard`, the node is ended by SIGKILL."""
+    """Fault that ends a node and starts it again at once.
+
+    With `hard`, it ends the node by SIGKILL, else cleanly.
+    """
 
     name: ClassVar[str] = "restart"
     capability: ClassVar[Capability] = Capability.STOP
-    # The node may be back before its roles have moved.
+    # Do not wait for a role to move, because the node may run again before another node takes over.
     moves_roles: ClassVar[bool] = False
     hard: bool = False
 
@@ -158,7 +178,7 @@ class Restart(NodeFault):
             node.start()
 
     def bite(self, context: FaultContext[NodesBefore]) -> Measured:
-        """Check that each node runs as a new process."""
+        """Check that each node runs as a new process, with another process id."""
         for name in context.nodes:
             status = context.cluster.node(name).status()
             if status.pid == context.state.pids[name]:

@@ -1,11 +1,11 @@
-"""Fault with two Toxiproxy proxies in series, which delivers requests after their client was cut off.
+"""Fault with two Toxiproxy proxies in series. It delivers requests after their client's connection was cut.
 
     client → outer proxy (the one that clients connect to) → inner proxy → broker
 
-Latency of the inner proxy delays a request. Then the outer proxy's upstream is changed to the broker. This
-cuts the clients, which reconnect at once on the direct path. A request inside the inner proxy still arrives,
-after the new requests of the clients. One proxy cannot do this, because it drops the bytes of a connection
-that has ended.
+A latency toxic on the inner proxy delays a request. Then the upstream of the outer proxy is changed to the
+broker. This cuts the connections of the clients, which reconnect at once on the direct path. A request that
+is delayed in the inner proxy still arrives, after the clients' new requests. One proxy alone cannot do this,
+because it drops the bytes of a connection that has ended.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def inner_name(proxy: str) -> str:
 
 @undo_verb
 def straighten(cluster: Cluster, proxy: str) -> None:
-    """Point an outer proxy to the upstream of its inner proxy, and remove the inner proxy."""
+    """Make an outer proxy connect to the broker directly again, and remove its inner proxy."""
     inner = next((p for p in cluster.toxiproxy.proxies() if p.name == inner_name(proxy)), None)
     if inner is None:
         return
@@ -49,9 +49,9 @@ def straighten(cluster: Cluster, proxy: str) -> None:
 
 @dataclass(frozen=True)
 class TwoProxies(Fault[list[Link]]):
-    """Fault that routes the PROXIED link of each broker through an inner proxy.
+    """Fault that inserts an inner proxy into the PROXIED link of each broker.
 
-    `ProxyChain` adds latency to the inner proxy.
+    This fault adds no delay. `ProxyChain.slow` adds latency to the inner proxies.
     """
 
     name: ClassVar[str] = "two_proxies"
@@ -61,7 +61,10 @@ class TwoProxies(Fault[list[Link]]):
         return [straighten.step(proxy=link.proxy) for link in context.state]
 
     def before(self, context: FaultContext[list[Link]]) -> list[Link]:
-        """Wait until the links answer without inner proxies. Return the links."""
+        """Return the PROXIED links of the target brokers.
+
+        First wait until each of them answers, still without inner proxies.
+        """
         outer = _proxied_links(context.cluster, context.nodes)
         if not outer:
             nodes = ", ".join(context.nodes)
@@ -70,7 +73,10 @@ class TwoProxies(Fault[list[Link]]):
         return outer
 
     def apply(self, context: FaultContext[list[Link]]) -> None:
-        """Insert the inner proxies. This cuts the connections of each link once."""
+        """Insert an inner proxy behind the proxy of each link.
+
+        This cuts the open connections of the link once.
+        """
         toxiproxy = context.cluster.toxiproxy
         for link in context.state:
             address = context.cluster.second_proxy_address(link.broker)
@@ -78,7 +84,10 @@ class TwoProxies(Fault[list[Link]]):
             toxiproxy.set_upstream(link.proxy, address)
 
     def bite(self, context: FaultContext[list[Link]]) -> Measured:
-        """Check that each link answers while its inner proxy is open, and does not while it is closed."""
+        """Check that each link uses its inner proxy.
+
+        A link must answer while its inner proxy is open, and must not answer while it is closed.
+        """
         toxiproxy = context.cluster.toxiproxy
         names = {proxy.name for proxy in toxiproxy.proxies()}
         for link in context.state:
@@ -91,7 +100,7 @@ class TwoProxies(Fault[list[Link]]):
         return {"through_two_ms": _round_trips_ms(context.state)}
 
     def health(self, context: FaultContext[list[Link]]) -> Measured:
-        """Check that the inner proxies were removed, and that the links answer."""
+        """Check that the inner proxies were removed, and that each link answers without them."""
         names = {proxy.name for proxy in context.cluster.toxiproxy.proxies()}
         left = names & {inner_name(link.proxy) for link in context.state}
         if left:
@@ -100,20 +109,28 @@ class TwoProxies(Fault[list[Link]]):
 
 
 class ProxyChain(Injection):
-    """Two proxies in series in front of every broker, as a context manager. Call `slow`, then `shortcut`."""
+    """Two proxies in series in front of every broker, as a context manager.
+
+    Inside the block, first call `slow` to delay requests. Then call `shortcut` to let new requests overtake
+    them.
+    """
 
     def __init__(self, cluster: Cluster, **options: Any) -> None:
         super().__init__(cluster, TwoProxies(), "all", **options)
 
     def slow(self, latency_ms: int) -> None:
-        """Delay every request from now on in the inner proxies."""
+        """Delay every later request in the inner proxies by `latency_ms`."""
         for link in self.context.state:
             self.cluster.toxiproxy.add_toxic(
                 inner_name(link.proxy), "late", "latency", "upstream", {"latency": latency_ms, "jitter": 0}
             )
 
     def shortcut(self) -> None:
-        """Cut the clients and let them reconnect on the direct path. Delayed requests still arrive."""
+        """Make the outer proxies connect to the brokers directly.
+
+        This cuts the clients' connections. The clients reconnect on the direct path; delayed requests still
+        arrive.
+        """
         for link in self.context.state:
             inner = self.cluster.toxiproxy.proxy(inner_name(link.proxy))
             self.cluster.toxiproxy.set_upstream(link.proxy, inner.upstream)
@@ -128,7 +145,10 @@ def _proxied_links(cluster: Cluster, nodes: list[str]) -> list[Link]:
 
 
 def _round_trips_ms(measured: list[Link]) -> dict[str, float]:
-    """Wait until each link answers. Return its second round-trip time in milliseconds, by proxy."""
+    """Wait until each link answers. Return a round-trip time in milliseconds for each link, by proxy.
+
+    It is the time of the second round trip on a new connection.
+    """
     return {
         link.proxy: round(
             wait_until(lambda each=link: each.round_trips_ms(2), 10, f"{link.proxy} to answer")[1],  # type: ignore[misc]

@@ -1,6 +1,7 @@
-"""Fault that moves a partition to other brokers, and back on heal.
+"""Fault that moves a partition to other brokers. Heal moves it back.
 
-It keeps a transaction coordinator alive while the brokers that lead the transaction's partitions are killed.
+A walkthrough uses it to keep a transaction coordinator alive while the brokers that lead the transaction's
+partitions are killed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ def place(cluster: Cluster, topic: str, partition: int, replicas: list[int]) -> 
 
 @dataclass(frozen=True)
 class Placement(Fault[None]):
-    """Fault that keeps a partition on the brokers `on`, leader first. Heal moves it to the brokers `back`."""
+    """Fault that moves the replicas of a partition to the brokers `on`.
+
+    Heal moves them to the brokers `back`. The first broker of each list is the preferred leader.
+    """
 
     name: ClassVar[str] = "placement"
     capability: ClassVar[Capability] = Capability.LINK
@@ -44,7 +48,7 @@ class Placement(Fault[None]):
         context.cluster.reassign(self.topic, {self.partition: self.on})
 
     def bite(self, context: FaultContext[None]) -> Measured:
-        """Check that the replicas are on these brokers only, and that one of them is the leader."""
+        """Check that only the brokers `on` have replicas of the partition, and that one of them leads it."""
         now = context.cluster.partition(self.topic, self.partition)
         if set(now.replicas) != set(self.on) or now.leader not in self.on:
             raise NoBiteError(f"{self.topic}-{self.partition} is on {now.replicas}", f"expected {self.on}")

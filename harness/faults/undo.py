@@ -1,14 +1,15 @@
-"""Steps that undo a fault, as data. They are written before the injection; any later process can run them.
+"""Steps that undo a fault, as data.
 
-A fault registers its verbs in its own module:
+They are written to disk before the injection, so that any later process can carry them out. Each step calls
+an undo verb, which is a function that a fault registers in its own module:
 
     @undo_verb
     def thaw(cluster: Cluster, node: str) -> None: ...
 
     thaw.step(node="kafka-1")          # {"do": "thaw", "node": "kafka-1"}, which is written to the intent
 
-Carrying out a verb must be harmless in three cases: a second time, after an injection that was only partly
-made, and without any injection.
+An undo verb must be harmless in three cases: if it is called a second time, if the injection was only partly
+carried out, and if there was no injection.
 """
 
 from __future__ import annotations
@@ -25,14 +26,17 @@ UndoStep = Mapping[str, Any]
 
 
 class UndoVerb(Generic[P]):
-    """A function that undoes a fault. The intents on disk refer to it by name."""
+    """A function that undoes a fault. The intents on disk refer to the function by its name."""
 
     def __init__(self, action: Callable[Concatenate[Cluster, P], None]) -> None:
         self.name = action.__name__
         self.action = action
 
     def step(self, *args: P.args, **arguments: P.kwargs) -> UndoStep:
-        """Return an undo step: the name of this verb with its arguments, which must be keyword arguments."""
+        """Return an undo step: a dict with the name of this verb and its arguments.
+
+        Only keyword arguments are allowed.
+        """
         assert not args, "the arguments of an undo step are stored by name"
         return {"do": self.name, **arguments}
 
@@ -41,7 +45,7 @@ _VERBS: dict[str, UndoVerb[...]] = {}
 
 
 def undo_verb(action: Callable[Concatenate[Cluster, P], None]) -> UndoVerb[P]:
-    """Register a function, under its own name, as a verb of undo steps."""
+    """Register a function as an undo verb under its own name."""
     known = _VERBS.get(action.__name__)
     assert known is None or known.action.__module__ == action.__module__, f"{action.__name__} exists twice"
     verb = UndoVerb(action)
@@ -50,7 +54,7 @@ def undo_verb(action: Callable[Concatenate[Cluster, P], None]) -> UndoVerb[P]:
 
 
 def undo_verbs() -> dict[str, UndoVerb[...]]:
-    """Return the undo verbs of all faults by name."""
+    """Return the undo verbs that all faults have registered, by name."""
     import_fault_modules()
     return dict(_VERBS)
 

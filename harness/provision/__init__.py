@@ -1,1 +1,1 @@
-"""Jars, Toxiproxy and container images: each is fetched or built once, verified and cached."""
+"""Supply of jars, Toxiproxy and container images. Each is fetched or built once, verified and cached."""

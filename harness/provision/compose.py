@@ -1,4 +1,4 @@
-"""Services of docker-compose.yml, started and stopped through testcontainers."""
+"""Start and removal of services of docker-compose.yml, through the library testcontainers."""
 
 from __future__ import annotations
 
@@ -21,18 +21,21 @@ _T = TypeVar("_T")
 
 
 class ComposeProject:
-    """A set of services of docker-compose.yml with one env file; by default the services of the cluster."""
+    """A set of services of docker-compose.yml, started with one env file.
+
+    By default these are the cluster's services.
+    """
 
     def __init__(self, env_file: Path, services: Sequence[str] = (), profiles: Sequence[str] = ()) -> None:
         self._env_file = env_file.resolve()
         self._options: dict[str, Any] = {"services": [*services] or None, "profiles": [*profiles] or None}
 
     def start(self, *, wait: bool = False) -> None:
-        """Create and start the services. With `wait`, return after they are healthy."""
+        """Create and start the services. With `wait`, return only after they are healthy."""
         self._run("start", lambda compose: compose.start(), wait=wait)
 
     def remove(self) -> None:
-        """Stop and remove the services with their volumes."""
+        """Stop and remove the services and their volumes."""
         self._run("removal", lambda compose: compose.stop(down=True))
 
     def log(self, service: str) -> str:
@@ -40,10 +43,11 @@ class ComposeProject:
         return self._run("log", lambda compose: "".join(compose.get_logs(service)))
 
     def _run(self, what: str, action: Callable[[Any], _T], *, wait: bool = False) -> _T:
-        """Run docker compose through testcontainers, with a time limit that testcontainers lacks."""
+        """Run docker compose through testcontainers, with a time limit, which testcontainers lacks."""
         from testcontainers.compose import DockerCompose
 
-        # testcontainers logs the output of a failed command. The error below already contains it.
+        # testcontainers logs the output of a failed command. The error that is raised below already contains
+        # this output.
         logging.getLogger("testcontainers.compose.compose").setLevel(logging.CRITICAL)
         compose = DockerCompose(
             context=resource("docker-compose.yml").parent,
@@ -67,11 +71,14 @@ class ComposeProject:
                     f"the {what} of `docker compose` failed: {output}", "run `eos doctor`"
                 ) from error
             finally:
-                self._kill_commands()  # also after Ctrl-C: the thread ends only after its command
+                self._kill_commands()  # also after Ctrl-C, because the thread ends only after its command
 
     @contextmanager
     def _environment(self) -> Iterator[None]:
-        """Hide shell variables that would override the env file, because they may name another cluster."""
+        """Hide shell variables inside the block if they would override the env file.
+
+        They may describe another cluster.
+        """
         in_file = {line.split("=")[0] for line in self._env_file.read_text().splitlines()}
         hidden = {
             name: value
@@ -93,5 +100,5 @@ class ComposeProject:
 
 
 def write_env_file(path: Path, variables: Mapping[str, str]) -> None:
-    """Write an env file with the variables of docker-compose.yml."""
+    """Write an env file, which sets variables that docker-compose.yml uses."""
     path.write_text("".join(f"{name}={value}\n" for name, value in variables.items()))

@@ -1,4 +1,4 @@
-"""Access to the Docker engine: whether it answers, and the containers of one cluster by label."""
+"""Access to the Docker engine: a check whether it answers, and a lookup of one cluster's containers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CONFLICT = 409
 
 
 def engine_problem() -> str | None:
-    """Return why Docker cannot be used; None if the engine and the compose plugin are available."""
+    """Return the reason why Docker cannot be used; None if engine and compose plugin are available."""
     import docker
     from docker.errors import DockerException
 
@@ -44,9 +44,9 @@ def engine_problem() -> str | None:
 
 
 def _check_socket() -> None:
-    """Raise OSError if nothing listens on the engine's Unix socket.
+    """Raise OSError if no process listens on the engine's Unix socket.
 
-    docker-py leaks its own socket when the connection is refused.
+    This check precedes the connection by docker-py, which leaks its own socket if the connection is refused.
     """
     from docker.context import ContextAPI
 
@@ -69,7 +69,7 @@ def engine_version() -> str:
 
 
 def compose_version() -> str:
-    """Return the version of the compose plugin; `?` if it prints none."""
+    """Return the version of the compose plugin, or `?` if the plugin prints none."""
     done = subprocess.run(
         ["docker", "compose", "version", "--short"], capture_output=True, text=True, timeout=30, check=False
     )
@@ -84,7 +84,10 @@ class Engine:
 
     @cached_property
     def client(self) -> docker.DockerClient:
-        """Client of the environment's Docker engine. It negotiates the API version."""
+        """Client of the Docker engine that the environment names.
+
+        It negotiates the API version with the engine.
+        """
         import docker
         from docker.errors import DockerException
 
@@ -108,7 +111,11 @@ class Engine:
         return containers[0]
 
     def run_beside(self, container: Container, image: str, command: list[str]) -> str:
-        """Run a command in the network namespace of a container, with permission to filter packets."""
+        """Run a command in a helper container. Return its output.
+
+        The helper container shares the network namespace of `container` and may change the packet filters
+        there.
+        """
         from docker.errors import ContainerError
 
         try:
@@ -129,7 +136,7 @@ class Engine:
         return bytes(output).decode()
 
     def leftovers(self) -> list[str]:
-        """Describe the containers, networks and volumes of this cluster."""
+        """Describe the containers, networks and volumes of this cluster, one line for each."""
         filters: dict[str, str | list[str] | bool] = {"label": self._label}
         return [
             *(f"container {c.name}" for c in self.client.containers.list(all=True, filters=filters)),
@@ -138,7 +145,7 @@ class Engine:
         ]
 
     def remove_all(self) -> None:
-        """Remove every container, network and volume of this cluster, whatever its condition."""
+        """Remove every container, network and volume of this cluster, whether running or not."""
         from docker.errors import APIError, NotFound
 
         filters: dict[str, str | list[str] | bool] = {"label": self._label}
@@ -149,7 +156,7 @@ class Engine:
             except NotFound:
                 return  # the container has been removed already
             except APIError as error:
-                if error.status_code != _CONFLICT:  # a conflict means that the removal is in progress
+                if error.status_code != _CONFLICT:  # a conflict: the removal is already in progress
                     raise
 
         with ThreadPoolExecutor(7) as pool:
@@ -163,7 +170,10 @@ class Engine:
 
 
 def copy_out(container: Container, path: str, target: Path) -> None:
-    """Copy a folder out of a container, running or not, into `target`. Do nothing if it is missing."""
+    """Copy the folder `path` out of a container, running or not, into `target`.
+
+    Do nothing if the folder is missing.
+    """
     from docker.errors import NotFound
 
     with tempfile.TemporaryFile(dir=target) as packed:

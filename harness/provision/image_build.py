@@ -1,4 +1,7 @@
-"""Builds of images from packages, jars and binaries. They are needed if no registry has the images."""
+"""Builds of container images from packages, jars and binaries.
+
+Most are needed only if no registry answers.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,8 @@ HARNESS_LABEL = "eos-harness"
 _TRAINING_LABEL = "eos-harness.training"
 _SUITE = "bookworm"
 _PACKAGES = "ca-certificates,openjdk-17-jre-headless,bash,iptables"
-# Documents and translations are left out. Manual pages stay: Java's package fails if their folders are
-# missing.
+# Documents and translations are left out of the image. Manual pages stay, because the Java package fails to
+# install if their folders are missing.
 _LEAVE_OUT = ("/usr/share/doc/*", "/usr/share/locale/*", "/usr/share/info/*")
 _LIBRARIES = "/opt/kafka/libs"
 
@@ -42,7 +45,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """An image that can be built: its name, its tag, and a fingerprint of its content."""
+    """An image that can be built. `content` is the fingerprint of everything that goes into the image."""
 
     name: str
     tag: str
@@ -50,13 +53,16 @@ class Recipe:
 
 
 def base_recipe(more: str = "") -> Recipe:
-    """Return the recipe of the base system. `more` lists further packages, each after a comma."""
+    """Return the recipe of the base image. `more` lists additional packages, each preceded by a comma."""
     tag = f"eos-harness/base{'-'.join(more.split(',')[:2])}:{_SUITE}"
     return Recipe("base", tag, fingerprint(_SUITE, _PACKAGES + more, *_LEAVE_OUT))
 
 
 def recipes() -> dict[str, Recipe]:
-    """Return the images that can be built, by name. `base` is the base image of kafka and nettools."""
+    """Return the recipes of the images that can be built, by name.
+
+    The image `base` is the base of kafka and nettools.
+    """
     base = base_recipe().content
     jars = " ".join(jar.sha256 for jar in pinned_jars() if jar.jar_set == "kafka")
     return {
@@ -75,7 +81,10 @@ def recipes() -> dict[str, Recipe]:
 
 
 def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> str:
-    """Build an image and return its tag. `base` is the image on which kafka and nettools are built."""
+    """Build the image of a recipe and return its tag.
+
+    `base` is the image on which kafka and nettools are built.
+    """
     from docker.errors import APIError
 
     started = time.monotonic()
@@ -94,14 +103,14 @@ def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> st
                 shutil.copy(binaries.cli, context / "cli")
             docker_build(client, context, recipe.tag, recipe, {"BASE": base} if base else {})
     if before and before != _image_id(client, recipe.tag):
-        with suppress(APIError):  # fails while a container uses the old image
+        with suppress(APIError):  # the removal fails while a container uses the old image
             client.images.remove(before)
     report(f"built {recipe.tag} in {time.monotonic() - started:.0f} s")
     return recipe.tag
 
 
 def _image_id(client: DockerClient, tag: str) -> str | None:
-    """Return the id of the image with this tag; None if there is none."""
+    """Return the id of the image with this tag; None if there is no such image."""
     from docker.errors import ImageNotFound
 
     with suppress(ImageNotFound):
@@ -110,7 +119,7 @@ def _image_id(client: DockerClient, tag: str) -> str | None:
 
 
 def build_base(client: DockerClient, recipe: Recipe, more: str = "") -> None:
-    """Build a small Debian image with a Java runtime and the packages in `more`."""
+    """Build a small Debian image with a Java runtime and the additional packages in `more`."""
     tool = shutil.which("mmdebstrap")
     if not tool:
         raise HarnessError(
@@ -141,14 +150,17 @@ def build_base(client: DockerClient, recipe: Recipe, more: str = "") -> None:
 
 
 def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path, report: Report) -> None:
-    """Build Kafka from its jars, and add a layer with the class-data archive of a training run."""
+    """Build the Kafka image from its jars.
+
+    Then add a layer with the class-data archive, which a training run writes.
+    """
     jars = ensure_jars(report, "kafka")
     copy_context("kafka", context)
     (context / "libs").mkdir()
     for jar in jars:
-        shutil.copy2(jar, context / "libs")  # keeps the mtime, which the class-data archive records
-    # List the jars in pinned order. A class-data archive fits one order only, and the order of a wildcard
-    # varies.
+        shutil.copy2(jar, context / "libs")  # copy2 keeps the mtime, which the class-data archive records
+    # List the jars in the order of the lock file. A class-data archive is valid for one order only, and the
+    # order of a wildcard varies.
     (context / "class-path").write_text(":".join(f"{_LIBRARIES}/{jar.name}" for jar in jars))
     untrained = f"{recipe.tag}-untrained"
     docker_build(client, context, untrained, recipe, {"BASE": base})
@@ -161,9 +173,12 @@ def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path,
 
 
 def _train(client: DockerClient, image: str, target: Path) -> None:
-    """Run a Kafka node of this image under a small workload. Copy the class-data archive that it writes."""
+    """Run a Kafka node from this image under a small workload.
+
+    Copy the class-data archive that it writes to `target`.
+    """
     for left in client.containers.list(all=True, filters={"label": _TRAINING_LABEL}):
-        left.remove(force=True, v=True)  # left behind by a build that was killed
+        left.remove(force=True, v=True)  # it was left by an earlier build that was killed
     (port,) = free_ports(1)
     node = client.containers.run(
         image,
@@ -175,7 +190,7 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
     try:
         wait_until(lambda: answers("127.0.0.1", port), 90, "the training node to answer")
         run_training_workload(port)
-        node.stop(timeout=120)  # SIGTERM: only a clean end writes the archive
+        node.stop(timeout=120)  # SIGTERM, because the JVM writes the archive only at a clean exit
         chunks, _ = node.get_archive("/opt/kafka/kafka.jsa")
         with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
             archive.extract("kafka.jsa", target, filter="data")
@@ -184,7 +199,10 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
 
 
 def _training_environment(port: int) -> dict[str, str]:
-    """Return the settings of a node that is broker and controller, with the client listener on `port`."""
+    """Return the environment variables of a training node, which is both broker and controller.
+
+    Clients of the node reach it on `port`.
+    """
     return {
         "KAFKA_NODE_ID": "1",
         "KAFKA_PROCESS_ROLES": "broker,controller",
@@ -210,7 +228,7 @@ def _training_environment(port: int) -> dict[str, str]:
 def docker_build(
     client: DockerClient, context: Path, tag: str, recipe: Recipe, arguments: dict[str, str]
 ) -> None:
-    """Build an image from a complete build context and label it with its fingerprint."""
+    """Build an image from a complete build context, and label it with the fingerprint of its recipe."""
     from docker.errors import BuildError
 
     labels = {CONTENT_LABEL: recipe.content, HARNESS_LABEL: "1"}
@@ -226,9 +244,9 @@ def docker_build(
 
 
 def copy_context(name: str, target: Path) -> None:
-    """Copy the build context `name`.
+    """Copy the Docker build context `name` from the package data to `target`.
 
-    A wheel does not keep executable bits, so each file that starts with `#!` is made executable.
+    A wheel does not keep executable bits. Therefore each file that starts with `#!` is made executable.
     """
     shutil.copytree(_context(name), target)
     for path in target.iterdir():
@@ -236,7 +254,7 @@ def copy_context(name: str, target: Path) -> None:
 
 
 def context_text(name: str) -> str:
-    """Return the content of all files of the build context `name` as one text."""
+    """Return the content of all files of the Docker build context `name` as one text, for the fingerprint."""
     return "\n".join(
         f"{path.name} {_is_script(path)}\n{path.read_text()}" for path in sorted(_context(name).iterdir())
     )
@@ -251,5 +269,5 @@ def _is_script(path: Path) -> bool:
 
 
 def fingerprint(*parts: str) -> str:
-    """Return the first 16 hex digits of the SHA-256 hash of the parts."""
+    """Return the first 16 hex digits of a SHA-256 hash over the given texts."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

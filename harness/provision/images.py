@@ -1,4 +1,4 @@
-"""The three images of the compose back end: already present, or pulled, or built from packages.
+"""The three images of the compose back end. Each is used if present, else pulled, else built from packages.
 
 Kafka and Toxiproxy are the official images if a registry answers. Otherwise this module builds compatible
 images: a base system from Debian's packages, Kafka from its jars, Toxiproxy from its Go module. The third
@@ -27,7 +27,8 @@ _SLIM_BASE = "debian:bookworm-slim"
 _OURS = "eos-harness/"
 _VARIABLES = {"kafka": "EOS_KAFKA_IMAGE", "toxiproxy": "EOS_TOXIPROXY_IMAGE"}
 
-# Time limit in seconds for a registry to report whether it has an image. A working registry needs about two.
+# Time limit in seconds for a registry to report whether it has an image. A registry that works needs about
+# two seconds.
 REGISTRY_SECONDS = 8
 # Time limit in seconds for one call to the Docker engine during a pull or a build.
 _ENGINE_SECONDS = 900
@@ -37,7 +38,7 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Images:
-    """The images that a cluster uses. `built` lists those that were built on this machine."""
+    """The images that a cluster uses. `built` lists those of them that were built on this machine."""
 
     kafka: str
     toxiproxy: str
@@ -46,34 +47,40 @@ class Images:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of docker-compose.yml that name the images."""
+        """Environment variables that name the images for docker-compose.yml."""
         return {_VARIABLES["kafka"]: self.kafka, _VARIABLES["toxiproxy"]: self.toxiproxy}
 
 
 @cache
 def official_images() -> dict[str, str]:
-    """Return the official images by name, as named in docker-compose.yml."""
+    """Return the official images, by the names kafka and toxiproxy.
+
+    They are the defaults in docker-compose.yml.
+    """
     text = resource("docker-compose.yml").read_text()
     defaults = {n: re.search(rf"\$\{{{variable}:-([^}}]+)\}}", text) for n, variable in _VARIABLES.items()}
     return {name: match[1] for name, match in defaults.items() if match}
 
 
 def find_images() -> dict[str, str | None]:
-    """Return the images that the Docker engine has, by name; None for a missing image."""
+    """Return the images that the Docker engine already has, by name.
+
+    The value is None for a missing image.
+    """
     client = _engine()
     return {name: _present(client, recipe) for name, recipe in recipes().items() if name != "base"}
 
 
 def ensure_images(report: Report, env_file: Path | None = None) -> Images:
-    """Return images that the Docker engine has, after pulling or building the missing ones.
+    """Pull or build the missing images. Return the images, all of which the Docker engine then has.
 
-    The names of built images are also written to `env_file`, by default the checkout's .env. `docker compose`
-    reads that file when it is called without the harness.
+    The names of built images are also written to `env_file`, by default the .env file of the checkout.
+    `docker compose` reads that file when it is called without the harness.
     """
     client = _engine()
     present = {name: _present(client, recipe) for name, recipe in recipes().items()}
     if any(present[name] is None for name in ("kafka", "toxiproxy", "nettools")):
-        # A build takes the general cache lock itself, so use another lock here.
+        # The build of an image takes the general cache lock itself, so hold a different lock here.
         with cache_lock("images.lock"):
             present = _provide(client, report)
     kafka, toxiproxy, nettools = (present[name] or "" for name in ("kafka", "toxiproxy", "nettools"))
@@ -93,7 +100,7 @@ def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
         if present[name] is None:
             present[name] = _pull_chosen(client, name, report)
         if present[name] is None:
-            break  # no registry answers, so do not wait for it again
+            break  # no registry answers, so do not try the next image
     missing = [name for name in _VARIABLES if present[name] is None]
     if missing:
         report(f"no image registry answers: building {' and '.join(missing)} from packages (once, a minute)")
@@ -107,7 +114,11 @@ def _provide(client: DockerClient, report: Report) -> dict[str, str | None]:
 
 
 def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
-    """Pull the user's image, else the official one. Raise HarnessError if the user's image fails."""
+    """Pull the image that the user chose, or else the official one.
+
+    Return its name, or None if the official image cannot be pulled. Raise HarnessError if the user chose an
+    image and it cannot be pulled.
+    """
     variable = _VARIABLES[name]
     chosen = _chosen(variable)
     image = chosen or official_images()[name]
@@ -122,7 +133,7 @@ def _pull_chosen(client: DockerClient, name: str, report: Report) -> str | None:
 
 
 def _engine() -> DockerClient:
-    """Return a client of the engine that the docker command uses."""
+    """Return a client of the Docker engine that the environment names, by default the local engine."""
     import docker
     from docker.errors import DockerException
 
@@ -136,7 +147,11 @@ def _engine() -> DockerClient:
 
 
 def _present(client: DockerClient, recipe: Recipe) -> str | None:
-    """Return the image that is present: the user's choice, else the official one, else a current build."""
+    """Return the name of the image that the Docker engine has for a recipe; None if it has none.
+
+    This is the image that the user chose, if the user chose one. Otherwise it is the official image, or else
+    an up-to-date local build.
+    """
     from docker.errors import ImageNotFound
 
     chosen = _chosen(_VARIABLES.get(recipe.name, ""))
@@ -154,7 +169,10 @@ def _present(client: DockerClient, recipe: Recipe) -> str | None:
 
 
 def _pull(client: DockerClient, image: str, report: Report) -> bool:
-    """Return whether an image was pulled. Give up if its registry does not answer within REGISTRY_SECONDS."""
+    """Pull an image.
+
+    Return whether this succeeded. Give up if the registry does not answer in REGISTRY_SECONDS.
+    """
     import docker
     import requests
     from docker.errors import APIError
@@ -172,7 +190,10 @@ def _pull(client: DockerClient, image: str, report: Report) -> bool:
 
 
 def _chosen(variable: str) -> str:
-    """Return the image that the user named in the environment or in .env; empty if there is none."""
+    """Return the image that the user named with this variable, in the environment or in .env; empty if none.
+
+    Names in .env of images that the harness built do not count.
+    """
     env_file = _env_file()
     lines = _env_lines(env_file) if env_file else []
     in_file = next((line.partition("=")[2] for line in lines if line.startswith(f"{variable}=")), "")
@@ -180,7 +201,7 @@ def _chosen(variable: str) -> str:
 
 
 def _write_env(env_file: Path, images: Images) -> None:
-    """Write the names of the built images to .env and keep its other lines."""
+    """Write the names of the built images to the .env file, and keep the other lines of the file."""
     old = _env_lines(env_file)
     kept = [line for line in old if not re.match(rf"({'|'.join(_VARIABLES.values())})={_OURS}", line)]
     chosen = {line.split("=")[0] for line in kept}
@@ -194,7 +215,7 @@ def _write_env(env_file: Path, images: Images) -> None:
 
 
 def _env_file() -> Path | None:
-    """Return the .env file of the checkout, which `docker compose` reads; None outside a checkout."""
+    """Return the path of the checkout's .env file, which `docker compose` reads; None outside a checkout."""
     checkout = checkout_dir()
     return checkout / ".env" if checkout else None
 

@@ -1,7 +1,7 @@
-"""Jars of Kafka and Spark, fetched with the Ivy inside PySpark and checked against pinned SHA-256 hashes.
+"""Jars of Kafka and Spark, fetched with Ivy and checked against pinned SHA-256 hashes.
 
-Neither Maven nor Gradle is needed: PySpark contains Ivy, and Ivy needs only Java. A jar enters the shared
-cache by an atomic rename after its hash was checked. Every jar in the cache is therefore complete and
+Neither Maven nor Gradle is needed: PySpark contains Ivy, and Ivy needs only Java. After the hash of a jar was
+checked, an atomic rename moves it into the shared cache. Every jar in the cache is therefore complete and
 verified.
 """
 
@@ -25,8 +25,9 @@ from harness.provision.paths import cache_dir, cache_lock, resource, scratch_dir
 LOCK_FILE = resource("jars.lock")
 JarSet = Literal["kafka", "tools", "spark"]
 
-# A resolver without a root uses Ivy's default repository. POMs, sources, javadoc and remote checksums are
-# switched off: versions and hashes are pinned, and looking for these files would triple the requests.
+# The resolver names no repository URL, so it uses Ivy's default repository. Downloads of POMs, sources,
+# javadoc and remote checksums are switched off, because versions and hashes are pinned. Looking for these
+# files would triple the requests.
 _SETTINGS = """<ivysettings>
   <settings defaultResolver="main"/>
   <caches defaultCacheDir={cache} />
@@ -40,7 +41,7 @@ _SETTINGS = """<ivysettings>
 
 @dataclass(frozen=True)
 class Jar:
-    """One pinned jar: the set to which it belongs, its Maven coordinates and its hash."""
+    """One pinned jar: its jar set (kafka, tools or spark), its Maven coordinates and its SHA-256 hash."""
 
     jar_set: JarSet
     group: str
@@ -55,12 +56,12 @@ class Jar:
 
     @property
     def fetched_name(self) -> str:
-        """File name under which Ivy stores the jar, unique within one fetch."""
+        """File name that Ivy gives to the fetched jar. It is unique among the jars of one fetch."""
         return f"{self.group}--{self.artifact}-{self.version}.jar"
 
 
 def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:
-    """Return the pinned jars in the order of the lock file, which is the order of the class path."""
+    """Return the pinned jars in the order of the lock file. The class path uses the same order."""
     jars = []
     for line in lock.read_text().splitlines():
         if line and not line.startswith("#"):
@@ -71,12 +72,15 @@ def pinned_jars(lock: Path = LOCK_FILE) -> list[Jar]:
 
 
 def class_path(*sets: JarSet) -> list[Path]:
-    """Return the jars of these sets in pinned order, because a class-data archive fits this order only."""
+    """Return the paths of the jars of these jar sets, in the order of the lock file.
+
+    A class-data archive is valid for this order only.
+    """
     return [jar.path for jar in pinned_jars() if jar.jar_set in sets]
 
 
 def ensure_jars(report: Callable[[str], None], *sets: JarSet) -> list[Path]:
-    """Fetch and verify the missing jars of these sets, and return their class path."""
+    """Fetch and verify the missing jars of these jar sets. Return the class path of the jar sets."""
     if not _missing(*sets):
         return class_path(*sets)
     with cache_lock():
@@ -97,7 +101,7 @@ def _missing(*sets: JarSet) -> list[Jar]:
 
 
 def altered_jars(sets: Iterable[JarSet]) -> list[Path]:
-    """Return the cached jars of these sets whose hash differs from the pinned one."""
+    """Return the cached jars of these jar sets whose hash differs from the pinned hash."""
     wanted = set(sets)
     return [
         jar.path
@@ -117,15 +121,15 @@ def _verify(jar: Jar, fetched: Path) -> None:
 
 
 def _admit(jar: Jar, fetched: Path) -> None:
-    """Move a verified jar into the cache."""
+    """Move a verified jar into the shared cache."""
     jar.path.parent.mkdir(parents=True, exist_ok=True)
-    # The class-data archive records the mtime of each jar, so set the same mtime after every fetch.
+    # The class-data archive records the mtime of each jar, so every fetch must set the same mtime.
     os.utime(fetched, (1_000_000_000, 1_000_000_000))
     fetched.replace(jar.path)
 
 
 def _resolve(jars: list[Jar], scratch: Path) -> Path:
-    """Fetch these jars with Ivy into a folder inside `scratch`. Return that folder."""
+    """Fetch these jars with Ivy into a subfolder of `scratch`. Return the path of the subfolder."""
     dependencies = "\n".join(
         f'<dependency org="{j.group}" name="{j.artifact}" rev="{j.version}" transitive="false"/>'
         for j in jars
@@ -178,7 +182,10 @@ def _sha256(path: Path) -> str:
 
 
 def pin(lock: Path = LOCK_FILE) -> None:
-    """Write the hash of each jar whose hash in the lock file is `-`, for maintainers who add a jar."""
+    """Fetch each jar whose hash in the lock file is `-`, and write its hash there.
+
+    Maintainers use this to add a jar.
+    """
     new = {jar: "" for jar in pinned_jars(lock) if jar.sha256 == "-"}
     if not new:
         return

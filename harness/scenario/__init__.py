@@ -1,4 +1,4 @@
-"""Scenarios: clients, faults and expected verdict, one TOML file each."""
+"""Scenarios. Each is one TOML file that describes clients, faults and the expected verdict."""
 
 from harness.scenario.find import find, shipped
 from harness.scenario.loader import load

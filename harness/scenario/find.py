@@ -1,4 +1,4 @@
-"""Lookup of scenario files: a shipped one by its name, any other one by its path."""
+"""Lookup of scenario files. A shipped scenario is found by its name, any other scenario by its path."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ SHIPPED = Path(__file__).resolve().parent / "shipped"
 
 
 def shipped() -> list[Path]:
-    """Return the paths of the shipped scenario files."""
+    """Return the paths of the scenario files that are part of the harness."""
     return sorted(SHIPPED.glob("*.toml"))
 
 
 def find(name: str) -> Path:
-    """Return the path of a scenario file: a shipped one by its name, any other one by its path."""
+    """Return the path of a scenario file.
+
+    `name` is the name of a shipped scenario, or the path of any other file.
+    """
     if name.endswith(".toml") or "/" in name:
         path = Path(name)
         if path.is_file():

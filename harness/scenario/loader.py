@@ -1,4 +1,4 @@
-"""Strict reader for scenario files: an error names the file, the line, the key and the allowed values."""
+"""Strict reader of scenario files. Each error names the file, the line, the key and the allowed values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ from harness.walkthroughs.catalogue import WALKTHROUGHS
 
 
 def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
-    """Read a scenario, with the changes that `--set` requests. Raise UsageError if it is invalid."""
+    """Read a scenario and apply the overrides of the option `--set`.
+
+    Raise UsageError if the scenario is invalid.
+    """
     text = text_in(path)
     data = parse(path, text)
     for key, value in (overrides or {}).items():
@@ -41,7 +44,7 @@ def load(path: Path, overrides: dict[str, str] | None = None) -> Scenario:
 
 
 def _override(data: dict[str, Any], key: str, value: str) -> None:
-    """Apply one `--set KEY=VALUE`, such as `plan.duration=60s` or `workload.0.rate=500`."""
+    """Apply one override `--set KEY=VALUE`, such as `plan.duration=60s` or `workload.0.rate=500`."""
     *parents, last = key.split(".")
     place: Any = data
     try:
@@ -79,7 +82,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
 
 
 class _Loader:
-    """Converter from the parsed TOML to a Scenario, with an error for every mistake."""
+    """Converter from parsed TOML to a Scenario. It raises an error for every mistake in the file."""
 
     def __init__(self, path: Path, text: str) -> None:
         self._file = StrictFile(
@@ -107,7 +110,10 @@ class _Loader:
         return scenario
 
     def _split_parameters(self, entry: dict[str, Any], index: int) -> None:
-        """Move the fault's parameters of an entry into its `parameters`, in the units of their fields."""
+        """Move the fault's parameters from the top level of a [[fault]] entry into its field `parameters`.
+
+        Convert each value to the unit of the fault's field.
+        """
         known = {field for field in FaultEntry.__struct_fields__ if field != "parameters"}
         name: Any = entry.get("fault")
         try:
@@ -193,7 +199,7 @@ class _Loader:
 
     def _parse_target(self, entry: dict[str, Any], index: int) -> None:
         if "target" not in entry:
-            return  # the conversion to FaultEntry reports the missing key
+            return  # the conversion to FaultEntry reports that the key is missing
         try:
             entry["target"] = Target.parse(entry["target"])
         except UsageError as error:

@@ -15,12 +15,12 @@ from harness.faults.catalogue import fault_class
 
 
 class Header(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Table [scenario]: the name, a sentence about what it shows, and the expected verdict."""
+    """Table [scenario]: the name, a sentence about what the scenario shows, and the expected verdict."""
 
     name: str
     shows: str
     expect: Literal["valid", "invalid", "unknown"] = "valid"
-    # Anomalies that the run must find if the expected verdict is invalid; else empty.
+    # Anomalies that the run must find. The list is empty unless the expected verdict is invalid.
     anomalies: list[str] = []
 
 
@@ -31,7 +31,10 @@ class ClusterNeeds(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Table [[workload]]: clients of one kind. A key that this kind does not use is an error."""
+    """Table [[workload]]: one or more clients of the same kind.
+
+    A key that this kind of client does not use is an error.
+    """
 
     kind: Literal["idempotent", "transactional", "pipeline", "reader"]
     clients: int = 1
@@ -48,9 +51,9 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     source: str = ""
     group: str = ""
     group_metadata: bool = True
-    work: Duration = Duration(0)  # time between a worker's last output and its offset commit
+    work: Duration = Duration(0)  # time between a pipeline worker's last output and its offset commit
     transactions: bool = True
-    changelog: str = ""  # compacted topic of a stateful pipeline: counts and sums by key
+    changelog: str = ""  # topic for the state of a stateful pipeline: counts and sums by key
     positions: Positions = "inside"
     protocol: Literal["classic", "consumer"] = "classic"
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
@@ -91,7 +94,7 @@ USED_BY_ALL = {"kind", "clients", "settings"}
 
 
 class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Table [[fault]]: a fault with its parameters, and how the plan draws its injections."""
+    """Table [[fault]]: a fault with its parameters, and the rules by which the plan draws its injections."""
 
     fault: str
     target: Target
@@ -103,12 +106,12 @@ class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def capability(self) -> Capability:
-        """Capability of the back end that this fault needs."""
+        """Capability that this fault needs; the back end must have it."""
         return fault_class(self.fault).capability
 
 
 class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Table [plan]: the rules by which the plan is drawn."""
+    """Table [plan]: how long the plan lasts, and by which rules its injections are drawn."""
 
     steady: Duration = Duration(5)
     duration: Duration = Duration(30)
@@ -116,38 +119,38 @@ class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class WalkthroughPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Table [walkthrough]: replaces workloads and plan.
+    """Table [walkthrough]: the walkthrough that the scenario runs instead of workloads and a plan.
 
     A walkthrough has its own clients and injects its own faults.
     """
 
     steps: str
     topic: str = "orders"
-    # Input topic and consumer group of the walkthrough's application, if it has one.
+    # Input topic and consumer group of the application in the walkthrough; empty if it has no application.
     source: str = ""
     group: str = ""
-    tries: int = 1  # attempts per case, for walkthroughs that repeat their cases
-    libraries: list[str] = []  # client libraries that the walkthrough compares, if it compares any
-    transaction_timeout: Duration = Duration(60)  # longest transaction timeout of its producers
+    tries: int = 1  # number of attempts per case, for walkthroughs that repeat their cases
+    libraries: list[str] = []  # client libraries that the walkthrough compares; empty if it compares none
+    transaction_timeout: Duration = Duration(60)  # longest transaction timeout of the walkthrough's producers
 
 
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Table [limits]: performance limits of the run, checked separately from safety."""
+    """Table [limits]: performance limits of the run. They are checked separately from correctness."""
 
     recovery: Duration = Duration(60)
 
 
 class Verify(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Table [verify]: the witnesses that read the topics, and whether the wire tap logs the frames."""
+    """Table [verify]: the witnesses that read the topics, and whether the wire tap records frames."""
 
     witnesses: list[Literal["reader", "raw-log", "spark"]] = msgspec.field(
         default_factory=lambda: ["spark", "reader"]
     )
-    frames: bool = False  # connect clients through the wire tap and keep its log
+    frames: bool = False  # connect clients through the wire tap, and keep the tap's log
 
 
 class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A whole scenario file."""
+    """A whole scenario file. Each field is one of its tables."""
 
     scenario: Header
     cluster: ClusterNeeds = ClusterNeeds()
@@ -164,12 +167,15 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
 
     @property
     def changelogs(self) -> dict[str, str]:
-        """Changelog topics of the stateful pipelines, each with the topic that it aggregates."""
+        """Changelog topics of the stateful pipelines.
+
+        Each is mapped to the input topic that it aggregates.
+        """
         return {w.changelog: w.source for w in self.workload if w.changelog}
 
     @property
     def written_topics(self) -> list[str]:
-        """Names of all topics that the clients write."""
+        """Names of all topics to which the scenario's clients write."""
         written = {w.topic for w in self.workload if w.kind != "reader"} | set(self.changelogs)
         shown = {self.walkthrough.topic, self.walkthrough.source} - {""} if self.walkthrough else set()
         return sorted(written | shown)

@@ -1,4 +1,4 @@
-"""Parameters of faults: fields of the fault's class in Python, keys in a scenario file."""
+"""Parameters of faults. In Python they are fields of the fault's class; in a scenario file they are keys."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from harness.faults.catalogue import fault_class
 from harness.faults.injection import Fault
 from harness.scenario.model import FaultEntry
 
-# In a scenario file, the unit is part of the value (latency = "50ms"). In Python, it is part of the field's
-# name (latency_ms).
+# In a scenario file, the unit is part of the value (latency = "50ms"). In Python, the unit is part of the
+# field's name (latency_ms).
 _UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {
     "_ms": (Duration, 1000),
     "_us": (Duration, 1_000_000),
@@ -20,23 +20,30 @@ _UNITS: dict[str, tuple[type[Duration] | type[Rate], float]] = {
 
 
 def make_fault(entry: FaultEntry) -> Fault[Any]:
-    """Return the fault that an entry describes."""
+    """Return the fault that a [[fault]] entry of a scenario describes."""
     return fault_class(entry.fault)(**entry.parameters)
 
 
 def parameters_of(fault: str) -> dict[str, str]:
-    """Return the parameters of a fault as a dict from key in the file to field in Python."""
+    """Return a dict of a fault's parameters.
+
+    It maps each key in a scenario file to the name of the Python field.
+    """
     return {_key(field.name): field.name for field in _fields(fault)}
 
 
 def missing_parameter(entry: FaultEntry) -> str | None:
-    """Return the key of a required parameter that the entry lacks; None if it lacks none."""
+    """Return the key of a required parameter that a [[fault]] entry lacks; None if it has all of them."""
     needed = (field.name for field in _fields(entry.fault) if field.default is MISSING)
     return next((_key(name) for name in needed if name not in entry.parameters), None)
 
 
 def in_units_of(field: str, value: object) -> object:
-    """Convert a value from the file to the unit of the field. Raise ValueError with the allowed units."""
+    """Convert a value from a scenario file to the unit of a Python field.
+
+    Raise ValueError if the value's unit is not allowed. The value of a field without a unit is returned
+    unchanged.
+    """
     for suffix, (unit, factor) in _UNITS.items():
         if field.endswith(suffix):
             return round(unit.parse(value) * factor)
@@ -44,7 +51,10 @@ def in_units_of(field: str, value: object) -> object:
 
 
 def key_and_value(field: str, value: object) -> tuple[str, object]:
-    """Return a parameter as key and value for a scenario file, with the unit in the value."""
+    """Return a parameter as key and value for a scenario file.
+
+    The value contains the unit if the field has one.
+    """
     for suffix, (unit, factor) in _UNITS.items():
         if field.endswith(suffix) and isinstance(value, int | float):
             return _key(field), unit(value / factor)

@@ -1,7 +1,7 @@
 """The plan: the timetable of injections, drawn from the scenario and a seed.
 
 The same scenario and seed give the same plan on every machine and with every version of Python. They do not
-give the same run, because the timing of cluster and network decides which request a fault hits.
+give the same run, because the timing of the cluster and the network decides which requests a fault affects.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from harness.scenario import FaultEntry, Scenario
 
 
 class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
-    """One planned injection: its time, fault, target and duration, and the seed that resolves the target."""
+    """One planned injection: its time, fault, target and duration. `seed` is used to resolve the target."""
 
-    at: float  # seconds since the start of the plan; later if the step before takes longer
+    at: float  # earliest start, in seconds since the start of the plan
     lasts: float
     entry: FaultEntry
     seed: int
@@ -30,7 +30,11 @@ class PlannedFault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """A plan: injections that last for the whole plan, and injections that follow one another."""
+    """The plan of a run: its seed, its duration and its injections.
+
+    `throughout` lists the injections that last for the whole plan. `steps` lists those that follow one
+    another.
+    """
 
     seed: int
     duration: float
@@ -44,7 +48,10 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
-    """Draw the plan of a scenario. `duration` replaces the duration in the scenario."""
+    """Draw the plan of a scenario with a seed.
+
+    If `duration` is given, it replaces the duration in the scenario.
+    """
     rng = random.Random(f"{scenario.name}/{seed}")
     length = float(duration if duration is not None else scenario.plan.duration)
     throughout = [
@@ -64,14 +71,14 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
 
 
 def _drawn(scenario: Scenario, rng: random.Random, length: float) -> list[PlannedFault]:
-    """Draw injections with gaps between them until the duration is used up."""
+    """Draw injections of faults without a fixed time, with gaps between them, until `length` is used up."""
     entries = [entry for entry in scenario.fault if not entry.throughout and entry.at is None]
     steps: list[PlannedFault] = []
     at = _between(rng, scenario.plan.gap)
     while entries:
         entry = rng.choices(entries, [entry.weight for entry in entries])[0]
         lasts = _between(rng, entry.lasts)
-        # Draw at least one injection, because a scenario with faults must inject one.
+        # Draw at least one injection even if it is too long, because a scenario with faults must inject one.
         if steps and at + lasts > length:
             break
         steps.append(PlannedFault(at=at, lasts=lasts, entry=entry, seed=rng.randrange(1 << 32)))

@@ -1,4 +1,7 @@
-"""Writer for scenarios: TOML with units and without default values, which `load` can read."""
+"""Writer of scenario files.
+
+It writes values with units, and omits default values. `load` can read the result.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _TABLES: Final = ("scenario", "cluster", "walkthrough", "plan", "limits", "verif
 
 
 def text_of(scenario: Scenario) -> str:
-    """Return the scenario as TOML."""
+    """Return the text of the scenario file for a scenario."""
     parts = []
     for name in _TABLES:
         table = getattr(scenario, name)
@@ -27,7 +30,7 @@ def text_of(scenario: Scenario) -> str:
 
 
 def _changed(table: msgspec.Struct) -> dict[str, Any]:
-    """Return the fields that have no default or whose value differs from the default."""
+    """Return the fields of a table whose value differs from the default, and those without a default."""
     defaults = {field.name: field for field in msgspec.structs.fields(table)}
     return {
         name: value
@@ -55,7 +58,7 @@ def _lines(table: dict[str, Any]) -> list[str]:
 
 
 def _value(value: object) -> str:
-    """Return one value as TOML. Every JSON string is also a valid TOML string."""
+    """Return one value as TOML text. Every JSON string is also a valid TOML string."""
     if isinstance(value, Span):
         return _value(value[0]) if value[0] == value[1] else _value(list(value))
     if isinstance(value, Duration | Size | Rate):

@@ -1,1 +1,4 @@
-"""Clusters that the harness did not start, behind the same interface as its own clusters."""
+"""External clusters: clusters that the harness did not start.
+
+They have the interface of the harness's clusters.
+"""

@@ -1,4 +1,4 @@
-"""Connection to an external cluster, with a check that it is the cluster described in the file."""
+"""Connection to an external cluster. It checks that the cluster has the id given in the cluster file."""
 
 from __future__ import annotations
 
@@ -17,12 +17,18 @@ from harness.provision.paths import state_dir
 
 
 def external_state(file: ClusterFile) -> State:
-    """Return the state directory of an external cluster. It keeps the unhealed intents of earlier runs."""
+    """Return the state directory of an external cluster.
+
+    It keeps the intents that earlier runs did not heal.
+    """
     return State(state_dir("eos-external") / re.sub(r"[^\w-]", "_", file.cluster.id))
 
 
 def attach(file: ClusterFile, state: State) -> ExternalCluster:
-    """Return the cluster described in the file. Refuse if the cluster at that address has another id."""
+    """Connect to the cluster described in the cluster file.
+
+    Raise RefusedError if the cluster there has another id.
+    """
     view = _first_view(file.cluster.bootstrap, file.security)
     if view.cluster_id != file.cluster.id:
         raise RefusedError(

@@ -1,4 +1,4 @@
-"""The audit log: the harness records each action on an external cluster before it carries out the action."""
+"""The audit log of an external cluster. The harness records each action before it carries out the action."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from harness.base.secrets import redact_bytes
 
 
 class Audit:
-    """The audit log: a file in the state directory, later also a copy in the run directory."""
+    """Writer of the audit log, which is a file in the state directory.
+
+    It can also write the entries to a second file, in the run directory.
+    """
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -20,7 +23,10 @@ class Audit:
         self._began = path.stat().st_size if path.exists() else 0
 
     def also(self, path: Path) -> None:
-        """Write all later entries to `path` too. First copy this process's earlier entries there."""
+        """Write all later entries to the file `path` too.
+
+        First copy the earlier entries of this process to it.
+        """
         mine = f'"pid": {os.getpid()},'.encode()
         with self._files[0].open("a+b") as file:
             file.seek(self._began)
@@ -28,7 +34,7 @@ class Audit:
         self._files.append(path)
 
     def note(self, action: str, **details: Any) -> None:
-        """Record an action before it is carried out, or an action that was refused."""
+        """Write one entry to the audit log: an action that will be carried out, or one that was refused."""
         line = {"at": time.strftime("%Y-%m-%dT%H:%M:%S%z"), "wall": time.time_ns(), "pid": os.getpid()}
         written = redact_bytes(json.dumps({**line, "action": action, **details}).encode()) + b"\n"
         for path in self._files:

@@ -1,4 +1,4 @@
-"""Model of a cluster file: the address, prefix, permitted faults and limits of an external cluster."""
+"""Model of a cluster file, which describes an external cluster and limits what the harness may do with it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ VERBS = ("kill", "stop", "start", "pause", "resume")
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base class for a table of the cluster file."""
+    """Base class of the tables of a cluster file."""
 
 
 class ClusterPart(Part, frozen=True, kw_only=True):
-    """Table [cluster]: cluster id, bootstrap servers, and prefix for every name that the harness creates."""
+    """Table [cluster]: cluster id, bootstrap servers, and prefix of every name that the harness creates."""
 
     id: str
     bootstrap: list[str]
@@ -36,14 +36,17 @@ class TopicsPart(Part, frozen=True, kw_only=True):
 
 
 class FaultsPart(Part, frozen=True, kw_only=True):
-    """Table [faults]: permitted faults, and the maximum number of nodes under fault at the same time."""
+    """Table [faults]: the permitted faults, and how many nodes may be under a fault at the same time."""
 
     allowed: list[str] = []
     most_targets: int = 1
 
 
 class LimitsPart(Part, frozen=True, kw_only=True):
-    """Table [limits]: a run that would exceed these limits is refused; a run that exceeds them is stopped."""
+    """Table [limits]: the limits of a run.
+
+    The harness refuses a run that would exceed a limit. It stops a run that exceeds one.
+    """
 
     deadline: Duration
     bytes_per_second: Rate
@@ -53,9 +56,9 @@ class LimitsPart(Part, frozen=True, kw_only=True):
 
 
 class LinksPart(Part, frozen=True, kw_only=True):
-    """Table [links]: Toxiproxy between clients and brokers.
+    """Table [links]: the Toxiproxy between clients and brokers.
 
-    `toxiproxy` is "start", or the address of the user's own Toxiproxy.
+    The key `toxiproxy` is "start" if the harness is to start it, or the address of the user's own Toxiproxy.
     """
 
     toxiproxy: str
@@ -74,7 +77,10 @@ class ProxyPart(Part, frozen=True, kw_only=True):
 
 
 class NodesPart(Part, frozen=True, kw_only=True):
-    """Table [nodes]: control of the brokers, through container labels or through the user's own commands."""
+    """Table [nodes]: how the harness controls the brokers.
+
+    It uses container labels or the user's own commands.
+    """
 
     docker_label: str = ""
     hosts: dict[str, str] = {}
@@ -87,13 +93,16 @@ class NodesPart(Part, frozen=True, kw_only=True):
 
 
 class EvidencePart(Part, frozen=True, kw_only=True):
-    """Table [evidence]: logs of the cluster that the harness may read as evidence; by default none."""
+    """Table [evidence]: the logs of the cluster that the harness may read as evidence.
+
+    By default it may read none.
+    """
 
     logs: list[str] = []
 
 
 class ClusterFile(Part, frozen=True, kw_only=True):
-    """The whole cluster file."""
+    """A whole cluster file. Each field is one of its tables."""
 
     cluster: ClusterPart
     limits: LimitsPart
@@ -107,7 +116,7 @@ class ClusterFile(Part, frozen=True, kw_only=True):
 
     @property
     def proxies(self) -> dict[int, ProxyPart]:
-        """The proxies by broker id."""
+        """The proxies in the cluster file, by broker id."""
         return {proxy.broker: proxy for proxy in self.proxy}
 
 

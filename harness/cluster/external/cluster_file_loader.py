@@ -1,4 +1,7 @@
-"""Strict reader for cluster files. The harness never guesses about an external cluster."""
+"""Strict reader of cluster files.
+
+It reports every mistake, because the harness must not guess about an external cluster.
+"""
 
 from __future__ import annotations
 
@@ -37,9 +40,9 @@ _PASSWORDS = ("password", "key_password")
 
 
 def load_cluster_file(path: Path, faults: Mapping[str, Capability]) -> ClusterFile:
-    """Read a cluster file. Raise UsageError with line, key and hint if it is invalid.
+    """Read a cluster file. If it is invalid, raise UsageError with the line, the key and a hint.
 
-    `faults` are the faults that the file may allow, each with the capability that it needs.
+    `faults` maps each fault that a cluster file may permit to the capability that the fault needs.
     """
     if not path.is_file():
         raise UsageError(f"there is no file {path}", "copy the example in docs/external-cluster.md")
@@ -74,7 +77,7 @@ class _Loader:
         return msgspec.structs.replace(found, security=self._security(found), limits=limits)
 
     def _secrets(self, table: object) -> None:
-        """Refuse a password that is written in the file itself.
+        """Raise an error if the table [security] contains a password instead of a reference to its source.
 
         This check runs first, so that no later error can print the password.
         """
@@ -248,5 +251,5 @@ class _Loader:
 
 
 def reaches(nodes: NodesPart | None, verb: str) -> bool:
-    """Return whether the file defines a way to carry out `verb` on a node."""
+    """Return whether the table [nodes] defines a way to carry out `verb`, such as kill, on a node."""
     return nodes is not None and bool(nodes.docker_label or getattr(nodes, verb))

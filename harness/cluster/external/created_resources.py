@@ -1,7 +1,7 @@
-"""Record of the topics and groups that a run creates on an external cluster.
+"""The record of the topics and groups that a run creates on an external cluster. It is kept in files.
 
-Each name is recorded before the resource is created. It stays recorded until the resource is deleted or
-handed over to the user.
+The harness records each name before it creates the topic or group. It removes the name from the record after
+it has deleted the topic or group, or when it leaves them to the user.
 """
 
 from __future__ import annotations
@@ -18,11 +18,17 @@ from harness.kafka.errors import ErrorCode, KafkaAnswerError
 
 TOPIC_S: Final = 30.0
 GROUP_S: Final = 60.0
-"""Time limit in seconds. A group can be deleted only after the session timeout of a killed member."""
+"""Time limit in seconds for the deletion of a group.
+
+If a member was killed, the group can be deleted only after the member's session timeout.
+"""
 TOPICS: Final = "created"
 GROUPS: Final = "groups"
 NOTES: Final = (TOPICS, GROUPS)
-"""Files in the state directory that exist while a run's topics or groups are on the external cluster."""
+"""Names of the record files in the state directory.
+
+They exist while topics or groups of a run are on the external cluster.
+"""
 _NOT_YET: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -32,10 +38,11 @@ _NOT_YET: Final = (
 
 
 class Made:
-    """Topics and groups that a run creates, recorded in two files of the state directory, one name a line.
+    """The record of the topics and groups that a run creates.
 
-    A run records names only if no names of an earlier run are left. Recorded names therefore belong to the
-    current run, or to a run that was killed.
+    It consists of two files in the state directory, with one name per line. A run starts a record only if no
+    names of an earlier run are left in it. Recorded names therefore belong to the current run, or to one
+    earlier run that was killed.
     """
 
     def __init__(self, folder: Path, cluster: Topics) -> None:
@@ -58,13 +65,13 @@ class Made:
         return [name for name in names if name in there]
 
     def groups(self) -> list[str]:
-        """Return the recorded groups."""
+        """Return the recorded groups, whether they exist or not."""
         return _noted(self._groups)
 
     def keep(self) -> None:
-        """Delete the records of topics and groups, but not the topics and groups themselves.
+        """Delete the two record files, but not the topics and groups themselves.
 
-        They then belong to the user: no later run or heal deletes them.
+        The topics and groups then belong to the user: no later run or heal deletes them.
         """
         self._topics.unlink(missing_ok=True)
         self._groups.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""An external cluster behind the interface of the harness's own clusters."""
+"""An external cluster, with the interface of the harness's own clusters."""
 
 from __future__ import annotations
 
@@ -81,9 +81,10 @@ class ExternalCluster(Cluster):
         return f"kafka-{node_id}"
 
     def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
-        """Return the bootstrap servers of a listener.
+        """Return the bootstrap servers for a listener.
 
-        Clients on PROXIED use the proxies if the file names any. The observer uses cluster.bootstrap.
+        Clients on PROXIED use the proxies in the cluster file if it has any. The observer always uses the
+        value of `cluster.bootstrap`.
         """
         if BrokerListener(listener) is BrokerListener.TAPPED:
             raise _no_tap()
@@ -92,9 +93,10 @@ class ExternalCluster(Cluster):
         return ",".join(self.file.cluster.bootstrap)
 
     def address_of(self, broker: int, listener: BrokerListener = BrokerListener.DIRECT) -> tuple[str, int]:
-        """Return the address of a broker.
+        """Return the address at which clients reach a broker.
 
-        For PROXIED this is the address of its proxy if the file names one, else the broker's own address.
+        For the listener PROXIED, this is the address of the broker's proxy if the cluster file has one.
+        Otherwise it is the broker's own address.
         """
         if listener is BrokerListener.TAPPED:
             raise _no_tap()
@@ -104,7 +106,10 @@ class ExternalCluster(Cluster):
 
     @contextmanager
     def locked(self, doing: str) -> Iterator[None]:
-        """Hold the cluster's lock. The same process may take the lock again inside the block."""
+        """Hold the cluster's lock.
+
+        The process that holds the lock may enter this block again without waiting.
+        """
         if self._held:
             yield
             return
@@ -115,11 +120,11 @@ class ExternalCluster(Cluster):
             finally:
                 self._held = False
 
-    # Links
+    # Links between clients and brokers
 
     @cached_property
     def toxiproxy(self) -> AuditedToxiproxy:
-        """Client of the Toxiproxy that the file names or that the harness starts."""
+        """Client of Toxiproxy: the user's own Toxiproxy, or the one that the harness starts."""
         if self.file.links is None:
             raise CapabilityError(
                 "there is no Toxiproxy in front of this cluster", "add [links] and [[proxy]]"
@@ -127,7 +132,7 @@ class ExternalCluster(Cluster):
         return AuditedToxiproxy(*toxiproxy_address(self.file.links, self._proxy_folder), self.audit)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
-        """Return the proxies of these brokers."""
+        """Return the links from clients to these brokers, one for each proxy in the cluster file."""
         return [
             ClientLink(proxy_name(p), p.broker, *parse_address(p.listen))
             for p in self.file.proxy
@@ -135,28 +140,31 @@ class ExternalCluster(Cluster):
         ]
 
     def start_proxies(self) -> None:
-        """Start Toxiproxy if the file requests this, and wait until it answers."""
+        """Start Toxiproxy if the cluster file requests it, and wait until it answers."""
         if self.starts_toxiproxy:
             self.audit.note("start", node="toxiproxy", listens=[p.listen for p in self.file.proxy])
             self.nodes["toxiproxy"].start()
             wait_until(self.toxiproxy.proxies, 15, "Toxiproxy to answer")
 
     def end_proxies(self) -> None:
-        """End every process started from the nodes folder, such as Toxiproxy, and remove the folder."""
+        """End the Toxiproxy that the harness started, and remove the folder of the nodes.
+
+        Do nothing if the cluster file does not request a Toxiproxy.
+        """
         if self.starts_toxiproxy:
             self.audit.note("end", node="toxiproxy")
             processes.end_all(f"{self.state.nodes}/")
             shutil.rmtree(self.state.nodes, ignore_errors=True)
 
     def without_links(self) -> ExternalCluster:
-        """Return the same cluster without proxies, for checks before Toxiproxy is started."""
+        """Return the same cluster without proxies. Checks use it before Toxiproxy is started."""
         file = msgspec.structs.replace(self.file, links=None, proxy=[])
         view = Metadata(self.record.cluster_id, frozenset(self.addresses), (), self.addresses)
         return ExternalCluster(file, self.state, view)
 
     @property
     def starts_toxiproxy(self) -> bool:
-        """Whether the file asks the harness to start a Toxiproxy."""
+        """Whether the cluster file asks the harness to start Toxiproxy."""
         return self.file.links is not None and self.file.links.toxiproxy == START
 
     @property
@@ -164,9 +172,9 @@ class ExternalCluster(Cluster):
         return self.state.nodes / "toxiproxy"
 
     def passed_by(self) -> list[str]:
-        """Describe the proxies that clients would bypass.
+        """Describe the proxies that clients would bypass, one line for each.
 
-        Clients bypass a proxy if the broker behind it advertises an address other than the proxy's.
+        Clients bypass a proxy if the broker behind it does not advertise the proxy's address.
         """
         found = []
         for proxy in self.file.proxy:
@@ -182,11 +190,14 @@ class ExternalCluster(Cluster):
 
     @property
     def unfaulted(self) -> bool:
-        """Whether the observer reaches the brokers without passing through the proxies."""
+        """Whether the observer reaches all brokers without passing through a proxy."""
         return not {parse_address(proxy.listen) for proxy in self.file.proxy} & set(self.addresses.values())
 
     def caveats(self, capabilities: frozenset[Capability]) -> list[str]:
-        """Return a caveat if link faults would hit the observer too, because it has no unfaulted path."""
+        """Return a caveat if the observer can reach the brokers only through the proxies.
+
+        Link faults then affect the observer too.
+        """
         if Capability.LINK not in capabilities or self.unfaulted:
             return []
         return ["the observer has no unfaulted path: cluster.bootstrap leads through the faulted proxies"]
@@ -195,7 +206,10 @@ class ExternalCluster(Cluster):
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
-        """The brokers if the file has [nodes], and the Toxiproxy that the harness starts."""
+        """The nodes that the harness controls.
+
+        These are the brokers if the cluster file has [nodes], and Toxiproxy if the harness starts it.
+        """
         found: list[Node] = [self._node(b) for b in self.addresses] if self.file.nodes else []
         if self.starts_toxiproxy:
             found.append(toxiproxy_node(self._proxy_folder, self.file.proxy))
@@ -216,7 +230,10 @@ class ExternalCluster(Cluster):
     # Topics
 
     def _prepare_topic(self, name: str) -> dict[str, str]:
-        """Record the name of a topic that will be created, and return the settings from the file."""
+        """Record the name of a topic that will be created.
+
+        Return the settings that the cluster file gives for new topics.
+        """
         self.made.note_topic(name)
         return self._own_settings
 
@@ -225,9 +242,9 @@ class ExternalCluster(Cluster):
         return {"min.insync.replicas": str(self.file.topics.min_insync)}
 
     def denied(self) -> str:
-        """Return why this user may not create topics with the prefix; empty if permitted.
+        """Return the reason why this user may not create topics with the prefix; empty if the user may.
 
-        The check is a request with validate_only, which creates nothing.
+        The check is a CreateTopics request with `validate_only`, which creates nothing.
         """
         replicas = list(self.broker_ids)[: self.file.topics.replication]
         try:
@@ -239,7 +256,11 @@ class ExternalCluster(Cluster):
     # Health
 
     def ailments(self) -> list[str]:
-        """Describe missing or silent brokers, faulty proxies, and partitions without leader or full ISR."""
+        """Describe the current health problems of the cluster.
+
+        These are brokers that are missing or do not answer, proxies that are missing, closed or have a toxic,
+        and partitions without a leader or with an incomplete ISR.
+        """
         view = self.admin.metadata(None)
         missing = [f"{self.name_of(b)} is missing" for b in self.addresses if b not in view.brokers]
         silent = [f"{self.name_of(b)} does not answer" for b in view.brokers if not self._serves(b)]
@@ -260,15 +281,18 @@ class ExternalCluster(Cluster):
         ]
 
     def foreign(self) -> list[PartitionInfo]:
-        """Return every partition visible to this user whose topic lacks the prefix."""
+        """Return all foreign partitions that this user can see: those whose topic lacks the prefix."""
         return [p for p in self.admin.metadata(None).partitions if not p.topic.startswith(self.prefix)]
 
     def foreign_under_replicated(self) -> list[PartitionInfo]:
-        """Return the foreign partitions that have no leader or an incomplete ISR now."""
+        """Return the foreign partitions that now have no leader or an incomplete ISR."""
         return [p for p in self.foreign() if ailing(p)]
 
     def facts(self) -> dict[str, Any]:
-        """Return the properties of the cluster that must be equal in two runs that are compared."""
+        """Return properties of the cluster that identify it in a run's result.
+
+        Two runs can be compared only if these properties are equal.
+        """
         levels = features.levels(self.admin)
         return {
             "kafka": f"metadata.version {levels.get('metadata.version', 'unknown')}",
@@ -284,7 +308,7 @@ def _no_tap() -> CapabilityError:
 
 
 class _ExternalBackend:
-    """Capabilities of an external cluster, taken from its file. Other actions of a back end are refused."""
+    """Back end of an external cluster. It has only capabilities and nodes; every other action is refused."""
 
     name: BackendName = "external"
 
@@ -293,7 +317,11 @@ class _ExternalBackend:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Client faults always; link faults and node faults if the file defines how to make them."""
+        """Capabilities that the cluster file gives.
+
+        Client faults are always possible. Link faults need the table [links]. Each node fault needs a way to
+        carry it out in [nodes].
+        """
         file = self._cluster.file
         verbs = {Capability.KILL: "kill", Capability.STOP: "stop", Capability.PAUSE: "pause"}
         found = {c for c, verb in verbs.items() if reaches(file.nodes, verb)} | {Capability.CLIENT}

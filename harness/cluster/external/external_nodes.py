@@ -28,13 +28,16 @@ NOT_READ: Final = f"not read: evidence.logs in the cluster file lacks {NODE_LOGS
 
 
 class Asks(Protocol):
-    """Callable that returns whether a broker answers."""
+    """Type of the function that returns whether a broker answers."""
 
     def __call__(self, broker: int, timeout: float = 1.0) -> bool: ...
 
 
 class CommandNode:
-    """A broker controlled through the user's commands. Its condition is observed over the network only."""
+    """A broker that the harness controls through the user's commands.
+
+    Its condition is only observed over the network.
+    """
 
     role: Role = "broker"
 
@@ -46,7 +49,10 @@ class CommandNode:
         self._answers = answers
 
     def command(self, verb: str) -> list[str]:
-        """Return the command for a verb as an argument list; it is run without a shell."""
+        """Return the command for a verb, such as `kill`, as a list of arguments.
+
+        The command is run without a shell.
+        """
         template = getattr(self._part, verb)
         if not template:
             raise CapabilityError(f"no command to {verb} a node", f'add {verb} = "..." to [nodes]')
@@ -54,9 +60,10 @@ class CommandNode:
         return [word.format(host=host, id=self.node_id) for word in shlex.split(template)]
 
     def status(self) -> NodeStatus:
-        """Return the condition of the broker as seen over the network.
+        """Return the condition of the broker, as observed over the network.
 
-        It is RUNNING if the broker answers, PAUSED if it only accepts a connection, else EXITED.
+        It is RUNNING if the broker answers a request. It is PAUSED if the broker only accepts a connection.
+        Otherwise it is EXITED.
         """
         if self._answers(self.node_id):
             return NodeStatus(Condition.RUNNING)
@@ -67,24 +74,24 @@ class CommandNode:
         return NodeStatus(Condition.PAUSED)
 
     def start(self) -> None:
-        """Run the start command if the broker's port is closed."""
+        """Run the user's start command if the broker's port is closed."""
         if self.status().condition is Condition.EXITED:
             self._run("start")
 
     def stop(self) -> None:
-        """Run the stop command, and wait until the port is closed."""
+        """Run the user's stop command, and wait until the broker's port is closed."""
         self._run("stop", Condition.EXITED)
 
     def kill(self) -> None:
-        """Run the kill command, and wait until the port is closed."""
+        """Run the user's kill command, and wait until the broker's port is closed."""
         self._run("kill", Condition.EXITED)
 
     def pause(self) -> None:
-        """Run the pause command, and wait until the broker stops answering."""
+        """Run the user's pause command. Wait until the broker accepts connections but answers no request."""
         self._run("pause", Condition.PAUSED)
 
     def resume(self) -> None:
-        """Run the resume command if the file has one and the broker is frozen."""
+        """Run the user's resume command if the cluster file has one and the broker is frozen."""
         if self._part.resume and self.status().condition is Condition.PAUSED:
             self._run("resume")
 
@@ -112,7 +119,7 @@ class CommandNode:
         return done.stdout
 
     def log(self, lines: int = 200) -> str:
-        """Return the last lines of the log command's output."""
+        """Run the user's log command. Return the last lines of its output; `lines` is their number."""
         return "".join(self._run("log").splitlines(keepends=True)[-lines:])
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
@@ -121,14 +128,17 @@ class CommandNode:
 
 
 class LabelledEngine(Engine):
-    """A Docker engine in which a node's container is found by the user's label."""
+    """A Docker engine in which the container of a node is found by a label that the user chose."""
 
     def __init__(self, template: str, host: str, node_id: int) -> None:
         super().__init__("")
         self.label = template.format(host=host, id=node_id)
 
     def container(self, service: str) -> Container:
-        """Return the only container with the label, running or not."""
+        """Return the only container with the user's label, running or not.
+
+        Raise HarnessError if there is not exactly one.
+        """
         found = self.client.containers.list(all=True, filters={"label": self.label})
         if len(found) != 1:
             raise HarnessError(
@@ -139,15 +149,15 @@ class LabelledEngine(Engine):
 
 
 def labelled_node(name: str, node_id: int, template: str, host: str) -> Node:
-    """Return the node whose container has the label."""
+    """Return the broker whose container has the label `template`, in which {host} and {id} are replaced."""
     return ContainerNode(name, node_id, "broker", LabelledEngine(template, host, node_id))
 
 
 class AuditedNode:
-    """A node that records each change in the audit log before it is made.
+    """A node of an external cluster. It records each change in the audit log before it makes the change.
 
-    Its log is read only if the cluster file permits this. `log_unread` is the reason why the last log was not
-    read; it is empty if the log was read.
+    The harness reads the node's log only if the cluster file permits it. `log_unread` is the reason why the
+    log was not read; it is empty after a successful read.
     """
 
     role: Role = "broker"
@@ -184,7 +194,10 @@ class AuditedNode:
         self._node.resume()
 
     def log(self, lines: int = 200) -> str:
-        """Return the node's log if the file permits it. A broker's log also contains data of other users."""
+        """Return the last lines of the node's log if the cluster file permits reading it.
+
+        Permission is needed because a broker's log also contains data of other users.
+        """
         if not self._logs:
             return NOT_READ
         self._noted("log")

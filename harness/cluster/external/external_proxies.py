@@ -31,14 +31,15 @@ class AuditedToxiproxy(Toxiproxy):
 
 
 def proxy_name(proxy: ProxyPart) -> str:
-    """Return the name of a proxy: the one in the file, else `eos-` with the broker id."""
+    """Return the name of a proxy: the one in the cluster file, or else `eos-` with the broker id."""
     return proxy.name or f"eos-{proxy.broker}"
 
 
 def toxiproxy_node(folder: Path, proxies: list[ProxyPart]) -> ProcessNode:
     """Return the Toxiproxy that the harness starts, as a node.
 
-    Its port and configuration are files in `folder`, so that a later command finds the process after a crash.
+    Its port and configuration are files in `folder`. After a crash of the harness, a later command uses these
+    files to find the process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = folder / "port"

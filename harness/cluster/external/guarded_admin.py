@@ -1,6 +1,7 @@
-"""Admin client for an external cluster that refuses every change of foreign resources.
+"""Admin client for an external cluster, which refuses every change of a foreign resource.
 
-A foreign resource is one whose name lacks the prefix of the cluster file. This holds for every caller.
+A foreign resource is a topic or group whose name lacks the prefix in the cluster file. The refusal applies to
+every caller.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ _METADATA: Final = frozenset(
         "ListTransactionsRequest",
     }
 )
-# Requests that may name only resources with the prefix, each with a function that returns these names.
-# ListOffsets and Fetch only read; the others change resources.
+# Requests that are permitted only for resources with the prefix. Each has a function that returns the
+# resource names in the request. ListOffsets and Fetch only read; the other requests change resources.
 _OURS: Final[dict[str, Callable[[Any], list[str]]]] = {
     "ListOffsetsRequest": lambda request: [topic.name for topic in request.topics],
     "FetchRequest": lambda request: [topic.topic for topic in request.topics],
@@ -39,7 +40,7 @@ _READS: Final = ("ListOffsetsRequest", "FetchRequest")
 
 
 class PrefixedAdmin(Admin):
-    """Admin client that sends metadata requests and requests on resources with the prefix, and no others."""
+    """Admin client that permits only metadata requests and requests on resources with the prefix."""
 
     def __init__(
         self,
@@ -53,13 +54,16 @@ class PrefixedAdmin(Admin):
     ) -> None:
         super().__init__(addresses, timeout, security)
         self._prefix = prefix
-        # Foreign topics that the cluster file permits to read.
+        # Foreign topics that the cluster file permits the harness to read.
         self._readable = readable
         self._audit = audit
-        self._kept = threading.local()  # one set of connections per thread
+        self._kept = threading.local()  # open connections by broker, one set for each thread
 
     def call(self, broker: int, request: Any) -> Any:
-        """Send a request to a broker if it is permitted; else record the refusal and raise RefusedError."""
+        """Send a request to a broker if the request is permitted.
+
+        Otherwise record the refusal and raise RefusedError.
+        """
         kind = type(request).__name__
         if kind in _METADATA:
             return self._ask(broker, request)
@@ -78,7 +82,10 @@ class PrefixedAdmin(Admin):
         return super().call(broker, request)
 
     def _ask(self, broker: int, request: Any) -> Any:
-        """Send a request over a kept connection, because a login for each request would load the cluster."""
+        """Send a request over a connection that stays open.
+
+        A login for each request would load the cluster.
+        """
         kept: dict[int, RawConnection] = self._kept.__dict__.setdefault("by_broker", {})
         if broker in kept:
             try:
@@ -86,7 +93,7 @@ class PrefixedAdmin(Admin):
             except (
                 OSError,
                 EOFError,
-            ):  # the broker closed this connection, or it is down: a new connection shows which
+            ):  # the broker may have closed only this connection, or be down: try a new one
                 kept.pop(broker).close()
         connection = self.connect(broker)
         try:
