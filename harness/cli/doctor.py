@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 
 
 def examine(state: State, backend: BackendName | Literal["auto"]) -> list[Finding]:
-    """Run every check, from the machine to what earlier commands left behind."""
+    """Run every check: of the machine, of the provisioned files, and of what earlier commands left behind."""
     docker = _docker(backend)
     chosen: BackendName = "process" if backend == "process" or docker.grade != "green" else "compose"
     checks: list[Callable[[], list[Finding]]] = [

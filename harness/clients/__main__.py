@@ -21,7 +21,7 @@ from harness.evidence.history import Error, HistoryWriter
 
 
 class Client(Protocol):
-    """Interface of every kind of client."""
+    """Interface that every kind of client implements."""
 
     def run(self) -> None:
         """Work until asked to stop; raise CannotGoOnError on a fatal error."""
@@ -40,7 +40,13 @@ def client_of(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress
 
 
 def main(spec_file: str) -> int:
-    """Run the client described in the file; return 0 if it ran until it was asked to stop."""
+    """Run the client that the file describes.
+
+    Return 0 if it ran until its time was over or it was asked to stop.
+
+        Return 1 if the client gave up.
+
+    """
     path = Path(spec_file)
     spec = load_spec(path)
     progress = ClientProgress(kind=spec.kind, client=spec.client)

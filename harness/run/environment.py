@@ -29,7 +29,7 @@ def environment(cluster: Cluster) -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    """Return the output of a git command in the checkout; empty outside a checkout or without git."""
+    """Return the output of a git command in the checkout; return "" if there is no checkout or no git."""
     checkout = checkout_dir()
     if checkout is None:
         return ""

@@ -1,4 +1,4 @@
-"""Programs of runs: the actions between the check of the cluster and the verdict."""
+"""Interface of the program of a run: its actions between the check of the cluster and the verdict."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class RunContext:
 
 
 class Program(Protocol):
-    """One kind of run: its expectation, its actions on the cluster, and its documents."""
+    """Interface of the program of one kind of run: its expectation, its actions, and its documents."""
 
     def expectation(self) -> Expect:
-        """Return what the run must show. It is stored before the program acts on the cluster."""
+        """Return what the run must show. The run stores it before the program acts on the cluster."""
         ...
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:

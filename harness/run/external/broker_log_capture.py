@@ -35,11 +35,16 @@ WHAT: Final = {
     NODE_LOGS: "the brokers' logs",
 }
 READ_S: Final = 30.0
-"""Time limit per topic, because other users may write many records to the same partitions."""
+"""Time limit in seconds for reading one of these topics. Other users may have written many records to the
+same partitions.
+"""
 
 
 class LogEvidence:
-    """Reader of the run's log entries; it records the end offsets before the run and reads from there."""
+    """Reader of the run's entries in the shared logs.
+
+    It records the end offsets before the run. Afterwards it reads from those offsets.
+    """
 
     def __init__(self, cluster: ExternalCluster, scenario: Scenario) -> None:
         self._cluster = cluster
@@ -52,8 +57,8 @@ class LogEvidence:
             ],
             OFFSETS_LOG: sorted({w.group for w in scenario.workload if w.group}),
         }
-        # Per log: the end offsets before the run, or the reason why they are unknown. The offsets are empty
-        # if the topic did not exist.
+        # For each log: the end offsets before the run, or a text with the reason why they are unknown. The
+        # offsets are empty if the topic did not exist.
         self._starts: dict[str, dict[PartitionId, int] | str] = {}
 
     def begin(self) -> None:
@@ -89,7 +94,10 @@ class LogEvidence:
         ]
 
     def _ends(self, log: str) -> dict[PartitionId, int]:
-        """Return end offsets of partitions that hold the run's ids or groups; empty if there is no topic."""
+        """Return the end offsets of the partitions that hold the run's ids or groups.
+
+        The result is empty if the topic does not exist.
+        """
         try:
             ends = self._cluster.admin.end_offsets(log)
         except KafkaAnswerError as error:
