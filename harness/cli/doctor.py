@@ -98,7 +98,8 @@ def _cores() -> Finding:
 def _is_up(state: State) -> bool:
     """Return whether a cluster is up.
 
-    Its nodes use their memory already, so free memory is not checked then.
+    If a cluster is up, the free memory is not checked, because its nodes already use the memory that they
+    need.
     """
     try:
         record = state.load()

@@ -40,12 +40,9 @@ def client_of(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress
 
 
 def main(spec_file: str) -> int:
-    """Run the client that the file describes.
+    """Run the client that the file describes; return its exit code.
 
-    Return 0 if it ran until its time was over or it was asked to stop.
-
-        Return 1 if the client gave up.
-
+    The code is 0 if the client ran until its time was over or it was asked to stop. It is 1 if it gave up.
     """
     path = Path(spec_file)
     spec = load_spec(path)

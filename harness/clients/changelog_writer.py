@@ -111,7 +111,7 @@ class Changelog(ClientPart[PipelineSpec]):
     def _ends_of(self, partitions: list[int]) -> dict[int, int]:
         """Return the high watermark of each changelog partition.
 
-        Records of open transactions are below it.
+        In contrast to the last stable offset, it does not stop at an open transaction.
         """
         admin = admin_at(self._spec.bootstrap, self._spec.security, REQUEST_LIMIT_S)
         return admin.list_offsets(self._spec.changelog, LATEST, partitions=partitions)

@@ -69,7 +69,7 @@ class Deadline:
         self._requested_at: float | None = None
 
     def request_stop(self, *_: object) -> None:
-        """Request the stop; usable as a signal handler."""
+        """Request that the client stops. This method can be used as a signal handler."""
         if self._requested_at is None:
             self._requested_at = time.monotonic()
 
@@ -121,7 +121,7 @@ class Log:
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
     def error(self, error: KafkaError) -> None:
-        """Log an error reported by the client library; usable as its error callback."""
+        """Log an error of the client library. The library calls this method as its error callback."""
         self.write(f"{error.name()}: {error.str()}")
 
 

@@ -101,7 +101,7 @@ class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
     group_metadata: bool = True  # False: commit with the metadata of a consumer that never subscribed
     protocol: Protocol = "classic"
     changelog: str = ""  # changelog topic of a stateful worker
-    changelog_partitions: int = 0  # the same number as the source has
+    changelog_partitions: int = 0  # the source has the same number of partitions
     positions: Positions = "inside"
     linger: float = 0.5  # seconds for which a transaction waits for more input
     work: float = 0.0  # pause in seconds between the last output of a transaction and its offsets

@@ -116,7 +116,7 @@ class GroupConsumer(ClientPart[PipelineSpec]):
 
     @property
     def metadata(self) -> object:
-        """The group metadata at the time of the last records.
+        """The group metadata that belong to the last records.
 
         If the spec sets `group_metadata` to false, they are those of a consumer that never subscribed. This
         simulates a worker without KIP-447.

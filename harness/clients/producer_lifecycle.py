@@ -1,7 +1,7 @@
 """Lifecycle of a transactional producer: created, initialised, in doubt, replaced.
 
-The EndTxn of a commit or abort was sent twice, or may have been. The scenario decides what the client does
-then. With `reinit`, the client creates a new producer with the same transactional id. Its higher epoch makes
+The EndTxn of a commit or abort may have been sent twice. The scenario decides what the client does in this
+case. With `reinit`, the client creates a new producer with the same transactional id. Its higher epoch makes
 the coordinator refuse a copy of the EndTxn that is still in transit. With `naive`, the client trusts the
 client library.
 """

@@ -169,7 +169,7 @@ class Transactor:
         return self._count(self._end("abort", self._life.producer.abort_transaction))
 
     def give_up(self, error: KafkaError) -> Ended:
-        """End a transaction that cannot be committed: abort it, or leave that to a new producer."""
+        """End a transaction that cannot be committed: abort it, or leave the abort to a new producer."""
         if error.txn_requires_abort():
             return self._count(self._end("abort", self._life.producer.abort_transaction))
         return self._count(self._leave(error))

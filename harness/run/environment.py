@@ -15,7 +15,7 @@ from harness.provision.paths import checkout_dir
 
 
 def environment(cluster: Cluster) -> dict[str, Any]:
-    """Return versions, images, machine and git commit. The function runs git and java."""
+    """Return the environment of a run: versions, images, machine and git commit. This runs git and java."""
     return {
         "harness": __version__,
         "git": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),

@@ -122,7 +122,7 @@ class Monitor:
         return min((len(partition.isr) for partition in partitions), default=None)
 
     def _sample_offsets(self) -> list[Window] | None:
-        """Record and return the end offsets of every partition; None if a leader does not answer."""
+        """Record and return the end offsets of every partition; return None if a leader does not answer."""
         bounds = []
         try:
             for topic in self._fleet.topics:

@@ -40,9 +40,10 @@ class ResourceUsage:
                 self._samples.setdefault(kind, []).append(memory)
 
     def describe(self) -> str:
-        """Describe in one line the share of one core and the memory that the run has used.
+        """Describe in one line the processor time and the memory that the run has used.
 
-        The line has the memory of each kind of process at the start and at the end.
+        The processor time is a share of one core. The memory of each kind of process is given for the start
+        and for the end of the run.
         """
         share = (time.process_time() - self._began_cpu) / (time.monotonic() - self._began)
         memory = []

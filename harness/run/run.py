@@ -81,7 +81,7 @@ class Run:
         self._handlers.append(handler)
 
     def stop(self, reason: str) -> None:
-        """Make the run heal and end now. Callable from any thread."""
+        """Make the run heal and end now. Any thread may call this."""
         self._stop.make(reason)
 
     def execute(self) -> Outcome:

@@ -9,7 +9,7 @@ import msgspec
 from harness.scenario import FaultEntry, Scenario, WalkthroughPart, Workload
 from harness.scenario.plan import Plan, PlannedFault
 
-# Parameters of frame faults that hold a topic or a transactional id.
+# Parameters of frame faults whose value is a topic or a transactional id.
 _SELECTORS = ("topic", "transactional_id")
 Rename = Callable[[str], str]
 

@@ -49,7 +49,7 @@ class SearchLimits(NamedTuple):
     budget: float
     """Seconds for the search. The repeated runs of the result are not included."""
     tries: int
-    """Maximum number of runs of a candidate before it is rejected."""
+    """Maximum number of runs of a candidate. If none of these runs breaks, the candidate is rejected."""
     repeats: int
     """Number of runs of the result, to count how often it breaks."""
     most_runs: int | None = None
@@ -58,7 +58,7 @@ class SearchLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class Failed:
-    """An invalid run to shrink. Its scenario contains every injection of the plan."""
+    """An invalid run that is to be shrunk. The faults of its scenario are the injections of its plan."""
 
     directory: Path
     scenario: Scenario
@@ -210,7 +210,7 @@ def _fitted(scenario: Scenario) -> Scenario:
 
 
 def _parts(faults: list[FaultEntry]) -> Iterator[list[FaultEntry]]:
-    """Yield shorter lists of faults: the empty list, each half, and each list without one fault."""
+    """Yield shorter lists of faults: the empty list, each half, and each list that lacks one fault."""
     if not faults:
         return
     yield []

@@ -38,7 +38,7 @@ class StopRequest:
         self._event = threading.Event()
 
     def make(self, reason: str = "") -> None:
-        """Ask the run to stop. The first reason is kept. Callable from any thread."""
+        """Ask the run to stop. The first reason is kept. Any thread may call this."""
         self.reason = self.reason or reason
         self._event.set()
 

@@ -35,7 +35,7 @@ class SparkStream:
 
     @property
     def pids(self) -> list[int]:
-        """Process id of the driver, as a list; empty if no driver runs."""
+        """The process id of the driver in a list; an empty list if no driver runs."""
         return [self._job.pid] if self._job is not None and self._job.pid is not None else []
 
     def start(self, folder: Path, log: Callable[[str], None]) -> None:

@@ -6,6 +6,8 @@ pytest loads the plugin by its entry point. A test uses the fixture `run_scenari
         ran = run_scenario("orders.toml", seed=7, plan__duration="30s")
         assert ran.verdict == "valid", ran.judgement
 
+The plugin adds two options to pytest:
+
     --backend auto|compose|process   what runs the nodes
     --keep                           leave the cluster up at the end; the next session uses it again
 

@@ -139,7 +139,10 @@ class Race:
         self._made = 0
 
     def by_tap(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Make one attempt per case in parallel; the tap selects frames to hold by transactional id."""
+        """Make one attempt per case in parallel.
+
+        The wire tap finds the frames to hold by their transactional id.
+        """
         attempts = [self._new(case, slot, "TAPPED") for slot, case in enumerate(cases)]
         with self._closing(attempts), ThreadPoolExecutor(len(attempts)) as pool:
             list(pool.map(self._attempt_by_tap, attempts))
@@ -245,7 +248,10 @@ class Race:
             attempt.error = str(refused)
 
     def _wait_arrival(self, attempt: Attempt) -> None:
-        """Wait until the transaction log shows the effect of the late EndTxn, or until a time limit."""
+        """Wait until the transaction log shows the effect of the late EndTxn.
+
+        The wait also ends at a time limit.
+        """
         if attempt.case.cure or attempt.error:
             return
         states = 2 * len(STATES[ENDS[attempt.case.variant][0]])

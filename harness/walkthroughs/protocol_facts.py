@@ -113,7 +113,7 @@ def _format_value(name: str, value: str) -> str:
 
 def _of_probes(cluster: Cluster) -> Iterator[Fact]:
     for broker in BROKER_IDS:
-        _new_producer_id(cluster, broker)  # a broker that has assigned an id has a block of ids
+        _new_producer_id(cluster, broker)  # a broker has a block of ids once it has assigned an id
     starts = sorted(block.first for block in blocks(cluster))
     sizes = sorted({after - before for before, after in pairwise(starts)})
     yield Fact("producer ids of one block", "1000", " or ".join(map(str, sizes)), "probe")

@@ -124,7 +124,7 @@ class _TransactionalSteps:
     def _wait_state(self, name: str, known: int) -> list[CoordinatorEntry]:
         """Wait until the newest state is `name`.
 
-        Return all states except the first `known`, which are older.
+        Return all states except the first `known` ones, which are older.
         """
         return wait_until(
             lambda: states if (states := self._states()[known:]) and states[-1].what == name else [],
@@ -411,7 +411,7 @@ class _TransactionalSteps:
     def _inspect_fetches(self, step: WalkthroughStep) -> None:
         """Show what brokers sent to the read_committed reader.
 
-        Its client library filters some of these records.
+        The reader's client library then drops some of these records.
         """
         answers = [
             x.answer

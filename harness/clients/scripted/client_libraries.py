@@ -131,7 +131,7 @@ def _refused(error: Any) -> RefusedCallError:
 
 
 class KafkaPythonClient:
-    """Producer of kafka-python, which is written in Python alone."""
+    """Producer of kafka-python, which is implemented in pure Python."""
 
     def __init__(self, config: ProducerConfig) -> None:
         from harness.clients.scripted.kafka_python_sockets import KeptSocket

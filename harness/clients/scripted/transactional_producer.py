@@ -1,7 +1,7 @@
 """A transactional producer of confluent-kafka that makes one call at a time and returns its result.
 
-It does not retry, abort or replace its producer. An application would have to handle errors itself;
-walkthroughs and tests examine them.
+After an error, an application would retry, abort or replace its producer. This class does not, because
+walkthroughs and tests examine the errors.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class TransactionalProducer(TransactionHistory):
             self.producer.flush(LIMIT_S)
         except KafkaException as exception:
             return _answer(kafka_error(exception), started)
-        except SystemError as error:  # a callback ran after a fatal error, with its exception set
+        except SystemError as error:  # raised if a callback runs after a fatal error
             return _answer(kafka_error(cast(KafkaException, error.__cause__)), started)
         undelivered, self._undelivered = self._undelivered, []
         return _answer(next(iter(undelivered), None), started)

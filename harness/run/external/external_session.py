@@ -159,8 +159,8 @@ class ExternalRunHandler(EventHandler):
     def handle(self, event: Event) -> None:
         """Write an event to the audit log.
 
-        Progress events are left out: they are sent every second, and a run changes nothing when it sends
-        them.
+        Progress events are left out: the run sends one every second, and they describe no action on the
+        cluster.
         """
         if not isinstance(event, ProgressEvent):
             self._cluster.audit.note("event", event=str(event.__struct_config__.tag), fields=_short(event))

@@ -1,4 +1,4 @@
-"""Checks before a run on an external cluster. The user gets all reasons to refuse the run together."""
+"""Checks before a run on an external cluster. All reasons to refuse the run are reported together."""
 
 from __future__ import annotations
 
