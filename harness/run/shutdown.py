@@ -25,7 +25,7 @@ FAILURES: Final = (HarnessError, OSError, EOFError)
 _LOG_LINES: Final = 2000
 
 
-class InterruptedRun(Exception):  # noqa: N818  # not an error: it leads out of a phase
+class InterruptedRun(Exception):  # noqa: N818  # not an error: it ends a phase
     """Exception that ends a phase because the run was asked to stop."""
 
 

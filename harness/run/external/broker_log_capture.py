@@ -66,7 +66,7 @@ class LogEvidence:
         for log in self._wanted():
             try:
                 self._starts[log] = self._ends(log)
-            except Exception as error:  # noqa: BLE001  # optional evidence: reported by collect
+            except Exception as error:  # noqa: BLE001  # `collect` reports this error
                 self._starts[log] = f"its end offset before the run is unknown: {describe_error(error)}"
 
     def collect(self, run: Path) -> None:
@@ -84,7 +84,7 @@ class LogEvidence:
             elif self._names[log]:
                 try:
                     shown.append(f"{what}: {self._lines(log, run / 'logs' / f'{log}.jsonl')}")
-                except Exception as error:  # noqa: BLE001  # the verdict is there, and nothing here may lose it
+                except Exception as error:  # noqa: BLE001  # an error must not lose the verdict
                     missing.append(f"{what} ({log}): {describe_error(error)}")
         write_atomic(run / NAME, json.dumps({"shown": shown, "not_shown": missing}, indent=1).encode())
 

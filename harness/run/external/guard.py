@@ -74,7 +74,7 @@ class Guard(Closing):
         """Write the reason to the audit log and stop the run, even if the audit log cannot be written."""
         try:
             self._cluster.audit.note("stop", why=why)
-        except Exception as error:  # noqa: BLE001  # such as of a full disk
+        except Exception as error:  # noqa: BLE001  # for example, the disk is full
             why = f"{why} (not in the audit log: {error})"
         self.stopped_because = why
         self._stop(why)
