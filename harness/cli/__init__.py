@@ -1,1 +1,4 @@
-"""The command line: one module per group of commands. A command parses, calls, and sets the exit code."""
+"""The command line: one module per group of commands.
+
+A command parses its options, calls the harness, and sets the exit code.
+"""

@@ -46,7 +46,7 @@ class Finding(NamedTuple):
 
 
 def examine(state: State, backend: BackendName | Literal["auto"]) -> list[Finding]:
-    """Run every check, from the machine to what earlier commands left behind."""
+    """Run every check: of the machine, of the provisioned files, and of what earlier commands left behind."""
     docker = _docker(backend)
     chosen: BackendName = "process" if backend == "process" or docker.grade != "green" else "compose"
     checks: list[Callable[[], list[Finding]]] = [
@@ -98,7 +98,8 @@ def _cores() -> Finding:
 def _is_up(state: State) -> bool:
     """Return whether a cluster is up.
 
-    Its nodes use their memory already, so free memory is not checked then.
+    If a cluster is up, the free memory is not checked, because its nodes already use the memory that they
+    need.
     """
     try:
         record = state.load()

@@ -65,7 +65,7 @@ def main() -> None:
     except HarnessError as error:
         log(f"error: {error.message}\n\nhint: {error.hint}")
         sys.exit(error.exit_code)
-    except Exception as error:  # noqa: BLE001  # any other error is a bug, with exit code 70
+    except Exception as error:  # noqa: BLE001  # `_unforeseen` reports every other error
         sys.exit(_unforeseen(error))
 
 

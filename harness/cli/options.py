@@ -61,7 +61,10 @@ bootstrap_option = click.option(
 def bundle(
     name: str, kind: type[Any], *options: Callable[[Any], Any]
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return a decorator that adds options to a command and passes their values as one `kind` dataclass."""
+    """Return a decorator that adds options to a command.
+
+    The command receives the values of these options as one dataclass `kind`, in its parameter `name`.
+    """
     names = [field.name for field in dataclasses.fields(kind)]
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:

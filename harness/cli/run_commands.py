@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 RUNS: Final = Path("runs")
 DEMO_SCENARIOS: Final = ("demo", "without-idempotence")
-"""Scenarios of `eos demo`: one that must be valid, and one with a planted fault that must be found."""
+"""Scenarios of `eos demo`. The first must be valid. The second has a planted fault that must be found."""
 
 
 @dataclass(frozen=True)
@@ -352,7 +352,10 @@ def shrink(
 
 
 def execute(name: str, drawn: PlanOptions, where: RunOptions) -> Outcome:
-    """Start a cluster if none is up, run a scenario on it, and remove what was started."""
+    """Run a scenario.
+
+    Without a cluster that is up, start one first, and remove it afterwards unless --keep is set.
+    """
     from harness.cluster import lifecycle
     from harness.run import make_run
 

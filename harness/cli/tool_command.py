@@ -30,7 +30,7 @@ def run_tool(state: State, name: str, arguments: list[str], report: Report) -> N
 
 
 def _dump_arguments(state: State, arguments: list[str], scratch: Path) -> list[str]:
-    """Return the arguments of dump-log for `NODE TOPIC-PARTITION [ARGUMENTS...]`."""
+    """Turn `NODE TOPIC-PARTITION [ARGUMENTS...]` into the arguments of Kafka's tool dump-log."""
     if len(arguments) < 2 or not re.fullmatch(r"[\w.-]+-\d+", arguments[1]):
         raise UsageError(
             "dump-log needs a node and a partition", "for example: eos tool dump-log kafka-1 orders-0"

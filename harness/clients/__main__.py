@@ -21,7 +21,7 @@ from harness.evidence.history import Error, HistoryWriter
 
 
 class Client(Protocol):
-    """Interface of every kind of client."""
+    """Interface that every kind of client implements."""
 
     def run(self) -> None:
         """Work until asked to stop; raise CannotGoOnError on a fatal error."""
@@ -40,7 +40,10 @@ def client_of(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress
 
 
 def main(spec_file: str) -> int:
-    """Run the client described in the file; return 0 if it ran until it was asked to stop."""
+    """Run the client that the file describes; return its exit code.
+
+    The code is 0 if the client ran until its time was over or it was asked to stop. It is 1 if it gave up.
+    """
     path = Path(spec_file)
     spec = load_spec(path)
     progress = ClientProgress(kind=spec.kind, client=spec.client)

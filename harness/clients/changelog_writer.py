@@ -1,10 +1,10 @@
 """State of a stateful worker: aggregates in memory, and the changelog from which they are rebuilt.
 
 The aggregates in memory are correct as long as every transaction commits. After an abort or an error they are
-dropped and rebuilt from the committed records of the changelog. A newly assigned partition is rebuilt the
-same way. The group's position may become visible before the marker of the last transaction is written to the
-changelog. `restore` therefore reads up to the high watermark, where a read_committed consumer waits for the
-marker.
+dropped and rebuilt from the committed records of the changelog. The aggregates of a newly assigned partition
+are rebuilt in the same way. The group's position may become visible before the marker of the last transaction
+is written to the changelog. `restore` therefore reads up to the high watermark. A read_committed consumer
+reaches it only after that marker is written.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from harness.kafka.read_to_end import read_to_end
 
 @dataclass
 class _Committed:
-    """The committed totals of one partition, up to the next offset to read."""
+    """The committed totals of one changelog partition, and the next offset to read."""
 
     next: int = 0
     totals: dict[int, Totals] = field(default_factory=dict)
@@ -63,7 +63,7 @@ class Changelog(ClientPart[PipelineSpec]):
         }
 
     def restore(self, partitions: Iterable[int]) -> bool:
-        """Rebuild the aggregates of newly assigned partitions; return False if that is impossible now."""
+        """Rebuild the aggregates of newly assigned partitions; return False if that fails at the moment."""
         missing = sorted(set(partitions) - self._state.keys())
         if not missing:
             return True
@@ -109,12 +109,18 @@ class Changelog(ClientPart[PipelineSpec]):
         self._changed.clear()
 
     def _ends_of(self, partitions: list[int]) -> dict[int, int]:
-        """Return the high watermarks, which include open transactions."""
+        """Return the high watermark of each changelog partition.
+
+        In contrast to the last stable offset, it does not stop at an open transaction.
+        """
         admin = admin_at(self._spec.bootstrap, self._spec.security, REQUEST_LIMIT_S)
         return admin.list_offsets(self._spec.changelog, LATEST, partitions=partitions)
 
     def _read_to(self, ends: dict[int, int], limit: float) -> list[int]:
-        """Read from where the last call stopped up to `ends`; return the partitions not read to the end."""
+        """Read up to `ends`, from where the last call stopped.
+
+        Return the partitions that were not read to the end.
+        """
         topic = self._spec.changelog
         positions: dict[PartitionId, int] = {(topic, p): self._committed[p].next for p in ends}
         try:
@@ -133,7 +139,7 @@ class Changelog(ClientPart[PipelineSpec]):
 
     def _take(self, partition_id: PartitionId, message: Message) -> None:
         committed, offset = self._committed[partition_id[1]], message.offset() or 0
-        if offset >= committed.next:  # reading an earlier record again would restore old totals
+        if offset >= committed.next:  # skip a record that was read before: its totals are older
             key, totals = totals_in(bytes(message.value() or b""))
             committed.totals[key] = totals
             committed.next = offset + 1

@@ -16,7 +16,7 @@ from harness.evidence.history import Error, HistoryWriter
 
 S = TypeVar("S")
 LEAST_LIMIT_S: Final = 0.5
-"""Minimum time for any call, even after the deadline."""
+"""Minimum number of seconds that any call may take, even after the deadline."""
 MOST_BEHIND_S: Final = 1.0
 
 
@@ -39,10 +39,10 @@ class NeverReturnedError(KafkaException):
 def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception] = KafkaException) -> None:
     """Run a call in a thread, and raise NeverReturnedError if it exceeds the limit.
 
-    Some library calls have no limit, or ignore the one they are given. After NeverReturnedError, do not use
-    the object of the call again, because the call still holds it. An exception of the call is raised without
-    the frames of the thread. Otherwise a reference cycle would keep the producer alive, unpolled, until the
-    next garbage collection.
+    Some library calls have no limit, or ignore the limit that they are given. After NeverReturnedError, do
+    not use the called object again, because the call still runs in its thread. An exception of the call is
+    raised without the stack frames of the thread. Otherwise a reference cycle would keep the producer alive,
+    unpolled, until the next garbage collection.
     """
     raised: list[Exception] = []
 
@@ -69,7 +69,7 @@ class Deadline:
         self._requested_at: float | None = None
 
     def request_stop(self, *_: object) -> None:
-        """Request the stop; usable as a signal handler."""
+        """Request that the client stops. This method can be used as a signal handler."""
         if self._requested_at is None:
             self._requested_at = time.monotonic()
 
@@ -79,14 +79,21 @@ class Deadline:
         return self._requested_at is not None
 
     def limit(self, seconds: float) -> float:
-        """Return how many seconds a call may take; after a stop request, at most what is left to finish."""
+        """Return how many seconds a call may take.
+
+        After a stop request, this is at most the time that is left.
+        """
         if self._requested_at is None:
             return seconds
         return max(LEAST_LIMIT_S, min(seconds, self._requested_at + FINISH_LIMIT_S - time.monotonic()))
 
 
 class Pace:
-    """Even spacing of records over time; records missed during an outage are not sent in one burst."""
+    """Even spacing of records over time.
+
+    After an outage, only the records of the last MOST_BEHIND_S seconds are sent at once. Earlier ones are
+    skipped.
+    """
 
     def __init__(self, rate: float) -> None:
         self._rate = rate
@@ -103,7 +110,7 @@ class Pace:
 
 
 class Log:
-    """Log of a client: standard error, with the last line also in its progress file."""
+    """Log of a client. It goes to standard error, and its last line also to the client's progress file."""
 
     def __init__(self, progress: ClientProgress) -> None:
         self._progress = progress
@@ -114,7 +121,7 @@ class Log:
         print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
     def error(self, error: KafkaError) -> None:
-        """Log an error reported by the client library; usable as its error callback."""
+        """Log an error of the client library. The library calls this method as its error callback."""
         self.write(f"{error.name()}: {error.str()}")
 
 
@@ -128,7 +135,7 @@ def kafka_error(error: KafkaException) -> KafkaError:
 def error_of(
     error: KafkaError | None, otherwise: str = "the client was closed before the result arrived"
 ) -> Error:
-    """Convert an error into its history form; None means that no answer came."""
+    """Convert an error into the form that a history stores. None means that no answer arrived."""
     if error is None:
         return Error(code=0, name="NO_ANSWER", message=otherwise)
     raised = (
@@ -141,13 +148,13 @@ def error_of(
 
 
 def note(history: HistoryWriter, what: str, number: int, why: str) -> None:
-    """Record in the history what the client did by itself, such as `reinit`, and why."""
+    """Record an action that the client took by itself, such as `reinit`, and the reason for it."""
     op = history.invoke(what, producer=number)
     history.info(op, Error(code=0, name=what.upper(), message=why))
 
 
 class ClientPart(Generic[S]):
-    """A part of a client that talks to Kafka: its spec, history, progress, deadline and log."""
+    """Base class of the parts of a client that use Kafka, with spec, history, progress, deadline and log."""
 
     def __init__(self, spec: S, history: HistoryWriter, progress: ClientProgress, stop: Deadline) -> None:
         self._spec = spec

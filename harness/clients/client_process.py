@@ -43,15 +43,18 @@ class ClientProcess:
         return processes.exit_code(self.folder)
 
     def progress(self) -> ClientProgress:
-        """Return the progress that the client last wrote, at most about a second old."""
+        """Return the progress that the client last wrote. It is at most about a second old."""
         return load_progress(self.folder / "progress.json")
 
     def request_stop(self) -> None:
-        """Request a stop and return at once; in contrast, `stop` waits."""
+        """Request a stop and return at once. `stop` also waits until the process has ended."""
         processes.send(self.pid, self.mark, signal.SIGTERM)
 
     def stop(self) -> int:
-        """Let the client finish what is in flight, wait for its end and return its exit code."""
+        """Let the client finish what is in flight.
+
+        Wait until the process has ended, and return its exit code.
+        """
         self.request_stop()
         wait_until(
             lambda: self.exit_code() is not None,
@@ -62,7 +65,7 @@ class ClientProcess:
         return self.exit_code() or 0
 
     def kill(self) -> None:
-        """Kill the process in any state; harmless if it has ended."""
+        """Kill the process in any state. A call after the process has ended is harmless."""
         if processes.send(self.pid, self.mark, signal.SIGKILL):
             wait_until(lambda: self.state() is ProcessState.GONE, 5, f"client {self.spec.client} to be gone")
 

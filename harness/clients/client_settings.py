@@ -1,16 +1,17 @@
 """Client settings and time limits, in one table with their derivation.
 
-Some defaults of confluent-kafka wait forever, and a harness that waits forever proves nothing. All limits
-derive from the longest time a partition may be unavailable:
+Some calls of confluent-kafka wait forever by default, so the harness sets a limit for each of them. All
+limits derive from the longest time for which a partition may be unavailable:
 
     F   4.5 s  fail-over: the broker session (3 s) and half of it again
-    Q   5 s    request time-out: about F; a much longer one would hide a lost answer
+    Q   5 s    request time-out: about F; a much longer one would delay the reaction to a lost answer
     T  60 s    delivery time-out: an outage of all brokers and their restart, several Q long
     X  20 s    transaction time-out at the coordinator: longer than F + Q, shorter than T
     P  10 s    one call of the transactional interface, 2 Q; then it returns and is retried
-    E  30 s    how long an end of a transaction is retried, X + P: after X the coordinator has decided
-    S   6 s    group session: longer than F, or every fail-over would cause a rebalance
-    M 120 s    maximum poll interval, 2 E + T: offsets, end and a new producer fit between two polls
+    E  30 s    retries of a commit or abort, X + P: after X the coordinator has decided the transaction
+    S   6 s    session time-out of a group: longer than F, or every fail-over would cause a rebalance
+    M 120 s    maximum poll interval, 2 E + T: between two polls a worker may send offsets (E), commit or
+               abort (E), and create a new producer (T)
     B 0.1 s    retry back-off; librdkafka varies it by a fifth, so no retry comes before 0.8 B
 """
 
@@ -32,13 +33,17 @@ RETRY_BACKOFF_S: Final = 0.1
 QUICKEST_RETRY_S: Final = 0.8 * RETRY_BACKOFF_S
 """A call that took less time than this cannot contain a retried request."""
 STATISTICS_S: Final = 0.1
-"""Statistics interval of a transactional client; after a slow end it waits for the next statistics."""
+"""Statistics interval of a transactional client. After a slow commit or abort, the client waits for the next
+statistics.
+"""
 STATISTICS_LIMIT_S: Final = 2.0
-"""Limit for statistics to arrive (20 intervals); without any, the end of the transaction is in doubt."""
-# Limit of a blocking call: one delivery, plus one request for its answer.
+"""Time limit for statistics to arrive (20 intervals). If none arrive, the end of the transaction is in
+doubt.
+"""
+# Time limit of a blocking call: the delivery of a record, plus one request for the answer.
 CALL_LIMIT_S: Final = DELIVERY_LIMIT_S + REQUEST_LIMIT_S
-# After SIGTERM, records in flight have one delivery time. STOP_LIMIT_S adds P twice: for a call that has
-# started, and for leaving the group.
+# After SIGTERM, a client has this time to deliver the records in flight. STOP_LIMIT_S adds P twice: once for
+# a call that has already started, and once for leaving the group.
 FINISH_LIMIT_S: Final = CALL_LIMIT_S
 STOP_LIMIT_S: Final = FINISH_LIMIT_S + 2 * ATTEMPT_LIMIT_S
 
@@ -99,7 +104,8 @@ CLASSIC: Final = (
 )
 NEXT_GENERATION: Final = (
     *CONSUMER,
-    # With the KIP-848 protocol, session timeout and heartbeat are broker settings: S and a sixth of S.
+    # With the KIP-848 protocol, session time-out and heartbeat interval are broker settings. Their values are
+    # S and a sixth of S.
     ClientSetting("group.protocol", "consumer", "the broker assigns; a client session timeout is rejected"),
 )
 

@@ -19,7 +19,7 @@ Discipline = Literal["reinit", "naive"]
 ALONE: Final = "eos-reader"
 """Group id of a reader without a group: the library requires an id, and no offset is committed under it."""
 Positions = Literal["inside", "apart"]
-"""Whether a pipeline commits its positions inside its transactions or after them."""
+"""Whether a pipeline commits its positions inside its transactions (`inside`) or after them (`apart`)."""
 Isolation = Literal["read_committed", "read_uncommitted"]
 
 
@@ -56,7 +56,7 @@ class IdempotentSpec(BaseSpec, frozen=True, kw_only=True, tag="idempotent"):
     partitions: Positive
     rate: Positive = 2000  # records per second, over all partitions
     burst: Positive = 50  # records per history operation
-    payload: int = 64  # bytes after the identity
+    payload: int = 64  # bytes that follow the identity in a record
     idempotence: bool = True
 
 
@@ -72,7 +72,11 @@ class TransactionsBase(BaseSpec, frozen=True, kw_only=True):
 
 
 class TransactionalSpec(TransactionsBase, frozen=True, kw_only=True, tag="transactional"):
-    """Specification of a transactional producer; it draws size and end of each transaction."""
+    """Specification of a transactional producer.
+
+    The producer draws the number of records of each transaction, and whether the transaction commits or
+    aborts.
+    """
 
     topic: str
     partitions: Positive
@@ -86,7 +90,7 @@ class TransactionalSpec(TransactionsBase, frozen=True, kw_only=True, tag="transa
 
 
 class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
-    """Specification of a pipeline worker; with `transactional_id` None it works without transactions."""
+    """Specification of a pipeline worker. If `transactional_id` is None, the worker uses no transactions."""
 
     source: str  # input topic
     group: str
@@ -97,10 +101,10 @@ class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
     group_metadata: bool = True  # False: commit with the metadata of a consumer that never subscribed
     protocol: Protocol = "classic"
     changelog: str = ""  # changelog topic of a stateful worker
-    changelog_partitions: int = 0  # equal to the partitions of the source
+    changelog_partitions: int = 0  # the source has the same number of partitions
     positions: Positions = "inside"
-    linger: float = 0.5  # seconds that a transaction waits for more input
-    work: float = 0.0  # seconds between the last output of a transaction and its offsets
+    linger: float = 0.5  # seconds for which a transaction waits for more input
+    work: float = 0.0  # pause in seconds between the last output of a transaction and its offsets
 
     @property
     def places(self) -> list[PartitionId]:

@@ -1,7 +1,8 @@
 """Check of what fenced a producer: a successor with its transactional id, or the transaction time-out.
 
-librdkafka reports _FENCED in both cases. A client that takes the id back from a running successor fights it
-forever. A client that gives up after a time-out stops without need. The coordinator's state decides:
+librdkafka reports _FENCED in both cases. If a successor runs, the client must not take the id back, because
+both would then fence each other forever. After a time-out, the client need not stop. The state that the
+coordinator reports decides:
 
     same producer id, epoch one higher, aborted, and begun within our time-out      time-out
     anything else: more epochs, another producer id, a state without an abort       successor
@@ -40,7 +41,7 @@ class Ours(NamedTuple):
 
 
 def timed_out(bootstrap: str, transactional_id: str, ours: Ours, security: Security = PLAINTEXT) -> bool:
-    """Return whether the transaction time-out fenced the producer, and no successor took its id."""
+    """Return whether the transaction time-out fenced the producer, and not a successor."""
     if ours.identity is None or ours.age_s * 1000 < ours.timeout_ms:
         return False
     known = wait_until(

@@ -1,8 +1,9 @@
 """The consuming half of a pipeline worker: membership, records, and the return to a position after an abort.
 
-After a revocation, another member owns the partition: its records are dropped, and the open transaction must
-abort. The group metadata are stored together with the records. Metadata taken later may belong to a newer
-membership, with which the worker would commit offsets of partitions that it no longer owns.
+After a revocation, another member owns the partition. The worker therefore drops the records of the partition
+and aborts the open transaction. The group metadata are stored together with the records. Metadata taken later
+may belong to a newer membership. With them, the worker could commit offsets of partitions that it no longer
+owns.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ class GroupConsumer(ClientPart[PipelineSpec]):
     def _config(self, table: Any) -> dict[str, Any]:
         config: Config = settings(table) | {"isolation.level": "read_committed"}
         return config | {
-            # Settings of a pipeline in a scenario apply to its producer; those with the prefix `consumer.`
-            # apply here.
+            # In a scenario, the settings of a pipeline apply to its producer. Settings with the prefix
+            # `consumer.` apply to this consumer.
             **{
                 k.removeprefix("consumer."): v
                 for k, v in self._spec.settings.items()
@@ -88,7 +89,7 @@ class GroupConsumer(ClientPart[PipelineSpec]):
         self.disturbed = self.disturbed or bool(partitions)
 
     def take(self, most: int, limit: float) -> list[Given]:
-        """Poll once, return the records. After a revocation, return none and set `disturbed`."""
+        """Poll once and return the records. After a revocation, set `disturbed` and return no records."""
         op = self._history.invoke("poll", group=self._spec.group)
         try:
             messages = self.consumer.consume(most, timeout=min(limit, POLL_S))
@@ -100,8 +101,8 @@ class GroupConsumer(ClientPart[PipelineSpec]):
         for message in messages:
             if (error := message.error()) is not None:
                 self._log.error(error)
-                # After such an error the membership has ended, and its records must not be processed. One
-                # cause is a poll later than max.poll.interval.ms.
+                # After a fatal error or _MAX_POLL_EXCEEDED, the membership has ended, and the records must
+                # not be processed. _MAX_POLL_EXCEEDED means that a poll came later than max.poll.interval.ms.
                 self.disturbed = self.disturbed or error.fatal() or error.code() == error._MAX_POLL_EXCEEDED
         records = list(given([m for m in messages if m.error() is None], self._spec.run))
         self._history.ok(op, read=runs(records))
@@ -115,7 +116,11 @@ class GroupConsumer(ClientPart[PipelineSpec]):
 
     @property
     def metadata(self) -> object:
-        """Group metadata of the last records; without KIP-447, those of a consumer that never subscribed."""
+        """The group metadata that belong to the last records.
+
+        If the spec sets `group_metadata` to false, they are those of a consumer that never subscribed. This
+        simulates a worker without KIP-447.
+        """
         return self._metadata
 
     def rewind(self) -> None:
@@ -135,7 +140,8 @@ class GroupConsumer(ClientPart[PipelineSpec]):
                 if hangs or not (error.retriable() or error.code() == error._TIMED_OUT):
                     self._rejoin()
                     return
-                # Serve revocations while waiting: another member may own the partitions by now.
+                # Poll while waiting, so that revocations are handled: another member may own the partitions
+                # by now.
                 self.take(1, RETRY_BACKOFF_S)
                 self.disturbed = False
             else:

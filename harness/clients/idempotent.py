@@ -26,8 +26,9 @@ UNKNOWN_OFFSET: Final = -1
 class Burst:
     """The records of one operation, and the delivery report of each.
 
-    The sequence of a record is decoded only if its delivery failed. With idempotence, reports arrive in the
-    order of the records, so if all were delivered, the n-th offset belongs to the n-th record.
+    With idempotence, reports arrive in the order of the records. If all records were delivered, the n-th
+    offset therefore belongs to the n-th record. A record is decoded, to get its sequence, only if its
+    delivery failed.
     """
 
     def __init__(self, op: int, lane: int, first: int, count: int, run: str, *, ordered: bool) -> None:
@@ -69,9 +70,12 @@ class Burst:
         return self._offsets[0] if self._offsets else -1
 
     def acked(self) -> list[Acked]:
-        """Return the delivered records as intervals, dense in sequence and, if known, in offset."""
+        """Return the delivered records as intervals of consecutive sequences.
+
+        If the offsets are known, they are consecutive within each interval too.
+        """
         if self.waiting:
-            # A report that is missing may belong to any record, so report none as delivered.
+            # The missing reports may belong to any records of the burst, so return no record as delivered.
             return []
         if self._undelivered or not self._ordered:
             return self._known_without_offsets()
@@ -174,20 +178,26 @@ class BurstProducer:
         self._call_back(self._producer.flush, limit)
 
     def _call_back(self, call: Callable[[float], object], seconds: float) -> None:
-        """Make a call; only log a fatal error, because each delivery that failed is reported separately."""
+        """Call the client library. If the call raises an error, only log the error.
+
+        Each delivery that failed is reported separately.
+        """
         try:
             call(seconds)
         except KafkaException as exception:
             self._log.error(kafka_error(exception))
         except SystemError as error:
-            # After a fatal error, confluent-kafka runs callbacks with the exception set; Python then raises
-            # SystemError.
+            # After a fatal error, confluent-kafka runs callbacks while an exception is already set. Python
+            # then raises SystemError.
             if not isinstance(error.__cause__, KafkaException):
                 raise
             self._log.error(kafka_error(error.__cause__))
 
     def note_resent(self) -> None:
-        """Record how many records were sent more than once, from statistics newer than the last record."""
+        """Record in the history how many records were sent more than once.
+
+        The number is from statistics that arrive after this call, so it includes the last record.
+        """
         before, deadline = self._watch.reports, time.monotonic() + STATISTICS_LIMIT_S
         while self._watch.reports == before and time.monotonic() < deadline:
             self.serve(0.05)
@@ -195,7 +205,7 @@ class BurstProducer:
         note(self._history, "resent", self._spec.number, f"{self._watch.resent} records were sent again")
 
     def complete(self, *, final: bool = False) -> None:
-        """Record the end of each burst that has all its delivery reports; if `final`, of every burst."""
+        """Record the result of each burst that has all its delivery reports; with `final`, of every burst."""
         fatal: KafkaError | None = None
         still_open = []
         for burst in self.open:
@@ -205,7 +215,8 @@ class BurstProducer:
             if burst.error is None and not burst.waiting:
                 self._history.ok(burst.op, acked=burst.acked())
             else:
-                # An undelivered record may still be in the log: its fate is unknown, never failed.
+                # An undelivered record may still be in the log. Therefore record its fate as unknown, not as
+                # failed.
                 self._history.info(burst.op, error_of(burst.error), acked=burst.acked())
             self._progress.acknowledged += burst.count
             if burst.error is not None and burst.error.fatal():
@@ -234,7 +245,7 @@ class IdempotentClient:
         pace, lane = Pace(self._spec.rate), 0
         producer = self._producer
         while not self._stop:
-            # The loop waits for its next turn by serving callbacks.
+            # Serve callbacks until the next burst is due.
             ahead = pace.ahead()
             producer.serve(ahead if len(producer.open) < MOST_OPEN_BURSTS else 0.05)
             if not ahead and len(producer.open) < MOST_OPEN_BURSTS:

@@ -1,4 +1,4 @@
-"""The sequences of one producer by lane, and those that its open transaction uses."""
+"""Counters of one producer's sequences: the next one of each lane, and those of its open transaction."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class Lanes:
 
     @property
     def records(self) -> int:
-        """Number of records in the transaction."""
+        """Number of records in the open transaction."""
         return sum(self.next) - sum(self._first)
 
     def sent(self) -> list[Sent]:
-        """Return the intervals of sequences in the transaction."""
+        """Return the intervals of sequences that the open transaction uses."""
         return [
             (lane, first, last - 1)
             for lane, (first, last) in enumerate(zip(self._first, self.next, strict=True))
@@ -49,15 +49,21 @@ class Lanes:
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             offset = message.offset()
-            # Skip a record that is delivered without an offset: the library inferred the write from a later
-            # batch's answer.
+            # Skip a record that was delivered without an offset: the library inferred its delivery from the
+            # answer to a later batch.
             if error is None and offset is not None and offset >= 0:
                 offsets[seq] = offset
 
         return delivered
 
     def acked(self) -> list[Acked]:
-        """Return the offsets of the first and last record of each lane: enough to detect a second copy."""
+        """Return the acknowledged offsets of the open transaction, for each lane.
+
+        Only the first and the last record with a known offset are compared. If their offsets show that all
+        records between them are consecutive, one entry covers all of them. Otherwise each of the two records
+        has its own entry. The checkers compare these offsets with those that the witnesses read, and so
+        detect a batch that was written twice.
+        """
         acked: list[Acked] = []
         for lane, delivered in self._delivered.items():
             if not delivered:

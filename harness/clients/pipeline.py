@@ -1,8 +1,9 @@
-"""A consume-transform-produce worker: one transaction has the outputs and the positions of its inputs.
+"""A consume-transform-produce worker: one transaction contains outputs and the positions of their inputs.
 
-The transform is deterministic. Output `part` of an input is written to sink partition (sequence + part) mod
-partitions. It carries the input's identity and ends in the checksum of the input's value. A stateful worker
-also counts and sums its inputs by key, and writes the changes to its changelog in the same transaction.
+The transform is deterministic. An input may have several outputs, which are numbered by `part`. An output is
+written to sink partition (sequence + part) mod partitions. It carries the input's identity and ends with the
+checksum of the input's value. A stateful worker also counts and sums its inputs by key, and writes the
+changes to its changelog in the same transaction.
 """
 
 from __future__ import annotations
@@ -35,11 +36,11 @@ class Outputs(Protocol):
     txn: int
 
     def settle(self) -> None:
-        """Make sure that the fate of the last transaction is decided."""
+        """Make sure that the last transaction is decided: committed or aborted."""
         ...
 
     def begin(self) -> None:
-        """Start a group of outputs that belong together."""
+        """Begin a set of outputs that are committed or aborted together."""
         ...
 
     def next_of(self, lane: int) -> int:
@@ -55,7 +56,7 @@ class Outputs(Protocol):
         ...
 
     def idle(self) -> None:
-        """Serve callbacks while nothing is open: otherwise pending statistics would accumulate in memory."""
+        """Serve callbacks while no transaction is open. Otherwise statistics would accumulate in memory."""
         ...
 
     def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:
@@ -74,7 +75,10 @@ class Outputs(Protocol):
 
 
 class NonTransactionalOutputs:
-    """Outputs of a negative control: sent without a transaction; positions are committed afterwards."""
+    """Outputs of a negative control.
+
+    They are sent without a transaction, and the positions are committed afterwards.
+    """
 
     def __init__(
         self,
@@ -95,7 +99,7 @@ class NonTransactionalOutputs:
         self.serve = self._producer.serve
 
     def settle(self) -> None:
-        """Do nothing: without transactions, nothing is undecided."""
+        """Do nothing: without transactions, there is no undecided transaction."""
 
     def idle(self) -> None:
         """Serve the library's callbacks."""
@@ -125,14 +129,18 @@ class NonTransactionalOutputs:
         return Ended.ABORTED
 
     def close(self) -> None:
-        """Wait for what is in flight."""
+        """Wait for the records in flight."""
         self.abort()
 
 
 def output_of(
     record: Given, encoder: LaneEncoder, seq: int, txn: tuple[int, str], *, processor: int, part: int = 0
 ) -> bytes:
-    """Return the output of an input: identity and checksum; `txn` is transaction number and outcome."""
+    """Return the value of the output record for an input record.
+
+    The value contains the identity of the output, the identity of the input, and the checksum of the input's
+    value. `txn` is a pair: the number of the transaction and its intended outcome.
+    """
     assert record.identity is not None
     identity = record.identity
     origin = Origin(identity.producer, identity.lane, identity.seq, part, processor)
@@ -187,7 +195,8 @@ class PipelineClient:
         if ended is not Ended.COMMITTED:
             if self._totals is not None:
                 self._totals.forget()
-            # The position to return to is known only after the transaction is decided.
+            # Wait until the transaction is decided. Only then is the position known to which the consumer
+            # returns.
             self._outputs.settle()
             self._source.rewind()
 
@@ -260,7 +269,7 @@ class PipelineClient:
         return outputs.commit() if commits else outputs.abort()
 
     def _end_apart(self, positions: list[Position]) -> Ended:
-        """Negative control: commit the transaction first, then the positions outside of it."""
+        """Commit the transaction first, then the positions outside of it. This is a negative control."""
         ended = self._outputs.commit()
         if ended is Ended.COMMITTED:
             self._work()

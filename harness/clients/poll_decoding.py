@@ -1,4 +1,7 @@
-"""Decoding of polled records: identities for a pipeline, and runs of consecutive records for the history."""
+"""Decoding of polled records: identities, and intervals of consecutive records.
+
+A pipeline uses the identities. The history stores the intervals.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +49,7 @@ def identify(value: bytes, run: str) -> Identity | None:
 
 
 def runs(records: Sequence[Given]) -> list[Read]:
-    """Join records that are consecutive in offset and sequence into runs."""
+    """Join records into intervals in which both the offsets and the sequences are consecutive."""
     found: list[Read] = []
     open_: dict[PartitionId, tuple[int, int, int, int, int]] = {}
     for record in records:

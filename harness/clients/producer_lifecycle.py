@@ -1,8 +1,9 @@
 """Lifecycle of a transactional producer: created, initialised, in doubt, replaced.
 
-The scenario decides what follows an end that was, or may have been, sent twice. With `reinit`, the client
-creates a new producer with the same transactional id. Its higher epoch makes the coordinator refuse a copy of
-the EndTxn that is still in transit. With `naive`, the client trusts the client library.
+The EndTxn of a commit or abort may have been sent twice. The scenario decides what the client does in this
+case. With `reinit`, the client creates a new producer with the same transactional id. Its higher epoch makes
+the coordinator refuse a copy of the EndTxn that is still in transit. With `naive`, the client trusts the
+client library.
 """
 
 from __future__ import annotations
@@ -71,7 +72,10 @@ class ProducerLife:
         self.renew_because = "first producer"
 
     def settle(self) -> None:
-        """Replace the producer if required; afterwards, the last transaction is decided."""
+        """Replace the producer if required.
+
+        Afterwards, the last transaction is decided: committed or aborted.
+        """
         if self.watch.doubt and self._spec.end_discipline == "reinit":
             self.renew_because = self.renew_because or self.watch.doubt
         if not self.renew_because:
@@ -105,7 +109,10 @@ class ProducerLife:
         self._producer = Producer(config)
 
     def let_go(self) -> None:
-        """Release the producer without closing it: close would abort, and wait without a limit."""
+        """Release the producer without closing it.
+
+        `close` would abort the open transaction, and would wait without a limit.
+        """
         if self._producer is None:
             return
         # Drop the records of the ended transaction, so that nothing waits for them.
@@ -168,14 +175,17 @@ class ProducerLife:
             raise BrokenTransactionError(kafka_error(exception)) from exception
 
     def serve_quietly(self, seconds: float = 0.0) -> None:
-        """Serve callbacks like `serve`, but only log errors: another call handles a fatal one."""
+        """Serve callbacks like `serve`, but only log errors. A later call handles a fatal error."""
         try:
             self.producer.poll(seconds)
         except KafkaException as exception:
             self._on_error(kafka_error(exception))
 
     def judge_end(self, took: float) -> None:
-        """Find out whether the end that has just returned may have been sent twice."""
+        """Find out whether the EndTxn of the last commit or abort call may have been sent twice.
+
+        `took` is the number of seconds that the call took.
+        """
         if self._spec.end_discipline == "reinit" and took >= QUICKEST_RETRY_S and not self.watch.doubt:
             self.watch.fresh(self.serve_quietly, self._serve_until)
         self._progress.resent_ends = self._resent_before + self.watch.resent_ends

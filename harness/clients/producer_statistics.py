@@ -1,12 +1,13 @@
 """Reader of librdkafka's statistics: the producer id, and whether a request was sent twice.
 
 librdkafka silently retries a request when the connection broke or no answer came. For the end of a
-transaction this is dangerous: the first copy may still be in transit, and the coordinator applies it to
-whichever transaction is open when it arrives. Three signals are used to detect a retry:
+transaction this is dangerous. The first copy of the EndTxn may still be in transit, and the coordinator
+applies it to whichever transaction is open when it arrives. Three signals are used to detect a retry:
 
-    counters    more EndTxn requests than ends (the same for offsets): there was a retry
-    errors      the connection to the transaction coordinator broke: there may have been one
-    duration    the call returned before a retry was possible: there was none
+    counters    more EndTxn requests than commits and aborts: there was a retry
+                (the same for TxnOffsetCommit requests and calls that send offsets)
+    errors      the connection to the transaction coordinator broke: there may have been a retry
+    duration    the call returned before a retry was possible: there was no retry
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class IdentityLog:
         statistics = msgspec.json.decode(text, type=_Statistics)
         self.note(statistics.eos)
         self.reports += 1
-        # txmsgs counts transmissions, msgs counts records: the difference is the retries. Each record that is
-        # still queued hides one retry.
+        # txmsgs counts transmissions and msgs counts records, so the difference is the number of retries. A
+        # record that is still queued counts in msgs only, and so hides one retry.
         counted = [
             partition.txmsgs - partition.msgs
             for topic in statistics.topics.values()
@@ -119,15 +120,18 @@ class RequestCounter:
             self.doubt = self.doubt or "the connection to the transaction coordinator broke"
 
     def on_error(self, error: KafkaError) -> None:
-        """Handle an error reported by the library outside of any call."""
+        """Handle an error that the library reports outside of any call.
+
+        An error of the coordinator sets `doubt`.
+        """
         if COORDINATOR in (error.str() or ""):
             self.doubt = self.doubt or f"the transaction coordinator: {error.name()}"
 
     def fresh(self, serve: Callable[[float], None], wait: Callable[[Callable[[], bool]], bool]) -> None:
-        """Wait for statistics produced after this call; without any, the end is in doubt.
+        """Wait for statistics that were produced after this call. If none arrive, set `doubt`.
 
-        Older statistics in the queue are read first. If the counters do not include the end yet, the client
-        waits for the next statistics.
+        Older statistics in the queue are read first. If the counters do not include the last EndTxn yet, the
+        client waits for the next statistics.
         """
         serve(0)
         before = self._reports

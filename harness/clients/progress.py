@@ -20,15 +20,15 @@ class ClientProgress(msgspec.Struct, kw_only=True):
     client: str = ""
     state: str = "starting"  # later "running", "done" or "gave up"
     sent: int = 0
-    acknowledged: int = 0  # records: delivered, or in committed transactions
+    acknowledged: int = 0  # records that were delivered or are in committed transactions
     read: int = 0
     foreign: int = 0  # records read that carry no identity of this run
     committed: int = 0  # transactions that the client saw committed
     aborted: int = 0
     unknown: int = 0
-    reinits: int = 0  # new producers after the first
-    resent: int = 0  # records that an idempotent client sent more than once, known at its end
-    resent_ends: int = 0  # EndTxn requests beyond one per transaction
+    reinits: int = 0  # producers that were created after the first one
+    resent: int = 0  # records that an idempotent client sent more than once; set at its end
+    resent_ends: int = 0  # EndTxn requests in excess of one per transaction
     rewinds: int = 0
     in_flight: int = 0
     last_error: str = ""
@@ -62,7 +62,7 @@ class ProgressFile:
 
     def _write(self) -> None:
         self._progress.wall = time.time()
-        # No fsync: after a host crash, progress is worthless.
+        # Write without fsync, because progress is not needed after a crash of the host.
         beside = self._path.with_name(f".{self._path.name}")
         beside.write_bytes(msgspec.json.encode(self._progress))
         beside.replace(self._path)

@@ -1,7 +1,8 @@
 """The transactions of one client: begin, fill, end, and error handling.
 
-The client library has the same rules for every call. After a retriable error, repeat the call. After an error
-that requires an abort, abort. After any other error, create a new producer with the same transactional id.
+The client library has the same rules for every call. After a retriable error, the client repeats the call.
+After an error that requires an abort, it aborts the transaction. After any other error, it creates a new
+producer with the same transactional id.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Transactor:
         return self._lanes.next[lane]
 
     def send(self, lane: int, values: Sequence[bytes], keys: Sequence[bytes] | None = None) -> None:
-        """Produce records with consecutive sequences; their delivery is checked at commit."""
+        """Produce records with consecutive sequences. `commit` waits for their delivery."""
         first = self._lanes.take(lane, len(values))
         last = len(values) - 1
         produce, (topic, partition) = self._life.producer.produce, self._places[lane]
@@ -149,7 +150,7 @@ class Transactor:
                 raise BrokenTransactionError(error)
 
     def commit(self) -> Ended:
-        """Commit, or abort if the library requires it."""
+        """Commit the transaction, or abort it if the library requires that."""
         try:
             self.flush()
         except BrokenTransactionError as broken:
@@ -157,7 +158,10 @@ class Transactor:
         return self._count(self._end("commit", self._life.producer.commit_transaction))
 
     def abort(self) -> Ended:
-        """Abort. First wait for what is in flight, because librdkafka fails fatally otherwise."""
+        """Abort the transaction.
+
+        First wait for the records in flight, because librdkafka fails fatally otherwise.
+        """
         try:
             self.flush()
         except BrokenTransactionError as broken:
@@ -165,7 +169,7 @@ class Transactor:
         return self._count(self._end("abort", self._life.producer.abort_transaction))
 
     def give_up(self, error: KafkaError) -> Ended:
-        """End a transaction that cannot be committed: abort it, or leave that to a new producer."""
+        """End a transaction that cannot be committed: abort it, or leave the abort to a new producer."""
         if error.txn_requires_abort():
             return self._count(self._end("abort", self._life.producer.abort_transaction))
         return self._count(self._leave(error))
@@ -207,7 +211,10 @@ class Transactor:
                 return self._leave(error)
 
     def _leave(self, error: KafkaError) -> Ended:
-        """Leave the transaction to the next producer's init; stop the client if a successor has the id."""
+        """Leave the open transaction to the init of the next producer.
+
+        Stop the client if a successor has the transactional id.
+        """
         if not self._commit_asked:
             op = self._history.invoke(
                 "abandon", producer=self._spec.number, txn=self.txn, sent=self._lanes.sent()

@@ -1,4 +1,4 @@
-"""A run: one execution of a scenario on a cluster, with its phases, events, outputs and healing."""
+"""Runs. A run is one execution of a scenario on a cluster, with its phases, events, outputs and healing."""
 
 from harness.run.factory import make_run
 from harness.run.run import Outcome, Run

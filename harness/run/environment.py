@@ -15,7 +15,7 @@ from harness.provision.paths import checkout_dir
 
 
 def environment(cluster: Cluster) -> dict[str, Any]:
-    """Return versions, images, machine and git commit. The function runs git and java."""
+    """Return the environment of a run: versions, images, machine and git commit. This runs git and java."""
     return {
         "harness": __version__,
         "git": _git("rev-parse", "HEAD") + ("+changes" if _git("status", "--porcelain") else ""),
@@ -29,7 +29,7 @@ def environment(cluster: Cluster) -> dict[str, Any]:
 
 
 def _git(*arguments: str) -> str:
-    """Return the output of a git command in the checkout; empty outside a checkout or without git."""
+    """Return the output of a git command in the checkout; return "" if there is no checkout or no git."""
     checkout = checkout_dir()
     if checkout is None:
         return ""

@@ -25,7 +25,7 @@ def make_run(
     *,
     replay_command: str = "",
 ) -> Run:
-    """Make the run of a scenario, in a new directory below `root`, without starting anything."""
+    """Create the run of a scenario without starting it. The run will use a new directory below `root`."""
     for injection in plan.injections:
         injection.entry.target.check(cluster)
     program = FaultProgram if scenario.walkthrough is None else WalkthroughProgram

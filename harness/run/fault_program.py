@@ -42,7 +42,10 @@ class FaultProgram:
         )
 
     def expectation(self) -> Expect:
-        """Return what the run must show, with the number of faults: a run that ends early is not valid."""
+        """Return what the run must show.
+
+        This includes the number of faults, so that a run that ends early is not valid.
+        """
         capabilities = frozenset(step.entry.capability for step in self._planned)
         return msgspec.structs.replace(
             expectation(self._run.scenario),
@@ -51,7 +54,7 @@ class FaultProgram:
         )
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
-        """Go through the phases. Heal and stop the clients even after an error."""
+        """Carry out the phases of the run. Heal and stop the clients even after an error."""
         run, fleet = self._run, self._fleet
         monitor = Monitor(run.cluster, fleet, observer, run.events.emit, run.spark)
         faults = FaultRunner(run.cluster, fleet, journal, monitor, run.events.emit)
@@ -74,7 +77,7 @@ class FaultProgram:
         return [*limits, Limit(name="phases without progress", measured=len(idle), limit=0, unit="phases")]
 
     def is_complete(self) -> bool:
-        """Return True: the checkers compare the injected faults with the plan."""
+        """Return True, because the checkers compare the number of injected faults with the plan."""
         return True
 
     def write_documents(self) -> None:
@@ -120,8 +123,8 @@ class FaultProgram:
         try:
             wait_until(self._all_stable, limit, "every transaction to end", every=0.2)
         except WaitTimeoutError as error:
-            # Continue: the monitor sampled the offsets, so the checkers find a last stable offset that does
-            # not advance.
+            # Do not raise an error. The monitor has recorded the end offsets, so the checkers find a last
+            # stable offset that does not advance.
             run.events.phase("drain", error.message)
 
     def _all_stable(self) -> bool:

@@ -1,4 +1,4 @@
-"""Execution of a plan: inject every step, let it last, heal it. `heal_all` heals all active faults."""
+"""Execution of a plan: inject each fault, wait for its duration, and heal it."""
 
 from __future__ import annotations
 
@@ -93,8 +93,8 @@ class FaultRunner:
         started = time.monotonic()
         index = next(i for i, (active, _) in enumerate(self._active) if active is injection)
         injection.heal()
-        # Remove the injection only after it was healed: after a failure it stays active, so that the next
-        # attempt includes it.
+        # Remove the injection from the list only after it was healed. If healing fails, the injection stays
+        # in the list, and the next attempt heals it again.
         _, client = self._active.pop(index)
         if client is not None and isinstance(injection.fault, EndedClient):
             self._fleet.replace(client)

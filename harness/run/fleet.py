@@ -34,7 +34,7 @@ FIRST_PROGRESS_LIMIT_S = 60.0
 
 @dataclass
 class FleetTotals:
-    """Sums over all clients of a run."""
+    """Totals of all clients of a run."""
 
     acknowledged: int = 0
     committed: int = 0
@@ -72,7 +72,10 @@ class Fleet:
                 )
 
     def _short(self, topic: str) -> str:
-        """Return the topic's scenario name: it is part of the client names that `client(PATTERN)` matches."""
+        """Return the name that the topic has in the scenario.
+
+        Client names contain it, and a target `client(PATTERN)` is matched with client names.
+        """
         return topic.removeprefix(self.cluster.prefix).rpartition(".")[0]
 
     def active(self) -> list[ClientProcess]:
@@ -80,7 +83,10 @@ class Fleet:
         return [client for client in self.clients if client.spec.client not in self._replaced]
 
     def wait_progress(self, enough: Callable[[], bool], limit: float = FIRST_PROGRESS_LIMIT_S) -> None:
-        """Wait until every active client has made progress since the call, or until `enough` returns True."""
+        """Wait until every active client has made progress since this call.
+
+        The wait also ends when `enough` returns True.
+        """
         before = {client.spec.client: _done(client) for client in self.active()}
 
         def behind() -> list[str]:
@@ -99,7 +105,7 @@ class Fleet:
         return (client for client in self.active() if client.exit_code() is not None)
 
     def totals(self) -> FleetTotals:
-        """Return the sums over all clients. Records in flight count for active clients only."""
+        """Return the totals of all clients. Records in flight count for active clients only."""
         totals, active = FleetTotals(), self.active()
         for client in self.clients:
             progress = client.progress()
@@ -111,7 +117,10 @@ class Fleet:
         return totals
 
     def choose(self, pattern: str, seed: int) -> ClientProcess:
-        """Choose a running client whose name matches `pattern`, drawn with `seed`."""
+        """Return a running client whose name matches `pattern`.
+
+        If several match, `seed` determines the choice.
+        """
         running = [
             client
             for client in self.active()
@@ -138,7 +147,10 @@ class Fleet:
         )
 
     def stop(self) -> list[ClientProcess]:
-        """Ask all clients in parallel to finish and stop; return those that did not exit with code 0."""
+        """Ask all clients in parallel to finish and stop.
+
+        Return the clients that did not exit with code 0.
+        """
         active = self.active()
         if not active:
             return []
@@ -192,12 +204,12 @@ def _stop(client: ClientProcess) -> int | None:
     try:
         return client.stop()
     except WaitTimeoutError:
-        return None  # the caller kills it next; its history shows the unfinished operations
+        return None  # the caller then kills the client; its history shows the unfinished operations
 
 
 def _done(client: ClientProcess) -> int:
     progress = client.progress()
-    # Do not count the reads of a pipeline: it may have read records without having written anything.
+    # Do not count the records that a pipeline has read: it may not have written their outputs yet.
     read = progress.read if client.spec.kind == "reader" else 0
     return progress.acknowledged + progress.committed + read
 

@@ -34,7 +34,10 @@ class FrameCapture:
             fleet.listener = BrokerListener.TAPPED
 
     def stop(self, fleet: Fleet) -> None:
-        """Stop the frame log, then collect the steps that no client sees from the logs of the brokers."""
+        """Stop the frame log.
+
+        Then read the steps that no client sees, such as markers, from the brokers' logs.
+        """
         if not self._since:
             return
         ensure_tap(self._cluster).stop_log()

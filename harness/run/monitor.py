@@ -18,7 +18,10 @@ EVERY_S = 1.0
 
 
 class Monitor:
-    """Sampler that writes offsets into the observer's history, and emits progress and unexpected exits."""
+    """Sampler that records end offsets, and reports progress and clients that end unexpectedly.
+
+    The end offsets go to the observer's history. Progress and unexpected exits are emitted as events.
+    """
 
     def __init__(
         self,
@@ -61,7 +64,7 @@ class Monitor:
         self._thread.start()
 
     def stop(self, *, last_sample: bool = False) -> None:
-        """Stop sampling; with `last_sample`, take one more sample as the end of the history."""
+        """Stop sampling. With `last_sample`, take one more sample, which is the last one of the history."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join(30)
@@ -73,7 +76,7 @@ class Monitor:
             self._report_progress()
             clients = [client.pid for client in self._fleet.active()]
             self.usage.sample({"the largest client": clients, "Spark's driver": self._spark.pids})
-            if self.phase != "drain":  # in this phase, the run itself stops the clients
+            if self.phase != "drain":  # the run itself stops the clients in the drain phase
                 self._report_ended_clients()
 
     def _report_ended_clients(self) -> None:
@@ -103,7 +106,7 @@ class Monitor:
                 in_flight=totals.in_flight,
                 active=list(self.active),
                 # The two offsets come from separate requests. After a fail-over, the high watermark may be
-                # lower than the LSO, which is no lag.
+                # lower than the last stable offset. This is no lag, so report 0.
                 lso_lag=None if bounds is None else max([0, *(w.hw - w.lso for w in bounds)]),
                 spark=self._spark.progress(bounds),
                 isr=self._smallest_isr(),
@@ -119,7 +122,7 @@ class Monitor:
         return min((len(partition.isr) for partition in partitions), default=None)
 
     def _sample_offsets(self) -> list[Window] | None:
-        """Record and return the end offsets of every partition; None if a leader does not answer."""
+        """Record and return the end offsets of every partition; return None if a leader does not answer."""
         bounds = []
         try:
             for topic in self._fleet.topics:

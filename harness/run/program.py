@@ -1,4 +1,4 @@
-"""Programs of runs: the actions between the check of the cluster and the verdict."""
+"""Interface of the program of a run: its actions between the check of the cluster and the verdict."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from harness.scenario.plan import Plan
 
 @dataclass(frozen=True)
 class RunContext:
-    """Objects that a run passes to its program. Names in scenario and plan carry the run id."""
+    """Objects that a run passes to its program. The names in `scenario` and `plan` contain the run id."""
 
     cluster: Cluster
     scenario: Scenario
@@ -36,14 +36,14 @@ class RunContext:
 
 
 class Program(Protocol):
-    """One kind of run: its expectation, its actions on the cluster, and its documents."""
+    """Interface of the program of one kind of run: its expectation, its actions, and its documents."""
 
     def expectation(self) -> Expect:
-        """Return what the run must show. It is stored before the program acts on the cluster."""
+        """Return what the run must show. The run stores it before the program acts on the cluster."""
         ...
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
-        """Act on the cluster, heal it, and return the measurements that have limits."""
+        """Act on the cluster, heal it, and return measurements with their limits."""
         ...
 
     def is_complete(self) -> bool:
@@ -51,7 +51,7 @@ class Program(Protocol):
         ...
 
     def write_documents(self) -> None:
-        """Write the documents that only this kind of run has into the run directory, after the verdict."""
+        """Write the documents that only this kind of run has. The run calls this after the verdict."""
         ...
 
 

@@ -12,13 +12,13 @@ from harness.base.processes import memory_of
 
 MEGABYTE: Final = 1 << 20
 SHARE: Final = 10
-"""Divisor of the number of samples: the median of the first tenth is compared with that of the last tenth,
-because single samples vary too much.
+"""The memory of the first and of the last tenth of the samples is compared. Each tenth is represented by its
+median, because single samples vary too much.
 """
 
 
 class ResourceUsage:
-    """Resource use of a run: memory of every kind of process, and processor time of this process."""
+    """Resource use of a run: memory of every kind of process, and processor time of the run's own process."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -26,7 +26,11 @@ class ResourceUsage:
         self._samples: dict[str, list[int]] = {}
 
     def sample(self, pids: Mapping[str, Sequence[int]]) -> None:
-        """Sample the memory of this process and, for each kind, of the largest process with its children."""
+        """Sample the memory of this process and, for each kind of other process, of the largest one.
+
+        `pids` maps a kind, such as the clients, to its process ids. Their memory includes that of child
+        processes. The memory of this process does not.
+        """
         largest = {
             kind: max((memory_of(pid, children=True) for pid in group), default=0)
             for kind, group in pids.items()
@@ -36,7 +40,11 @@ class ResourceUsage:
                 self._samples.setdefault(kind, []).append(memory)
 
     def describe(self) -> str:
-        """Describe the share of one core, and the memory of each kind at the start and at the end."""
+        """Describe in one line the processor time and the memory that the run has used.
+
+        The processor time is a share of one core. The memory of each kind of process is given for the start
+        and for the end of the run.
+        """
         share = (time.process_time() - self._began_cpu) / (time.monotonic() - self._began)
         memory = []
         for kind, samples in self._samples.items():

@@ -49,7 +49,7 @@ class Outcome:
 
 
 class Run:
-    """A run on a cluster that is up. `execute` may be called once. Create runs with `make_run`."""
+    """A run on a cluster that is up. Create it with `make_run`, and call `execute` only once."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Run:
         self.run_id = uuid.uuid4().hex[:8]
         self._names = Names(cluster.prefix, self.run_id)
         self.scenario = rename_scenario(scenario, self._names.scoped)
-        """The scenario, in which all names carry the id of this run."""
+        """The scenario, with the id of this run in all names of topics, groups and transactional ids."""
         self._plan = rename_plan(plan, self._names.scoped)
         self._as_drawn = {"scenario.json": scenario, "plan.json": plan}
         self._cluster = cluster
@@ -81,7 +81,7 @@ class Run:
         self._handlers.append(handler)
 
     def stop(self, reason: str) -> None:
-        """Make the run heal and end now. Callable from any thread."""
+        """Make the run heal and end now. Any thread may call this."""
         self._stop.make(reason)
 
     def execute(self) -> Outcome:
@@ -102,7 +102,9 @@ class Run:
         handlers = [Recorder(), *self._handlers, FinalFiles(root)]
         events = EventStream([*(handler.handle for handler in handlers), *self._listeners])
         with ExitStack() as outputs:
-            for handler in reversed(handlers):  # ExitStack reverses the order: the first shuts down first
+            # ExitStack closes in reverse order. Therefore start the last handler first: the first handler is
+            # then shut down first.
+            for handler in reversed(handlers):
                 handler.start(directory.path)
                 outputs.callback(handler.shutdown)
             events.emit(

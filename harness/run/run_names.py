@@ -9,7 +9,7 @@ import msgspec
 from harness.scenario import FaultEntry, Scenario, WalkthroughPart, Workload
 from harness.scenario.plan import Plan, PlannedFault
 
-# Parameters of frame faults that hold a topic or a transactional id.
+# Parameters of frame faults whose value is a topic or a transactional id.
 _SELECTORS = ("topic", "transactional_id")
 Rename = Callable[[str], str]
 
@@ -21,17 +21,17 @@ class Names(msgspec.Struct, frozen=True):
     run: str
 
     def scoped(self, name: str) -> str:
-        """Return the run's name for a name in the scenario; empty for an empty name."""
+        """Return the name that this run uses for a name in the scenario. An empty name stays empty."""
         return f"{self.prefix}{name}.{self.run}" if name else ""
 
     def unscoped(self, name: str) -> str:
-        """Return the scenario's name for a name of this run; return any other name unchanged."""
+        """Return the name in the scenario for a name of this run. Return any other name unchanged."""
         end = f".{self.run}"
         return name.removesuffix(end).removeprefix(self.prefix) if name.endswith(end) else name
 
 
 def rename_scenario(scenario: Scenario, rename: Rename) -> Scenario:
-    """Return the scenario with every topic, group and transactional id renamed, also in targets."""
+    """Return the scenario with every topic, group and transactional id renamed, also in its faults."""
     return msgspec.structs.replace(
         scenario,
         workload=[_workload(workload, rename) for workload in scenario.workload],

@@ -2,7 +2,8 @@
 
 A scenario breaks if its run has an anomaly of the original run. A seed does not replay the timing, so each
 candidate is run several times before it is rejected. The result is run a few times more, to count how often
-it breaks. The search is greedy: it takes the largest cut that still breaks, and starts again from there.
+it breaks. The search is greedy. It tries the largest reductions first, takes the first one that still breaks,
+and continues from the reduced scenario.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ LEAST_FAULT_S: Final = 1.0
 LEAST_FAULTS_S: Final = 4.0
 LEAST_STEADY_S: Final = 1.0
 AFTER_LAST_S: Final = 1.0
-"""Seconds of the fault phase after the last fault was healed."""
+"""The fault phase continues for this many seconds after the last fault is healed."""
 
 Log = Callable[[str], None]
 T = TypeVar("T")
@@ -46,18 +47,18 @@ class SearchLimits(NamedTuple):
     """Limits of the time and the number of runs of a search."""
 
     budget: float
-    """Seconds for the search, without the repeats."""
+    """Seconds for the search. The repeated runs of the result are not included."""
     tries: int
-    """Maximum number of runs of a candidate before it is rejected."""
+    """Maximum number of runs of a candidate. If none of these runs breaks, the candidate is rejected."""
     repeats: int
     """Number of runs of the result, to count how often it breaks."""
     most_runs: int | None = None
-    """Maximum number of runs of all candidates; None: only the budget limits them."""
+    """Maximum number of runs of all candidates together. With None, only the budget limits them."""
 
 
 @dataclass(frozen=True)
 class Failed:
-    """An invalid run to shrink. Its scenario contains every injection of the plan."""
+    """An invalid run that is to be shrunk. The faults of its scenario are the injections of its plan."""
 
     directory: Path
     scenario: Scenario
@@ -66,7 +67,10 @@ class Failed:
 
 
 def failed_run(directory: Path) -> Failed:
-    """Read an invalid run; raise UsageError for any other."""
+    """Read an invalid run from its directory. Raise UsageError if the run cannot be shrunk.
+
+    A run can be shrunk if its verdict was invalid and it was no walkthrough.
+    """
     run = RunDirectory.open(directory)
     info, summary = run.read("run.json", RunInfo), run.read("summary.json", Summary)
     if summary.verdict != "invalid":
@@ -81,7 +85,10 @@ def failed_run(directory: Path) -> Failed:
 
 
 def _stored(run: RunDirectory, name: str, kind: type[T]) -> T:
-    """Read a scenario or plan from a run directory; earlier versions stored names with the run id."""
+    """Read a scenario or a plan from a run directory.
+
+    Earlier versions stored names that contain the run id. The caller removes the run id.
+    """
 
     def parsed(kind: type[Any], value: Any) -> object:
         if issubclass(kind, Target):
@@ -92,7 +99,10 @@ def _stored(run: RunDirectory, name: str, kind: type[T]) -> T:
 
 
 def _with_plan(scenario: Scenario, plan: Plan, anomalies: list[str]) -> Scenario:
-    """Return the scenario with each injection of the plan fixed: its time, its target and its duration."""
+    """Return the scenario with the plan's injections as its faults.
+
+    Their times, targets and durations are fixed.
+    """
     return msgspec.structs.replace(
         scenario,
         scenario=msgspec.structs.replace(scenario.scenario, expect="invalid", anomalies=anomalies),
@@ -111,7 +121,11 @@ def _fixed_entry(step: PlannedFault) -> FaultEntry:
 
 
 def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callable[[], bool]) -> Scenario:
-    """Return the smallest scenario that broke, once the search is over or no cut is left."""
+    """Return the smallest scenario whose run still has an anomaly of the original run.
+
+    The search ends when `over` returns True because its budget is used up. It also ends when no smaller
+    candidate breaks.
+    """
     known: set[bytes] = set()
     smallest, cut = scenario, True
     while cut:
@@ -132,7 +146,8 @@ def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callabl
 def _key(candidate: Scenario, smallest: Scenario) -> bytes:
     """Return the key under which the search remembers a candidate that it has tried.
 
-    The key contains the times of the plan only if faults and workloads equal those of the smallest scenario.
+    If the candidate has other faults or workloads than the smallest scenario, the key ignores the times of
+    the plan. Such a candidate is then not tried again only because the times have become shorter.
     """
     if (candidate.fault, candidate.workload) != (smallest.fault, smallest.workload):
         candidate = msgspec.structs.replace(candidate, plan=PlanRules())
@@ -140,9 +155,9 @@ def _key(candidate: Scenario, smallest: Scenario) -> bytes:
 
 
 def smaller(scenario: Scenario) -> Iterator[Scenario]:
-    """Yield every scenario that is one cut smaller, the largest cuts first.
+    """Yield every scenario that is smaller by one reduction, the largest reductions first.
 
-    A cut removes faults, a workload or some clients, or shortens a fault or a phase.
+    One reduction removes faults, a workload or some clients, or it shortens a fault or a phase.
     """
     replace = msgspec.structs.replace
     for fault in _parts(scenario.fault):
@@ -173,7 +188,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
         yield replace(scenario, plan=replace(plan, duration=Duration(round(plan.duration / 2, 1))))
     first = min((entry.at for entry in scenario.fault if entry.at is not None), default=0.0)
     if first >= 2 * LEAST_FAULT_S:
-        # Move all injections to earlier times: the first one starts after one second.
+        # Inject all faults earlier, so that the first one starts after one second.
         earlier = [
             entry if entry.at is None else replace(entry, at=Duration(round(entry.at - first + 1.0, 1)))
             for entry in scenario.fault
@@ -184,7 +199,7 @@ def _shorter(scenario: Scenario) -> Iterator[Scenario]:
 
 
 def _fitted(scenario: Scenario) -> Scenario:
-    """Return the scenario with a fault phase that ends soon after its last injection."""
+    """Return the scenario with a fault phase that ends soon after its last fault."""
     ends = [entry.at + entry.lasts[0] for entry in scenario.fault if entry.at is not None]
     if not ends:
         return scenario
@@ -195,7 +210,7 @@ def _fitted(scenario: Scenario) -> Scenario:
 
 
 def _parts(faults: list[FaultEntry]) -> Iterator[list[FaultEntry]]:
-    """Yield lists with fewer entries: none, either half, all but one."""
+    """Yield shorter lists of faults: the empty list, each half, and each list that lacks one fault."""
     if not faults:
         return
     yield []
@@ -209,7 +224,7 @@ def _parts(faults: list[FaultEntry]) -> Iterator[list[FaultEntry]]:
 
 
 class CandidateRuns:
-    """Runner of candidates on one cluster; it logs one line for each run."""
+    """Runner of candidate scenarios on one cluster; it logs one line for each run."""
 
     def __init__(
         self,
@@ -228,23 +243,26 @@ class CandidateRuns:
         self.runs = 0
 
     def over(self) -> bool:
-        """Return whether the time or the number of runs is used up."""
+        """Return whether the search must end, because its time or its number of runs is used up."""
         most = self._limits.most_runs
         return self._clock() >= self._end or (most is not None and self.runs >= most)
 
     def breaks(self, scenario: Scenario) -> bool:
-        """Run a scenario a few times; return whether a run had an anomaly of the failed run."""
+        """Run a scenario up to `tries` times; return whether a run had an anomaly of the failed run."""
         misses = 0
         while misses < self._limits.tries and not self.over():
             if hit := self.run_once(scenario, self._end - self._clock()):
-                # Write the file at once, so that an interrupted search leaves its best result.
+                # Write the file at once, so that the best result is kept if the search is interrupted.
                 self.write(scenario, [hit, *(frozenset[str]() for _ in range(misses))])
                 return True
             misses += 1
         return False
 
     def run_once(self, scenario: Scenario, limit: float = math.inf) -> frozenset[str]:
-        """Run a candidate and return which anomalies of the failed run it has; stop it at the limit."""
+        """Run a candidate and stop it after `limit` seconds.
+
+        Return the anomalies that it shares with the failed run.
+        """
         started = time.monotonic()
         self.runs += 1
         heal(self._cluster, self._log)
@@ -262,14 +280,19 @@ class CandidateRuns:
         finally:
             timer.cancel()
         if outcome.exit_code is ExitCode.INTERRUPTED:
-            raise KeyboardInterrupt  # the run caught Ctrl-C, but the user wants to end the search
+            raise KeyboardInterrupt  # the run itself handled Ctrl-C, but the user wants to end the search
         names = sorted(set(outcome.judgement.names()))
         verdict = " ".join([str(outcome.judgement.verdict), *names])
         self._log(f"  {size_of(scenario)}: {verdict}   ({time.monotonic() - started:.0f} s)")
         return self._failed.anomalies & frozenset(names)
 
     def write(self, scenario: Scenario, hits: list[frozenset[str]]) -> Path:
-        """Write the smallest scenario so far, with how often it broke and with which anomalies."""
+        """Write the smallest scenario so far to its file, with the share of its runs that broke.
+
+        `hits` has one set for each run: the anomalies that this run shares with the failed run. The file
+        lists the anomalies that occurred in every run that broke. If there are none, it lists all anomalies
+        of the failed run.
+        """
         broke = [hit for hit in hits if hit]
         always = frozenset.intersection(*broke) if broke else frozenset()
         name = self._failed.scenario.name.removesuffix(SUFFIX)
@@ -286,7 +309,10 @@ class CandidateRuns:
 
 
 def shrink(cluster: Cluster, failed: Failed, limits: SearchLimits, log: Log) -> Path:
-    """Search for a smaller scenario that breaks as a run did, and return its file in the run directory."""
+    """Search for a smaller scenario that has an anomaly of the failed run.
+
+    Return the file with the result.
+    """
     anomalies = ", ".join(sorted(failed.anomalies))
     log(f"{size_of(failed.scenario)} broke with {anomalies}; searching for a smaller scenario")
     for entry in failed.scenario.fault:
@@ -307,7 +333,7 @@ def shrink(cluster: Cluster, failed: Failed, limits: SearchLimits, log: Log) -> 
 
 
 def size_of(scenario: Scenario) -> str:
-    """Describe the size of a scenario: number of faults, number of clients, and seconds."""
+    """Describe the size of a scenario: number of faults, number of clients, and seconds of its phases."""
     clients = sum(workload.clients for workload in scenario.workload)
     seconds = scenario.plan.steady + scenario.plan.duration
     return f"{len(scenario.fault)} faults, {clients} clients, {seconds:g} s"

@@ -1,4 +1,7 @@
-"""The end of a run: requests to stop, healing, keeping logs. No failure here prevents the verdict."""
+"""The end of a run: stop requests, healing, and copies of the logs.
+
+A failure in one of these steps does not prevent the verdict.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +25,8 @@ FAILURES: Final = (HarnessError, OSError, EOFError)
 _LOG_LINES: Final = 2000
 
 
-class InterruptedRun(Exception):  # noqa: N818  # not an error: it leads out of a phase
-    """The run was asked to stop."""
+class InterruptedRun(Exception):  # noqa: N818  # not an error: it ends a phase
+    """Exception that ends a phase because the run was asked to stop."""
 
 
 class StopRequest:
@@ -31,11 +34,11 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.reason = ""
-        """Why the run must stop; empty for Ctrl-C."""
+        """The reason why the run must stop; empty after Ctrl-C."""
         self._event = threading.Event()
 
     def make(self, reason: str = "") -> None:
-        """Ask the run to stop. The first reason is kept. Callable from any thread."""
+        """Ask the run to stop. The first reason is kept. Any thread may call this."""
         self.reason = self.reason or reason
         self._event.set()
 
@@ -62,7 +65,10 @@ class Shutdown:
         self._log = log
 
     def heal(self, heal_injections: Action) -> None:
-        """Heal the injections of this run. If that fails, heal every fault that is found on the cluster."""
+        """Heal the injections of this run.
+
+        If that fails, heal every fault that can be found on the cluster.
+        """
         try:
             heal_injections()
         except FAILURES as error:
@@ -73,7 +79,7 @@ class Shutdown:
         try:
             heal(self._cluster, lambda line: self._log("heal", line), spare_clients=True)
         except FAILURES as error:
-            # The checker counts a fault that was never healed, so the run cannot be valid.
+            # Raise no error: the checkers find the fault that was never healed, so the run cannot be valid.
             self._log("heal", f"NOT healed: {describe_error(error)}; `eos heal` tries again")
 
     def each(self, *steps: Action) -> None:
@@ -85,7 +91,7 @@ class Shutdown:
                 self._log("drain", f"{describe_error(error)}: checking what was recorded")
 
     def keep_logs(self, clients: list[ClientProcess]) -> None:
-        """Copy the logs of clients and nodes into the run directory, without secrets."""
+        """Copy the logs of clients and nodes into the run directory, with secrets redacted."""
         logs = self._directory.path / "logs"
         logs.mkdir(exist_ok=True)
         read: dict[str, Callable[[], str]] = {client.spec.client: client.log for client in clients}

@@ -35,11 +35,11 @@ class SparkStream:
 
     @property
     def pids(self) -> list[int]:
-        """Process id of the driver, as a list; empty if no driver runs."""
+        """The process id of the driver in a list; an empty list if no driver runs."""
         return [self._job.pid] if self._job is not None and self._job.pid is not None else []
 
     def start(self, folder: Path, log: Callable[[str], None]) -> None:
-        """Start the driver, which reads each topic from its first record, if Spark is a witness."""
+        """Start Spark's driver if Spark is a witness. The driver reads each topic from its first record."""
         if "spark" not in self._scenario.verify.witnesses:
             return
         from harness.witness.spark.spark_process import Job
@@ -70,7 +70,7 @@ class SparkStream:
             self._job.watch()
 
     def progress(self, bounds: list[Window] | None) -> str:
-        """Describe in one phrase what Spark has counted so far; empty if Spark is not a witness."""
+        """Return one phrase that describes the progress of Spark; return "" if Spark is not a witness."""
         if self._job is None:
             return ""
         progress = self._job.progress(ask_brokers=False, bounds=bounds)
@@ -79,7 +79,10 @@ class SparkStream:
     def finish(
         self, freeze_ends: Callable[[], list[Window]], logs: Path, should_stop_waiting: Callable[[], bool]
     ) -> Observation | None:
-        """Let Spark read up to the final end offsets, and keep its logs. Return None if it never started."""
+        """Let Spark read up to the final end offsets, and keep its logs.
+
+        Return None if Spark was never started.
+        """
         if self._job is None:
             return None
         try:

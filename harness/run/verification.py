@@ -35,7 +35,7 @@ _WITNESS_ERRORS = (HarnessError, OSError, EOFError)
 
 
 def expectation(scenario: Scenario) -> Expect:
-    """Return what a run of this scenario must show. It is stored before the run starts."""
+    """Return what a run of this scenario must show. The result is stored before the run starts."""
     pipelines = [
         Pipeline(group=w.group, inputs=[w.source], changelog=w.changelog)
         for w in scenario.workload
@@ -75,7 +75,7 @@ class Verification:
         log: Callable[[str], None],
         should_stop_waiting: Callable[[], bool] = lambda: False,
     ) -> tuple[ExitCode, Judgement]:
-        """Let every witness read, store the observations, and check them.
+        """Let every witness read the topics, store the observations, and check the run.
 
         Once `should_stop_waiting` returns True, Spark gets only a short time to finish. `eos check` repeats
         the check offline.
@@ -94,11 +94,11 @@ class Verification:
         return check_run(self._directory.path)
 
     def _collect(self, witness: str, read: Callable[[], None], log: Callable[[str], None]) -> None:
-        """Let one witness read. If it fails, the others still read, and the verdict is unknown."""
+        """Let one witness read. If it fails, the other witnesses still read, and the verdict is unknown."""
         try:
             read()
         except RefusedError:
-            raise  # a refusal ends the run: it is not a failure of the witness
+            raise  # a refusal ends the run; it is not a failure of the witness
         except _WITNESS_ERRORS as error:
             log(f"could not read {witness}: {error}")
 

@@ -1,4 +1,4 @@
-"""The program of a walkthrough: a few scripted clients take its steps in order, each with evidence."""
+"""The program of a walkthrough: scripted clients carry out its steps in order, each with evidence."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from harness.witness.plain_consumer import group_positions
 MOST_DRAWN: Final = 200
 SAMPLE_LIMIT_S: Final = 30.0
 _ENDED: Final = (*FAILURES, BrokenTransactionError, CannotGoOnError)
-"""Errors that end a walkthrough but are not bugs: the cluster or a client library did not do what a step
-needs.
+"""Errors that end a walkthrough but are not bugs of the harness. The cluster or a client library did not do
+what a step needs.
 """
 
 
@@ -51,12 +51,15 @@ class WalkthroughProgram:
         self._transactional_ids: list[str] = []
 
     def expectation(self) -> Expect:
-        """Return what the run must show, with the number of steps: a run that ends early is not valid."""
+        """Return what the run must show.
+
+        This includes the number of steps, so that a run that ends early is not valid.
+        """
         steps = len(self._walkthrough.titles)
         return msgspec.structs.replace(expectation(self._run.scenario), walkthrough_steps=steps)
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
-        """Take every step. Close the clients and heal even after an error."""
+        """Carry out every step. Close the clients and heal even after an error."""
         run, part = self._run, self._part
         stage = Stage(
             run.cluster,
@@ -79,7 +82,7 @@ class WalkthroughProgram:
         return limits
 
     def is_complete(self) -> bool:
-        """Return whether every step was taken and made all of its observations."""
+        """Return whether every step was carried out and made all observations that it needs."""
         return len(self._steps) == len(self._walkthrough.titles) and not any(s.missing for s in self._steps)
 
     def write_documents(self) -> None:

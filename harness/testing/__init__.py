@@ -1,1 +1,1 @@
-"""The pytest plugin: a cluster shared by a session, and scenarios as tests."""
+"""The pytest plugin: a cluster that all tests of a session share, and a fixture that runs scenarios."""

@@ -1,8 +1,12 @@
-"""Pytest plugin that runs scenarios as tests on a shared, healthy cluster. An entry point loads it.
+"""Pytest plugin that runs scenarios as tests on a shared, healthy cluster.
+
+pytest loads the plugin by its entry point. A test uses the fixture `run_scenario`:
 
     def test_orders_survive_a_leader_kill(run_scenario):
         ran = run_scenario("orders.toml", seed=7, plan__duration="30s")
         assert ran.verdict == "valid", ran.judgement
+
+The plugin adds two options to pytest:
 
     --backend auto|compose|process   what runs the nodes
     --keep                           leave the cluster up at the end; the next session uses it again
@@ -64,7 +68,7 @@ def state_of_tests() -> State:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Mark the tests that failed: they may leave a fault injected."""
+    """Mark the tests that failed. They are allowed to leave a fault injected."""
     report = yield
     if report.failed:  # type: ignore[attr-defined]
         item.stash[FAILED] = True
@@ -85,7 +89,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _left_healthy(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Heal the cluster after a test. Fail a test that passed but left something to heal."""
+    """Heal the cluster after a test. Fail a test that passed but left a fault or damage to heal."""
     yield
     if "cluster" not in request.fixturenames:
         return
@@ -128,7 +132,7 @@ class Ran:
 def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
     """Return a function that runs a scenario on the cluster of the session.
 
-    The scenario is a Scenario object, a file, or the name of a shipped one.
+    The scenario is a Scenario object, a file, or the name of a scenario that the harness contains.
 
     The argument `plan__duration="30s"` means `--set plan.duration=30s`.
     """
@@ -144,7 +148,7 @@ def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
         plan = draw(scenario, seed)
         outcome = make_run(cluster, scenario, plan, tmp_path / "runs", replay_command=command).execute()
         if outcome.interrupted:
-            raise KeyboardInterrupt  # the run caught Ctrl-C, but the user wants to end the session
+            raise KeyboardInterrupt  # the run itself handled Ctrl-C, but the user wants to end the session
         return Ran(outcome)
 
     return run

@@ -102,7 +102,7 @@ def sent_again(batches: Iterable[SentBatch]) -> list[tuple[int, int, int]]:
 
 
 class ProduceAnswer(NamedTuple):
-    """The part of a Produce response for one partition."""
+    """The result for one partition in a Produce response."""
 
     error: str | None
     offset: int | None

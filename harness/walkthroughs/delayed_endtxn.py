@@ -1,4 +1,4 @@
-"""Walkthrough of a late EndTxn that ends the next transaction: every variant, two clients, two cures.
+"""Walkthrough of a late EndTxn that ends the next transaction: four variants, two libraries, two cures.
 
 The EndTxn is delayed in two ways: by the wire tap, and by two Toxiproxy proxies in series.
 
@@ -60,7 +60,7 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
 
 
 class DelayedEnds:
-    """The attempts on one stage: each is checked separately and shown in a step."""
+    """Maker of the attempts of one walkthrough. It checks each attempt separately and shows it in a step."""
 
     def __init__(self, stage: Stage, drawn: Sequence[str]) -> None:
         self.stage = stage
@@ -69,11 +69,11 @@ class DelayedEnds:
         self._hung: list[str] = []
 
     def by_tap(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Attempt every case as often as the scenario requires; the wire tap holds each EndTxn."""
+        """Attempt every case as often as the scenario requires. The wire tap holds the EndTxn back."""
         return self._attempt(self.race.by_tap, cases)
 
     def by_proxies(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Attempt every case as often as the scenario requires; two proxies in series delay each EndTxn."""
+        """Attempt every case as often as the scenario requires. Two proxies in series delay the EndTxn."""
         return self._attempt(self.race.by_proxies, cases)
 
     def _attempt(
@@ -107,7 +107,10 @@ class DelayedEnds:
         return attempts
 
     def show_hazard(self, step: WalkthroughStep, attempts: list[Attempt]) -> WalkthroughStep:
-        """Claim that every attempt shows the hazard, and compare the client's report with what happened."""
+        """Add the claim that the hazard occurs in every attempt, and what each client library reports.
+
+        The hazard is that a late EndTxn of one transaction ends the next transaction.
+        """
         for library, variant in dict.fromkeys((a.case.library, a.case.variant) for a in attempts):
             of_case = [a for a in attempts if (a.case.library, a.case.variant) == (library, variant)]
             found, succeeded = sum(a.found for a in of_case), sum(not a.error for a in of_case)
@@ -126,7 +129,12 @@ class DelayedEnds:
         return step
 
     def show_cure(self, step: WalkthroughStep, cure: Cure) -> WalkthroughStep:
-        """Claim that the cure prevents the hazard in every attempt, and measure how long the cure takes."""
+        """Add the claim that a cure prevents the hazard in every attempt, and how long the cure takes.
+
+        A cure is what the application does when the end of transaction A is unclear. `re-init` creates a new
+        producer with the same transactional id. `standby` continues with a producer that has another
+        transactional id.
+        """
         variants: tuple[Variant, ...] = ("aC", "cA")
         attempts = self.by_tap([Case(client, variant, cure) for client in CLIENTS for variant in variants])
         for library in CLIENTS:
@@ -143,7 +151,10 @@ class DelayedEnds:
         return step
 
     def show(self, step: WalkthroughStep, attempts: list[Attempt]) -> None:
-        """Add the attempts, the proof of their anomalies, and the frames of the first four attempts."""
+        """Add the attempts to the step, with the proof of their anomalies.
+
+        Also add the frames of the first four attempts.
+        """
         step.show(
             tries=[
                 {
@@ -163,7 +174,10 @@ class DelayedEnds:
         )
 
     def _frames(self, names: set[str]) -> list[list[object]]:
-        """Return client, connection, API, version, tap action, error of EndTxn and InitProducerId frames."""
+        """Return the EndTxn and InitProducerId frames of these clients as rows.
+
+        A row has client, connection, API with side, version, tap action and error.
+        """
         return [
             [x.client_id, x.conn, f"{x.api} {x.side}", x.version, x.fate, x.facts.error if x.facts else None]
             for x in self.stage.frames()

@@ -1,8 +1,8 @@
 """Control experiment for the delayed EndTxn: Kafka's Java client, with and without transaction version 2.
 
 With transaction version 2 every transaction has its own epoch, so the coordinator refuses the late EndTxn.
-When the cluster's feature level is lowered, the same client on the same brokers shows the hazard as the
-others do.
+When the cluster's feature level is lowered, the same client on the same brokers shows the hazard, like the
+other client libraries.
 """
 
 from __future__ import annotations

@@ -5,10 +5,12 @@ Each attempt makes transaction A and then B; the EndTxn of A is late. A variant 
     aC   A aborts, B commits      cA   A commits, B aborts
     cC   both commit              aA   both abort
 
-The records of A are in the attempt's first partition. Those of B are in the second if they were sent before
-the late EndTxn arrived, and otherwise in the third. Two independent methods make the EndTxn late. Either the
-wire tap holds exactly that frame. Or two Toxiproxy proxies are in series: the inner one adds latency, and the
-outer one then bypasses it, so that the retry arrives first.
+The records of A are in the attempt's first partition. Records of B that were sent before the late EndTxn
+arrived are in the second partition. The other records of B are in the third.
+
+Two independent methods make the EndTxn late. In the first, the wire tap holds exactly that frame. In the
+second, two Toxiproxy proxies are in series. The inner proxy adds latency. The outer proxy then bypasses the
+inner one, so that the retry arrives first.
 """
 
 from __future__ import annotations
@@ -60,11 +62,13 @@ STATES: Final[dict[End, list[str]]] = {
     "abort": ["Ongoing", "PrepareAbort", "CompleteAbort"],
     "commit": ["Ongoing", "PrepareCommit", "CompleteCommit"],
 }
-"""The coordinator's states of one transaction, by how it ends."""
+"""The coordinator's states of one transaction, for each way in which it ends."""
 BEFORE, EARLY, LATE = 0, 1, 2
 LANES: Final = 3
 DELAY_MS: Final = 5000
-"""Added latency: enough for the clients to time out, retry and open B on a busy machine."""
+"""Latency that the inner proxy adds. It is long enough for the clients to time out, retry and open B on a
+busy machine.
+"""
 ON_ITS_WAY_S: Final = 1.0
 _ARRIVAL_LIMIT_S: Final = 5.0
 _ANSWER_LIMIT_S: Final = 10.0
@@ -92,13 +96,13 @@ class Attempt:
     error: str = ""
     cure_ms: float = 0.0
     decided: list[str] = field(default_factory=list)
-    """The coordinator's states in the order of the transaction log, without Empty."""
+    """The coordinator's states in the order of the transaction log. The state Empty is left out."""
     judgement: Judgement | None = None
     seconds: float = 0.0
 
     @property
     def hung(self) -> bool:
-        """Whether a call of its client never returned; such an attempt is repeated."""
+        """Whether a call of the attempt's client never returned; such an attempt is repeated."""
         return self.error.startswith(NEVER_RETURNED)
 
     @property
@@ -119,7 +123,7 @@ class Attempt:
 
     @property
     def consistent(self) -> bool:
-        """Whether both transactions ended as the client reported, without an anomaly."""
+        """Whether both transactions ended as the client reported, and the checkers found no anomaly."""
         first, second = (STATES[end] for end in ENDS[self.case.variant])
         # A standby producer uses another transactional id for B, so these are the states of A only.
         decided = first if self.case.cure == "standby" else [*first, *second]
@@ -135,14 +139,17 @@ class Race:
         self._made = 0
 
     def by_tap(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Make one attempt per case in parallel; the tap selects frames to hold by transactional id."""
+        """Make one attempt per case in parallel.
+
+        The wire tap finds the frames to hold by their transactional id.
+        """
         attempts = [self._new(case, slot, "TAPPED") for slot, case in enumerate(cases)]
         with self._closing(attempts), ThreadPoolExecutor(len(attempts)) as pool:
             list(pool.map(self._attempt_by_tap, attempts))
         return attempts
 
     def by_proxies(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Make one attempt per case in parallel, all in the same period of added latency."""
+        """Make one attempt per case in parallel. The same period of added latency delays all of them."""
         attempts = [self._new(case, slot, "PROXIED") for slot, case in enumerate(cases)]
         with (
             self._closing(attempts),
@@ -153,8 +160,8 @@ class Race:
             proxies.slow(DELAY_MS)
             ends = [pool.submit(self._end_first, attempt) for attempt in attempts]
             due = time.monotonic() + DELAY_MS / 1000
-            # Give the EndTxn requests time to leave the clients. If an end has already failed, its error is
-            # raised here.
+            # Give the EndTxn requests time to leave the clients. If a commit or abort call has already
+            # failed, its error is raised here.
             for done in wait_for(ends, ON_ITS_WAY_S).done:
                 done.result()
             proxies.shortcut()
@@ -241,7 +248,10 @@ class Race:
             attempt.error = str(refused)
 
     def _wait_arrival(self, attempt: Attempt) -> None:
-        """Wait, up to a time limit, until the transaction log shows the effect of the late EndTxn."""
+        """Wait until the transaction log shows the effect of the late EndTxn.
+
+        The wait also ends at a time limit.
+        """
         if attempt.case.cure or attempt.error:
             return
         states = 2 * len(STATES[ENDS[attempt.case.variant][0]])
@@ -255,7 +265,7 @@ class Race:
 
     @staticmethod
     def _finish(attempt: Attempt) -> None:
-        """Read while B is open if the attempt has a reader, then send the rest of B and end it."""
+        """Send the rest of B and end B. If the attempt has a reader, let it read first, while B is open."""
         if attempt.error:
             return
         try:
@@ -268,7 +278,10 @@ class Race:
 
     @contextmanager
     def _closing(self, attempts: list[Attempt]) -> Iterator[None]:
-        """Close the clients at the end, even after an error; otherwise also read the coordinator's states."""
+        """Close the clients when the block ends, even after an error.
+
+        If the block ends without an error, also read the coordinator's states.
+        """
         with ExitStack() as stack:
             for attempt in attempts:
                 for producer in attempt.producers:

@@ -44,7 +44,9 @@ RECORDS: Final = 3
 LEAST_BURSTS: Final = 150
 """Minimum number of bursts to send under jitter."""
 CUTS: Final = (3, 20)
-"""Minimum and maximum number of connection cuts; after the minimum, cuts stop once a batch was sent again."""
+"""Minimum and maximum number of connection cuts. After the minimum, the cuts stop as soon as a batch was
+sent again.
+"""
 
 
 class _IdempotentSteps:
@@ -160,8 +162,8 @@ class _IdempotentSteps:
         bursts: list[Burst] = []
         leader = f"leader_of({self.stage.topic}, {A})"
         with self.stage.inject(Jitter(latency_ms=50, jitter_ms=40), leader), ThreadPoolExecutor(1) as pool:
-            # Cut in another thread. An injection measures before it cuts; in this thread, no batch would be
-            # in flight by then.
+            # Cut in another thread, while this thread sends. An injection measures before it cuts, so a
+            # single thread would have no batch in flight at the moment of the cut.
             cutting = pool.submit(self._cut, leader, producer.name)
             while not cutting.done() or len(bursts) < LEAST_BURSTS:
                 bursts.append(producer.hand_over(A, 2))
@@ -233,7 +235,10 @@ class _IdempotentSteps:
         step.show(offset=delivery.offset, log=_rows(log)[-2:], served_again=self.kill.health)
 
     def _resend_to_new_leader(self, step: WalkthroughStep, log: list[Batch]) -> None:
-        """Send the batch of step 3 again, to the new leader, which was a follower when it was written."""
+        """Send the batch of step 3 again, this time to the new leader.
+
+        The new leader was a follower when the batch was first written.
+        """
         old = next(b for b in log if b[2:5] == (self.pid, self.epoch, RECORDS))
         values = [value for _, value in old.values if value is not None]
         batch = encode_batch(self.pid, self.epoch, RECORDS, values)
@@ -284,7 +289,7 @@ class _IdempotentSteps:
         step.show(log=_rows(log))
 
     def _copies(self, batches: int) -> dict[int, list[Batch]]:
-        """Return partition A's log on each broker, or {} until every log has `batches` batches."""
+        """Return each broker's log of partition A, or {} as long as a log does not have `batches` batches."""
         copies = {broker: replica_log(self.cluster, broker, self.a) for broker in BROKER_IDS}
         return copies if all(len(log) == batches for log in copies.values()) else {}
 
@@ -298,7 +303,7 @@ def _offsets(batches: list[Batch]) -> str:
 
 
 def _rows(log: list[Batch]) -> list[list[int]]:
-    """Return first and last offset, producer id, epoch and base sequence of each batch."""
+    """Return a row for each batch: first and last offset, producer id, epoch and base sequence."""
     return [[b.base_offset, b.last_offset, b.producer_id, b.epoch, b.base_sequence] for b in log]
 
 

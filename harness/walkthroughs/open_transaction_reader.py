@@ -13,7 +13,9 @@ from harness.kafka.read_to_end import read_to_end
 from harness.walkthroughs.stage import Stage
 
 LOOK_S: Final = 30.0
-"""Time limit to reach the end of the partition, which is the last stable offset for read_committed."""
+"""Time limit in seconds to reach the end of the partition. For read_committed this is the last stable
+offset.
+"""
 
 
 class OpenTransactionReader:

@@ -51,7 +51,7 @@ def table(facts: list[Fact]) -> str:
     return "\n".join(format_table(rows, ("number", "claimed", "found", "by", ""), markdown=True)) + "\n"
 
 
-# Each entry: what the number is, its published value, the setting that has it.
+# Each entry has a description of the number, its published value, and the name of the broker setting.
 _SETTINGS: Final = (
     ("minimum in-sync replicas of __transaction_state", "2", "transaction.state.log.min.isr"),
     ("longest transaction time-out", "15 min", "transaction.max.timeout.ms"),
@@ -113,7 +113,7 @@ def _format_value(name: str, value: str) -> str:
 
 def _of_probes(cluster: Cluster) -> Iterator[Fact]:
     for broker in BROKER_IDS:
-        _new_producer_id(cluster, broker)  # after assigning an id, a broker has a block
+        _new_producer_id(cluster, broker)  # a broker has a block of ids once it has assigned an id
     starts = sorted(block.first for block in blocks(cluster))
     sizes = sorted({after - before for before, after in pairwise(starts)})
     yield Fact("producer ids of one block", "1000", " or ".join(map(str, sizes)), "probe")

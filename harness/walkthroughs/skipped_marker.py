@@ -45,16 +45,21 @@ from harness.walkthroughs.open_transaction_reader import OpenTransactionReader
 from harness.walkthroughs.stage import Stage, Walkthrough
 
 LIVES: Final = 0
-"""The partition that keeps its leader. Each client library also writes to one that loses its leader."""
+"""The partition that keeps its leader. Each client library also writes to a partition that loses its leader.
+"""
 DIES: Final = 3
 TWO: Final = 2
-"""The partition with two replicas. A new topic has equally many for each partition, so one is added later."""
+"""The partition with two replicas. All partitions of a new topic have the same number of replicas, so the
+second replica is added later.
+"""
 TWO_REPLICAS: Final = {TWO: (3, 2)}
 ONE_TIMEOUT_MS: Final = 10_000
 EVERY_TIMEOUT_MS: Final = 60_000
 """Transaction time-out: longer than it takes to open a transaction of every producer and to lose a broker."""
 SWEEP_S: Final = 15.0
-"""Extra time after the transaction time-out; a transaction that is still open then counts as hanging."""
+"""Extra seconds after the transaction time-out. A transaction that is still open after them counts as
+hanging.
+"""
 STATE_LIMIT_S: Final = 30.0
 
 FREED, ABORTED, AGAIN, DOUBLE = "freed", "aborted", "again", "double"
@@ -63,14 +68,14 @@ Steps = list[tuple[str, Callable[[WalkthroughStep], None]]]
 
 @dataclass
 class _Commit:
-    """A producer whose commit is acknowledged while its lost partition has no leader."""
+    """A producer whose commit is acknowledged while its partition `lost` has no leader."""
 
     role: str
     library: str
     client: LibraryProducer
     lost: int
     earlier: int
-    """Number of its earlier transactions, for which all markers were written."""
+    """Number of the producer's earlier transactions. All their markers were written."""
     refused: list[str] = field(default_factory=list)
     """Errors of calls that should have succeeded."""
     producer_id: int = -1
@@ -115,7 +120,7 @@ class _SkippedMarker:
                 yield step
 
     def _open(self, name: str, role: str, library: str, lost: int, killed: Sequence[int]) -> _Commit:
-        """Return a producer; its transactional id is chosen so that no killed broker coordinates it."""
+        """Return a producer. Its transactional id is chosen so that no killed broker is its coordinator."""
         ids = [f"{name}{suffix}.{self.stage.run}" for suffix in ("", *"abcdefghijklmnopqrst")]
         client = self.stage.clients.library(
             name,
@@ -136,11 +141,13 @@ class _SkippedMarker:
         for library in self.libraries:
             yield library, [commit for commit in commits if commit.library == library]
 
-    # Commits while a partition has no leader: one replica, two replicas
+    # Steps that commit while a partition has no leader: with one replica, and with two replicas
 
     def one_replica(self, step: WalkthroughStep) -> None:
         commits = self.commits
-        for commit in commits:  # begin after the slow calls: all must be open when the broker is killed
+        # All transactions must be open when the broker is killed. So begin them only now, after the slow
+        # calls.
+        for commit in commits:
             commit.client.begin()
             commit.client.send(0, "commit")
             commit.client.send(1, "commit")
@@ -157,7 +164,11 @@ class _SkippedMarker:
             self._check_skipped(step, library, of_library)
 
     def two_replicas(self, step: WalkthroughStep) -> None:
-        """Kill both brokers of a partition; the coordinator runs on the third, which alone has its log."""
+        """Kill both brokers of a partition.
+
+        The coordinator runs on the third broker. This broker alone has the coordinator's partition of the
+        transaction log.
+        """
         double = self._open(DOUBLE, DOUBLE, self.libraries[0], TWO, [])
         partitions = self.cluster.admin.metadata([TRANSACTION_TOPIC]).partitions
         kept = partitions[java_hash(double.transactional_id) % len(partitions)]
@@ -170,8 +181,8 @@ class _SkippedMarker:
         kills = [self.stage.inject(Kill(), f"kafka-{broker}").start() for broker in (2, 3)]
         wait_leaderless(self.cluster, (self.stage.topic, TWO), (1,))
         self._end(double)
-        # Start both before healing either: a heal waits until the partition serves again, which needs its
-        # last leader.
+        # Start both brokers before either kill is healed. A heal waits until the partition serves requests
+        # again, and that is possible only when its last leader is up.
         for broker in (2, 3):
             self.cluster.node(broker).start()
         for kill in kills:
@@ -189,7 +200,7 @@ class _SkippedMarker:
             commit.refused.append(str(refused))
 
     def _wait_complete(self, commit: _Commit) -> None:
-        """Wait until the coordinator's log has CompleteCommit for each of the producer's transactions."""
+        """Wait until the transaction log has CompleteCommit for each transaction of the producer."""
 
         def complete() -> bool:
             entries = list(decisions(self.cluster, commit.transactional_id, self.since))
@@ -250,10 +261,10 @@ class _SkippedMarker:
             },
         )
 
-    # What readers and operators see
+    # Steps that show what readers and operators see
 
     def readers_wait(self, step: WalkthroughStep) -> None:
-        """Observe for longer than any transaction may stay open, and record the end offsets."""
+        """Show that readers wait: sample the end offsets for longer than any transaction may stay open."""
         watched_s = self.timeout_ms / 1000 + SWEEP_S + 1
         last_stable: dict[int, set[int]] = {commit.lost: set() for commit in self.commits}
         path = self.stage.histories / "looks.jsonl"
@@ -344,7 +355,10 @@ class _SkippedMarker:
         )
 
     def operator_aborts(self, step: WalkthroughStep) -> None:
-        """Write the marker of `kafka-transactions abort`; that tool cannot commit and asks no coordinator."""
+        """Write an abort marker, as `kafka-transactions abort` does.
+
+        That tool cannot write a commit marker, and it does not ask the coordinator.
+        """
         (aborted,) = self._with_role(ABORTED)
         answer = self._write_marker(aborted, commit=False)
         hang = self._hanging()
@@ -357,7 +371,10 @@ class _SkippedMarker:
         self._check_read(step, aborted, RECORDS, "they can be read where the marker was written", LIVES)
 
     def next_transaction(self, step: WalkthroughStep) -> None:
-        """Let producers use their id again: their next marker on the partition ends both transactions."""
+        """Let producers make their next transactions; a marker on the partition then ends both transactions.
+
+        The second one is the transaction whose commit marker was never written.
+        """
         for library, commits in self._by_library(self._with_role(AGAIN)):
             self._abort_next(commits, lane=1)
             held = self._hanging()
@@ -415,7 +432,10 @@ class _SkippedMarker:
         return end.last_stable == end.high_watermark
 
     def _write_marker(self, of: _Commit, *, commit: bool, coordinator_epoch: int | None = None) -> str:
-        """Write a marker, by default with the leader's coordinator epoch; return the leader's answer."""
+        """Write a commit or abort marker, and return the leader's answer.
+
+        By default, the marker has the coordinator epoch that the leader reported for the open transaction.
+        """
         transaction = self.found[of.transactional_id].open
         epoch = transaction.coordinator_epoch if coordinator_epoch is None else coordinator_epoch
         return write_marker(self.cluster.admin, DIES, transaction, commit=commit, coordinator_epoch=epoch)
@@ -439,7 +459,7 @@ class _SkippedMarker:
         )
 
     def _count_read(self, commit: _Commit, partition: int) -> int:
-        """Return how many records of a producer a new read_committed reader finds in a partition."""
+        """Return how many of a producer's records a new read_committed reader receives from a partition."""
         self.readers += 1
         place = (self.stage.topic, partition)
         reader = OpenTransactionReader(self.stage, f"reader-{self.readers}", place, commit.client.number)

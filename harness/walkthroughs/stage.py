@@ -24,13 +24,13 @@ OPEN_LIMIT_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Walkthrough:
-    """A protocol in steps: the titles, the topic, the clients in the diagram, and the code of the steps."""
+    """Definition of a walkthrough: step titles, replicas of the topic, clients in the diagram, and code."""
 
     titles: Sequence[str]
     placement: Sequence[Sequence[int]]
-    """The replicas of each partition of its topic, leader first."""
+    """The replicas of each partition of the walkthrough's topic, leader first."""
     drawn: Sequence[str]
-    """The clients that its sequence diagram shows."""
+    """Names of the clients that the sequence diagram shows."""
     steps: Callable[[Stage], Iterator[WalkthroughStep]]
     """Generator that carries out one step after the other."""
 
@@ -69,11 +69,14 @@ class Stage:
         return self.clients.idempotent(name, self.topic, self.partitions, settings=settings)
 
     def inject(self, fault: Fault[Any], target: str) -> Injection:
-        """Return an injection of a fault, for use in `with`, or with its methods `start` and `heal`."""
+        """Return an injection of a fault.
+
+        Use it in a `with` block, or call its methods `start` and `heal`.
+        """
         return self._keep(Injection(self.cluster, fault, target, journal=self.journal))
 
     def arm(self, fault: Fault[Any], target: str = "all") -> ArmedFrameFault:
-        """Return a fault that is armed in the tap and waits for a frame that matches."""
+        """Return a fault that is armed in the tap and waits for a matching frame."""
         armed = ArmedFrameFault(self.cluster, fault, target, journal=self.journal)
         self._keep(armed)
         return armed
@@ -84,7 +87,7 @@ class Stage:
         return read_log(self.directory / LOG_NAME)
 
     def heal(self) -> None:
-        """Heal every fault, the newest first; healing twice is harmless."""
+        """Heal every fault, the newest first. A second call is harmless."""
         for injection in reversed(self._injections):
             injection.heal()
         self._injections.clear()

@@ -47,7 +47,7 @@ class Exchange(NamedTuple):
 
 
 def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> list[Exchange]:
-    """Return a client's requests since a monotonic time, in order; without `names`, those of every API."""
+    """Return a client's requests since a monotonic time, in order; without `names`, requests of every API."""
     requests: list[Frame] = []
     answers: dict[tuple[int, int], Frame] = {}
     for line in log:
@@ -74,7 +74,10 @@ def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> 
 
 
 class CoordinatorHome(NamedTuple):
-    """The partition of a coordinator's topic to which an id hashes, and its leader."""
+    """The partition of a coordinator's topic to which an id hashes.
+
+    The leader of the partition is the coordinator.
+    """
 
     ident: str
     hash: int
@@ -104,14 +107,17 @@ def coordinator_home(cluster: Cluster, topic: str, ident: str) -> CoordinatorHom
 
 
 def states(cluster: Cluster, transactional_id: str, since: int) -> list[CoordinatorEntry]:
-    """Return every state of a transactional id that the transaction log has since a wall-clock time."""
+    """Return the states of a transactional id that were logged since a wall-clock time.
+
+    The states are read from the transaction log.
+    """
     return list(coordinator_entries.decisions(cluster, transactional_id, since))
 
 
 def markers(
     cluster: Cluster, partitions: Iterable[PartitionId], since: int, producer_id: int
 ) -> list[CoordinatorEntry]:
-    """Return the markers of one producer id in these partitions since a wall-clock time."""
+    """Return the markers of one producer id that were written to these partitions since a wall-clock time."""
     return [
         step
         for topic, partition in partitions
@@ -126,7 +132,7 @@ class ReaderView(NamedTuple):
     ends: dict[int, EndOffsets]
     committed: list[tuple[int, int]]
     uncommitted: list[tuple[int, int]]
-    """Partition and offset of each record, as in `committed`."""
+    """Partition and offset of each record. `committed` has the same form."""
 
     @property
     def hidden(self) -> int:
@@ -135,7 +141,10 @@ class ReaderView(NamedTuple):
 
 
 def view(cluster: Cluster, topic: str, partitions: int, readers: tuple[str, str]) -> ReaderView:
-    """Read a topic to its end, read_committed and then read_uncommitted; `readers` are the two client ids."""
+    """Read a topic to its end with read_committed, then with read_uncommitted.
+
+    `readers` has the client ids of the two readers.
+    """
     ends = cluster.end_offsets(topic)
     bootstrap = cluster.bootstrap("TAPPED")
     return ReaderView(
@@ -168,7 +177,7 @@ def read_all(
 
 
 def refusals(cluster: Cluster, producer: ProducerIdentity, partition_id: PartitionId) -> dict[str, str]:
-    """Send each transactional request with this producer id and epoch; return the answers by request."""
+    """Send each transactional request with this producer id and epoch; return the answer to each request."""
     admin = cluster.admin
     codes = {
         "InitProducerId 4": initialise(
@@ -182,12 +191,16 @@ def refusals(cluster: Cluster, producer: ProducerIdentity, partition_id: Partiti
 
 
 def listed(values: Iterable[object]) -> str:
-    """Format values on one line; `none` if there are none."""
+    """Format values on one line, separated by commas; return `none` if there are no values."""
     return ", ".join(map(str, values)) or "none"
 
 
 def rows(steps: Sequence[CoordinatorEntry]) -> list[list[object]]:
-    """Return log entries as rows: milliseconds since the first, state or marker, epoch, place in the log."""
+    """Return log entries as rows: milliseconds since the first entry, state or marker, epoch, partitions.
+
+    For a state, these are the partitions of the transaction. For a marker, they are its own topic, partition
+    and offset.
+    """
     first = steps[0].wall if steps else 0
     return [
         [round((s.wall - first) / 1e6), s.what, s.epoch, s.places or [[s.topic, s.partition, s.offset]]]

@@ -1,7 +1,7 @@
 """Walkthrough of transactions in eight steps: begin, records, offsets, commit, abort, readers, fencing.
 
-The application reads from a source topic, writes to partitions A and B, and commits its position, all in one
-transaction.
+The application reads from a source topic, writes to partitions A and B, and commits its position in the
+source topic. All this happens in one transaction.
 """
 
 from __future__ import annotations
@@ -50,7 +50,9 @@ INPUTS: Final = 6
 STATE_LIMIT_S: Final = 15.0
 QUIET_S: Final = 0.3
 QUESTIONS: Final = NOISE | {"FindCoordinator"}
-"""Requests that the client library sends on a timer; one may happen to follow a begin."""
+"""Requests that the client library sends by itself. One of them may follow a begin by chance, so they do not
+count as requests of the begin.
+"""
 FENCED: Final = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
 
@@ -92,7 +94,10 @@ class _TransactionalSteps:
             yield step
 
     def _move_coordinator(self, topic: str, ident: str, broker: int) -> evidence.CoordinatorHome:
-        """Make a broker the leader of the partition to which an id hashes, and so the id's coordinator."""
+        """Move the leader of the partition to which an id hashes to this broker.
+
+        The broker is then the coordinator of the id.
+        """
         home = evidence.coordinator_home(self.cluster, topic, ident)
         self.cluster.move_leader(topic, home.partition, broker)
         return evidence.coordinator_home(self.cluster, topic, ident)
@@ -117,7 +122,10 @@ class _TransactionalSteps:
         return evidence.states(self.cluster, TRANSACTIONAL_ID, self.since)
 
     def _wait_state(self, name: str, known: int) -> list[CoordinatorEntry]:
-        """Wait until the last state is `name`; return the states after the first `known`."""
+        """Wait until the newest state is `name`.
+
+        Return all states except the first `known` ones, which are older.
+        """
         return wait_until(
             lambda: states if (states := self._states()[known:]) and states[-1].what == name else [],
             STATE_LIMIT_S,
@@ -304,7 +312,7 @@ class _TransactionalSteps:
         )
 
     def _process(self, app: TransactionalProducer, inputs: list[Given], outcome: str) -> None:
-        """Open a transaction with the outputs of these inputs and the position after them."""
+        """Begin a transaction, and add the outputs of these inputs and the position after these inputs."""
         app.begin()
         for lane in (A, B):
             app.hand_over_outputs(lane, inputs[lane::2], outcome)
@@ -312,7 +320,10 @@ class _TransactionalSteps:
         app.send_offsets(self.stage.group, next_positions(inputs), self.source.metadata)
 
     def _end(self, step: WalkthroughStep, how: Literal["commit", "abort"]) -> int:
-        """End the open transaction, show the order of the log writes, return the markers' producer epoch."""
+        """End the open transaction and show the order of the log writes.
+
+        Return the producer epoch of the markers.
+        """
         known = len(self._states())
         old = len(evidence.markers(self.cluster, self.places, self.since, self.pid))
         (self.app.commit if how == "commit" else self.app.abort)()
@@ -366,7 +377,10 @@ class _TransactionalSteps:
         return markers[0].epoch if markers else -1
 
     def _compare_readers(self, step: WalkthroughStep) -> None:
-        """Compare what both isolation levels read while transactions were open, committed and aborted."""
+        """Compare what readers of both isolation levels received.
+
+        They read while transactions were open, after a commit, and after an abort.
+        """
         views = self.views
         steady, done = views["committed"], views["aborted"]
         for name, before in (("open", []), ("open again", steady.committed)):
@@ -395,7 +409,10 @@ class _TransactionalSteps:
         step.show(views={name: [_ends(v), v.committed, v.uncommitted] for name, v in views.items()})
 
     def _inspect_fetches(self, step: WalkthroughStep) -> None:
-        """Show what brokers sent to the read_committed reader, before its client library filtered it."""
+        """Show what brokers sent to the read_committed reader.
+
+        The reader's client library then drops some of these records.
+        """
         answers = [
             x.answer
             for x in self._exchanges("Fetch", client=READERS[0])
@@ -430,7 +447,10 @@ class _TransactionalSteps:
         )
 
     def _fence(self, step: WalkthroughStep) -> None:
-        """Start a second producer while the first has an open transaction, and let both go ahead."""
+        """Start a second producer while the first has an open transaction.
+
+        Then let both producers continue.
+        """
         self.source.rewind()
         inputs = self.source.take(INPUTS)
         self._process(self.app, inputs, COMMIT)

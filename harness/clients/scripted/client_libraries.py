@@ -37,7 +37,7 @@ class ProducerConfig(NamedTuple):
 
 
 class LibraryClient(Protocol):
-    """A transactional producer of some library."""
+    """Interface of a transactional producer of any client library."""
 
     def init(self) -> None:
         """Initialise the transactional id, which fences an earlier producer."""
@@ -113,15 +113,15 @@ class ConfluentClient:
         try:
             call()
         except (KafkaException, SystemError) as exception:
-            # After a fatal error, the library runs callbacks with the exception set; Python then raises
-            # SystemError.
+            # After a fatal error, confluent-kafka runs callbacks while an exception is already set. Python
+            # then raises SystemError.
             cause = exception if isinstance(exception, KafkaException) else exception.__cause__
             if not isinstance(cause, KafkaException):
                 raise
             raise _refused(self._fatal or cause.args[0]) from exception
 
     def _on_error(self, error: Any) -> None:
-        # Keep the first fatal error: later calls only raise a generic _FATAL.
+        # Keep the first fatal error, because later calls only raise a generic _FATAL.
         if error.fatal() and error.code() != error._FATAL:
             self._fatal = self._fatal or error
 
@@ -131,7 +131,7 @@ def _refused(error: Any) -> RefusedCallError:
 
 
 class KafkaPythonClient:
-    """Producer of kafka-python, which is written in Python alone."""
+    """Producer of kafka-python, which is implemented in pure Python."""
 
     def __init__(self, config: ProducerConfig) -> None:
         from harness.clients.scripted.kafka_python_sockets import KeptSocket
@@ -180,7 +180,7 @@ class KafkaPythonClient:
         self._producer.init_transactions()
 
     def _within(self, call: Callable[[], object]) -> None:
-        """Make a call that has no time limit of its own, and abandon it after ours."""
+        """Make a call that has no time limit of its own, and abandon it after CALL_S seconds."""
         try:
             bounded(partial(self._call, call), CALL_S, Exception)
         except NeverReturnedError as error:

@@ -17,7 +17,7 @@ TAKE_LIMIT_S: Final = 30.0
 
 
 class GroupMember:
-    """The consuming half of an application; a transactional producer writes its outputs."""
+    """The consuming half of an application. A transactional producer writes the application's outputs."""
 
     def __init__(self, spec: PipelineSpec) -> None:
         self.name = spec.client

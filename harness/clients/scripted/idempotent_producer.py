@@ -16,7 +16,10 @@ from harness.evidence.record import LaneEncoder
 
 
 class Delivery(NamedTuple):
-    """The delivery report of a burst: offset of its first record (-1: unknown), records delivered, error."""
+    """The delivery report of a burst.
+
+    It has the offset of the first record (-1: unknown), the number of delivered records, and the error.
+    """
 
     offset: int
     delivered: int
@@ -42,7 +45,7 @@ class IdempotentProducer:
         return self.producer.open[-1]
 
     def finish(self, limit: float = CALL_LIMIT_S) -> None:
-        """Wait until nothing is in flight, and record the end of every burst."""
+        """Wait until nothing is in flight, and record the result of each burst that has all its reports."""
         self.producer.flush(limit)
         self.producer.complete()
 
@@ -76,5 +79,5 @@ class IdempotentProducer:
 
 
 def delivery_of(burst: Burst) -> Delivery:
-    """Return the delivery report of a burst as it is now."""
+    """Return the current delivery report of a burst."""
     return Delivery(burst.first_offset, burst.count, burst.error)

@@ -1,6 +1,7 @@
 """Producers of Kafka's own Java client, all in one Java process, which reads one command per line.
 
-The program is started from its source file, with the harness's jars. This needs a JDK: a JRE has no compiler.
+The `java` command runs the program directly from its source file, with the harness's jars. This needs a JDK,
+because a JRE has no compiler.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ def jdk_problem() -> str | None:
 
 
 class _JavaProcess:
-    """The Java process: it lives from the first producer to the last, or as long as `running` keeps it."""
+    """The Java process.
+
+    It runs while a producer is open, or while the context manager `running` is active.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -18,7 +18,10 @@ _numbers = itertools.count(1)
 
 
 class KeptSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-    """Socket factory that keeps each owner's sockets; the scheme of a proxy URL makes kafka-python use it."""
+    """Socket factory that keeps a list of each owner's sockets.
+
+    kafka-python uses it for a proxy URL whose scheme is `kept`.
+    """
 
     SCHEMES: ClassVar[tuple[str, ...]] = ("kept",)
     _kept: ClassVar[defaultdict[str, list[socket.socket]]] = defaultdict(list)

@@ -1,6 +1,6 @@
 """A transactional producer of any client library, with a history.
 
-The history holds what the library reported and nothing else: an end without an answer, or with an unclear
+The history contains only what the library reported. A commit or abort without an answer, or with an unclear
 one, is recorded as `info`.
 """
 
@@ -26,7 +26,10 @@ End = Literal["commit", "abort"]
 
 
 class LibraryProducer(TransactionHistory):
-    """Scripted producer of any library; `init` replaces the library's producer, transaction numbers go up."""
+    """Scripted producer of any client library.
+
+    `init` replaces the library's producer. The numbers of the transactions continue.
+    """
 
     def __init__(self, spec: TransactionalSpec, library: str, lanes: Sequence[int]) -> None:
         super().__init__(spec, lanes)
@@ -35,12 +38,12 @@ class LibraryProducer(TransactionHistory):
 
     @property
     def client(self) -> LibraryClient:
-        """The library's producer, after `init`."""
+        """The library's producer; available after `init`."""
         assert self._client is not None
         return self._client
 
     def init(self) -> None:
-        """Open a new producer with the same transactional id, which fences the one before."""
+        """Open a new producer with the same transactional id, which fences the previous producer."""
         spec = self.spec
         config = ProducerConfig(spec.bootstrap, self.transactional_id, self.name, spec.transaction_timeout_ms)
         before, self._client = self._client, open_client(self._library, config)

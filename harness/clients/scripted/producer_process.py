@@ -17,7 +17,9 @@ from harness.clients.client_spec import TransactionalSpec, load_spec
 from harness.clients.scripted.transactional_producer import LIMIT_S, Answer, TransactionalProducer
 
 ANSWER_LIMIT_S: Final = 3 * LIMIT_S
-"""A call may take LIMIT_S, and no test freezes a producer for longer than that; the third part is reserve."""
+"""Time limit for an answer. A call may take LIMIT_S, and no test freezes a producer for longer than LIMIT_S.
+The third LIMIT_S is a reserve.
+"""
 
 
 class ProducerProcess:
@@ -45,7 +47,8 @@ class ProducerProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([name, *arguments]) + "\n")
-        # The process prints one line per call, so our buffer has no part of an answer yet.
+        # The process prints one line per call. So the buffer of `stdout`, which `select` does not see, cannot
+        # contain a part of this answer.
         ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_LIMIT_S)
         assert ready, f"no answer from the producer for {ANSWER_LIMIT_S:g} s: see {self._log.name}"
         line = self._process.stdout.readline()

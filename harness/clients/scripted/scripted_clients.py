@@ -19,7 +19,7 @@ from harness.clients.scripted.transactional_producer import TransactionalProduce
 LIFE_S: Final = 600.0
 LIBRARY_TIMEOUT_MS: Final = 30_000
 ONE_BATCH_A_SEND: Final[dict[str, Value]] = {"linger.ms": 200, "reconnect.backoff.max.ms": 200}
-"""Settings with which each send is one batch: the linger is long, and a flush ends it."""
+"""Settings with which each send produces one batch: a long linger collects the records until a flush."""
 OFTEN: Final[dict[str, Value]] = {"statistics.interval.ms": 100}
 
 
@@ -37,7 +37,7 @@ Client = TypeVar("Client", bound=Closable)
 class ScriptedClients:
     """The scripted clients of one run.
 
-    Keyword arguments of the methods are fields of the client's spec.
+    The methods pass their keyword arguments to the client's spec as fields.
     """
 
     def __init__(self, run_id: str, bootstrap: str, histories: Path, first_number: int = 1) -> None:
@@ -96,7 +96,7 @@ class ScriptedClients:
         return kind(**(defaults | fields))
 
     def keep(self, client: Client) -> Client:
-        """Register a client to be closed with the others, and return it."""
+        """Register a client to be closed with the other clients, and return it."""
         self._open.callback(client.close)
         return client
 

@@ -37,7 +37,7 @@ class TransactionHistory:
 
     @property
     def history(self) -> HistoryFile:
-        """The history as written so far."""
+        """The history that has been written so far."""
         return HistoryFile(Path(self.spec.history))
 
     def _invoke_init(self) -> int:

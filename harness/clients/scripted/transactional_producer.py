@@ -1,7 +1,7 @@
 """A transactional producer of confluent-kafka that makes one call at a time and returns its result.
 
-It does nothing else: it does not retry, abort or replace its producer. An application must handle errors;
-walkthroughs and tests look for them.
+After an error, an application would retry, abort or replace its producer. This class does not, because
+walkthroughs and tests examine the errors.
 """
 
 from __future__ import annotations
@@ -27,7 +27,11 @@ OK: Final = "ok"
 
 
 class Answer(NamedTuple):
-    """The result of a call: `ok` or the name of the client library's error, its flags, seconds, message."""
+    """The result of a call.
+
+    `name` is `ok` or the name of the client library's error. The other fields are the flags of the error, the
+    seconds that the call took, and the message of the error.
+    """
 
     name: str
     flags: list[str]
@@ -73,7 +77,7 @@ class TransactionalProducer(TransactionHistory):
         return self._produce(lane, first, self._encoders[lane].batch(first, count, self.txn, outcome))
 
     def hand_over_outputs(self, lane: int, inputs: Sequence[Given], outcome: str = COMMIT) -> Answer:
-        """Pass the outputs of these inputs to the client library, one for each."""
+        """Pass the outputs of these inputs to the client library: one output for each input."""
         first, encoder = self._lanes.take(lane, len(inputs)), self._encoders[lane]
         values = [
             output_of(record, encoder, seq, (self.txn, outcome), processor=self.number)
@@ -82,13 +86,13 @@ class TransactionalProducer(TransactionHistory):
         return self._produce(lane, first, values)
 
     def flush(self) -> Answer:
-        """Wait until nothing is in flight; the answer is the error of the first undelivered record."""
+        """Wait until nothing is in flight. Return the error of the first undelivered record, or `ok`."""
         started = time.monotonic()
         try:
             self.producer.flush(LIMIT_S)
         except KafkaException as exception:
             return _answer(kafka_error(exception), started)
-        except SystemError as error:  # a callback ran with the exception set, after a fatal error
+        except SystemError as error:  # raised if a callback runs after a fatal error
             return _answer(kafka_error(cast(KafkaException, error.__cause__)), started)
         undelivered, self._undelivered = self._undelivered, []
         return _answer(next(iter(undelivered), None), started)
@@ -98,7 +102,10 @@ class TransactionalProducer(TransactionHistory):
         return self.send_offsets(group, [(topic, partition, offset)], metadata)
 
     def send_offsets(self, group: str, positions: Sequence[Position], metadata: object = None) -> Answer:
-        """Add positions of a group; without metadata, use those of a consumer that never subscribed."""
+        """Add positions of a group to the transaction.
+
+        Without metadata, the producer uses the metadata of a consumer that never subscribed.
+        """
         metadata = self._outsider(group).consumer_group_metadata() if metadata is None else metadata
         op = self._history.invoke(
             "send_offsets", producer=self.number, txn=self.txn, group=group, offsets=list(positions)

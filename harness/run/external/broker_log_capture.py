@@ -35,11 +35,16 @@ WHAT: Final = {
     NODE_LOGS: "the brokers' logs",
 }
 READ_S: Final = 30.0
-"""Time limit per topic, because other users may write many records to the same partitions."""
+"""Time limit in seconds for reading one of these topics. Other users may have written many records to the
+same partitions.
+"""
 
 
 class LogEvidence:
-    """Reader of the run's log entries; it records the end offsets before the run and reads from there."""
+    """Reader of the run's entries in the shared logs.
+
+    It records the end offsets before the run. Afterwards it reads from those offsets.
+    """
 
     def __init__(self, cluster: ExternalCluster, scenario: Scenario) -> None:
         self._cluster = cluster
@@ -52,8 +57,8 @@ class LogEvidence:
             ],
             OFFSETS_LOG: sorted({w.group for w in scenario.workload if w.group}),
         }
-        # Per log: the end offsets before the run, or the reason why they are unknown. The offsets are empty
-        # if the topic did not exist.
+        # For each log: the end offsets before the run, or a text with the reason why they are unknown. The
+        # offsets are empty if the topic did not exist.
         self._starts: dict[str, dict[PartitionId, int] | str] = {}
 
     def begin(self) -> None:
@@ -61,7 +66,7 @@ class LogEvidence:
         for log in self._wanted():
             try:
                 self._starts[log] = self._ends(log)
-            except Exception as error:  # noqa: BLE001  # optional evidence: reported by collect
+            except Exception as error:  # noqa: BLE001  # `collect` reports this error
                 self._starts[log] = f"its end offset before the run is unknown: {describe_error(error)}"
 
     def collect(self, run: Path) -> None:
@@ -79,7 +84,7 @@ class LogEvidence:
             elif self._names[log]:
                 try:
                     shown.append(f"{what}: {self._lines(log, run / 'logs' / f'{log}.jsonl')}")
-                except Exception as error:  # noqa: BLE001  # the verdict is there, and nothing here may lose it
+                except Exception as error:  # noqa: BLE001  # an error must not lose the verdict
                     missing.append(f"{what} ({log}): {describe_error(error)}")
         write_atomic(run / NAME, json.dumps({"shown": shown, "not_shown": missing}, indent=1).encode())
 
@@ -89,7 +94,10 @@ class LogEvidence:
         ]
 
     def _ends(self, log: str) -> dict[PartitionId, int]:
-        """Return end offsets of partitions that hold the run's ids or groups; empty if there is no topic."""
+        """Return the end offsets of the partitions that hold the run's ids or groups.
+
+        The result is empty if the topic does not exist.
+        """
         try:
             ends = self._cluster.admin.end_offsets(log)
         except KafkaAnswerError as error:

@@ -39,7 +39,9 @@ class Session(NamedTuple):
     consent: Consent
     keep: bool = False
     replay_command: str = ""
-    """Shell command that repeats the run; empty for the default one."""
+    """Shell command that repeats the run. If it is empty, the run uses a command with only the scenario and
+    the seed.
+    """
 
 
 def open_session(
@@ -52,7 +54,10 @@ def open_session(
 
 
 def dry_run(session: Session, scenario: Scenario, plan: Plan) -> tuple[list[str], list[str]]:
-    """Return the actions of the run and the reasons to refuse it; send only requests that read."""
+    """Return the actions that the run would take, and the reasons to refuse it.
+
+    The function sends only requests that read. It changes nothing on the cluster.
+    """
     cluster = attach(session.file, session.state)
     moved = foreign_moves(cluster, plan)
     # A dry run starts nothing. If the harness would start its own Toxiproxy, check the cluster without
@@ -72,7 +77,10 @@ def execute(
     listeners: Callable[[], list[EventListener]],
     report: Report,
 ) -> Outcome:
-    """Check all preconditions, carry out the run, and delete what it created unless `session.keep` is set."""
+    """Check all preconditions and carry out the run.
+
+    Afterwards, delete what the run created unless `session.keep` is set.
+    """
     check_typed(session.file, session.consent)
     cluster = attach(session.file, session.state)
     # Another run may create topics at any time. Take the lock before the checks, and hold it until the
@@ -97,7 +105,10 @@ def execute(
 def _check(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, consent: Consent, report: Report
 ) -> None:
-    """Report the foreign resources that the run may move. Raise RefusedError with all reasons, if any."""
+    """Report the foreign resources that the run may move.
+
+    Raise RefusedError with all reasons to refuse the run, if there are any.
+    """
     moved = foreign_moves(cluster, plan)
     for one in moved:
         cluster.audit.note("may move", **one._asdict())
@@ -110,7 +121,11 @@ def _check(
 
 
 def _ended(error: KafkaAnswerError) -> HarnessError:
-    """Return the exception for a broker's error answer that ended a run: a missing right, or another one."""
+    """Return the exception to raise after a broker's error answer has ended the run.
+
+    It is RefusedError if the cluster denies a right that the run needs, and HarnessError after any other
+    error.
+    """
     if error.denied:
         return RefusedError(f"the cluster refused a request that the run needs: {error}", _RIGHTS)
     return HarnessError(
@@ -119,7 +134,7 @@ def _ended(error: KafkaAnswerError) -> HarnessError:
 
 
 class ExternalRunHandler(EventHandler):
-    """Event handler of an external run: guard, audit log, and capture of the broker logs."""
+    """Event handler of a run on an external cluster: it runs the guard, the audit log and the log capture."""
 
     def __init__(self, cluster: ExternalCluster, run: Run, report: Report) -> None:
         self._cluster = cluster
@@ -131,18 +146,22 @@ class ExternalRunHandler(EventHandler):
 
     @property
     def stopped_because(self) -> str:
-        """The reason why the guard stopped the run; empty if it did not."""
+        """The reason why the guard stopped the run; empty if the guard did not stop it."""
         return self._guard.stopped_because if self._guard is not None else ""
 
     def start(self, directory: Path) -> None:
-        """Start auditing, log capture and guard."""
+        """Start the audit log of the run, the capture of the broker logs, and the guard."""
         self._directory = directory
         self._cluster.audit.also(directory / "audit.jsonl")
         self._logs.begin()
         self._guard = Guard(self._cluster, self._run.scenario, self._run.stop)
 
     def handle(self, event: Event) -> None:
-        """Write an event to the audit log, except progress: it is sent every second and changes nothing."""
+        """Write an event to the audit log.
+
+        Progress events are left out: the run sends one every second, and they describe no action on the
+        cluster.
+        """
         if not isinstance(event, ProgressEvent):
             self._cluster.audit.note("event", event=str(event.__struct_config__.tag), fields=_short(event))
 
@@ -183,7 +202,7 @@ def _proxies(cluster: ExternalCluster) -> Iterator[None]:
 
 
 def _clear(cluster: ExternalCluster, report: Report) -> None:
-    """Delete what the run created. After a failure, report that `eos heal` deletes the rest."""
+    """Delete the topics and groups that the run created. If that fails, report that `eos heal` retries."""
     try:
         if names := cluster.made.delete_topics():
             report(f"deleted {', '.join(names)} (--keep would keep them)")

@@ -24,17 +24,17 @@ from harness.scenario import Scenario
 EVERY_S: Final = 0.25
 LOOK_S: Final = 1.0
 COUNT_S: Final = 5.0
-"""Seconds between checks of the end offsets. They need a request to every leader, so they are checked less
-often than metadata.
+"""Seconds between checks of the end offsets. These checks need a request to every leader, so they are made
+less often than the checks of the metadata.
 """
 BLIND_S: Final = 15.0
-"""The run stops if the guard cannot observe the cluster for this many seconds. A metadata fail-over is
-shorter.
+"""The run stops if the guard cannot observe the cluster for this many seconds. A fail-over of the metadata
+takes less time.
 """
 
 
 class Guard(Closing):
-    """Thread that watches the cluster until the first reason to stop the run."""
+    """Thread that watches the cluster until it finds a reason to stop the run."""
 
     def __init__(self, cluster: ExternalCluster, scenario: Scenario, stop: Callable[[str], None]) -> None:
         self.stopped_because = ""
@@ -49,10 +49,13 @@ class Guard(Closing):
         self._thread.start()
 
     def close(self) -> None:
-        """Stop watching, and write the final counts to the audit log."""
+        """Stop watching, and write the totals to the audit log.
+
+        The totals are the number of checks, the stored bytes and the highest rate.
+        """
         self._over.set()
         self._thread.join(30)
-        with suppress(HarnessError, OSError, EOFError):  # after an error, keep the previous count
+        with suppress(HarnessError, OSError, EOFError):  # if this last measurement fails, keep the one before
             self._meter.look()
         counted = {"stored": self._meter.stored, "bytes_per_second": round(self._meter.fastest)}
         self._cluster.audit.note("counted", looks=self.looks, **counted)
@@ -71,7 +74,7 @@ class Guard(Closing):
         """Write the reason to the audit log and stop the run, even if the audit log cannot be written."""
         try:
             self._cluster.audit.note("stop", why=why)
-        except Exception as error:  # noqa: BLE001  # such as of a full disk
+        except Exception as error:  # noqa: BLE001  # for example, the disk is full
             why = f"{why} (not in the audit log: {error})"
         self.stopped_because = why
         self._stop(why)

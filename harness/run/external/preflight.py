@@ -1,4 +1,4 @@
-"""Preflight checks of a run on an external cluster; they report all reasons to refuse it at once."""
+"""Checks before a run on an external cluster. All reasons to refuse the run are reported together."""
 
 from __future__ import annotations
 
@@ -41,7 +41,10 @@ class Consent(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Foreign resources of one broker that a node fault may move: leaders, replicas, groups and ids."""
+    """Foreign resources of one broker that a node fault may move.
+
+    These are partition leaders, replicas, groups and transactional ids that do not belong to the harness.
+    """
 
     broker: str
     leaders: list[str]
@@ -50,7 +53,7 @@ class Moved(NamedTuple):
     transactional_ids: list[str]
 
     def lines(self, most: int | None = _MOST_LISTED) -> list[str]:
-        """Return human-readable lines with at most `most` names per kind (None: all)."""
+        """Return human-readable lines. Each line lists at most `most` names; with None it lists all names."""
         led, groups, ids = self.leaders, self.groups, self.transactional_ids
         return [
             f"{self.broker}: leads {len(led)} foreign partitions{_some(led, most)}",
@@ -66,7 +69,10 @@ class Moved(NamedTuple):
 
 
 def check_typed(file: ClusterFile, consent: Consent) -> None:
-    """Raise RefusedError unless the user typed the id in the cluster file. This check needs no connection."""
+    """Raise RefusedError unless the user typed the cluster id that the cluster file contains.
+
+    This check needs no connection.
+    """
     if consent.cluster_id != file.cluster.id:
         typed = f"is {consent.cluster_id!r}" if consent.cluster_id else "is missing"
         raise RefusedError(
@@ -112,7 +118,7 @@ def _moved(cluster: ExternalCluster, broker: int, foreign: Sequence[PartitionInf
 
 
 def check_left_over(cluster: ExternalCluster) -> None:
-    """Raise RefusedError if an earlier run left something behind, which `eos heal` must remove first."""
+    """Raise RefusedError if an earlier run left something behind. `eos heal` must remove it first."""
     clients = len(processes.find(cluster.state.client_mark))
     with _refused("cannot determine what an earlier run left behind"):
         made = [*cluster.made.topics(), *cluster.made.groups()]
@@ -129,7 +135,7 @@ def check_left_over(cluster: ExternalCluster) -> None:
 
 @contextmanager
 def _refused(what: str) -> Iterator[None]:
-    """Turn a broker's error or a missing answer inside the block into RefusedError."""
+    """Raise RefusedError if a broker returns an error or does not answer inside the block."""
     try:
         yield
     except (OSError, EOFError) as error:
@@ -169,7 +175,11 @@ def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
 
 
 def most_at_once(plan: Plan, brokers: int) -> int:
-    """Return the maximum number of brokers under fault at once: `throughout` faults plus one step."""
+    """Return the maximum number of brokers that are under fault at the same time.
+
+    These are the brokers of all `throughout` faults and of one step. The steps are injected one after the
+    other.
+    """
 
     def hit(step: PlannedFault) -> int:
         return step.entry.target.most_brokers(brokers)

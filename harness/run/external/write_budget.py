@@ -33,7 +33,7 @@ def record_bytes_of(scenario: Scenario) -> dict[str, int]:
 
 
 def bytes_per_second(scenario: Scenario) -> float:
-    """Return the bytes per second that the clients write at their configured rate."""
+    """Return the bytes per second that all clients together write at their configured rate."""
     sizes = record_bytes_of(scenario)
     return sum(rate * sizes[topic] for topic, rate in _rates(scenario).items())
 
@@ -77,14 +77,16 @@ class Meter:
         self._at = time.monotonic()
 
     def look(self) -> str:
-        """Measure now; return the exceeded limit, or an empty string."""
+        """Measure now. Return a text about the limit that is exceeded, or an empty string."""
         there = {p.topic for p in self._cluster.admin.metadata(None).partitions} & set(self._sizes)
         written = sum(
             end.high_watermark * self._sizes[topic]
             for topic in there
             for end in self._cluster.end_offsets(topic).values()
         )
-        now = time.monotonic()  # after the requests, because writes during them count too
+        # Read the clock after the requests. The end offsets include writes during the requests, so the
+        # measured time must include the requests too.
+        now = time.monotonic()
         gained, took = written - self._written, now - self._at
         self._written, self._at = written, now
         self.stored = written * self._cluster.replication
