@@ -1,1 +1,4 @@
-"""Commands for developers of the harness: benchmarks and mutants. They are not part of the wheel."""
+"""Commands for developers of the harness: benchmarks, mutation tests and a check of the texts.
+
+They are not part of the wheel.
+"""

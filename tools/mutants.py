@@ -25,7 +25,10 @@ LIMIT_S = 300
 
 
 class Mutant(NamedTuple):
-    """One weakened check: a text in a file, its replacement, and an excuse if the mutant may survive."""
+    """One weakened check: a text in a file, and the text that replaces it.
+
+    `excuse` is the reason why the tests may pass with this mutant. It is empty if the tests must fail.
+    """
 
     name: str
     file: str
@@ -41,7 +44,7 @@ def load() -> list[Mutant]:
 
 
 def copy_project(into: Path) -> None:
-    """Copy the code and the tests."""
+    """Copy the code and the tests of the project into a folder."""
     ignore = shutil.ignore_patterns("__pycache__")
     for name in ("harness", "tests"):
         shutil.copytree(ROOT / name, into / name, ignore=ignore)
@@ -49,7 +52,7 @@ def copy_project(into: Path) -> None:
 
 
 def survives(mutant: Mutant, project: Path) -> bool:
-    """Run the tests with a mutant in the copy, then remove it; return whether all tests passed."""
+    """Put a mutant into the copy, run the tests, and remove it. Return whether all tests passed."""
     path = project / mutant.file
     text = path.read_text()
     if text.count(mutant.old) < 1:

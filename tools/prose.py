@@ -1,4 +1,4 @@
-"""Check for phrases that are hard to read, in every tracked text file: `python -m tools.prose [PATH...]`.
+"""Check for hard-to-read phrases in every tracked text file: `python -m tools.prose [PATH...]`.
 
 The command prints `file:line: "phrase": what to write instead` and exits with 1 if it finds any. A line with
 the mark `prose: keep` is skipped. The mark is for quotations and for words of a third party.
@@ -13,14 +13,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-# Texts of third parties, measured output, and the two files that have to contain the phrases.
+# Files that are not checked: texts of third parties, measured output, and the two files that have to contain
+# the phrases.
 EXCLUDED: Final = re.compile(
     r"\.(lock|jsonl|png|svg)$|^harness/evidence/schemas/record-vectors\.json$|^tools/prose\.py$|^tests/unit/test_prose\.py$"
 )
 KEEP: Final = "prose: keep"
 
-# (words as a regular expression, what to write instead). A space matches any white space, also a line break
-# in a paragraph or a comment. A phrase matches inside names too: `not_told` contains `told`.
+# Each item is a pair: a phrase as a regular expression, and what to write instead. A space in the phrase
+# matches any white space, including a line break in a paragraph or a comment. A phrase is found inside names
+# too: `told` is found in `not_told`.
 _PHRASES: Final = (
     (r"told|tell|tells|telling", "report, return, print, show, or distinguish (tell apart)"),
     (r"say|says|said|saying", "report, return, print, contain; or name the sender and the message"),
@@ -60,7 +62,7 @@ class Finding(NamedTuple):
 
 def _compiled(words: str) -> re.Pattern[str]:
     gap = r"(?:[ \t]+|[ \t]*\n[ \t]*(?:#|//|\*|>|-)?[ \t]*)"
-    # No letter may be next to a match. An underscore may be, because it separates words in names.
+    # A match must not be next to a letter. It may be next to an underscore, which separates words in names.
     return re.compile(rf"(?<![A-Za-z])((?:{words.replace(' ', gap)}))(?![A-Za-z])", re.IGNORECASE)
 
 
@@ -83,7 +85,7 @@ def check_text(path: str, text: str) -> Iterator[Finding]:
 
 
 def tracked_files(paths: Sequence[str]) -> list[str]:
-    """List the text files that git tracks, all of them or those under `paths`."""
+    """List the text files that git tracks: those under `paths` or, without paths, all of them."""
     command = ["git", "ls-files", "-z", "--", *paths]
     listed = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     return [name for name in listed.stdout.split("\0") if name and not EXCLUDED.search(name)]

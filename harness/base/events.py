@@ -84,7 +84,9 @@ class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
     lso_lag: int | None
     spark: str = ""
     isr: int | None = None
-    """The size of the smallest ISR among the run's partitions. None while no broker answers."""
+    """The smallest number of in-sync replicas among the partitions of the run's topics at this moment. None
+    while no broker answers.
+    """
 
 
 class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):

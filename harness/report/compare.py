@@ -1,4 +1,4 @@
-"""`eos compare`: one line for each difference between two runs; equal facts are only counted."""
+"""`eos compare`: print one line per fact that differs between two runs, and the number of equal facts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.report.text_format import format_table, format_value
 
 
 def compare_runs(first: Path, second: Path) -> list[str]:
-    """Return the lines of a comparison."""
+    """Return one line per fact that differs between two runs, and a line with the number of equal facts."""
     facts = [_facts(RunDirectory.open(path)) for path in (first, second)]
     rows = [(name, *(of_run.get(name, "-") for of_run in facts)) for name in facts[0] | facts[1]]
     differing = [row for row in rows if row[1] != row[2]]

@@ -1,4 +1,4 @@
-"""Console output of a run: one line per event and, on a terminal, a live progress paragraph below."""
+"""Console output of a run: one line per event and, on a terminal, a paragraph with the current progress."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _STYLES = {"valid": "bold green", "invalid": "bold red", "unknown": "bold yellow
 
 
 class Console:
-    """Event listener that prints a run for a person.
+    """Event listener that prints the events of a run for a person to read.
 
-    Without a terminal, and in CI, progress is a plain line every few seconds. NO_COLOR turns colour off;
-    colour never carries information that the text does not.
+    Without a terminal, and in CI, it prints progress as a plain line every few seconds. NO_COLOR turns colour
+    off. The text is complete without colour.
     """
 
     def __init__(self, out: TextIO | None = None) -> None:
@@ -58,7 +58,7 @@ class Console:
             self._print(event.at, Text(_format_progress(event)))
 
     def close(self) -> None:
-        """Remove the progress paragraph and show the cursor again. Printing any other line does this too."""
+        """Remove the progress paragraph and show the cursor again. Any other printed line also removes it."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -75,14 +75,14 @@ class Console:
             self._live.start()
         paragraph = Table.grid(padding=(0, 2, 0, 0))
         paragraph.add_row(Text(f"{event.at:6.1f}"), Text(_format_progress(event)))
-        # One column stays free: some terminals wrap a line that is full.
+        # One column stays free, because some terminals wrap a line that is exactly as wide as the terminal.
         self._live.update(Constrain(paragraph, max(20, self._rich.width - 1)), refresh=True)
 
     def _print(self, at: float, text: Text) -> None:
         self.close()
         first, *rest = text.split("\n")
         lines = [Text.assemble(f"{at:6.1f}  ", first), *(Text.assemble(" " * 8, line) for line in rest)]
-        # Without soft_wrap, rich would break long lines, even in a pipe.
+        # Without soft_wrap, rich would break long lines, even if the output is a pipe.
         self._rich.print(Text("\n").join(lines), soft_wrap=True)
 
     def _format(self, event: Event) -> Text:

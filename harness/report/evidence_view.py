@@ -1,4 +1,7 @@
-"""The anomalies section of a report: examples, with links to the lines and frames that prove them."""
+"""The anomalies section of a report: examples of each anomaly, with links to their proof.
+
+The proof of an example consists of lines of the histories and of the frame log.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +23,20 @@ from harness.report.html_template import render
 T = TypeVar("T", bound=msgspec.Struct)
 
 FRAMES: Final = "frames.jsonl"
-_LINES_SHOWN: Final = 4  # history lines per example
+_LINES_SHOWN: Final = 4  # maximum number of history lines per example
 _FRAMES_SHOWN: Final = 3
 _LINE_LENGTH: Final = 400
 
 
 class _Op(msgspec.Struct):
-    """Operation and time of a history line."""
+    """The fields of a history line that this module reads: the operation and the time."""
 
     mono: int = 0
     op: int | None = None
 
 
 class _Frame(msgspec.Struct):
-    """The fields of a frame log line that are shown. A line that is not a frame has an empty `api`."""
+    """The fields of a frame log line that this module reads. If the line is not a frame, `api` is empty."""
 
     mono: int = 0
     client_id: str = ""
@@ -42,7 +45,7 @@ class _Frame(msgspec.Struct):
 
 
 class _Span(msgspec.Struct):
-    """Times of the first and the last history line of an operation, and the first frames in between."""
+    """An operation: the times of its first and its last history line, and the first frames between them."""
 
     first: int
     last: int
@@ -50,7 +53,10 @@ class _Span(msgspec.Struct):
 
 
 def render_anomalies(run: RunDirectory, judgement: Judgement) -> Markup:
-    """Render anomalies, worst first, and the reasons for an unknown verdict; empty if there are none."""
+    """Render the anomalies, worst first, and the reasons for an unknown verdict.
+
+    The result is empty if there are neither anomalies nor reasons.
+    """
     anomalies = sorted(
         (anomaly for result in judgement.results for anomaly in result.anomalies),
         key=lambda anomaly: (SEVERITY[anomaly.name], -anomaly.count),
@@ -82,7 +88,7 @@ def _example_view(proofs: _Proofs, example: Example) -> dict[str, Any]:
 
 
 class _Proofs:
-    """History lines and frames that prove some examples, read once for all of them."""
+    """The history lines and frames that prove the given examples. The constructor reads them all."""
 
     def __init__(self, run: RunDirectory, examples: Iterable[Example]) -> None:
         self._run = run
@@ -97,7 +103,7 @@ class _Proofs:
         self._find_frames()
 
     def render(self, ref: HistoryRef) -> Markup:
-        """Render the file and number of a history line, its text, and the frames of its operation."""
+        """Render a history line: its file and line number, its text, and the frames of its operation."""
         file = f"history/{ref.client}.jsonl"
         frames = self._spans[ref].frames if ref in self._spans else []
         return Markup("\n").join(
@@ -109,7 +115,7 @@ class _Proofs:
         )
 
     def _read(self, client: str, numbers: set[int]) -> None:
-        """Read some lines of a history, and the times when their operations began and ended."""
+        """Read the given lines of a history, and the times at which their operations began and ended."""
         history = HistoryFile(self._run.histories / f"{client}.jsonl")
         if not history.path.exists():
             missing = "(the history file does not exist)"
@@ -155,12 +161,12 @@ def _numbered(history: HistoryFile) -> Iterator[tuple[int, bytes]]:
 def _decoded(line: bytes, kind: type[T]) -> T | None:
     try:
         return msgspec.json.decode(line, type=kind)
-    except msgspec.DecodeError:  # incomplete line: the writer was killed
+    except msgspec.DecodeError:  # the line is incomplete because its writer was killed
         return None
 
 
 def _link(folder: Path, file: str, text: str) -> Markup:
-    """Return a link to a file beside the report, or the text alone if the file does not exist."""
+    """Return a link to a file in the folder of the report, or only the text if the file does not exist."""
     if not (folder / file).exists():
         return escape(text)
     return Markup('<a href="{}">{}</a>').format(quote(file), text)

@@ -1,4 +1,4 @@
-"""GitHub Actions: annotations for unexpected results, and one line per run in the step summary."""
+"""Output for GitHub Actions: annotations for unexpected results, and one line per run in the step summary."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def in_actions() -> bool:
 
 
 class GitHub:
-    """Event listener that prints annotations to the output of the step, and appends to the summary file."""
+    """Event listener that prints annotations, and appends one line per run to the step's summary file."""
 
     def __init__(self, out: TextIO = sys.stdout, summary: Path | None = None) -> None:
         self._out = out
@@ -36,7 +36,7 @@ class GitHub:
                 self._summarise(event)
 
     def _annotate(self, level: str, text: str) -> None:
-        # Percent codes replace the characters that have a meaning in a workflow command.
+        # Characters with a special meaning in a workflow command must be written as percent codes.
         for sign, code in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
             text = text.replace(sign, code)
         title = self._title.replace(",", "%2C").replace(":", "%3A")

@@ -1,4 +1,4 @@
-"""HTML templates of the reports; values are escaped unless they are Markup."""
+"""HTML templates of the reports. The templates escape every value that is not Markup."""
 
 from __future__ import annotations
 
@@ -17,5 +17,5 @@ def _environment() -> Environment:
 
 
 def render(template: str, /, **values: Any) -> Markup:
-    """Fill a template of the folder `templates`."""
+    """Fill in a template from the folder `templates`, and return the HTML."""
     return Markup(_environment().get_template(template).render(values))  # noqa: S704 - jinja2 has escaped it

@@ -1,4 +1,4 @@
-"""JUnit XML of a run, rewritten at every event, so that a killed run leaves a complete file."""
+"""JUnit XML of a run. It is rewritten at every event, so that even a killed run leaves a complete file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ _OPEN: Final = "the run ended without a verdict"
 
 
 class JUnit:
-    """Event listener that writes one test suite: a case per injection, property and limit, and a verdict."""
+    """Event listener that writes the events and the verdict of a run as one JUnit test suite.
+
+    The suite has a test case for each injection, each checked property and each limit, and one for the
+    verdict.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path

@@ -1,9 +1,12 @@
-"""`eos late`: the broken transactions of a run, and which of them a late EndTxn broke.
+"""`eos late`: list the broken transactions of a run, and mark those that a late EndTxn broke.
 
-A transaction is broken if its readable records contradict the result that its client received. A late EndTxn
-is the cause if both the transaction log and the frames show it. In the log, the coordinator decided before
-the client first requested the end, or it committed although the client requested only an abort. In the
-frames, an earlier EndTxn of the client had no answer yet when the transaction began.
+A transaction is broken if the records that a read_committed reader reads contradict the result that the
+transaction's client received. A late EndTxn is the cause if both the transaction log and the frame log show
+it.
+
+The transaction log shows it in one of two ways. Either the coordinator decided before the client first
+requested an end (commit or abort), or it committed although the client requested only an abort. The frame log
+shows it if an earlier EndTxn of the client had no answer yet when the transaction began.
 """
 
 from __future__ import annotations
@@ -26,12 +29,12 @@ from harness.tap.coordinator_entries import read
 from harness.tap.frame_lines import Frame
 from harness.tap.tap_client import LOG_NAME
 
-LOG_RESOLUTION_NS = 2_000_000  # the transaction log records times in milliseconds
+LOG_RESOLUTION_NS = 2_000_000  # a tolerance, because the transaction log records whole milliseconds
 NEVER = 1 << 62
 
 
 class BrokenTransaction(NamedTuple):
-    """A transaction whose visible records contradict the answer to its client."""
+    """A transaction whose visible records contradict the answer that its client received."""
 
     producer: int
     txn: int
@@ -39,18 +42,20 @@ class BrokenTransaction(NamedTuple):
     visible: int
     size: int
     premature: str
-    """Decisions of the coordinator that the client had not requested; empty if there were none."""
+    """The coordinator's decisions that the client had not requested. The text is empty if there are none."""
     overtaken: str
-    """From the frames: an EndTxn that had no answer yet when the transaction began; empty if none."""
+    """Description of an earlier EndTxn that had no answer yet when the transaction began. It comes from the
+    frame log, and is empty if there is no such EndTxn.
+    """
 
     @property
     def late_endtxn(self) -> bool:
-        """Whether both the log and the frames show a late EndTxn."""
+        """Whether both the transaction log and the frame log show a late EndTxn."""
         return bool(self.premature and self.overtaken)
 
     @property
     def text(self) -> str:
-        """The transaction in one line."""
+        """One-line description of the transaction."""
         why = (
             f"{self.premature} without a request; EndTxn overtaken: {self.overtaken}"
             if self.late_endtxn
@@ -63,7 +68,7 @@ class BrokenTransaction(NamedTuple):
 
 
 class Span(NamedTuple):
-    """A transaction from its begin to the first request to end it, by the clock of its client."""
+    """Times of a transaction by its client's clock: its begin, and the first request to end it."""
 
     begun: int
     asked: int = NEVER
@@ -72,7 +77,7 @@ class Span(NamedTuple):
 
 
 def find_broken_transactions(run: Path) -> tuple[list[BrokenTransaction], int]:
-    """Return the broken transactions of a run, and the number of transactions that were compared."""
+    """Return the broken transactions of a run, and the number of all transactions that were checked."""
     directory = RunDirectory.open(run)
     groups, compared = _broken_groups(run, evidence_of(directory))
     spans, ids, clients = _spans(directory)
@@ -92,8 +97,8 @@ def find_broken_transactions(run: Path) -> tuple[list[BrokenTransaction], int]:
             what
             for wall, what in decisions[ids[producer]]
             if span.begun < wall < span.asked - LOG_RESOLUTION_NS
-            # A coordinator commits only on request. After an abort request, a commit comes from a late
-            # EndTxn.
+            # A coordinator commits only on request. If the client requested only an abort, a late EndTxn
+            # caused the commit.
             or (span.begun < wall < over and what == "PrepareCommit" and not span.commit)
         ]
         overtaken = _overtaken_endtxn(frames[clients[producer]], span)
@@ -102,7 +107,11 @@ def find_broken_transactions(run: Path) -> tuple[list[BrokenTransaction], int]:
 
 
 def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, str, int, int]], int]:
-    """Return (producer, transaction, fate, visible, size) per broken transaction, and the number compared."""
+    """Return a tuple for each broken transaction, and the number of transactions that were checked.
+
+    The tuple is (producer, transaction, fate, visible, size). `size` is the number of the transaction's
+    records, `visible` the number of those that can be read.
+    """
     view = next((v for v in evidence.committed_views() if v.meta.witness == "reader"), None)
     if view is None or not (run / LOG_NAME).exists():
         raise UsageError(
@@ -115,8 +124,8 @@ def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, 
     visible = np.bincount(intervals.group, index.visible, len(groups.fate)).astype(int)
     compared = (groups.txn >= 0) & (size > 0)
     promised = np.where(groups.fate == COMMITTED, size, 0)
-    # If the fate is unknown, all or none of the records may be visible. The transaction is broken if only
-    # some of them are.
+    # If the fate is unknown, it is correct that all or none of the records are visible. The transaction is
+    # broken if only some of them are.
     broken = compared & (visible != promised) & ~((groups.fate == UNKNOWN) & (visible == size))
     rows = [
         (
@@ -152,7 +161,10 @@ def _spans(run: RunDirectory) -> tuple[dict[tuple[int, int], Span], dict[int, st
 
 
 def _overtaken_endtxn(frames: list[Frame], span: Span) -> str:
-    """Describe the last EndTxn before the begin that was not answered by then; empty if all were."""
+    """Describe the last EndTxn that had been sent but not answered when the transaction began.
+
+    The result is empty if every earlier EndTxn had been answered.
+    """
     answered = {(f.conn, f.correlation) for f in frames if f.side == "response" and f.wall < span.begun}
     requests = [f for f in frames if f.side == "request" and f.wall < span.begun]
     late = [f for f in requests if (f.conn, f.correlation) not in answered]

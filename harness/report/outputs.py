@@ -1,4 +1,4 @@
-"""The files that a run writes for users: events.jsonl, a line of results.jsonl, diagram, and report."""
+"""Files that a run writes for users: events.jsonl, a line of results.jsonl, the diagram and the report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EVENTS = "events.jsonl"
 
 
 class Recorder(EventHandler):
-    """Event handler that appends each event to events.jsonl at once, so that a killed run keeps them."""
+    """Event handler that appends each event to events.jsonl at once, so that a killed run loses no event."""
 
     def __init__(self) -> None:
         self._file: BinaryIO | None = None
@@ -34,7 +34,10 @@ class Recorder(EventHandler):
 
 
 class FinalFiles(EventHandler):
-    """Event handler that writes the results line, the diagram and the report of a run with a verdict."""
+    """Event handler that writes the final files of a run: a line of results.jsonl, diagram and report.
+
+    It writes them only if the run has a verdict.
+    """
 
     def __init__(self, runs: Path) -> None:
         self._runs = runs
@@ -45,7 +48,7 @@ class FinalFiles(EventHandler):
         self._directory = directory
 
     def handle(self, event: Event) -> None:
-        """Remember whether the run has a verdict."""
+        """Record whether a verdict event has arrived, because `shutdown` writes files only in that case."""
         self._judged = self._judged or isinstance(event, VerdictEvent)
 
     def shutdown(self) -> None:
@@ -56,7 +59,10 @@ class FinalFiles(EventHandler):
 
 
 def write_report(directory: Path) -> Path:
-    """Write report.html of a run and return it; draw a missing diagram first if there is a frame log."""
+    """Write report.html of a run and return the file.
+
+    If the run has a frame log but no diagram yet, draw the diagram first.
+    """
     if (directory / LOG_NAME).exists() and not (directory / "diagram.svg").exists():
         diagram_file.write(directory)
     return page.write(directory)

@@ -1,4 +1,4 @@
-"""report.html: the verdict of a run with its evidence in one file, without scripts or network access."""
+"""report.html: one file with the verdict of a run and its evidence. It needs no scripts and no network."""
 
 from __future__ import annotations
 
@@ -102,7 +102,10 @@ def _compared_rows(judgement: Judgement) -> Rows:
 
 
 def _log_rows(path: Path) -> Rows:
-    """Return table rows about an external cluster's broker logs: their contents, and which were not read."""
+    """Return the table rows about the broker logs of an external cluster.
+
+    They list the logs that were captured, and those that could not be read.
+    """
     captured = path / "logs.json"
     if not captured.exists():
         return []
@@ -111,7 +114,11 @@ def _log_rows(path: Path) -> Rows:
 
 
 def _diagram(path: Path, room: int) -> Markup | None:
-    """Return the drawing of the run; None if there is none, empty if it does not fit into the page."""
+    """Return the sequence diagram of a run as SVG.
+
+    The result is None if the run has no diagram. It is empty if the diagram is larger than its own limit or
+    than `room`, the number of bytes that are left in the page.
+    """
     drawing = path / "diagram.svg"
     if not drawing.exists():
         return None

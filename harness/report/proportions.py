@@ -13,8 +13,9 @@ _HALVINGS: Final = 60
 def bounds(hits: int, of: int) -> tuple[float, float]:
     """Return the 95 % confidence interval of a proportion, by the exact method of Clopper and Pearson.
 
-    If the true share were the lower bound, `hits` or more would have a probability of 2.5 %. If it were the
-    upper bound, `hits` or fewer would have this probability.
+    The proportion was observed as `hits` hits in `of` attempts. If the true proportion were the lower bound,
+    the probability of `hits` or more hits would be 2.5 %. If it were the upper bound, the probability of
+    `hits` or fewer hits would be 2.5 %.
     """
     if not 0 <= hits <= of or not of:
         raise ValueError(f"{hits} of {of}")
@@ -25,7 +26,7 @@ def bounds(hits: int, of: int) -> tuple[float, float]:
 
 
 def format_per_thousand(hits: int, of: int) -> str:
-    """Format a share per thousand with its confidence interval."""
+    """Format a proportion per thousand, with its confidence interval."""
     if not of:
         return "0 of 0: nothing was counted"
     low, high = bounds(hits, of)
@@ -45,7 +46,7 @@ def _first_share(beyond: Callable[[float], bool]) -> float:
 
 
 def _at_most(hits: int, of: int, share: float) -> float:
-    """Return the probability of at most `hits` hits in `of` attempts at this hit rate."""
+    """Return the probability of at most `hits` hits in `of` attempts with the hit rate `share`."""
     hit, miss = math.log(share), math.log1p(-share)
     return math.fsum(
         math.exp(

@@ -1,4 +1,4 @@
-"""Lines of results.jsonl, one per checked run, and tables of verdicts and recovery times over many runs."""
+"""Lines of results.jsonl (one per checked run), and tables of verdicts and recovery times over many runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ RECOVERY: Final = "recovery"
 
 
 class FaultResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """Result of one injection: whether it bit, and how long healing took until the target was healthy."""
+    """Result of one injection: whether the fault bit, and how long healing took.
+
+    Healing is over when the target is healthy again.
+    """
 
     fault: str
     names: list[str] = []
@@ -31,7 +34,7 @@ class FaultResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The results line of one run."""
+    """A line of results.jsonl: the result of one run."""
 
     run: str
     scenario: str
@@ -48,7 +51,7 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 def result_of(directory: Path) -> Result:
-    """Return the results line of a checked run."""
+    """Return the line of results.jsonl for a checked run."""
     run = RunDirectory.open(directory)
     info, summary = run.read("run.json", RunInfo), run.read("summary.json", Summary)
     events = read_events(directory)
@@ -62,7 +65,7 @@ def result_of(directory: Path) -> Result:
         backend=str(info.environment.get("backend", "?")),
         verdict=summary.verdict,
         expected=ending is not None and ending.expected,
-        # An interrupted run exits with its own code, not with that of its verdict.
+        # An interrupted run has its own exit code, which differs from that of its verdict.
         exit_code=ending.exit_code if ending else summary.exit_code,
         anomalies=summary.anomalies,
         records=summary.records,
@@ -82,13 +85,13 @@ def result_of(directory: Path) -> Result:
 
 
 def append(file: Path, result: Result) -> None:
-    """Append a line in one write, so that runs that end at the same time do not mix their lines."""
+    """Append a line in a single write, so that the lines of runs that end at the same time do not mix."""
     with file.open("ab") as out:
         out.write(msgspec.json.encode(result) + b"\n")
 
 
 def read(file: Path) -> list[Result]:
-    """Read every line of a results file. The error for an unreadable line contains its number."""
+    """Read every line of a results file. If a line is unreadable, raise an error with the line's number."""
     try:
         lines = file.read_bytes().splitlines()
     except OSError as error:
@@ -108,7 +111,7 @@ def read(file: Path) -> list[Result]:
 
 
 def format_results(results: Sequence[Result]) -> list[str]:
-    """Return a table of verdicts by scenario and a table of recovery times by fault, as lines."""
+    """Return the lines of two tables: verdicts by scenario, and recovery times by fault."""
     scenarios: dict[tuple[str, str], list[Result]] = defaultdict(list)
     faults: dict[str, list[FaultResult]] = defaultdict(list)
     for result in results:

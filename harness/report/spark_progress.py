@@ -1,4 +1,4 @@
-"""Spark during a run: batches, restarts and silences, from the progress log of its driver."""
+"""Table rows about Spark during a run: batches, restarts and longest silence, from its driver's log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,11 @@ _REASONS_SHOWN: Final = 5
 
 
 class _ProgressLine(msgspec.Struct):
-    """A line of the driver's progress log: a batch has rows, the last pass records, a restart an error."""
+    """A line of the driver's progress log.
+
+    The line of a batch has the number of rows, that of the last pass the number of records. The line of a
+    restart has the error that caused it.
+    """
 
     what: str
     wall: int
@@ -24,7 +28,7 @@ class _ProgressLine(msgspec.Struct):
 
 
 def rows_of(run: Path) -> list[tuple[str, ...]]:
-    """Return names and values for a table; empty if Spark did not read during the run."""
+    """Return table rows of a name and a value. There are no rows if Spark did not read during the run."""
     path = run / FILE
     texts = path.read_bytes().splitlines() if path.exists() else []
     lines = [line for text in texts if (line := _decoded(text)) is not None]
@@ -51,5 +55,5 @@ def rows_of(run: Path) -> list[tuple[str, ...]]:
 def _decoded(line: bytes) -> _ProgressLine | None:
     try:
         return msgspec.json.decode(line, type=_ProgressLine)
-    except msgspec.DecodeError:  # incomplete line: the driver was killed
+    except msgspec.DecodeError:  # the line is incomplete because the driver was killed
         return None

@@ -15,7 +15,7 @@ _WIDEST = 1_000_000
 
 
 def format_value(measured: object) -> str:
-    """Format a value or a dict of values in one line. Lists of objects are left out."""
+    """Format a value or a dict of values in one line. Leave out the values that are lists of objects."""
     if isinstance(measured, dict):
         shown = {name: value for name, value in measured.items() if not _holds_objects(value)}
         return ", ".join(f"{name} {_format_cell(value)}" for name, value in shown.items())
@@ -39,7 +39,7 @@ def format_table(
     right: Sequence[int] = (),
     markdown: bool = False,
 ) -> list[str]:
-    """Return a table as lines of plain text, one line per row, whatever the width of the terminal.
+    """Return a table as lines of plain text, one line per row, independent of the terminal's width.
 
     `right` names the columns that are aligned to the right. `markdown` draws the borders of a Markdown table.
     """

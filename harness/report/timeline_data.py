@@ -1,4 +1,4 @@
-"""The numbers of a report's timeline, second by second, from the histories and events of a run."""
+"""The curves and bars of a report's timeline, computed from the histories and events of a run."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ _OUTCOMES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNO
 _PERCENTILES: Final = {"median": 50, "95 %": 95, "slowest": 100}
 
 PIECES: Final = 300
-"""Pieces of the time axis to which curves are reduced. A page is about twice as many pixels wide."""
+"""Number of equal pieces of the time axis. `thinned` keeps at most two points per piece, and a page is about
+twice as many pixels wide.
+"""
 
 Line = list[tuple[float, float]]
-"""Points of a curve: seconds since the start of the run, and a value."""
+"""The points of a curve. Each point is a pair: seconds since the start of the run, and a value."""
 
 
 class Bar(NamedTuple):
-    """Times of one injection: when it began, took effect and was healed (None: never)."""
+    """One injection: the times at which it began, took effect and was healed (None: never healed)."""
 
     name: str
     begin: float
@@ -46,7 +48,7 @@ class Bar(NamedTuple):
 
 @dataclass
 class TimelineData:
-    """The curves of one run on one time axis."""
+    """The content of a timeline: the phases, injections and curves of one run on one time axis."""
 
     seconds: float = 1.0
     phases: list[tuple[float, str]] = field(default_factory=list)
@@ -72,7 +74,7 @@ def read_events(directory: Path) -> list[Event]:
 
 
 def series_of(events: list[Event], ledger: Ledger) -> TimelineData:
-    """Return the curves of a run."""
+    """Return the content of a run's timeline."""
     series = TimelineData(seconds=max([event.at for event in events], default=1.0) or 1.0)
     for event in events:
         match event:
@@ -98,7 +100,7 @@ def series_of(events: list[Event], ledger: Ledger) -> TimelineData:
 
 
 def thinned(line: Line, seconds: float) -> Line:
-    """Reduce a curve to the lowest and the highest point of each piece of the time axis."""
+    """Reduce a long curve to the lowest and the highest point in each piece of the time axis."""
     if len(line) <= 2 * PIECES:
         return line
     pieces: dict[int, Line] = defaultdict(list)
@@ -110,7 +112,7 @@ def thinned(line: Line, seconds: float) -> Line:
 
 
 def injections(events: list[Event]) -> list[tuple[Injected | NoBite, Healed | None]]:
-    """Return every injection in order of time, with its healing if there was one."""
+    """Return every injection in order of time, paired with its healing (None if it was never healed)."""
     pairs: list[tuple[Injected | NoBite, Healed | None]] = []
     unhealed: dict[tuple[str, ...], int] = {}
     for event in events:
@@ -127,7 +129,12 @@ def injections(events: list[Event]) -> list[tuple[Injected | NoBite, Healed | No
 
 
 def _from_ledger(series: TimelineData, ledger: Ledger, began: int) -> None:
-    """Add the curves of the ledger: records by fate and second of their answer, and the answer latency."""
+    """Add the curves that come from the ledger.
+
+    These are the number of records per second for each fate, and percentiles of the answer latency. A record
+    counts in the second of its answer or, without an answer, in that of its request. The latency covers
+    committed records only.
+    """
     groups = ledger.groups
     count = len(groups.producer)
     sizes = ledger.intervals.last - ledger.intervals.first + 1

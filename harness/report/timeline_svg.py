@@ -1,4 +1,4 @@
-"""The timeline of a report: faults, records, latency, lag and replicas over one time axis, as SVG."""
+"""Drawing of a report's timeline as SVG: faults, records, latency, lag and in-sync replicas over time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH: Final = 960
 _LEFT, _RIGHT = 170, 20
 _LANE, _PANEL, _GAP = 20, 90, 26
 _NICE = (1, 2, 5)
-_MOST_BARS: Final = 800  # a long run has more: only the number of the others is shown
+_MOST_BARS: Final = 800  # a long run has more; for the rest, the drawing shows only their number
 
 
 class _Figure:
@@ -32,7 +32,7 @@ class _Figure:
 
 
 def draw_timeline(series: TimelineData) -> Markup:
-    """Draw the injections and curves of a run."""
+    """Return the timeline of a run as SVG."""
     drawn = _Figure(series)
     _lanes(drawn)
     _panel(drawn, "records per second", series.records, ("committed", "aborted", "unknown"))
@@ -49,7 +49,10 @@ def draw_timeline(series: TimelineData) -> Markup:
 
 
 def _lanes(drawn: _Figure) -> None:
-    """Draw a lane per fault and target; the lighter part of a bar is the time until the fault took effect."""
+    """Draw a row of bars for each fault and target.
+
+    The lighter part of a bar is the time from the start of the injection until the fault took effect.
+    """
     lanes: dict[str, list[str]] = {}
     for bar in drawn.series.bars[:_MOST_BARS]:
         end = drawn.series.seconds if bar.healed is None else bar.healed
@@ -82,7 +85,7 @@ def _panel(
     height: float = _PANEL,
     steps: bool = False,
 ) -> None:
-    """Draw one small chart: curves, maximum, and a legend."""
+    """Draw one small chart with its curves, its maximum value and a legend."""
     drawn_curves = {name: curves[name] for name in order if curves.get(name)}
     if not drawn_curves:
         drawn.text(_LEFT - 8, drawn.y + 12, title, "label")
@@ -90,7 +93,7 @@ def _panel(
         drawn.y += _GAP
         return
     most = max(value for line in drawn_curves.values() for _, value in line)
-    top = (most or 1.0) if steps else _nice(most)  # a curve of counts needs no rounded maximum
+    top = (most or 1.0) if steps else _nice(most)  # step curves show small counts, which need no rounding
     base = drawn.y + height
     drawn.text(_LEFT - 8, drawn.y + height / 2 + 4, title, "label")
     drawn.rule(_LEFT, base, WIDTH - _RIGHT, base, "axis")
@@ -117,7 +120,7 @@ def _axis(drawn: _Figure, bottom: float) -> None:
     for at, name in drawn.series.phases:
         x = drawn.x(at)
         drawn.rule(x, 18, x, bottom - 8, "phase")
-        if x >= free:  # leave out names that would overlap; their lines are drawn
+        if x >= free:  # leave out a name that would overlap the one before; its line is drawn
             drawn.text(x + 2, 12, name, "note")
             free = x + 7.5 * len(name) + 8
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def on_request(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> str | None:
-    """Act on a request that a rule has hit; return the fate of the frame, None if it passed."""
+    """Apply a rule to a request that it hit. Return the fate of the request, or None if it passed."""
     rule = armed.rule
     if rule.verb == "lose_request":
         _touch(relay, exchange, frame, armed, "lost")
@@ -38,7 +38,7 @@ def on_request(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> 
 
 
 def on_response(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> str | None:
-    """Act on the answer to a request that a rule has hit; return its fate, None if it passed."""
+    """Apply a rule to the answer to a request that it hit. Return the answer's fate, or None if it passed."""
     rule = armed.rule
     if rule.verb == "lose_response":
         _touch(relay, exchange, frame, armed, "lost")
@@ -50,7 +50,8 @@ def on_response(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) ->
     relay.response.forward(frame)
     if rule.verb == "cut_after":
         _touch(relay, exchange, frame, armed, "cut")
-        # Close the connection without a reset: after a reset, the client's kernel could drop the answer.
+        # Close the connection without a TCP reset. After a reset, the client's kernel could discard the
+        # answer.
         relay.dropped_by = rule.id
         relay.request.silence()
         relay.upstream.finish()
@@ -81,7 +82,7 @@ def _keep(relay: Relay, stream: ByteStream, exchange: Exchange, frame: bytes, ar
 
 
 def _after_loss(relay: Relay, stream: ByteStream, armed: Armed) -> None:
-    """Cut or silence the connection, because a TCP stream cannot continue with a frame missing."""
+    """Cut or silence the connection, because a TCP stream cannot continue after the loss of a frame."""
     if armed.rule.then == "silence":
         stream.silence()
     else:

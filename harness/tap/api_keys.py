@@ -1,4 +1,4 @@
-"""Kafka's APIs by api key, with decoders for the APIs that kafka-python has classes for."""
+"""Kafka's APIs by api key, and decoders for the APIs for which kafka-python has classes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from harness.base.errors import UsageError
 
 
 class Decodable(StrEnum):
-    """Whether frames of an api and version can be decoded, and if not, why."""
+    """Whether frames of an api in a given version can be decoded and, if not, the reason."""
 
     YES = "yes"
     UNKNOWN_API = "unknown_api"
@@ -20,7 +20,7 @@ class Decodable(StrEnum):
 
 @cache
 def _requests() -> dict[int, Any]:
-    """Return the request classes by api key; importing a module registers its classes."""
+    """Return kafka-python's request classes by api key. The import of a module registers its classes."""
     import kafka.protocol.admin
     import kafka.protocol.consumer
     import kafka.protocol.metadata
@@ -30,14 +30,14 @@ def _requests() -> dict[int, Any]:
 
     classes: dict[int, Any] = {}
     for message in _subclasses(ApiMessage):
-        # Skip the classes for a single version: each wraps the class for all versions.
+        # Skip the classes that are for a single version. Each of them only wraps the class for all versions.
         if message._class_version is None and message.is_request():
             classes.setdefault(message.API_KEY, message)
     return classes
 
 
 def preload() -> None:
-    """Load every class in advance: loading at the first request could exceed that request's time-out."""
+    """Load every class in advance: loading during the first request could exceed that request's time-out."""
     _requests()
 
 
@@ -49,14 +49,17 @@ def _subclasses(root: Any) -> Iterator[Any]:
 
 @cache
 def name_of(key: int) -> str:
-    """Return the name of an api, such as `EndTxn`; `Api99` if kafka-python has no class for it."""
+    """Return the name of an api, such as `EndTxn`.
+
+    If kafka-python has no class for the api, the name contains the api key, such as `Api99`.
+    """
     request = _requests().get(key)
     return str(request.name).removesuffix("Request") if request else f"Api{key}"
 
 
 @cache
 def key_of(name: str) -> int:
-    """Return the key of an api by its name."""
+    """Return the api key of the api with this name."""
     for key in _requests():
         if name_of(key) == name:
             return key
@@ -65,7 +68,7 @@ def key_of(name: str) -> int:
 
 @cache
 def decodable(key: int, version: int) -> Decodable:
-    """Return whether frames of an api and version can be decoded."""
+    """Return whether frames of an api in a given version can be decoded and, if not, the reason."""
     request = _requests().get(key)
     if request is None:
         return Decodable.UNKNOWN_API
@@ -78,7 +81,7 @@ def decode_request(key: int, version: int, frame: bytes) -> Any:
 
 
 def decode_response(key: int, version: int, frame: bytes) -> Any:
-    """Decode a complete response frame to a request of this api and version."""
+    """Decode a complete response frame. `key` and `version` are those of its request."""
     from kafka.protocol.api_header import ResponseClassRegistry
 
     class _Asked:

@@ -1,7 +1,7 @@
 """One direction of a connection: it forwards all bytes except those that a fault drops or holds back.
 
-Without an armed rule, bytes are forwarded as they are read, and cut into frames afterwards. With an armed
-rule, a frame is forwarded only when it is complete, because the rule may act on it.
+While no rule is armed, bytes are forwarded as soon as they are read, and are cut into frames afterwards.
+While a rule is armed, a frame is forwarded only when it is complete, because the rule may act on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from harness.tap.nonblocking_socket import MOST_QUEUED, NonblockingSocket
 
 
 class Rest(NamedTuple):
-    """The bytes that remain in the tap when a stream ends inside a frame."""
+    """The bytes that remain in the tap when a stream ends in the middle of a frame."""
 
     unsent: bytes
     frame: int
@@ -22,23 +22,26 @@ class Rest(NamedTuple):
 
 
 class Handler(Protocol):
-    """Object that decides what happens to the pieces of a stream."""
+    """Object that decides what happens to each piece of a stream."""
 
     def must_look_first(self) -> bool:
-        """Return whether frames must be complete before they are forwarded."""
+        """Return whether a frame must be complete before any of its bytes are forwarded."""
         ...
 
     def piece(self, stream: ByteStream, piece: Piece, sent: int) -> None:
-        """Handle a piece; its first `sent` bytes were forwarded already."""
+        """Handle a piece. Its first `sent` bytes were already forwarded."""
         ...
 
     def ended(self, stream: ByteStream) -> None:
-        """Handle the end of the source; called only when no frame is kept back."""
+        """Handle the end of the stream, after which the source sends no more bytes.
+
+        This method is called only while no frame is kept back.
+        """
         ...
 
 
 class ByteStream:
-    """The bytes from one socket to another, in pieces that a handler decides about."""
+    """The bytes from one socket to another, cut into pieces. A handler decides what happens to each piece."""
 
     def __init__(
         self, side: Side, source: NonblockingSocket, target: NonblockingSocket, handler: Handler
@@ -50,7 +53,7 @@ class ByteStream:
         self.taken = 0
         self.silenced = False
         self._handler = handler
-        self._ahead = 0  # bytes at the head of the framer's buffer that were forwarded early
+        self._ahead = 0  # number of bytes at the start of the framer's buffer that were already forwarded
         self._kept = b""
         self._over = False
         source.on_data = self._feed
@@ -59,27 +62,27 @@ class ByteStream:
 
     @property
     def keeps(self) -> bool:
-        """Whether a frame is kept back, with everything behind it."""
+        """Whether a frame is kept back. All bytes after that frame are then kept back too."""
         return bool(self._kept)
 
     @property
     def over(self) -> bool:
-        """Whether the end of the source was forwarded."""
+        """Whether the end of the stream was passed to the handler."""
         return self._over
 
     def forward(self, data: bytes) -> None:
         self.target.send(data)
 
     def take(self, data: bytes) -> None:
-        """Drop bytes because of a fault, and count them."""
+        """Drop bytes because of a fault, and count them as taken."""
         self.taken += len(data)
 
     def keep(self, frame: bytes) -> None:
-        """Keep a frame back, and with it everything behind it."""
+        """Keep a frame back, and with it all bytes after it."""
         self._kept = frame
 
     def resume(self, *, deliver: bool) -> None:
-        """Forward or drop the frame that was kept, then continue with the bytes behind it."""
+        """Forward or drop the frame that was kept back, then continue with the bytes after it."""
         frame, self._kept = self._kept, b""
         if deliver:
             self.forward(frame)
@@ -88,12 +91,12 @@ class ByteStream:
         self.run()
 
     def silence(self) -> None:
-        """Drop everything from here on."""
+        """Drop all bytes from now on instead of forwarding them."""
         self.silenced = True
         self._take_rest()
 
     def run(self) -> None:
-        """Handle every complete piece, up to a frame that is kept back."""
+        """Pass every complete piece to the handler, until a frame is kept back."""
         while not self._kept and not self.silenced and (piece := self.framer.next()) is not None:
             sent = min(self._ahead, len(piece.data))
             self._ahead -= sent
@@ -108,13 +111,16 @@ class ByteStream:
             self._handler.ended(self)
 
     def rest(self) -> Rest:
-        """Remove and return the bytes that are left after the end of the stream."""
+        """Remove and return the bytes that are still in the framer's buffer."""
         data, ahead = self.framer.drain(), self._ahead
         self._ahead = 0
         return Rest(data[ahead:], len(data))
 
     def discard_rest(self, *, by_fault: bool) -> int:
-        """Drop the rest and return its size. With `by_fault`, count it as taken by a fault and return 0."""
+        """Drop the bytes that are still in the tap, and return their number.
+
+        With `by_fault`, count these bytes as taken by a fault, and return 0.
+        """
         lost = len(self._kept) + len(self.rest().unsent)
         self._kept = b""
         if by_fault:
@@ -152,6 +158,6 @@ class ByteStream:
         self.take(self.rest().unsent)
 
     def _limit_reading(self) -> None:
-        """Pause reading while the target is slow, or while too much waits behind a frame that is kept."""
+        """Pause reading while the target is slow, or while too many bytes wait behind a kept frame."""
         waiting = self.framer.buffered if self._kept else 0
         self.source.set_reading(on=self.target.queued < MOST_QUEUED and waiting < MOST_QUEUED)

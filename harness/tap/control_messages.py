@@ -1,4 +1,4 @@
-"""Messages of the tap's control channel. A request is one JSON line, and so is its answer."""
+"""Messages of the tap's control channel. Each request and each answer is one line of JSON."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from harness.tap.rules import Armed, Rule
 
 
 class _Ask(msgspec.Struct, tag_field="do", forbid_unknown_fields=True, kw_only=True):
-    """Base of the requests to the tap."""
+    """Base class of the requests to the tap."""
 
 
 class AskStatus(_Ask, tag="status"):
@@ -28,7 +28,7 @@ class AskArm(_Ask, tag="arm"):
 
 
 class AskDisarm(_Ask, tag="disarm"):
-    """Request to remove a rule; harmless if no rule has this id."""
+    """Request to remove a rule. It has no effect if no rule has this id."""
 
     id: str
 
@@ -40,7 +40,7 @@ class AskRelease(_Ask, tag="release"):
 
 
 class AskLog(_Ask, tag="log"):
-    """Request to start a frame log in the file `path`; without a path, to stop the log."""
+    """Request to start a frame log in the file `path`. Without a path, it is a request to stop the log."""
 
     path: str | None
     exchanges_per_s: int
@@ -48,7 +48,7 @@ class AskLog(_Ask, tag="log"):
 
 
 class AskFlush(_Ask, tag="flush"):
-    """Request to write the queue of the frame log."""
+    """Request to write the queued lines of the frame log to its file."""
 
 
 Ask = AskStatus | AskAccounts | AskArm | AskDisarm | AskRelease | AskLog | AskFlush
@@ -59,7 +59,7 @@ class Status(msgspec.Struct, kw_only=True):
 
     pid: int
     listens: dict[int, int]
-    """Port on which the tap listens, by broker."""
+    """Port on which the tap listens for clients, by broker id."""
     upstreams: dict[int, int]
     open_connections: int
     keeps: int
@@ -69,7 +69,7 @@ class Status(msgspec.Struct, kw_only=True):
 
 
 class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The answer to any request; the fields depend on the request."""
+    """The answer to any request. The request determines which fields are set."""
 
     error: str | None = None
     hint: str = ""

@@ -1,13 +1,13 @@
 """Steps of brokers and controllers that no client request shows, read from the logs that they write.
 
-    copy      a follower has a batch, byte for byte the leader's  (the follower's own log)
-    marker    a coordinator wrote a commit or abort marker        (control batches of the partition)
-    decision  a coordinator stored a transaction's state          (__transaction_state)
-    ids       the controllers gave a broker a block of ids        (__cluster_metadata)
+    copy      a follower has an identical copy of the leader's batch  (read from the follower's log)
+    marker    a coordinator wrote a commit or abort marker            (read from the partition's log)
+    decision  a coordinator stored the state of a transaction         (read from __transaction_state)
+    ids       the controllers gave a broker a block of producer ids   (read from __cluster_metadata)
 
-Partitions are read over the DIRECT listener. No client can read the metadata log, so blocks of ids come from
-the files of the active controller. Times are the brokers' wall clock in milliseconds. On one host, that is
-also the clock of the frame log.
+Partitions are read over the DIRECT listener. No client can read the metadata log, so the blocks of producer
+ids are read from the files of the active controller. Times are the brokers' wall clock in milliseconds. If
+the brokers and the tap run on one host, the frame log has the same clock.
 """
 
 from __future__ import annotations
@@ -31,25 +31,26 @@ from harness.kafka.log.transaction_log import TRANSACTION_TOPIC, decode_state
 
 LOG_NAME: Final = "logsteps.jsonl"
 PRODUCER_ID_BLOCK: Final = 1000
-"""The number of producer ids that the controllers give to a broker at once."""
+"""Number of producer ids in a block that the controllers give to a broker."""
 _METADATA_LOG: Final = "__cluster_metadata-0"
-_MAX_COPIES: Final = 200  # per partition; a diagram shows fewer
+_MAX_COPIES: Final = 200  # limit per partition; a diagram shows fewer copies
 _LEADER_LIMIT_S: Final = 20.0
 _IDS_RECORD: Final = 15
-# Fields of a ProducerIdsRecord after its three-byte head: broker, broker epoch, the first id after the block.
+# Fields of a ProducerIdsRecord after its three-byte head: the broker, the broker's epoch, and the first id
+# after the block.
 _IDS: Final = struct.Struct(">iqq")
 _NS_PER_MS: Final = 1_000_000
 
 
 class CoordinatorEntry(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One step of a broker or a controller, as a log shows it."""
+    """One step of a broker or a controller, read from a log."""
 
     kind: Literal["copy", "marker", "decision", "ids"]
     wall: int
-    """Wall-clock time in nanoseconds, with the precision of a millisecond."""
+    """Wall-clock time in nanoseconds. Its precision is one millisecond."""
     node: int
-    """Id of the leader of the partition. The leader of a decision's partition is the coordinator. For ids,
-    it is the id of the active controller.
+    """Id of the partition's leader. For a decision, this leader is the transaction coordinator. For a block
+    of producer ids, this is the id of the active controller.
     """
     topic: str = ""
     partition: int = -1
@@ -58,13 +59,15 @@ class CoordinatorEntry(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_
     epoch: int = -1
     transactional_id: str | None = None
     what: str = ""
-    """Marker: commit or abort. Decision: the state. Ids: the broker that received the block. Copy: the
-    follower.
+    """The meaning depends on `kind`. Marker: commit or abort. Decision: the state of the transaction. Ids:
+    the broker that received the block. Copy: the follower that has the copy.
     """
     places: list[PartitionId] = []
-    """Decision: the partitions of the transaction."""
+    """For a decision: the partitions of the transaction."""
     coordinator_epoch: int = -1
-    """Marker: the leader epoch of the coordinator's partition of __transaction_state."""
+    """For a marker: the epoch of the coordinator, which is the leader epoch of its partition of
+    __transaction_state.
+    """
 
 
 def collect(
@@ -76,9 +79,9 @@ def collect(
     transactional_ids: Iterable[str],
     since: int,
 ) -> Path:
-    """Write the steps since `since` (wall clock) into `directory`, sorted by time; return the file.
+    """Write the steps of brokers and controllers since a wall-clock time into a file; return the file.
 
-    For the topics in `marked`, only the markers are written.
+    The steps are sorted by time. For the topics in `marked`, only the markers are written.
     """
     steps = [
         *(
@@ -97,7 +100,7 @@ def collect(
 
 
 def read(directory: Path) -> list[CoordinatorEntry]:
-    """Return the steps that were collected into a directory; none if there is no such file."""
+    """Return the steps that `collect` wrote into a directory. Without its file, the list is empty."""
     path = directory / LOG_NAME
     if not path.exists():
         return []
@@ -105,10 +108,10 @@ def read(directory: Path) -> list[CoordinatorEntry]:
 
 
 def copies(cluster: Cluster, topic: str, since: int) -> Iterator[CoordinatorEntry]:
-    """Yield a step for each unchanged copy of a batch on a follower, for a topic's batches since a time.
+    """Yield a step for each batch of a topic that a follower has copied unchanged.
 
-    Only the first batches of each partition are compared. A log does not record when a batch was copied, so
-    the step has the time of the batch.
+    Only batches since the time `since` are compared, and only the first ones of each partition. A log does
+    not record when a follower copied a batch, so the step has the timestamp of the batch.
     """
     for info in cluster.admin.metadata([topic]).partitions:
         partition_id = (topic, info.partition)
@@ -138,7 +141,7 @@ def _first_batches(cluster: Cluster, partition_id: PartitionId, since: int, brok
 def markers(
     cluster: Cluster, topic: str, since: int, partition: int | None = None
 ) -> Iterator[CoordinatorEntry]:
-    """Yield the transaction markers of a topic, or of one of its partitions, since a time."""
+    """Yield a step for each transaction marker of a topic, or of one of its partitions, since a time."""
     for info in cluster.admin.metadata([topic]).partitions:
         if partition not in (None, info.partition):
             continue
@@ -161,7 +164,7 @@ def markers(
 
 
 def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[CoordinatorEntry]:
-    """Yield the states of a transactional id that its coordinator stored since a time."""
+    """Yield a step for each state of a transactional id that its coordinator stored since a time."""
     partitions = cluster.admin.metadata([TRANSACTION_TOPIC]).partitions
     info = partitions[java_hash(transactional_id) % len(partitions)]
     for batch in _batches(cluster, (TRANSACTION_TOPIC, info.partition), since):
@@ -185,7 +188,10 @@ def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[C
 
 
 def id_blocks(cluster: Cluster, since: int) -> Iterator[CoordinatorEntry]:
-    """Yield the blocks of producer ids assigned since a time, from the files of the active controller."""
+    """Yield a step for each block of producer ids that was assigned since a time.
+
+    The blocks are read from the files of the active controller.
+    """
     leader = cluster.active_controller()
     with TemporaryDirectory() as scratch:
         segments = cluster.node(leader).segments(_METADATA_LOG, Path(scratch))
@@ -209,7 +215,7 @@ def id_blocks(cluster: Cluster, since: int) -> Iterator[CoordinatorEntry]:
 def _batches(
     cluster: Cluster, partition_id: PartitionId, since: int, broker: int | None = None
 ) -> Iterator[Any]:
-    """Yield the batches of a partition since a time, from its leader or from another replica."""
+    """Yield the batches of a partition since a time, read from its leader or from the given broker."""
 
     def find_start() -> tuple[int, int]:
         topic, number = partition_id

@@ -1,4 +1,4 @@
-"""Counters of the tap since its start; they cover everything that passes, logged or not."""
+"""Counters of the tap since its start. They count everything that passes, whether it is logged or not."""
 
 from __future__ import annotations
 
@@ -10,16 +10,18 @@ from harness.tap.frame_lines import ByteAccount
 
 
 class Stats(msgspec.Struct, kw_only=True):
-    """Counts of everything that passed, and of every irregularity."""
+    """Counts of the traffic that passed the tap, and of every irregularity."""
 
     connections: int = 0
     blind: dict[str, int] = {}
-    """Number of connections that are forwarded without reading frames, by reason: `tls` or `malformed`."""
+    """Number of connections whose bytes are forwarded without being read as frames, by reason: `tls` or
+    `malformed`.
+    """
     requests: dict[str, int] = {}
     responses: dict[str, int] = {}
     odd: dict[str, int] = {}
-    """Irregularities by kind, such as malformed, oversized, truncated, undecodable, unmatched, unanswered,
-    unreachable or unaccounted.
+    """Number of irregularities by kind, such as malformed, oversized, truncated, undecodable, unmatched,
+    unanswered, unreachable or unaccounted.
     """
     unknown_api: dict[str, int] = {}
     newer_version: dict[str, int] = {}
@@ -27,16 +29,16 @@ class Stats(msgspec.Struct, kw_only=True):
     log_errors: int = 0
     request_bytes: ByteAccount = msgspec.field(default_factory=ByteAccount)
     response_bytes: ByteAccount = msgspec.field(default_factory=ByteAccount)
-    """Both byte accounts cover closed connections only."""
+    """`request_bytes` and `response_bytes` cover closed connections only."""
     duplicate_bytes: int = 0
     """Bytes of duplicates, which the tap sent on its own connections."""
 
 
 def count(counters: dict[str, int], name: str, by: int = 1) -> None:
-    """Add to a counter."""
+    """Increase the counter `name`. A missing counter starts at 0."""
     counters[name] = counters.get(name, 0) + by
 
 
 def minus(after: dict[str, int], before: dict[str, int]) -> dict[str, int]:
-    """Return the increase of each counter between two readings."""
+    """Return the counters that increased between two readings, each with its increase."""
     return dict(Counter(after) - Counter(before))

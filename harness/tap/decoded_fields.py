@@ -1,4 +1,7 @@
-"""Fields of decoded frames in the log: ids, epochs, sequences, offsets, errors; no record content."""
+"""Fields of decoded frames in the frame log: ids, epochs, sequences, offsets and errors.
+
+The frame log never contains the content of records.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import msgspec
 
 
 class _Compact(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Base of structures whose empty fields are not written to the log."""
+    """Base class of structures whose fields are written to the log only if they are not empty."""
 
 
 class Batch(_Compact):
@@ -25,7 +28,7 @@ class Batch(_Compact):
     base_offset: int = 0
     marker: Literal["commit", "abort"] | None = None
     appended_ms: int | None = None
-    """For a marker: its time by the broker's wall clock."""
+    """For a marker: its timestamp in milliseconds, by the broker's wall clock."""
 
 
 class Partition(_Compact):
@@ -35,12 +38,14 @@ class Partition(_Compact):
     partition: int
     error: str | None = None
     offset: int | None = None
-    """Fetch: first offset to read. Produce: offset of the batch. TxnOffsetCommit: the committed offset."""
+    """The meaning depends on the api. Fetch: the first offset to read. Produce: the offset of the batch.
+    TxnOffsetCommit: the committed offset.
+    """
     high_watermark: int | None = None
     last_stable_offset: int | None = None
     log_start: int | None = None
     aborted: list[tuple[int, int]] = []
-    """(producer id, first offset) of the aborted transactions in the fetched range."""
+    """(producer id, first offset) of each aborted transaction in the fetched range."""
     leader: int | None = None
 
 
@@ -53,7 +58,7 @@ class Coordinator(_Compact):
 
 
 class Facts(_Compact):
-    """The fields of one request or response; the api determines which are set."""
+    """The fields of one request or response. The api determines which of them are set."""
 
     error: str | None = None
     transactional_id: str | None = None
@@ -67,14 +72,16 @@ class Facts(_Compact):
     batches: list[Batch] = []
     partitions: list[Partition] = []
     left_out: int = 0
-    """Number of batches and partitions that were left out because of the limit for one frame."""
+    """Number of batches and partitions that the frame contained but that are not listed here, because of a
+    limit per frame.
+    """
     coordinators: list[Coordinator] = []
     brokers: list[int] = []
     apis: int | None = None
-    """ApiVersions: number of apis that the broker offers."""
+    """For an ApiVersions response: the number of apis that the broker offers."""
 
     def touches(self, topic: str, partition: int | None) -> bool:
-        """Return whether the frame names a topic, or a partition of it."""
+        """Return whether the frame names a topic or, if `partition` is given, this partition of the topic."""
         named = {(p.topic, p.partition) for p in self.partitions}
         named |= {(b.topic, b.partition) for b in self.batches}
         return any(t == topic and partition in (None, p) for t, p in named)

@@ -1,4 +1,7 @@
-"""Decodes frames into facts with kafka-python; topic ids are replaced by names from metadata responses."""
+"""Decoder that turns frames into facts with kafka-python.
+
+It replaces topic ids by topic names, which it reads from metadata responses.
+"""
 
 from __future__ import annotations
 
@@ -10,23 +13,25 @@ from harness.tap import api_keys
 from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
 
 _MOST_ENTRIES = 64
-"""Most batches or partitions of one frame in the log; a large Fetch response has thousands."""
+"""Maximum number of batches, and of partitions, that the log contains for one frame. A large Fetch response
+has thousands.
+"""
 
 
 class TopicNames:
-    """Topic names by id: newer versions of Produce and Fetch carry ids only."""
+    """Topic names by topic id. Newer versions of Produce and Fetch contain only the ids."""
 
     def __init__(self) -> None:
         self._names: dict[Any, str] = {}
 
     def learn(self, topics: Iterable[Any]) -> None:
-        """Add the topics of a metadata response."""
+        """Add the topic names and ids of a metadata response."""
         for topic in topics:
             if topic.name and getattr(topic, "topic_id", None):
                 self._names[topic.topic_id] = topic.name
 
     def of(self, topic: Any, field: str = "name") -> str:
-        """Return the name of a topic in a message, or its id if no metadata response named it."""
+        """Return the name of a topic in a message, or its id if no metadata response contained its name."""
         name = getattr(topic, field, None)
         if name:
             return str(name)
@@ -35,7 +40,7 @@ class TopicNames:
 
 
 class Decoder:
-    """Decoder of frames; it remembers topic names from metadata responses."""
+    """Decoder of frames. It collects topic names from the metadata responses that it decodes."""
 
     def __init__(self) -> None:
         self.names = TopicNames()
@@ -59,7 +64,7 @@ def _error(message: Any) -> str | None:
 
 
 def _batches(records: Any, topic: str, partition: int) -> list[Batch]:
-    """Return the complete batches in the bytes of a partition; a fetch may cut the last one."""
+    """Return the complete batches in the records of a partition. A Fetch response may end inside a batch."""
     from kafka.record.memory_records import MemoryRecords
 
     if not records:
@@ -204,13 +209,13 @@ def _find_coordinator_response(message: Any, _: TopicNames) -> Facts:
     coordinators = [
         Coordinator(key=c.key, broker=c.node_id, error=_error(c)) for c in message.coordinators or ()
     ]
-    if not coordinators:  # up to version 3, a request has one key, and its response does not repeat it
+    if not coordinators:  # up to version 3, a response has one coordinator and does not repeat its key
         coordinators = [Coordinator(key="", broker=message.node_id, error=_error(message))]
     return Facts(coordinators=coordinators)
 
 
 def _of_producer(message: Any, _: TopicNames) -> Facts:
-    """Return the facts of a request with a transactional id, producer id and epoch."""
+    """Return the facts of a request that contains a transactional id, a producer id and an epoch."""
     return Facts(
         transactional_id=message.transactional_id,
         producer_id=message.producer_id,
@@ -221,7 +226,10 @@ def _of_producer(message: Any, _: TopicNames) -> Facts:
 
 
 def _producer_response(message: Any, _: TopicNames) -> Facts:
-    """Return the facts of an InitProducerId or EndTxn response; EndTxn has a producer id since v5."""
+    """Return the facts of an InitProducerId or EndTxn response.
+
+    An EndTxn response contains a producer id since version 5.
+    """
     ident = getattr(message, "producer_id", None)
     known = ident is not None and ident >= 0
     return Facts(

@@ -16,18 +16,22 @@ Side = Literal["request", "response"]
 
 
 class ByteAccount(msgspec.Struct, kw_only=True):
-    """Bytes of one direction; received = sent + taken + undelivered once the connection is closed."""
+    """Byte counts of one direction; once the connection is closed, received = sent + taken + undelivered."""
 
     received: int = 0
     sent: int = 0
     taken: int = 0
-    """Bytes that a fault dropped, or that followed a cut made by a fault."""
+    """Number of bytes that were dropped because of a fault, including those that could not be delivered
+    after a fault had cut the connection.
+    """
     undelivered: int = 0
-    """Bytes that could not be forwarded because the receiving side had closed the connection by itself."""
+    """Number of bytes that could not be forwarded because the receiving side had closed the connection by
+    itself.
+    """
 
     @property
     def inside(self) -> int:
-        """Bytes that are still in the tap; zero when the connection is closed."""
+        """Number of bytes that are still in the tap. It is zero once the connection is closed."""
         return self.received - self.sent - self.taken - self.undelivered
 
     def add(self, other: ByteAccount) -> None:
@@ -38,7 +42,7 @@ class ByteAccount(msgspec.Struct, kw_only=True):
 
 
 class FrameLogOpened(LogLine, tag="open"):
-    """First line: the tap that wrote the log, its clock, and its limits."""
+    """First line of a frame log: the tap that wrote the log, its clock, and the limits of the log."""
 
     format: int
     cluster: str
@@ -50,7 +54,7 @@ class FrameLogOpened(LogLine, tag="open"):
 
 
 class Connection(LogLine, tag="connection"):
-    """A connection that a client opened, or that the tap opened to send a duplicate."""
+    """Opening of a connection: by a client, or by the tap to send a duplicate."""
 
     conn: int
     broker: int
@@ -59,7 +63,7 @@ class Connection(LogLine, tag="connection"):
 
 
 class Frame(LogLine, tag="frame"):
-    """One complete frame; the time is that of its last byte."""
+    """One complete frame. The time of the line is that of the frame's last byte."""
 
     n: int
     conn: int
@@ -72,19 +76,20 @@ class Frame(LogLine, tag="frame"):
     bytes: int
     client_id: str = ""
     took_ms: float | None = None
-    """For a response: milliseconds since its request reached the tap."""
+    """For a response: milliseconds from the request to the response, measured at the tap."""
     fate: str | None = None
-    """Immediate effect of a fault: lost, held, delayed, cut, or copy for a duplicate; None if the frame
-    passed.
+    """Immediate effect of a fault on the frame: lost, held, delayed, or cut (an answer to a client that a
+    fault had cut off). A duplicate that the tap sent, and the answer to it, have `copy`. None if the
+    frame passed.
     """
     rule: str | None = None
     facts: Facts | None = None
     undecoded: str | None = None
-    """Reason why there are no facts."""
+    """Reason why the frame could not be decoded, so that it has no facts."""
 
 
 class Note(LogLine, tag="note"):
-    """Bytes that are not a frame, or an event that concerns no frame."""
+    """Line about bytes that are not a frame, or about an event that concerns no frame."""
 
     conn: int
     broker: int
@@ -93,7 +98,7 @@ class Note(LogLine, tag="note"):
 
 
 class Touch(LogLine, tag="touch"):
-    """An action of a fault on a frame or connection, or the end of that action."""
+    """Action of a rule on a frame (such as held), or the later outcome of that action (such as released)."""
 
     rule: str
     verb: str
@@ -106,14 +111,14 @@ class Touch(LogLine, tag="touch"):
 
 
 class Sampled(LogLine, tag="sampled"):
-    """Exchanges per api that were forwarded but not logged since `since`, because of the log's limits."""
+    """Exchanges per api since the monotonic time `since` that were not logged because of the log limits."""
 
     since: int
     exchanges: dict[str, int]
 
 
 class ConnectionClosed(LogLine, tag="closed"):
-    """The end of a connection; the accounts cover all of its bytes."""
+    """The end of a connection. Its accounts cover all bytes of the connection."""
 
     conn: int
     broker: int
@@ -131,5 +136,5 @@ Line = FrameLogOpened | Connection | Frame | Note | Touch | Sampled | Connection
 
 
 def schema_text() -> str:
-    """Return the JSON schema of a line of a frame log."""
+    """Return the JSON schema that describes each line of a frame log."""
     return log_line.schema_text(f"One line of a frame log, format {FORMAT}", Line)

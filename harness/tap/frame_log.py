@@ -1,8 +1,8 @@
-"""Writer of the frame log: it decodes frames after they were forwarded, within a budget.
+"""Writer of the frame log. It decodes frames only after they were forwarded, and within limits.
 
 The log must not slow the tap. Frames wait in a queue and are decoded in short slices between socket events.
-Above the limit of exchanges per second, the log keeps only the requests that control transactions. It counts
-the others per api.
+If a limit of the log is reached (exchanges per second, file size or queue size), the log keeps only the
+requests that control transactions. It counts the other exchanges per api.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from harness.tap.counters import Stats, count
 from harness.tap.frame_decoder import Decoder
 from harness.tap.frame_lines import FORMAT, Frame, FrameLogClosed, FrameLogOpened, Line, Sampled
 
-# Requests that control transactions. They are always logged, even if the tap is busy.
+# Apis whose requests control transactions. Their exchanges are always logged, even if the tap is busy.
 ALWAYS = frozenset(
     {
         "FindCoordinator",
@@ -36,13 +36,16 @@ ALWAYS = frozenset(
 )
 EXCHANGES_PER_S = 500
 MOST_BYTES = 200 * 1024 * 1024
-_SLICE_S = 0.002  # longest time of decoding before the event loop serves the sockets again
+_SLICE_S = 0.002  # maximum time for decoding before the event loop serves the sockets again
 _MOST_WAITING = 32 * 1024 * 1024
 _SECOND_NS = 1_000_000_000
 
 
 class FrameLog:
-    """Writer of one frame log after another, each in a run directory. Without a log, nothing is written."""
+    """Writer of one frame log after another, each in a run directory.
+
+    While no log is open, it discards the lines that it receives.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, stats: Stats, decoder: Decoder, cluster: str) -> None:
         self._loop = loop
@@ -64,7 +67,7 @@ class FrameLog:
         self.path: Path | None = None
 
     def start(self, path: Path, rate: int, most: int) -> None:
-        """Start a log in a new file; raise FileExistsError if the file exists."""
+        """Start a log in a new file, and stop the previous log. Raise FileExistsError if the file exists."""
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.open("xb")
         self.stop("another log was started")
@@ -84,7 +87,7 @@ class FrameLog:
         )
 
     def stop(self, reason: str) -> None:
-        """Write the queue and close the file."""
+        """Write the queued lines and a closing line, and close the file."""
         if self._file is None:
             return
         self.put(FrameLogClosed(reason=reason, **timestamps()))
@@ -94,7 +97,7 @@ class FrameLog:
         self._file, self.path = None, None
 
     def wants(self, api: str, mono: int) -> bool:
-        """Return whether to log an exchange that begins now; count an exchange that is not logged."""
+        """Return whether to log an exchange that begins now. If a limit forbids it, count the exchange."""
         if self._file is None:
             return False
         if mono - self._window >= _SECOND_NS:
@@ -110,7 +113,7 @@ class FrameLog:
         return True
 
     def put(self, line: Line, raw: bytes = b"") -> None:
-        """Queue a line. If `raw` holds the bytes of its frame, they are decoded just before writing."""
+        """Queue a line. The frame in `raw`, if any, is decoded just before the line is written."""
         if self._file is None:
             return
         self._queue.append((line, raw))
@@ -120,7 +123,7 @@ class FrameLog:
             self._loop.call_soon(self._work)
 
     def flush(self) -> None:
-        """Write the queue now."""
+        """Write all queued lines now."""
         self._log_skipped(time.monotonic_ns())
         while self._queue:
             self._write_next()
@@ -174,7 +177,7 @@ class FrameLog:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """End the log after a write error, without its closing line: forwarding must continue."""
+        """End the log after a write error, because forwarding must continue. The log gets no closing line."""
         self._stats.log_errors += 1
         print(f"the frame log {self.path} ended: {error}", flush=True)
         file, self._file = self._file, None

@@ -1,6 +1,6 @@
-"""Cutting of a byte stream into Kafka frames. Every byte that goes in comes out once and in order.
+"""Division of a byte stream into Kafka frames. Every byte is returned once and in order.
 
-Cutting never fails: bytes that cannot be a frame pass unchanged, as a piece of another kind.
+The division never fails: bytes that cannot be a frame are returned unchanged, as a piece of another kind.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from enum import StrEnum
 from typing import NamedTuple
 
 MOST_BYTES = 100 * 1024 * 1024
-"""A broker's limit for a request (socket.request.max.bytes); responses are smaller."""
+"""Maximum size of a frame that is read as a whole. It is the default limit of a broker for a request
+(socket.request.max.bytes); responses are smaller.
+"""
 
 _LENGTH = struct.Struct(">i")
 _REQUEST_HEAD = struct.Struct(">hhih")
@@ -19,23 +21,23 @@ _TLS_HANDSHAKE = 0x16
 
 
 class Kind(StrEnum):
-    """The kind of a piece of the stream."""
+    """The kind of a piece of a byte stream."""
 
-    FRAME = "frame"  # a length and that number of bytes
-    OVERSIZED = "oversized"  # the beginning of a frame that is too long to be buffered
-    REST = "rest"  # the remainder of an oversized frame
-    BLIND = "blind"  # all bytes after the frame boundaries were lost
+    FRAME = "frame"  # a complete frame: a length and that number of bytes
+    OVERSIZED = "oversized"  # the start of a frame that is too long to be buffered
+    REST = "rest"  # a later part of an oversized frame
+    BLIND = "blind"  # bytes of a stream whose frame boundaries are unknown
 
 
 class Piece(NamedTuple):
-    """Some bytes of the stream, and their kind."""
+    """Consecutive bytes of a stream, and the kind of this piece."""
 
     kind: Kind
     data: bytes
 
 
 class Head(NamedTuple):
-    """The fields that every request begins with."""
+    """The fields at the start of every request."""
 
     key: int
     version: int
@@ -48,7 +50,7 @@ class MalformedError(ValueError):
 
 
 class Framer:
-    """Framer of one direction of a connection: it cuts the bytes into pieces."""
+    """Framer of one direction of a connection. It cuts the bytes into pieces."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most
@@ -59,14 +61,14 @@ class Framer:
 
     @property
     def buffered(self) -> int:
-        """Number of bytes that were pushed and not yet returned in a piece."""
+        """Number of bytes that were pushed but not yet returned in a piece."""
         return len(self._buffer)
 
     def push(self, data: bytes) -> None:
         self._buffer += data
 
     def rest_from(self, start: int) -> bytes:
-        """Return the buffered bytes from a position on, without removing them."""
+        """Return the buffered bytes from the position `start` on, without removing them."""
         return bytes(memoryview(self._buffer)[start:])
 
     def drain(self) -> bytes:
@@ -76,7 +78,7 @@ class Framer:
         return data
 
     def next(self) -> Piece | None:
-        """Remove and return the next piece; None if it needs more bytes."""
+        """Remove and return the next piece. Return None if the piece needs more bytes."""
         if self._buffer and not self._begun:
             self._begun = True
             if self._buffer[0] == _TLS_HANDSHAKE:
@@ -101,7 +103,7 @@ class Framer:
         return Piece(Kind.FRAME, self._take(size))
 
     def go_blind(self, why: str) -> None:
-        """Stop cutting frames: all later bytes are BLIND pieces."""
+        """Stop the division into frames: return all later bytes as BLIND pieces."""
         self.blind = self.blind or why
 
     def _take_oversized(self) -> bytes:
@@ -116,7 +118,7 @@ class Framer:
 
 
 def request_head(frame: bytes) -> Head:
-    """Read the head of a request; its four fields have the same position in every version."""
+    """Read the head of a request. Its four fields have the same position in every version."""
     try:
         key, version, correlation, length = _REQUEST_HEAD.unpack_from(frame, _LENGTH.size)
     except struct.error as error:

@@ -1,4 +1,4 @@
-"""The central object of a tap: its connections, armed rules, kept frames and duplicates."""
+"""The central object of a tap. It has the tap's connections, armed rules, kept frames and duplicates."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _MOST_ACCOUNTS = 10_000
 
 
 class Accounts(msgspec.Struct, kw_only=True):
-    """Byte accounts of one connection; those of an open connection are a snapshot."""
+    """Byte accounts of one connection. The accounts of an open connection are a snapshot."""
 
     conn: int
     broker: int
@@ -37,7 +37,7 @@ class Accounts(msgspec.Struct, kw_only=True):
 
 
 class KeptFrame:
-    """A frame, or a copy of one, that waits to be forwarded."""
+    """A frame, or a copy of one, that the tap keeps back until it is released or discarded."""
 
     def __init__(
         self, hub: Hub, armed: Armed, hit: Hit, finish: Callable[[bool], None], alive: Callable[[], bool]
@@ -58,7 +58,7 @@ class KeptFrame:
         self._end("released", deliver=True)
 
     def discard(self) -> None:
-        """Drop the frame, and its connection with it."""
+        """Drop the frame and cut its connection. If the frame is a duplicate, only drop it."""
         self._end("discarded", deliver=False)
 
     def _end(self, did: str, *, deliver: bool) -> None:
@@ -90,18 +90,18 @@ class Hub:
         self._copies: set[asyncio.Task[None]] = set()
 
     def number(self) -> int:
-        """Return the number of the next exchange."""
+        """Return the number for a new exchange."""
         self._numbers += 1
         return self._numbers
 
     def connection(self) -> int:
-        """Return the number of the next connection."""
+        """Return the number for a new connection, and count the connection."""
         self._connections += 1
         self.stats.connections += 1
         return self._connections
 
     def peek(self, exchange: Exchange, frame: bytes) -> Facts | None:
-        """Decode a request before it is forwarded, for rules that select by its content."""
+        """Decode a request before it is forwarded, because a rule may select by its content."""
         if api_keys.decodable(exchange.head.key, exchange.head.version) is not api_keys.Decodable.YES:
             return None
         try:
@@ -111,21 +111,24 @@ class Hub:
             return None
 
     def match(self, relay: Relay, exchange: Exchange, frame: bytes) -> Armed | None:
-        """Return the rule that hits a request, or None."""
+        """Return the rule that hits a request, or None.
+
+        Also record in the exchange which kept frames the answer to this request will release.
+        """
         waits = [k for k in self.kept if k.armed.rule.until == exchange.api]
         facts = self.peek(exchange, frame) if waits or self.book.needs_facts(exchange.head) else None
         exchange.triggers = [k for k in waits if _same_client(k, exchange, facts)]
         return self.book.match(relay.broker, exchange.head, facts)
 
     def answered(self, exchange: Exchange, frame: bytes) -> None:
-        """Handle a forwarded answer: record it in the hit, and release the frames that waited for it."""
+        """Handle the answer to an exchange: record it in the hit, and release the frames that wait for it."""
         if exchange.hit:
             exchange.hit.answer = self.answer(exchange, frame)
         for kept in exchange.triggers:
             kept.release()
 
     def answer(self, exchange: Exchange, frame: bytes) -> str:
-        """Return the errors of a response, or NONE."""
+        """Return the errors of a response, or `NONE` if it has no errors."""
         try:
             facts = self.decoder.response(exchange.head.key, exchange.head.version, frame)
         except Exception as error:  # noqa: BLE001 - as in `peek`
@@ -137,7 +140,7 @@ class Hub:
         """Keep back a frame of a stream until it is released or discarded."""
 
         def finish(deliver: bool) -> None:
-            if not deliver:  # a stream cannot continue with a frame missing
+            if not deliver:  # a TCP stream cannot continue after the loss of a frame
                 stream.silence()
                 if stream is relay.request:
                     relay.forget(exchange)
@@ -150,7 +153,10 @@ class Hub:
         return kept
 
     def duplicate(self, exchange: Exchange, frame: bytes, armed: Armed, hit: Hit) -> None:
-        """Send a copy of a request on the tap's own connection: at once, after a delay, or when released."""
+        """Send a copy of a request on a connection of the tap.
+
+        The rule determines whether the copy is sent at once, after a delay, or when it is released.
+        """
 
         def finish(deliver: bool) -> None:
             if deliver:
@@ -168,21 +174,22 @@ class Hub:
             kept.after(rule.seconds, kept.release)
 
     def arm(self, rule: Rule) -> None:
-        """Arm a rule. It does not hit frames that are partly forwarded already."""
+        """Arm a rule. It does not hit a frame whose first bytes were already forwarded."""
         self.book.arm(rule)
 
     def release(self, rule_id: str) -> int:
-        """Forward every frame that a rule keeps; return their number."""
+        """Forward every frame that a rule keeps back; return the number of these frames."""
         held = [k for k in self.kept if k.armed.rule.id == rule_id]
         for kept in held:
             kept.release()
         return len(held)
 
     def disarm(self, rule_id: str) -> Armed | None:
-        """Remove a rule and return it.
+        """Remove a rule and return it, or None if no rule has this id.
 
-        A frame that the rule holds is dropped with its connection, because it must not arrive in a later
-        test. A delayed frame is forwarded if its client is still connected.
+        A held frame is dropped and its connection is cut, because the frame must not arrive in a later test.
+        A delayed frame is forwarded if its client is still connected. A duplicate that is not yet sent is
+        dropped.
         """
         armed = self.book.armed.pop(rule_id, None)
         for kept in [k for k in self.kept if k.armed.rule.id == rule_id]:
@@ -196,7 +203,7 @@ class Hub:
         return armed
 
     def touched(self, armed: Armed, hit: Hit) -> None:
-        """Log the outcome of a frame that a rule hit."""
+        """Log the outcome for a frame that a rule hit."""
         self.log.put(
             Touch(
                 rule=armed.rule.id,
@@ -211,7 +218,7 @@ class Hub:
         )
 
     def ended(self, relay: Relay, request: ByteAccount, response: ByteAccount) -> None:
-        """Record the accounts of a connection that was closed."""
+        """Record the byte accounts of a closed connection, and log its kept frames as undeliverable."""
         self.relays.pop(relay.conn, None)
         for kept in [k for k in self.kept if k.hit.conn == relay.conn and k.armed.rule.verb != "duplicate"]:
             kept.hit.did = "undeliverable"
@@ -226,7 +233,7 @@ class Hub:
         )
 
     def accounts(self) -> list[Accounts]:
-        """Return the accounts of the open connections and of the last ten thousand closed ones."""
+        """Return the byte accounts of the open connections and of the last 10,000 closed ones."""
         still_open = [
             Accounts(
                 conn=r.conn,
@@ -249,8 +256,8 @@ class Hub:
 def _same_client(kept: KeptFrame, exchange: Exchange, facts: Facts | None) -> bool:
     """Return whether a request comes from the client of a kept frame.
 
-    If the rule selects a transactional id and the request has one, the function compares these. Otherwise, it
-    compares the client ids.
+    If the rule selects a transactional id and the request contains one, compare the transactional ids.
+    Otherwise, compare the client ids.
     """
     selected: Any = kept.armed.rule.transactional_id
     if selected is not None and facts is not None and facts.transactional_id is not None:

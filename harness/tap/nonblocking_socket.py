@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 _READ_BYTES = 256 * 1024
 MOST_QUEUED = 1024 * 1024
-"""Queue length, in bytes, above which the source of the bytes pauses reading."""
+"""Number of queued bytes above which the tap stops reading from the peer that sends them."""
 
 
 class NonblockingSocket:
@@ -64,13 +64,13 @@ class NonblockingSocket:
         self.queued += len(view)
 
     def finish(self) -> None:
-        """Shut down the writing side after the queue was written."""
+        """Shut down the writing side once all queued bytes are written."""
         self._finish = True
         if not self._queue and not self.broken and not self.closed:
             self._shutdown()
 
     def close(self) -> None:
-        """Close the socket and drop the queue."""
+        """Close the socket, and count the queued bytes as undelivered."""
         if self.closed:
             return
         self.set_reading(on=False)
@@ -85,7 +85,7 @@ class NonblockingSocket:
         except (BlockingIOError, InterruptedError):
             return
         except OSError:
-            data = b""  # a reset by the peer counts as an end
+            data = b""  # a reset by the peer counts as the end of the stream
         if data:
             self.received += len(data)
             assert self.on_data is not None
@@ -136,4 +136,4 @@ class NonblockingSocket:
         try:
             self._sock.shutdown(socket.SHUT_WR)
         except OSError:
-            self.broken = True  # the peer has closed already
+            self.broken = True  # the peer has already closed the connection

@@ -1,4 +1,4 @@
-"""One client connection through the tap: its two streams, its unanswered requests, and its accounts."""
+"""One client connection through the tap: its two streams, its unanswered requests, and its byte accounts."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ _MOST_ASKED = 100_000
 
 @dataclass(slots=True, eq=False)
 class Exchange:
-    """A request, and the state that is needed when its answer arrives."""
+    """A request, with the state that the tap needs when the answer arrives."""
 
     n: int
     head: Head
     api: str
     mono: int
     logged: bool = False
-    armed: Armed | None = None  # the rule that acts on the answer
-    hit: Hit | None = None  # the hit that records the answer
-    frame: bytes = b""  # the bytes to send again, if the answer triggers a duplicate
+    armed: Armed | None = None  # the rule that will act on the answer
+    hit: Hit | None = None  # the hit in which the answer is recorded
+    frame: bytes = b""  # the bytes of the request, if its answer triggers a duplicate of it
     triggers: list[KeptFrame] = field(default_factory=list)
 
     def line(self, side: Side, conn: int, broker: int, size: int, clocks: Timestamps) -> Frame:
-        """Return the log line of the request, or of its answer."""
+        """Return the frame log line of the request or, for the side `response`, of its answer."""
         return Frame(
             n=self.n,
             conn=conn,
@@ -81,11 +81,11 @@ class Relay:
         self.upstream.set_reading(on=True)
 
     def must_look_first(self) -> bool:
-        """Return True while any rule is armed, because a rule needs complete frames."""
+        """Return True while any rule is armed, because a rule acts only on complete frames."""
         return bool(self.hub.book)
 
     def piece(self, stream: ByteStream, piece: Piece, sent: int) -> None:
-        """Forward a piece unless a rule acts on it."""
+        """Forward a piece, unless it is a frame on which a rule acts."""
         if piece.kind is not Kind.FRAME:
             stream.forward(piece.data[sent:])
             self._note_odd_piece(stream, piece)
@@ -95,7 +95,10 @@ class Relay:
             self._response(piece.data, sent)
 
     def ended(self, stream: ByteStream) -> None:
-        """Forward the end of a stream, after the bytes of an incomplete last frame."""
+        """Forward the end of a stream, after the bytes of an incomplete last frame.
+
+        These bytes are dropped instead if a fault silenced the stream or cut the client off.
+        """
         rest = stream.rest()
         if stream.silenced or (self.dropped_by and stream is self.request):
             stream.take(rest.unsent)
@@ -111,7 +114,10 @@ class Relay:
             self.linger()
 
     def drop_client(self, rule_id: str) -> None:
-        """Close the client's connection; forwarded bytes still reach the broker, answers are dropped."""
+        """Close the client's connection because of a rule.
+
+        Forwarded requests still reach the broker, but the answers to them are dropped.
+        """
         if self.client.closed:
             return
         self.dropped_by = rule_id
@@ -122,7 +128,7 @@ class Relay:
         self.request.run()
 
     def linger(self) -> None:
-        """Close the connection after LINGER_S, whatever the peers do."""
+        """Close the connection after LINGER_S, even if the peers keep it open."""
         if self._linger is None and not self._closed:
             self._linger = self.hub.loop.call_later(LINGER_S, self.close)
 
@@ -145,7 +151,7 @@ class Relay:
         for stream in (self.request, self.response):
             account = stream.account()
             account.undelivered += left[stream.side]
-            if by_fault:  # undelivered because a fault cut the client off: count as taken
+            if by_fault:  # a fault cut the client off: count its undelivered bytes as taken by the fault
                 account.taken, account.undelivered = account.taken + account.undelivered, 0
             accounts[stream.side] = account
         self.hub.log.put(
@@ -174,7 +180,7 @@ class Relay:
             self.note("oversized", f"a {stream.side} beyond {len(piece.data)} bytes passed unread")
         elif piece.kind is Kind.BLIND and (why := stream.framer.blind):
             other = self.response if stream is self.request else self.request
-            if not other.framer.blind:  # log once per connection
+            if not other.framer.blind:  # log the lost frame boundaries once per connection
                 count(self.hub.stats.blind, why if why == "tls" else "malformed")
                 if why != "tls":
                     count(self.hub.stats.odd, "malformed")
@@ -241,10 +247,13 @@ class Relay:
             self._log(line, frame, fate, armed)
         hub.answered(exchange, frame)
         if self.dropped_by and self.request.over and not self._asked:
-            self.upstream.finish()  # ending earlier could make the broker skip the last request
+            self.upstream.finish()  # an earlier end of requests could make the broker skip the last one
 
     def _answered(self, correlation: int) -> Exchange | None:
-        """Return the exchange of an answer. Brokers answer in order; Produce with acks=0 gets no answer."""
+        """Return the exchange to which an answer belongs, or None.
+
+        A broker answers in the order of the requests. It sends no answer to a Produce request with acks=0.
+        """
         if self._asked and self._asked[0].head.correlation == correlation:
             return self._asked.popleft()
         if not any(e.head.correlation == correlation for e in self._asked):

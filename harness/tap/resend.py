@@ -1,4 +1,4 @@
-"""Duplicates: the tap sends a copy of a request on its own connection, and records the answer."""
+"""Duplicates: the tap sends a copy of a request on a connection of its own, and records the answer."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READ_BYTES = 65536
 
 
 async def send_copy(hub: Hub, exchange: Exchange, frame: bytes, armed: Armed, hit: Hit) -> None:
-    """Send the frame, wait for its answer, and close; the hit records the outcome."""
+    """Send a copy of a request, wait for its answer, and close. Record the outcome in the hit."""
     conn = hub.connection()
     origin = f"copy of {exchange.n}"
     hub.log.put(Connection(conn=conn, broker=hit.broker, client=origin, origin="tap", **timestamps()))

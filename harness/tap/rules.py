@@ -2,13 +2,13 @@
 
     lose_response   the broker receives and executes the request; its answer is lost
     lose_request    the broker never receives the request
-    hold            the frame is kept back until it is released, with everything behind it
-    delay           the frame is kept back for a time
-    duplicate       the frame is sent a second time, on the tap's own connection
+    hold            the frame and all bytes after it are kept back until the frame is released
+    delay           the frame and all bytes after it are kept back for a time
+    duplicate       the frame is sent a second time, on a connection of the tap
     cut_after       the frame is delivered, then the client's connection is cut
 
-A TCP stream cannot continue with a frame missing. After a lost frame, the connection is therefore cut
-(`then = "cut"`), or stays open without carrying any more bytes (`then = "silence"`).
+A TCP stream cannot continue after the loss of a frame. The connection is therefore cut (`then = "cut"`), or
+it stays open but carries no more bytes in this direction (`then = "silence"`).
 """
 
 from __future__ import annotations
@@ -29,32 +29,36 @@ HOLD_LIMIT_S = 60.0
 
 
 class Rule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A fault on single frames: a verb, and selectors. A request must match all selectors."""
+    """A fault on single frames: its action (`verb`) and its selectors. A request must match all selectors."""
 
     id: str
     verb: Verb
     api: str
     nth: int = 1
-    """Number of the first match to hit, counted from 1 since the rule was armed."""
+    """Number of the first match that is hit. Matches are counted from 1 since the rule was armed."""
     times: int | None = 1
-    """Number of matches in a row that are hit; None: every match from the nth on."""
+    """Number of consecutive matches that are hit. None: every match from the nth on."""
     brokers: tuple[int, ...] = ()
     client_id: str | None = None
     transactional_id: str | None = None
     topic: str | None = None
     partition: int | None = None
     side: Side = "request"
-    """hold, delay: the frame that is kept back. cut_after, duplicate: the frame that triggers the action."""
+    """For hold and delay: whether the request or its answer is kept back. For cut_after and duplicate:
+    whether the request or its answer triggers the action.
+    """
     then: Literal["cut", "silence"] = "cut"
     drop_client: bool = False
-    """hold: cut the client's connection at once; the held frame can still go to the broker."""
+    """For hold: cut the client's connection at once. The held frame can still be sent to the broker."""
     seconds: float | None = None
-    """delay, duplicate: time until the frame is sent. hold: time until it is discarded."""
+    """For delay and duplicate: time until the frame is sent. For hold: time until it is discarded."""
     until: str | None = None
-    """hold, duplicate: release after the answer to a later request of this api by the same client."""
+    """For hold and duplicate: name of an api. The frame is released after the answer to a later request of
+    this api by the same client.
+    """
 
     def check(self) -> None:
-        """Raise UsageError if no frame can match, or if fields contradict each other."""
+        """Raise UsageError if no frame can match the rule, or if its fields contradict each other."""
         api_keys.key_of(self.api)
         if self.until:
             api_keys.key_of(self.until)
@@ -69,7 +73,7 @@ class Rule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
 
     @property
     def reads_facts(self) -> bool:
-        """Whether matching needs the decoded request."""
+        """Whether the rule selects by fields that are known only after the request is decoded."""
         return self.transactional_id is not None or self.topic is not None
 
 
@@ -83,14 +87,16 @@ class Hit(msgspec.Struct, kw_only=True):
     bytes: int
     mono: int
     did: str
-    """First: held, delayed, lost, copied or cut. Later: released, discarded, delivered or undeliverable."""
+    """What happened to the frame. At first: held, delayed, lost, copied or cut. Later: released, discarded,
+    delivered or undeliverable.
+    """
     ended: int | None = None
     answer: str | None = None
-    """The broker's answer to a frame that was sent late or twice: NONE or an error name."""
+    """The broker's answer to a frame that was sent late or twice: `NONE` or an error name."""
 
 
 class Armed(msgspec.Struct, kw_only=True):
-    """An armed rule with its matches and hits."""
+    """An armed rule with the number of its matches, and its hits."""
 
     rule: Rule
     matched: int = 0
@@ -98,7 +104,7 @@ class Armed(msgspec.Struct, kw_only=True):
 
     @property
     def spent(self) -> bool:
-        """Whether the rule has made all of its hits."""
+        """Whether the rule has made all of its hits, so that it acts on no more frames."""
         return self.rule.times is not None and self.matched >= self.rule.nth + self.rule.times - 1
 
 
@@ -118,14 +124,14 @@ class RuleBook:
         self.armed[rule.id] = Armed(rule=rule)
 
     def needs_facts(self, head: Head) -> bool:
-        """Return whether a rule needs the decoded request."""
+        """Return whether an armed rule can decide about a request only after the request is decoded."""
         return any(
             a.rule.reads_facts and not a.spent and api_keys.key_of(a.rule.api) == head.key
             for a in self.armed.values()
         )
 
     def match(self, broker: int, head: Head, facts: Facts | None) -> Armed | None:
-        """Return the first rule that hits a request; every rule counts its own matches."""
+        """Return the first rule that hits a request, or None. Every rule counts its matches separately."""
         chosen = None
         for armed in self.armed.values():
             if armed.spent or not matches(armed.rule, broker, head, facts):
@@ -152,7 +158,7 @@ def matches(rule: Rule, broker: int, head: Head, facts: Facts | None) -> bool:
 
 
 def add_hit(armed: Armed, *, conn: int, broker: int, n: int, client_id: str, size: int, did: str) -> Hit:
-    """Record a hit of a rule and return it."""
+    """Add a hit to an armed rule, and return the hit."""
     hit = Hit(
         conn=conn, broker=broker, n=n, client_id=client_id, bytes=size, mono=time.monotonic_ns(), did=did
     )

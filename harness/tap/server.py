@@ -1,8 +1,8 @@
-"""Process of the tap, with one listener per broker and one for control, all on loopback.
+"""Process of the tap. It has one listener per broker and one for control, all on the loopback interface.
 
     python -m harness.tap.server FOLDER CLUSTER 1:PORT:UPSTREAM 2:PORT:UPSTREAM 3:PORT:UPSTREAM
 
-When it is ready, it writes the port of the control channel to FOLDER/control. It ends on SIGTERM.
+When the process is ready, it writes the port of the control channel to FOLDER/control. It ends on SIGTERM.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _MOST_CONTROL_BYTES = 1 << 20
 
 
 class Server:
-    """The listeners of one tap."""
+    """The listeners of one tap, and the tap's handlers for new connections and control requests."""
 
     def __init__(self, hub: Hub, listens: dict[int, int]) -> None:
         self.hub = hub
@@ -70,7 +70,7 @@ class Server:
         self.hub.close()
 
     def failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Count and print an unexpected exception in the event loop; the tap continues."""
+        """Count and print an unexpected exception in the event loop. The tap continues to run."""
         count(self.hub.stats.odd, "bug")
         loop.default_exception_handler(context)
 
@@ -78,7 +78,7 @@ class Server:
         try:
             client, _ = listener.accept()
         except OSError:
-            count(self.hub.stats.odd, "unaccepted")  # the client closed before it was accepted
+            count(self.hub.stats.odd, "unaccepted")  # the client closed the connection before accept()
             return
         client.setblocking(False)
         task = self.hub.loop.create_task(self._open(client, broker))
@@ -95,7 +95,7 @@ class Server:
         except OSError as error:
             if upstream:  # the client closed its connection in the meantime
                 upstream.close()
-            # As with Toxiproxy, the client of a broker that is down gets a connection that closes at once.
+            # If the broker is down, the client gets a connection that closes at once, as with Toxiproxy.
             client.close()
             what = "vanished" if upstream else "unreachable"
             count(hub.stats.odd, what)
@@ -183,7 +183,7 @@ async def serve(folder: Path, cluster: str, listens: dict[int, int], upstreams: 
 
 
 def main(arguments: list[str]) -> None:
-    """Run the tap as the command line describes."""
+    """Run the tap with the command-line arguments that the text of this module describes."""
     folder, cluster, *listeners = arguments
     ports = [tuple(map(int, listener.split(":"))) for listener in listeners]
     asyncio.run(

@@ -1,6 +1,6 @@
-"""Interface of the tap for tests, faults and runs. Each cluster has one tap, started at its first use.
+"""Interface of the tap for tests, faults and runs. Each cluster has one tap, which starts at its first use.
 
-This example holds an EndTxn request back, and releases it later:
+This example holds an EndTxn request back and releases it later:
 
     tap = ensure_tap(cluster)
     tap.log_to(run_directory)
@@ -48,11 +48,11 @@ _START_LIMIT_S = 20.0
 
 
 class TapError(HarnessError):
-    """Refusal of a request by the tap."""
+    """Error for a request that the tap refused."""
 
 
 class Tap:
-    """The client of one tap's control channel; every call has a time limit."""
+    """Client of the control channel of one tap. Every call has a time limit."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,16 +68,16 @@ class Tap:
         return self._ask(AskAccounts()).accounts or []
 
     def arm(self, rule: Rule) -> None:
-        """Arm a rule. It starts to count matches."""
+        """Arm a rule. From now on, it counts its matches."""
         rule.check()
         self._ask(AskArm(rule=rule))
 
     def disarm(self, rule_id: str) -> Armed | None:
-        """Remove a rule and return it with its hits. Frames that it still holds are dropped."""
+        """Remove a rule and return it with its hits. Frames that it still holds back are dropped."""
         return self._ask(AskDisarm(id=rule_id)).armed
 
     def release(self, rule_id: str) -> int:
-        """Forward the frames that a rule keeps; return their number."""
+        """Forward the frames that a rule keeps back; return their number."""
         return self._ask(AskRelease(id=rule_id)).released
 
     def armed(self, rule_id: str) -> Armed | None:
@@ -85,7 +85,7 @@ class Tap:
         return next((a for a in self.status().rules if a.rule.id == rule_id), None)
 
     def wait_hit(self, rule_id: str, did: str | None = None, limit: float = 10.0) -> Armed:
-        """Wait until a rule has hit a frame and, if `did` is given, its last hit has this outcome."""
+        """Wait until a rule has hit a frame and, if `did` is given, until its last hit has this outcome."""
 
         def hit() -> Armed | None:
             armed = self.armed(rule_id)
@@ -114,11 +114,11 @@ class Tap:
         return path
 
     def stop_log(self) -> None:
-        """Write the queue of the log and close it."""
+        """Write the queued lines of the frame log and close it."""
         self._ask(AskLog(path=None, exchanges_per_s=EXCHANGES_PER_S, most_bytes=MOST_BYTES))
 
     def flush(self) -> None:
-        """Wait until the log contains everything that has passed so far."""
+        """Wait until the frame log contains everything that has passed the tap so far."""
         self._ask(AskFlush())
 
     def _ask(self, ask: Ask) -> Answer:
@@ -139,7 +139,7 @@ _NO_HIT = "check that the client uses the TAPPED listener (`eos status` shows it
 
 
 def find_tap(cluster: Cluster) -> Tap | None:
-    """Return the tap of a cluster if it runs and answers."""
+    """Return the tap of a cluster, or None if it does not run or does not answer."""
     tap = Tap(_folder(cluster))
     try:
         tap.status()
@@ -149,12 +149,12 @@ def find_tap(cluster: Cluster) -> Tap | None:
 
 
 def was_started(cluster: Cluster) -> bool:
-    """Return whether a tap was started for a cluster, even if it has died since."""
+    """Return whether a tap was started for a cluster, even if its process has ended since."""
     return (_folder(cluster) / "lock").exists()
 
 
 def ensure_tap(cluster: Cluster) -> Tap:
-    """Return the tap of a cluster; start it if it does not answer."""
+    """Return the tap of a cluster. If it does not answer, start it first."""
     folder = _folder(cluster)
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -163,15 +163,15 @@ def ensure_tap(cluster: Cluster) -> Tap:
 
 
 def stop_tap(cluster: Cluster) -> None:
-    """Stop the tap of a cluster. Its connections are cut, and the frames that it holds are lost."""
+    """Stop the tap of a cluster. Its connections are cut, and the frames that it keeps back are lost."""
     folder = _folder(cluster)
     processes.end_all(f"{folder} ")
     (folder / CONTROL_FILE).unlink(missing_ok=True)
 
 
 def _folder(cluster: Cluster) -> Path:
-    # This folder is below that of the nodes. Removing a cluster ends the processes that have the nodes'
-    # folder in their command line.
+    # This folder is inside the nodes' folder. The removal of a cluster ends every process whose command line
+    # contains the nodes' folder, so it also ends the tap.
     return cluster.state.nodes / "tap"
 
 

@@ -21,10 +21,10 @@ _LIMIT_S: Final = 600
 
 
 def scan(bootstrap: str, windows: Sequence[Window], done: Any) -> None:
-    """Count the records of some partitions with confluent-kafka; runs in a separate process.
+    """Count the records of some partitions with confluent-kafka, and put their number into `done`.
 
-    This baseline only counts records. Its fetches and polls are larger than those of
-    `harness.kafka.read_to_end`.
+    This function runs in a separate process. It only counts records. Its fetches and polls are larger than
+    those of `harness.kafka.read_to_end`.
     """
     from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -65,11 +65,11 @@ def two_processes(bootstrap: str, windows: Sequence[Window]) -> int:
 
 
 def cpu_seconds() -> float:
-    """Return the processor time of this process and its descendants, ended ones included."""
+    """Return the processor time of this process and its descendants, including those that have ended."""
     process = psutil.Process()
     total = 0.0
     for member in (process, *process.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):  # it ended between the two calls
+        with suppress(psutil.NoSuchProcess):  # the process ended between the two calls
             total += sum(member.cpu_times()[:4])  # user and system time, also of ended children
     return total
 

@@ -1,8 +1,9 @@
-"""Benchmark of the harness's bookkeeping: what record identity and history cost a producer.
+"""Benchmark of the harness's bookkeeping: how much record identity and history cost a producer.
 
-A bare loop sends records without them. The bare loop and the harness's client run interleaved, so that other
-load on the machine affects both. The results are ratios to the bare loop: of the total time, and of the
-sending thread's processor time, which other processes do not change.
+A bare loop sends records without identity and history. Runs of the bare loop and of the harness's client
+alternate, so that other load on the machine affects both. The results are two ratios of the client to the
+bare loop. One ratio compares the total time. The other compares the processor time of the sending thread,
+which does not depend on other processes.
 """
 
 from __future__ import annotations
@@ -38,11 +39,11 @@ LIMIT_S: Final = 60.0
 
 
 def nothing(error: KafkaError | None, message: Message) -> None:
-    """Do nothing: the delivery callback of the bare loop."""
+    """Do nothing. This is the delivery callback of the bare loop."""
 
 
 def bare_idempotent(bootstrap: str, topic: str, length: Length) -> Cost:
-    """Send records with an idempotent producer and an empty callback; return the cost."""
+    """Send records with an idempotent producer and an empty delivery callback; return the cost."""
     config: dict[str, Any] = {**settings(PRODUCER), "bootstrap.servers": bootstrap}
     producer = Producer(config)
     producer.list_topics(topic, LIMIT_S)
@@ -167,7 +168,7 @@ def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Pa
 
 
 def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
-    """Run each client of the harness interleaved with its bare loop; yield a line per client."""
+    """Run each client of the harness interleaved with its bare loop; yield the results of each client."""
     bootstrap, short = cluster.bootstrap(BrokerListener.DIRECT), length._replace(records=TRANSACTION)
     yield "identity and history of the harness, compared with the same loop with an empty on_delivery:"
     for name, of_length, bare, harness in (

@@ -1,4 +1,4 @@
-"""Benchmark of folding and checking histories."""
+"""Benchmark of the folding of histories into a ledger, and of the checks on the ledger."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ T = TypeVar("T")
 
 
 class Seconds(NamedTuple):
-    """Wall time and processor time."""
+    """Wall time and processor time of a piece of work, in seconds."""
 
     wall: float
     cpu: float
 
 
 def timed(work: Callable[[], T]) -> tuple[Seconds, T]:
-    """Run a function; return the time it took, and its result."""
+    """Run a function; return the time that it took, and its result."""
     wall, cpu = time.perf_counter(), processor_seconds()
     result = work()
     return Seconds(time.perf_counter() - wall, processor_seconds() - cpu), result
@@ -53,7 +53,7 @@ def processor_seconds() -> float:
 
 
 def write_history(directory: Path, transactions: int) -> None:
-    """Write the histories of eight clients, with an equal share of the transactions each."""
+    """Write the histories of eight clients. Each client has an equal share of the transactions."""
     per_client = transactions // CLIENTS
     for client in range(CLIENTS):
         opening = {"type": "open", "format": 1, "run": "r7k2m9qa", "client": f"p{client}", "role": "producer"}
@@ -88,7 +88,7 @@ def _lines(client: int, n: int) -> bytes:
 
 
 def make_observation(transactions: int) -> Observation:
-    """Make the observation of a witness that saw exactly the committed records."""
+    """Make the observation of a witness that read exactly the committed records."""
     per_client = transactions // CLIENTS
     seqs = np.arange(-(-per_client * HALF // WORD_SEQS) * WORD_SEQS)
     visible = ((seqs // HALF) % ABORT_EVERY != 0) & (seqs < per_client * HALF)
@@ -109,7 +109,7 @@ def make_observation(transactions: int) -> Observation:
 
 
 def naive(directory: Path, observation: Observation) -> int:
-    """Check the same history record by record with sets; return the number of wrong records."""
+    """Check the histories record by record, with sets; return the number of wrong records."""
     committed: set[tuple[int, int, int]] = set()
     aborted: set[tuple[int, int, int]] = set()
     asked: dict[tuple[str, int], dict[str, Any]] = {}
@@ -142,7 +142,7 @@ def _records(observation: Observation) -> Iterator[tuple[int, int, int]]:
 
 
 def run_naive(transactions: int) -> None:
-    """Measure the naive check and print the result."""
+    """Measure the naive check for a number of transactions, and print the result."""
     with tempfile.TemporaryDirectory() as name:
         write_history(Path(name), transactions)
         observation = make_observation(transactions)
@@ -156,7 +156,7 @@ def run_naive(transactions: int) -> None:
 
 
 def run(transactions: int) -> None:
-    """Measure one size and print the result."""
+    """Measure folding and checking for a number of transactions, and print the result."""
     expect = Expect(properties=["exactly_once", "atomicity"])
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)
@@ -210,7 +210,7 @@ def main(sizes: tuple[int, ...], naive_transactions: int, one: int | None) -> No
         return
     print(f"load average before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors", flush=True)
     for transactions in sizes:
-        # A new process per size: the peak memory of one size must not count for the next.
+        # Each size needs a new process, because the peak memory of one size must not count for the next one.
         command = [sys.executable, "-m", "tools.bench.checker", "--one", str(transactions)]
         subprocess.run(command, check=True)
     run_naive(naive_transactions)

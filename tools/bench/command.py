@@ -37,24 +37,27 @@ def benchmark(name: str, example: str = "") -> Decorator:
 
 
 def records_option(default: int, what: str = "Records per run.") -> Decorator:
-    """Add --records."""
+    """Return a decorator that adds the option --records to a command."""
     return number_option("--records", default, what)
 
 
 def rounds_option(default: int, what: str = "Number of rounds that count.") -> Decorator:
-    """Add --rounds."""
+    """Return a decorator that adds the option --rounds to a command."""
     return number_option("--rounds", default, what)
 
 
 def seconds_option(default: float, what: str, name: str = "--seconds") -> Decorator:
-    """Add --seconds, or a similar option."""
+    """Return a decorator that adds an option for a number of seconds, by default --seconds, to a command."""
     return click.option(
         name, type=click.FloatRange(0), metavar="S", default=default, show_default=True, help=what
     )
 
 
 def sizes_option(name: str, default: tuple[int, ...], what: str) -> Decorator:
-    """Add an option for one or more sizes; the function gets a tuple named `sizes`."""
+    """Return a decorator that adds an option for one or more sizes to a command.
+
+    The command receives the sizes as a tuple named `sizes`.
+    """
     return click.option(
         name,
         "sizes",
@@ -68,7 +71,7 @@ def sizes_option(name: str, default: tuple[int, ...], what: str) -> Decorator:
 
 
 def number_option(name: str, default: int, what: str) -> Decorator:
-    """Add an option for a number of 1 or more."""
+    """Return a decorator that adds an option for a number of 1 or more to a command."""
     return click.option(
         name, type=click.IntRange(1), metavar="N", default=default, show_default=True, help=what
     )
@@ -79,7 +82,7 @@ keep_option = click.option("--keep", is_flag=True, help="Leave a cluster up that
 
 
 def spark_options(function: Any) -> Any:
-    """Add --master and --heap."""
+    """Add the options --master and --heap to a command."""
     from harness.witness.spark.spark_session import DEFAULT_MASTER
 
     master = click.option(
@@ -95,7 +98,10 @@ def spark_options(function: Any) -> Any:
 def cluster_up(
     backend: BackendChoice, state_path: Path | None, profile: Profile, *, keep: bool = False
 ) -> Iterator[Cluster]:
-    """Yield the cluster that is up, or start one and remove it after the block."""
+    """Yield the cluster that is up, or start one.
+
+    After the block, remove a cluster that was started here, unless `keep` is set.
+    """
     state = state_of(state_path)
     cluster, started = lifecycle.up(state, backend, profile, log)
     try:

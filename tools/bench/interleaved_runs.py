@@ -1,8 +1,9 @@
 """Interleaved runs: each measured run is between two runs of a baseline, and is compared with their mean.
 
-On a shared machine the speed changes all the time: absolute rates mean little, but ratios of neighbouring
-runs are reliable. A run lasts for a minimum time, because short runs are too noisy. The result is the median
-of the ratios with its quartiles. If the quartiles are too far apart, the result is inconclusive.
+On a shared machine the speed changes all the time. Absolute rates therefore mean little, but ratios of
+neighbouring runs are reliable. A run lasts for a minimum time, because short runs are too noisy. The result
+is the median of the ratios with its quartiles. If the quartiles are too far apart, the result is
+inconclusive.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import Final, NamedTuple
 from harness.report.text_format import format_table
 
 WIDEST: Final = 0.2
-"""Largest distance of the quartiles, as a share of the median, for a conclusive result."""
+"""Largest distance between the quartiles for a conclusive result, as a share of the median."""
 FEWEST: Final = 4
 """Smallest number of ratios for meaningful quartiles."""
 WARM_UP: Final = 4
-"""Divisor of the length of the warm-up runs, which do not count."""
+"""Measured runs are longer than warm-up runs by this factor. Warm-up runs do not count."""
 
 
 class Length(NamedTuple):
@@ -30,7 +31,7 @@ class Length(NamedTuple):
     seconds: float
 
     def bursts(self, size: int) -> Iterator[int]:
-        """Yield the number of each burst of `size` records until the run is long enough."""
+        """Yield the number of each burst until the run is long enough. A burst has `size` records."""
         end = time.perf_counter() + self.seconds
         number = 0
         while number * size < self.records or time.perf_counter() < end:
@@ -39,7 +40,7 @@ class Length(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """The cost of a run: records, seconds of wall time, and processor seconds of the sending thread."""
+    """The cost of a run: records, and seconds of wall time and of the sending thread's processor time."""
 
     records: int
     wall: float
@@ -57,7 +58,7 @@ class Cost(NamedTuple):
 
 
 def timed(work: Callable[[], int]) -> Cost:
-    """Run a function that returns the number of records it sent, and return its cost."""
+    """Run a function that sends records and returns their number. Return the cost of the run."""
     wall, thread = time.perf_counter(), time.thread_time()
     records = work()
     return Cost(records, time.perf_counter() - wall, time.thread_time() - thread)
@@ -74,7 +75,7 @@ class Spread:
 
     @classmethod
     def over(cls, values: Sequence[float]) -> Spread:
-        """Return the spread of some values; with one value, the quartiles equal it."""
+        """Return the spread of some values. If there is only one value, both quartiles equal it."""
         if len(values) < 2:
             return cls(values[0], values[0], values[0], 1)
         low, middle, high = statistics.quantiles(values, n=4, method="inclusive")
@@ -98,29 +99,31 @@ Run = Callable[[Length], Cost]
 
 
 class Pair(NamedTuple):
-    """A run, and the runs of the baseline before and after it."""
+    """A measured run, and the runs of the baseline directly before and after it."""
 
     before: Cost
     run: Cost
     after: Cost
 
     def ratio(self, of: Callable[[Cost], float]) -> float:
-        """Return `of(run)` divided by the mean of `of` for the baseline runs before and after it."""
+        """Return `of(run)` divided by the mean of `of(before)` and `of(after)`."""
         return 2 * of(self.run) / (of(self.before) + of(self.after))
 
 
 def interleave(base: Run, others: Sequence[Run], length: Length, rounds: int) -> list[list[Pair]]:
-    """Run the base before and after each other run; return the pairs of the base, then of each other run.
+    """Run the baseline before and after each other run; return the measured pairs.
 
-    The order is base, other, base, next other, base and so on. The pairs of the base show how much two equal
-    runs differ on this machine.
+    A pair is a run with the two runs of the baseline around it. The first list contains the pairs of the
+    baseline, each following list the pairs of one other run. The order of the runs is baseline, other,
+    baseline, next other, baseline and so on. The pairs of the baseline show how much two equal runs differ on
+    this machine.
     """
     short = Length(length.records // WARM_UP, length.seconds / WARM_UP)
     for run in (base, *others):
         run(short)
     bases, measured = [base(length)], []
     for number in range(rounds):
-        # Each round begins with a different run, so that none is always the first.
+        # Each round begins with a different run, so that no run is always the first one.
         for i in range(len(others)):
             other = (number + i) % len(others)
             measured.append((other, others[other](length)))
@@ -131,9 +134,10 @@ def interleave(base: Run, others: Sequence[Run], length: Length, rounds: int) ->
 
 
 def format_rates(names: Sequence[str], pairs: Sequence[Sequence[Pair]], base: str) -> list[str]:
-    """Return a line per run: records per second, and their ratio to the baseline, which comes first.
+    """Return a line per run, the baseline first: records per second, and the ratio to the baseline.
 
-    If the ratio of the baseline to its own neighbours is inconclusive, so is every ratio to the baseline.
+    The baseline is compared with its own neighbours. If that ratio is inconclusive, every other ratio is
+    inconclusive too.
     """
     spreads = [Spread.over([pair.ratio(lambda cost: cost.rate) for pair in of_run]) for of_run in pairs]
     rows = []

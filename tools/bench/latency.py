@@ -2,8 +2,8 @@
 
 An idempotent producer writes a numbered record every few milliseconds, outside of transactions. A second
 producer keeps one transaction after the other open on the same partition, each for a given time. Two readers
-read the records, one of them with read_committed. The result is the additional delay of that reader for the
-records that were written while a transaction was open.
+read the records, one with read_committed and one with read_uncommitted. The result is the additional delay of
+the read_committed reader, for the records that were written while a transaction was open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from harness.report.text_format import format_table
 from tools.bench.interleaved_runs import Length, Spread
 
 OPEN_MS: Final = (0, 10, 100, 1000)
-"""Open time of the transactions in milliseconds; 0: no transactions."""
+"""Durations for which each transaction stays open, in milliseconds. With 0, there are no transactions."""
 EVERY_S: Final = 0.005
 LIMIT_S: Final = 30.0
 FEWEST_TRANSACTIONS: Final = 3
@@ -33,10 +33,10 @@ FEWEST_TRANSACTIONS: Final = 3
 
 
 class Delays(NamedTuple):
-    """Delays per record in one run, and the longest transaction, all in milliseconds.
+    """Delays of the records in one run, and the duration of the longest transaction, all in milliseconds.
 
-    `plain` is the delay of the read_uncommitted reader, `added` the additional delay of the read_committed
-    one.
+    `plain` has the delays of the read_uncommitted reader. `added` has the additional delays of the
+    read_committed reader.
     """
 
     added: list[float]
@@ -45,14 +45,14 @@ class Delays(NamedTuple):
 
 
 def measure(cluster: Cluster, length: Length, rounds: int) -> Iterator[str]:
-    """Measure each open time, interleaved; yield a line per open time."""
+    """Measure each value of OPEN_MS in interleaved runs; yield a line per value."""
     topic = f"bench-{time.time_ns():x}"
     cluster.create_topic(topic, 1)
     delays: dict[int, list[Delays]] = {ms: [] for ms in OPEN_MS}
     with ExitStack() as stack:
         stack.callback(lambda: cluster.delete_topics([topic]))
         bench = stack.enter_context(_Bench(cluster.bootstrap(BrokerListener.DIRECT), topic))
-        bench.run(0, length.seconds / 2)  # warm-up
+        bench.run(0, length.seconds / 2)  # this run is the warm-up
         for number in range(rounds):
             for i in range(len(OPEN_MS)):
                 ms = OPEN_MS[(number + i) % len(OPEN_MS)]
@@ -73,7 +73,7 @@ def _row(ms: int, runs: list[Delays]) -> tuple[str, ...]:
 
 
 class _Bench:
-    """A producer and two readers that stay connected, so that no run includes their start."""
+    """A producer and two readers that stay connected, so that no run includes the time of their start."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._bootstrap = bootstrap
@@ -100,7 +100,7 @@ class _Bench:
         self._holder.close()
 
     def run(self, open_ms: int, seconds: float) -> Delays:
-        """Send for some seconds, while transactions are open for `open_ms` milliseconds each."""
+        """Send records for some seconds, while transactions stay open for `open_ms` milliseconds each."""
         first, over = len(self._sent), threading.Event()
         spans: list[tuple[float, float]] = []
         holder = threading.Thread(target=self._hold, args=(open_ms / 1000, over, spans), daemon=True)
@@ -127,7 +127,7 @@ class _Bench:
         )
 
     def _hold(self, seconds: float, over: threading.Event, spans: list[tuple[float, float]]) -> None:
-        """Keep one transaction after the other open, and record when each was open."""
+        """Keep one transaction after the other open, and add the times of each to `spans`."""
         while not over.is_set():
             self._holder.begin_transaction()
             self._holder.produce(self._topic, b"", partition=0)
@@ -139,13 +139,13 @@ class _Bench:
 
 
 class _Reader(threading.Thread):
-    """A reader that records when it received each record."""
+    """Thread that reads the topic and records when it received each record."""
 
     def __init__(self, bootstrap: str, topic: str, isolation: str) -> None:
         super().__init__(daemon=True, name=isolation)
         self.over = threading.Event()
         self._received: dict[int, float] = {}
-        # All other settings are defaults, as in an application.
+        # All other settings have their default values, as in an application.
         self._consumer = Consumer(
             {
                 "bootstrap.servers": bootstrap,
@@ -164,6 +164,6 @@ class _Reader(threading.Thread):
         self._consumer.close()
 
     def wait(self, records: int) -> dict[int, float]:
-        """Wait for a number of records; return the time at which each was received."""
+        """Wait until a number of records were received; return the time at which each was received."""
         wait_until(lambda: len(self._received) >= records, LIMIT_S, f"{self.name} to read {records} records")
         return self._received

@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def process_memory(pid: int) -> tuple[int, str]:
-    """Return the memory of a process in bytes and its kind.
+    """Return the memory of a process in bytes, and the kind of memory that was counted.
 
-    The kind is PSS or, on systems without it, RSS. PSS divides shared pages among the processes that share
+    The kind is PSS or, on systems without PSS, RSS. PSS divides shared pages among the processes that share
     them.
     """
     process = psutil.Process(pid)
@@ -23,8 +23,8 @@ def process_memory(pid: int) -> tuple[int, str]:
 
 
 def container_memory(container: Container) -> int:
-    """Return the memory of a container in bytes, without file cache that the kernel can free at once."""
+    """Return the memory of a container in bytes, without the file cache that the kernel can free at once."""
     usage = cast("dict[str, Any]", container.stats(stream=False))["memory_stats"]
     details = usage.get("stats", {})
-    # Versions 1 and 2 of cgroups use different names.
+    # Versions 1 and 2 of cgroups have different names for the inactive file cache.
     return int(usage["usage"]) - int(details.get("inactive_file", details.get("total_inactive_file", 0)))

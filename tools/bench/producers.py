@@ -1,8 +1,8 @@
-"""Benchmark of producer guarantees, and of the harness's own bookkeeping.
+"""Benchmark of the cost of producer guarantees, and of the harness's own bookkeeping.
 
-All records are sent over the DIRECT listener. Each measured run is interleaved with its baseline: idempotence
-and acks=1 with acks=all, transactions with the idempotent producer, read_committed with read_uncommitted, and
-the harness's clients with a bare loop.
+All records are sent over the DIRECT listener. Each measured run is interleaved with runs of its baseline. The
+baseline of idempotence and of acks=1 is acks=all. The baseline of transactions is the idempotent producer.
+The baseline of read_committed is read_uncommitted. The baseline of the harness's clients is a bare loop.
 """
 
 from __future__ import annotations
@@ -36,28 +36,32 @@ from tools.bench.scratch_topic import on_scratch_topics, scratch_topic
 
 SIZES: Final = (100, 1024)
 TRANSACTIONS: Final = (10, 100, 1000, 10_000)
-"""Records per transaction."""
+"""The measured numbers of records per transaction."""
 BURST: Final = 500
 MOST_WAITING: Final = 20_000
-"""Maximum records in the client's queue: enough for full batches, too few for delivery time-outs."""
+"""Maximum number of records in the client's queue. It is large enough for full batches, and small enough to
+avoid delivery time-outs.
+"""
 BATCH: Final = 100
 HEADER_SHARE: Final = 8 + 2 + 4
-"""Bytes of producer id, epoch and base sequence. Every batch header contains these fields, used or not."""
+"""Number of bytes for producer id, epoch and base sequence. Every batch header contains these fields, even
+if they are not used.
+"""
 IN_FLIGHT: Final[dict[str, Value]] = {"max.in.flight.requests.per.connection": 5}
-"""The same limit for all producers: without idempotence, librdkafka's default is a million requests in
-flight.
+"""This limit is the same for all producers. Without idempotence, librdkafka's default would be a million
+requests in flight.
 """
 
 
 class Kind(NamedTuple):
-    """One of the compared producers."""
+    """One of the compared producers: its name and its settings."""
 
     name: str
     settings: dict[str, Value]
 
 
 BASE: Final = Kind("acks=all", {"acks": "all", "enable.idempotence": False})
-"""The baseline."""
+"""The producer with which the other producers are compared."""
 IDEMPOTENT: Final = Kind("acks=all, idempotent", {"acks": "all", "enable.idempotence": True})
 KINDS: Final = (BASE, Kind("acks=1", {"acks": "1", "enable.idempotence": False}), IDEMPOTENT)
 
@@ -91,7 +95,7 @@ PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[str]]]] = {
 def measure(
     cluster: Cluster, length: Length, rounds: int, parts: Sequence[str] = tuple(PARTS)
 ) -> Iterator[str]:
-    """Measure some parts; yield a line per result."""
+    """Measure the given parts of the benchmark; yield a line per result."""
     yield (
         f"over DIRECT, {rounds} interleaved rounds, at least {length.seconds:g} s and {length.records:,} "
         "records per run; medians and quartiles of the ratios of neighbouring runs"
@@ -103,7 +107,7 @@ def measure(
 def _compare(
     cluster: Cluster, names: Sequence[str], runs: Sequence[Callable[..., Cost]], length: Length, rounds: int
 ) -> Iterator[str]:
-    """Compare the first run with the others; each run has a new topic."""
+    """Compare the first run with each of the others. Every run uses a new topic."""
     base, *others = (on_scratch_topics(cluster, PARTITIONS, run) for run in runs)
     yield from format_rates(names, interleave(base, others, length, rounds), names[0])
 
@@ -119,10 +123,13 @@ def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
 
 
 def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind) -> Cost:
-    """Measure from the first send to the last acknowledgement; raise TimeoutError if one is missing."""
+    """Measure the time from the first send to the last acknowledgement.
+
+    Raise TimeoutError if an acknowledgement is missing.
+    """
     producer = _producer(cluster, kind)
     producer.produce(topic, b"warm", partition=0, on_delivery=nothing)
-    producer.flush(LIMIT_S)  # connects the producer and gets its producer id
+    producer.flush(LIMIT_S)  # connect and get a producer id before the measurement
     value, produce = b"x" * size, producer.produce
 
     def work() -> int:
@@ -145,7 +152,7 @@ def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind
 
 
 def _await_replication(cluster: Cluster, topic: str) -> None:
-    """Wait until the followers have all records: with acks=1, replication would slow the next run."""
+    """Wait until the followers have all records. With acks=1, replication would slow the next run."""
     producer = _producer(cluster, BASE)
     for partition in range(PARTITIONS):
         producer.produce(topic, b"last", partition=partition, on_delivery=nothing)
@@ -154,7 +161,7 @@ def _await_replication(cluster: Cluster, topic: str) -> None:
 
 
 def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, records: int) -> Cost:
-    """Measure transactions over all partitions, one after the other, until the last commit."""
+    """Measure transactions over all partitions, one after the other, up to the last commit."""
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}),
         **IN_FLIGHT,
@@ -183,7 +190,7 @@ def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, r
 
 
 def _batch_bytes(cluster: Cluster) -> Iterator[str]:
-    """Compare the size of a batch in the log, with and without idempotence."""
+    """Compare the sizes of a batch in the log with and without idempotence."""
     plain, idempotent = (_stored_bytes(cluster, kind) for kind in (BASE, IDEMPOTENT))
     yield (
         f"a batch of {BATCH} records of {SIZES[0]} bytes takes {plain} bytes in the log, {idempotent} with "

@@ -28,7 +28,7 @@ BATCH: Final = 50_000
 
 
 def intervals(records: int, partitions: int) -> dict[str, Any]:
-    """Return the committed and aborted intervals of every lane, with one producer per partition."""
+    """Return all committed and aborted intervals of sequences, with one producer and lane per partition."""
     share = TXN // partitions
     count = records // partitions // share
     first = np.tile(np.arange(count) * share, partitions)
@@ -43,7 +43,7 @@ def intervals(records: int, partitions: int) -> dict[str, Any]:
 
 
 def scan_generated(records: int, partitions: int) -> Any:
-    """Return a function for mapInArrow that generates the log of its partitions and scans it."""
+    """Return a function for mapInArrow that generates the records of its partitions and scans them."""
     wanted, share = Wanted(RUN), TXN // partitions
     count = records // partitions // share
 
@@ -79,14 +79,14 @@ def scan_generated(records: int, partitions: int) -> Any:
 
 
 def shuffled(spark: SparkSession) -> int:
-    """Return the bytes that all tasks of a session wrote for shuffles."""
+    """Return the number of bytes that all tasks of a session have written for shuffles."""
     java: Any = spark.sparkContext._jsc
     executors = java.sc().statusStore().executorList(True)
     return int(sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size())))
 
 
 def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, float]:
-    """Scan and check a number of records; return seconds, rows and bytes."""
+    """Scan and check a number of generated records; return seconds, rows and bytes."""
     from spark_jobs.crosscheck import Frames, findings
     from spark_jobs.expected_words import frame_of
 
@@ -119,7 +119,7 @@ def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, flo
         ),
     )
     anomalies = findings(frames).collect()
-    assert not anomalies, anomalies  # the log holds exactly what was committed
+    assert not anomalies, anomalies  # the generated log contains exactly the committed records
     read = int(np.asarray(rows["n"]).sum())
     committed = int((planned["last"] - planned["first"] + 1)[planned["fate"] == COMMITTED].sum())
     assert read == committed, (read, committed)

@@ -1,4 +1,4 @@
-"""A topic for one run, deleted before the next run, so that its data does not burden the disk."""
+"""A topic for one run. It is deleted before the next run, so that its data does not burden the disk."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tools.bench.interleaved_runs import Cost, Length, Run
 
 @contextmanager
 def scratch_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
-    """Create a topic. After the block, delete it with its files, before most data reaches the disk."""
+    """Create a topic. After the block, delete it with its files, before most of its data reaches the disk."""
     name = f"bench-{time.time_ns():x}"
     cluster.create_topic(name, partitions, {"file.delete.delay.ms": "0"})
     try:
@@ -22,7 +22,7 @@ def scratch_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
 
 
 def on_scratch_topics(cluster: Cluster, partitions: int, run: Callable[[str, Length], Cost]) -> Run:
-    """Return a run that uses a new topic each time."""
+    """Return a function that creates a new topic at each call, executes `run` on it, and deletes it."""
 
     def on_scratch_topic(length: Length) -> Cost:
         with scratch_topic(cluster, partitions) as topic:

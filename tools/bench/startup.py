@@ -39,7 +39,7 @@ FAIL_OVER_TARGET_S = 1.5 * SESSION_TIMEOUT_MS / 1000
 
 @dataclass
 class Figure:
-    """A measured quantity with the target of its median."""
+    """A measured quantity with its values, and the target for their median."""
 
     name: str
     unit: str
@@ -83,13 +83,13 @@ def eos(*arguments: str) -> float:
 
 @contextmanager
 def temporary_state() -> Iterator[Path]:
-    """Create a state directory; after the block, remove it with the cluster that may be in it."""
+    """Create a state directory. After the block, remove it, and any cluster whose state is in it."""
     path = Path(tempfile.mkdtemp(prefix="eos-bench-"))
     try:
         yield path
     finally:
         lifecycle.down(State(path))
-        shutil.rmtree(path)  # only now: `down` reads the record in it to find the nodes
+        shutil.rmtree(path)  # only after `down`, which finds the nodes through a file in this directory
 
 
 def measure(backend: BackendName, rounds: int) -> tuple[list[Figure], str]:
@@ -118,7 +118,7 @@ def measure(backend: BackendName, rounds: int) -> tuple[list[Figure], str]:
 
 
 def memory_gb(cluster: Cluster) -> tuple[float, str]:
-    """Return the memory of all brokers and controllers, and the kind of memory."""
+    """Return the memory of all brokers and controllers in gigabytes, and the kind of memory."""
     nodes = [*cluster.brokers, *cluster.controllers]
     if cluster.record.backend == "compose":
         total = sum(container_memory(cast(Any, node).container) for node in nodes)
@@ -128,7 +128,7 @@ def memory_gb(cluster: Cluster) -> tuple[float, str]:
 
 
 def fail_over_s(cluster: Cluster) -> float:
-    """Measure from the SIGKILL of a partition's leader until another broker leads and serves it."""
+    """Kill a partition's leader with SIGKILL; return the seconds until another broker leads and serves it."""
     cluster.create_topic(TOPIC, [[1, 2, 3]])
     leader = cluster.leader_of(TOPIC, 0)
 

@@ -1,4 +1,4 @@
-"""Benchmark of the streaming verification beside clients that write at a steady rate."""
+"""Benchmark of the streaming verification while clients write at a steady rate."""
 
 from __future__ import annotations
 
@@ -24,18 +24,20 @@ from tools.bench.command import benchmark, number_option, seconds_option
 from tools.bench.synthetic_topic import PARTITIONS, RUN, TXN, Plan, Writer
 
 FIRST: Final = 2
-"""Number of transactions that are written before the measured ones, for the first batch of the job."""
+"""Number of transactions that are written before the measured ones, so that the job has a first batch to
+read.
+"""
 
 
 class LagSample(NamedTuple):
-    """The lag of the job, in seconds, at a time after the first record."""
+    """The lag of the streaming job at a time since the start of writing, both in seconds."""
 
     at: float
     lag: float
 
 
 class Steady(Thread):
-    """Thread that writes the transactions of a plan at a steady rate."""
+    """Thread that writes the transactions of a synthetic topic at a steady rate."""
 
     def __init__(self, writer: Writer, rate: int) -> None:
         super().__init__(daemon=True)
@@ -46,7 +48,7 @@ class Steady(Thread):
         self.failed: BaseException | None = None
 
     def run(self) -> None:
-        """Write all but the first transactions; `end` raises any error."""
+        """Write all transactions except the first ones. If writing fails, `end` raises the error."""
         try:
             self._write()
         except BaseException as error:  # noqa: BLE001 - `end` raises it in the other thread
@@ -69,7 +71,7 @@ class Steady(Thread):
 
 
 def watch(live: StreamVerification, writing: Steady) -> list[LagSample]:
-    """Print a line per second while records are written; return the lag at each line."""
+    """Print a line per second while records are written; return the lag that each line shows."""
     samples: list[LagSample] = []
     start = time.perf_counter()
     while writing.is_alive():
@@ -89,7 +91,7 @@ def watch(live: StreamVerification, writing: Steady) -> list[LagSample]:
 
 
 def halves(samples: Sequence[LagSample], warm_up: float) -> tuple[list[float], list[float]]:
-    """Return the lags in the first and in the second half of the seconds after the warm-up."""
+    """Split the lags after the warm-up in the middle; return those of the first and of the second half."""
     lags = [sample.lag for sample in samples if sample.at >= warm_up]
     half = len(lags) // 2
     if not half:
@@ -100,7 +102,10 @@ def halves(samples: Sequence[LagSample], warm_up: float) -> tuple[list[float], l
 
 
 def measure(live: StreamVerification, writing: Steady, warm_up: float) -> bool:
-    """Write, watch, wait for the end of the job, print the result; return whether the job kept up."""
+    """Write the records, wait until the job has read them, and print the result.
+
+    Return whether the job kept up with the writing.
+    """
     writing.start()
     first, second = halves(watch(live, writing), warm_up)
     start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Synthetic topics for benchmarks of the verification: planned transactions and their ledger."""
+"""Synthetic topics for benchmarks of the verification: planned transactions and their client's ledger."""
 
 from __future__ import annotations
 
@@ -23,9 +23,10 @@ RUN: Final = "bench001"
 
 @dataclass(frozen=True)
 class Plan:
-    """Transactions over all partitions, every tenth of them aborted, until `records` are committed.
+    """The transactions of a synthetic topic. Each writes to all partitions, and every tenth is aborted.
 
-    Each partition has `turns` lanes. Records of different lanes alternate one by one.
+    There are as many transactions as are needed to commit `records` records. Each partition has `turns`
+    lanes, and records of different lanes alternate one by one.
     """
 
     topic: str
@@ -34,7 +35,7 @@ class Plan:
 
     @cached_property
     def aborted(self) -> list[bool]:
-        """Whether each transaction is aborted, in order."""
+        """One value per transaction, in order: whether the transaction is aborted."""
         ends: list[bool] = []
         while ends.count(False) * TXN < self.records:
             ends.append(len(ends) % 10 == 9)
@@ -46,12 +47,12 @@ class Plan:
         return [(self.topic, lane % PARTITIONS) for lane in range(PARTITIONS * self.turns)]
 
     def sent(self, txn: int) -> list[tuple[int, int, int]]:
-        """Return lane, first and last sequence for each lane of a transaction."""
+        """Return (lane, first sequence, last sequence) for each lane of a transaction."""
         size = SHARE // self.turns
         return [(lane, txn * size, txn * size + size - 1) for lane in range(len(self.lanes))]
 
     def ledger(self) -> Ledger:
-        """Return the ledger of a client that wrote this plan without errors."""
+        """Return the ledger of a client that wrote these transactions without errors."""
         lines = self._opening()
         for txn, aborted in enumerate(self.aborted):
             ids = {"f": "abort" if aborted else "commit", "op": txn, "mono": txn + 1, "wall": txn + 1}
@@ -67,7 +68,10 @@ class Plan:
 
 
 class Writer:
-    """Writer of a plan: it creates the topic and writes the transactions, one after the other."""
+    """Writer of a synthetic topic.
+
+    The constructor creates the topic. Each call of `transaction` writes one of the planned transactions.
+    """
 
     def __init__(self, bootstrap: str, plan: Plan, replicas: int = 3) -> None:
         from confluent_kafka import Producer
@@ -103,5 +107,5 @@ class Writer:
             taken = producer.produce_batch(self.plan.topic, values, partition=partition)
             assert taken == len(values), "the queue of the client is too small for a transaction"
             producer.poll(0)
-        producer.flush(120)  # an abort would drop queued records without sending them
+        producer.flush(120)  # otherwise an abort would drop queued records without sending them
         (producer.abort_transaction if aborted else producer.commit_transaction)(120)

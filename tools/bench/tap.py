@@ -33,7 +33,7 @@ _PATHS = ("DIRECT", "PROXIED", "TAPPED", "TAPPED+log")
 
 
 class _Round(NamedTuple):
-    """Measurements of one round on one path."""
+    """Measurements of one round on one path to the brokers."""
 
     rate: float
     latencies: list[float]
@@ -47,7 +47,7 @@ def _measure(cluster: Cluster, records: int, singles: int, rounds: int) -> dict[
     for number in range(rounds + 1):
         for path in _PATHS:
             one_round = _round(cluster, tap, path, records, singles)
-            if number:  # the first round is the warm-up
+            if number:  # the first round is the warm-up and does not count
                 measured[path].append(one_round)
     return {path: _summary(of_path, records, singles) for path, of_path in measured.items()}
 
@@ -81,7 +81,7 @@ def _round(cluster: Cluster, tap: Tap, path: str, records: int, singles: int) ->
 
 
 def _processor_s(tap: Tap) -> float:
-    """Return the processor time of the tap, which other load on the machine does not change."""
+    """Return the processor time of the tap's process, which other load on the machine does not change."""
     times = psutil.Process(tap.status().pid).cpu_times()
     return float(times.user + times.system)
 
@@ -175,8 +175,9 @@ def main(
     """Measure the cost of the wire tap, compared with DIRECT and with Toxiproxy alone.
 
     There are four paths to the same brokers: DIRECT, PROXIED (Toxiproxy), TAPPED (tap and Toxiproxy) and
-    TAPPED with a frame log. Throughput is that of one idempotent producer, latency that of single records,
-    both up to the acknowledgement. The rounds alternate between the paths; the result is their median.
+    TAPPED with a frame log. Throughput is measured with one idempotent producer, latency with single records.
+    Both are measured up to the acknowledgement. The rounds alternate between the paths; the results are
+    medians.
     """
     with cluster_up(backend, state_path, "load", keep=keep) as cluster:
         cluster.create_topic(_TOPIC, 3)

@@ -48,13 +48,14 @@ JAVA: Final = "Kafka's ConsumerPerformance, one thread of Java"
 Rates = dict[str, list[float]]
 
 TARGETS: Final = ((COUNTS, BARE, 0.9), (FINDINGS, BARE, 0.7), (COUNTS, PYTHON, 2.0), (FINDINGS, PYTHON, 2.0))
-"""Reader, baseline, and the minimum ratio of their rates."""
+"""Each target is a reader, its baseline, and the minimum ratio of the reader's rate to the baseline's rate.
+"""
 
 
 def readers(
     spark: SparkSession, bootstrap: str, windows: list[Window], ledger: Ledger
 ) -> dict[str, Callable[[], int]]:
-    """Return the readers by name; each reads the topic once and returns the number of records."""
+    """Return the readers by name. Each reads the whole topic once and returns the number of records."""
     from harness.witness.spark.topic_verification import WITH_LEDGER, frames_of, own_findings
     from spark_jobs import batch_job
     from spark_jobs.batch_job import collect
@@ -96,7 +97,7 @@ def readers(
 
 
 def pass_alone(records: int) -> float:
-    """Return the rate of the scan alone, on one core and from memory, without Spark and Kafka."""
+    """Return the records per second of the scan alone: on one core, from memory, without Spark and Kafka."""
     import numpy as np
     import pyarrow as pa
 
@@ -121,9 +122,10 @@ def rate_of(reader: Callable[[], int]) -> tuple[int, float]:
 
 
 def interleave_readers(chosen: dict[str, Callable[[], int]], rounds: int) -> tuple[Rates, Rates]:
-    """Return the rates per round, by wall time and by the processor time of the benchmark's processes.
+    """Return the rates of each reader per round, by wall time and by processor time.
 
-    The readers are interleaved, so that other load on the machine affects all of them.
+    Processor time is that of the benchmark's processes. The readers are interleaved, so that other load on
+    the machine affects all of them.
     """
     rates: Rates = {name: [] for name in chosen}
     by_processor: Rates = {name: [] for name in chosen}
@@ -132,7 +134,7 @@ def interleave_readers(chosen: dict[str, Callable[[], int]], rounds: int) -> tup
             before = cpu_seconds()
             count, rate = rate_of(reader)
             used = cpu_seconds() - before
-            if number:  # the first round is the warm-up
+            if number:  # the first round is the warm-up and does not count
                 rates[name].append(rate)
                 by_processor[name].append(count / used)
                 figures = (
@@ -143,12 +145,12 @@ def interleave_readers(chosen: dict[str, Callable[[], int]], rounds: int) -> tup
 
 
 def ratio_of(rates: Rates, name: str, other: str) -> Spread:
-    """Return the spread, over the rounds, of the ratios of two readers' rates."""
+    """Return the spread, over all rounds, of the ratio between two readers' rates."""
     return Spread.over([a / b for a, b in zip(rates[name], rates[other], strict=True)])
 
 
 def format_results(rates: Rates, by_processor: Rates) -> list[str]:
-    """Return the median rates with their ratios to the baselines, and the targets."""
+    """Return the lines of a table of median rates with their ratios to the baselines, and of the targets."""
     head = ("M rows/s", "of the bare count", "of two processes", "reader")
     rows = [
         (
@@ -191,11 +193,11 @@ def main(
 ) -> None:
     """Measure the verification against plain readers of the same topic.
 
-    The command writes a topic of transactions, one in ten aborted, unless --topic names one. Then it times
-    readers interleaved: two processes with confluent-kafka, a bare count with Spark, and the Spark scan alone
-    and with all findings. It times Kafka's ConsumerPerformance once. The results are medians and quartiles of
-    the ratios within a round, because seconds on a shared machine mean little. The command uses a cluster of
-    the load profile, and starts one if none is up.
+    The command writes a topic of transactions, one in ten aborted, unless --topic names one. Then it measures
+    several readers in interleaved runs: two processes with confluent-kafka, a bare count with Spark, the
+    Spark scan alone, and the Spark scan with all findings. It measures Kafka's ConsumerPerformance once. The
+    results are medians and quartiles of the ratios within a round, because seconds on a shared machine mean
+    little. The command uses a cluster of the load profile, and starts one if none is up.
     """
     settings = Settings(**options)
     if not settings.as_json:
@@ -221,7 +223,7 @@ class Settings(NamedTuple):
 
 
 def measure(settings: Settings, bootstrap: str) -> None:
-    """Write the topic unless one is given, measure the readers, and print the results."""
+    """Write the topic unless an existing one is given, measure the readers, and print the results."""
     topic = settings.topic or f"bench-{uuid.uuid4().hex[:8]}"
     plan = Plan(topic, settings.records, settings.lanes)
     if settings.topic is None:

@@ -1,7 +1,7 @@
-"""`eos diagram RUN`: the messages between clients and brokers of a run, as Mermaid and as SVG.
+"""`eos diagram RUN`: draw the messages between clients and brokers of a run, as Mermaid and as SVG.
 
-The input is a run directory with frames.jsonl (the frame log), the histories of the clients, and, if the run
-wrote one, logsteps.jsonl (entries of the brokers' logs). No cluster is needed.
+The input is a run directory. It contains frames.jsonl (the frame log) and the histories of the clients. It
+may also contain logsteps.jsonl (entries of the brokers' logs). No cluster is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from harness.tap.tap_client import LOG_NAME
 
 
 class Diagram(NamedTuple):
-    """A sequence diagram as Mermaid text and as SVG, and the sequence that it shows."""
+    """A sequence diagram as Mermaid text and as SVG, with the sequence of messages that it shows."""
 
     mermaid: str
     svg: str
@@ -27,7 +27,7 @@ class Diagram(NamedTuple):
 
     @property
     def text(self) -> str:
-        """One-line summary of what the diagram shows and leaves out."""
+        """One-line summary: the size of the diagram in messages and participants, and what it leaves out."""
         sequence = self.sequence
         parts = [f"{len(sequence.messages)} steps between {len(sequence.roles)} participants"]
         if sequence.left_out:
@@ -38,7 +38,7 @@ class Diagram(NamedTuple):
 
 
 def draw(run: Path, chosen: SequenceFilter | None = None) -> Diagram:
-    """Return the diagram of a run directory."""
+    """Draw the diagram of a run from the files in its directory. `chosen` selects the part to show."""
     log = read_log(run / LOG_NAME)
     opening = next((line for line in log if isinstance(line, FrameLogOpened)), None)
     operations = Operations(run / "history", opening)
@@ -47,7 +47,7 @@ def draw(run: Path, chosen: SequenceFilter | None = None) -> Diagram:
 
 
 def write(run: Path, chosen: SequenceFilter | None = None) -> tuple[Diagram, list[Path]]:
-    """Write diagram.mmd and diagram.svg into a run directory."""
+    """Write diagram.mmd and diagram.svg into a run directory; return the diagram and the two files."""
     drawn = draw(run, chosen)
     files = [run / "diagram.mmd", run / "diagram.svg"]
     for path, text in zip(files, (drawn.mermaid, drawn.svg), strict=True):
@@ -70,7 +70,7 @@ def draw_mermaid(sequence: Sequence) -> str:
 
 
 def shortened(roles: list[str], most: int = 4) -> list[str]:
-    """Return the first few roles of a participant, and the number of the others."""
+    """Return the first `most` roles of a participant and, if there are more, a text such as `and 3 more`."""
     return roles if len(roles) <= most else [*roles[:most], f"and {len(roles) - most} more"]
 
 
@@ -81,6 +81,6 @@ def _arrow(message: Message) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Escape text for Mermaid, where ; ends a line and # begins an entity."""
+    """Escape text for Mermaid, in which ; ends a line and # starts an entity."""
     signs = {"#": "#35;", ";": "#59;", "<": "#lt;", ">": "#gt;"}
     return "".join(signs.get(sign, sign) for sign in printable(text))

@@ -24,7 +24,7 @@ def request_text(api: str, facts: Facts) -> str:
 
 
 def response_text(api: str, facts: Facts) -> str:
-    """Describe a response in one line: its errors if it has any, else its content."""
+    """Describe a response in one line: its errors or, if it has none, its content."""
     if refusals := facts.refusals:
         return ", ".join(refusals)
     if api == "Produce":
@@ -40,7 +40,7 @@ def response_text(api: str, facts: Facts) -> str:
 
 
 def printable(text: str) -> str:
-    """Replace the characters that are not printable: a client may send any bytes as an id."""
+    """Replace the characters that are not printable, because a client may send any bytes as an id."""
     return "".join(sign if sign.isprintable() else "\N{REPLACEMENT CHARACTER}" for sign in text)
 
 

@@ -1,4 +1,7 @@
-"""Join of frames with the operations of a history, by the client's name and the clock of their host."""
+"""Assignment of frames to operations in the clients' histories, by client and by time.
+
+The frame log and the histories must come from one host, so that their times come from the same clock.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class Operation(NamedTuple):
 
 
 class Operations:
-    """The operations of all clients of a run."""
+    """The operations of all clients of a run, read from their histories."""
 
     def __init__(self, directory: Path, opening: FrameLogOpened | None = None) -> None:
         self._by_client: dict[str, list[Operation]] = {}
@@ -43,7 +46,10 @@ class Operations:
             self._by_client[first.client] = self._read(first.client, file)
 
     def of(self, frame: Frame) -> Operation | None:
-        """Return the latest operation of the frame's client that was open when the frame passed the tap."""
+        """Return the operation of the frame's client that was open when the frame passed the tap.
+
+        If several operations were open, return the one that began last. If none was open, return None.
+        """
         ident = frame.facts.transactional_id if frame.facts else None
         client = self._clients.get(frame.client_id) or self._clients.get(f"txn:{ident}")
         latest = None

@@ -1,7 +1,7 @@
-"""The messages of a diagram, from a frame log and the brokers' logs, numbered in order of time.
+"""The messages of a diagram, numbered in order of time, from a frame log and the brokers' logs.
 
-A request is a retry if the same client sent an equal request before and received no successful answer to it.
-An answer is a refusal if it carries an error.
+A request is a retry if the same client sent an equal request before and received no successful answer to that
+request. An answer is a refusal if it contains an error.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from harness.tap.frame_lines import Frame, FrameLogOpened, Line, Sampled, Touch
 
 Mark = Literal["", "retry", "refused", "fault", "log"]
 TAP = "wire tap"
-# Requests that clients repeat all the time and that belong to no transaction.
+# Requests that clients repeat all the time and that belong to no transaction. By default, a diagram leaves
+# them out.
 NOISE = frozenset({"ApiVersions", "Metadata", "Heartbeat", "ConsumerGroupHeartbeat", "ListOffsets"})
 _KEPT = ("held", "delayed")
 
 
 @dataclass
 class Message:
-    """One arrow of the diagram."""
+    """One arrow of a sequence diagram."""
 
     wall: int
     source: str
@@ -40,38 +41,40 @@ class Message:
     lost: bool = False
     retry_of: Message | None = None
     answer_lost: bool = False
-    """For a request: whether the broker answered but a fault dropped the answer."""
+    """For a request: True if the broker answered but a fault dropped the answer."""
     number: int = 0
 
 
 @dataclass
 class Sequence:
-    """Content of a diagram: participants from left to right, each with its roles, and the messages."""
+    """The messages of a diagram, and its participants from left to right, each with its roles."""
 
     roles: dict[str, list[str]] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     left_out: int = 0
-    """Number of messages after the last one that is shown."""
+    """Number of messages that the diagram leaves out, after the last one that it shows."""
     not_logged: int = 0
-    """Number of exchanges that the frame log counted but did not write."""
+    """Number of exchanges (a request and its answer) that the frame log counted without logging them."""
 
 
 @dataclass(frozen=True)
 class SequenceFilter:
-    """The part of a frame log that a diagram shows."""
+    """Selection of the part of a frame log that a diagram shows."""
 
     window: tuple[float, float] | None = None
-    """First and last second to show, counted from the start of the frame log; None: all."""
+    """The first and the last second to show, counted from the start of the frame log. None shows the whole
+    log.
+    """
     transactional_id: str | None = None
     clients: frozenset[str] = frozenset()
-    """Client ids to show; empty: all."""
+    """Client ids to show. An empty set shows all clients."""
     most: int = 120
     everything: bool = False
-    """Include heartbeats, metadata and other frequent requests, and fetches without records."""
+    """Also show heartbeats, metadata and other frequent requests, and fetches that returned no records."""
 
 
 def read_log(path: Path) -> list[Line]:
-    """Read every complete line of a frame log."""
+    """Read every complete line of a frame log. Skip an incomplete last line."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:
@@ -89,7 +92,7 @@ def build_sequence(
     operations: Operations | None,
     chosen: SequenceFilter,
 ) -> Sequence:
-    """Build the sequence of a frame log."""
+    """Build the content of a diagram from a frame log and from entries of the brokers' logs."""
     builder = _SequenceBuilder(chosen, operations)
     begin = next((line.wall for line in log if isinstance(line, FrameLogOpened)), 0)
     first, last = 0, 1 << 63
@@ -120,10 +123,12 @@ class _SequenceBuilder:
         self._not_logged = 0
 
     def prepare(self, log: list[Line], entries: list[CoordinatorEntry]) -> None:
-        """Find the clients and producer ids of the chosen transactional id, and the copied batches.
+        """Collect from the whole log the facts that `add` needs in advance.
 
-        A follower's log does not record when it copied a batch. With acks=all, the copy precedes the answer
-        to the producer, so the diagram shows it there.
+        These are the clients and producer ids of the chosen transactional id, and the batches that followers
+        copied. A follower's log does not record when the follower copied a batch. With acks=all, the
+        followers copy a batch before the broker answers the producer. The diagram therefore shows the copy
+        directly before that answer.
         """
         for copy in entries:
             if copy.kind == "copy":
@@ -139,7 +144,7 @@ class _SequenceBuilder:
                 self._producer_ids.add(line.facts.producer_id)
 
     def add(self, line: Line | CoordinatorEntry) -> None:
-        """Add a line of a log. Lines must be added in order of time."""
+        """Add a line of a log to the sequence. The caller must add the lines in order of time."""
         if isinstance(line, Frame):
             if line.facts is not None and self._shows(line):
                 self._add_frame(line, line.facts)
@@ -279,7 +284,7 @@ class _SequenceBuilder:
 
 
 def _signature(frame: Frame, facts: Facts) -> object:
-    """Return a key that is equal for a request and its retries."""
+    """Return a key that is equal for a request and all of its retries."""
     batches = tuple((b.topic, b.partition, b.producer_id, b.epoch, b.base_sequence) for b in facts.batches)
     places = tuple((p.topic, p.partition, p.offset) for p in facts.partitions)
     return (
@@ -302,6 +307,6 @@ def _role_of(api: str) -> str:
 
 
 def _column(name: str) -> tuple[int, str]:
-    """Return the sort key of a participant: first clients, then the tap, brokers and controllers."""
+    """Return the sort key of a participant: clients come first, then the tap, brokers and controllers."""
     kinds = (TAP, "broker ", "controller ")
     return next((i for i, kind in enumerate(kinds, 1) if name.startswith(kind)), 0), name

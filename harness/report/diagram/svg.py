@@ -1,4 +1,4 @@
-"""SVG drawing of a sequence in one file, without scripts, fonts or other external resources."""
+"""Drawing of a sequence diagram as one SVG file, without scripts, fonts or other external resources."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _COLOURS = {
     "log": ("#047857", "#6ee7b7"),
     "quiet": ("#d1d5db", "#4b5563"),
 }
-"""Colours on a white and on a black background. Every element has the first one as an attribute, because
-some viewers ignore style sheets.
+"""Each colour has two variants: for a white and for a black background. Every element has the first variant
+as an attribute, because some viewers ignore style sheets.
 """
 
 _DARK = "".join(
@@ -38,7 +38,7 @@ _STYLE = f"@media(prefers-color-scheme:dark){{svg{{background:#111827}}{_DARK}}}
 
 
 def draw_svg(sequence: Sequence) -> str:
-    """Return the SVG document of a sequence."""
+    """Return a sequence diagram as an SVG document."""
     middle = {name: _MARGIN + _COLUMN * (i + 0.5) for i, name in enumerate(sequence.roles)}
     most_roles = max((len(roles) for roles in sequence.roles.values()), default=0)
     top = _MARGIN + 24 + _LINE * min(most_roles, 5)
