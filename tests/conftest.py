@@ -38,7 +38,12 @@ pytest_plugins = ["tests.tapped"]
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("eos")
     group.addoption("--soak", action="store_true", help="also run what is marked soak")
-    group.addoption("--repeats", type=int, default=20, help="of what depends on timing, in a soak (20)")
+    group.addoption(
+        "--repeats",
+        type=int,
+        default=20,
+        help="number of repetitions of each timing-dependent test in a soak (default: 20)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
