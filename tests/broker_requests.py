@@ -18,7 +18,7 @@ _SET, _DELETE = 0, 1
 
 
 class ActiveProducer(NamedTuple):
-    """What a partition's leader stores about a producer."""
+    """State of one producer that the leader of a partition keeps."""
 
     producer_id: int
     epoch: int
@@ -33,7 +33,7 @@ class GroupMember(NamedTuple):
 
 
 NO_MEMBER: Final = GroupMember(-1, "")
-"""With this member, the group coordinator does not check the membership."""
+"""No group member: with it, the group coordinator commits offsets without checking the membership."""
 
 
 def change_settings(admin: Admin, broker: int, settings: Mapping[str, str | None]) -> None:
@@ -81,7 +81,8 @@ def initialise_repeatedly(admin: Admin, transactional_id: str, times: int) -> li
 
         def attempt() -> InitResult:
             result = init_result(connection.call(init_producer_id_request(transactional_id)))
-            # A coordinator returns this error also while it waits for a block of producer ids.
+            # A coordinator returns this error not only while it loads its log, but also while it waits for a
+            # block of producer ids.
             if result.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 raise KafkaAnswerError(f"InitProducerId of {transactional_id}", result.code)
             return result
@@ -96,7 +97,7 @@ def commit_offsets(
     positions: Mapping[PartitionId, int],
     member: GroupMember = NO_MEMBER,
 ) -> int:
-    """Commit offsets of a group within the transaction; return the first error code, or 0."""
+    """Commit offsets of a group within a producer's transaction; return the first error code, or 0."""
     from kafka.protocol.producer import TxnOffsetCommitRequest
 
     topic = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic

@@ -26,7 +26,7 @@ Spec = TypeVar("Spec", bound=BaseSpec)
 
 
 class ClientCase:
-    """Client processes of one test, and its topics; `end` kills the processes and deletes the topics."""
+    """The client processes and topics of one test. `end` kills the processes and deletes the topics."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -91,7 +91,7 @@ class ClientCase:
         wait_until(lambda: client.progress().committed > more_than, limit, what)
 
     def wait_caught_up(self, source: str, group: str) -> None:
-        """Wait until the group has processed every record of its input; markers at the end do not count."""
+        """Wait until the group has processed every input record; markers after the last one do not count."""
         bootstrap = self.cluster.bootstrap("DIRECT")
         last = observe_topics(bootstrap, [source], RUN)
         assert last.runs is not None
@@ -107,7 +107,7 @@ class ClientCase:
         wait_until(caught_up, 60, f"group {group} to have processed {source}", every=0.5)
 
     def wait_at_rest(self) -> None:
-        """Wait until all markers are written, because a client receives the answer to its commit earlier."""
+        """Wait until all markers are written. A client gets the answer to its commit before that."""
 
         def stable() -> bool:
             ends = [end for topic in self.topics for end in self.cluster.end_offsets(topic).values()]
@@ -118,7 +118,7 @@ class ClientCase:
     def judge(
         self, *topics: str, expect: Expect | None = None, beside: Sequence[Observation] = ()
     ) -> Judgement:
-        """Read every topic back and check it against the histories."""
+        """Read the topics back and check them against the clients' histories."""
         self.wait_at_rest()
         bootstrap = self.cluster.bootstrap("DIRECT")
         observations = [observe_topics(bootstrap, topics or self.topics, RUN), *beside]
@@ -148,7 +148,7 @@ class ClientCase:
 
 
 def operations(client: ClientProcess, f: str) -> list[Invoke | Ok | Info]:
-    """Return the lines of one kind of operation in a client's history."""
+    """Return the lines of a client's history for the operation named `f`."""
     path = Path(client.spec.history)
     lines = [line for _, line in HistoryFile(path).read()] if path.exists() else []
     return [line for line in lines if isinstance(line, Invoke | Ok | Info) and line.f == f]

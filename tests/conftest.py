@@ -1,7 +1,6 @@
-"""Additions to harness.testing.plugin for this project's tests: soak, the order of the parts, their times.
+"""Additions to harness.testing.plugin for this project's tests: a soak, the order of folders, and times.
 
 Options:
-
     pytest --soak               also run the long repeats and properties
     pytest --soak --repeats 5   run the cases that depend on timing 5 times instead of 20
 """
@@ -21,7 +20,7 @@ from harness.provision.docker_engine import engine_problem
 from harness.testing.plugin import backend
 
 PART_SECONDS = pytest.StashKey[dict[str, float]]()
-# The fast parts come first, so that their failures show before a cluster is started.
+# The folders with fast tests come first, so that their failures show before a cluster is started.
 ORDER = (
     "unit",
     "planted",
@@ -39,7 +38,12 @@ pytest_plugins = ["tests.tapped"]
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("eos")
     group.addoption("--soak", action="store_true", help="also run what is marked soak")
-    group.addoption("--repeats", type=int, default=20, help="of what depends on timing, in a soak (20)")
+    group.addoption(
+        "--repeats",
+        type=int,
+        default=20,
+        help="number of repetitions of each timing-dependent test in a soak (default: 20)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -83,7 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def browser() -> str | None:
-    """Return the path of a Chromium, which can run without a window, or None."""
+    """Return the path of a Chromium that can run headless, or None if none is installed."""
     return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 
 

@@ -1,4 +1,4 @@
-"""A frame log for one test."""
+"""Helper that logs the frames of one test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Restart of a broker, and its view of a topic."""
+"""Helper that starts a stopped broker and returns the broker's view of a topic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Led = list[tuple[int, tuple[int, ...]]]
 
 
 def restart_broker(cluster: Cluster, broker: int, topic: str) -> Led:
-    """Start a broker; return leader and ISR of each partition of a topic from its metadata."""
+    """Start a broker; return leader and ISR of each partition of a topic, as this broker reports them."""
     cluster.node(broker).start()
 
     def leaders_and_isrs() -> Led:

@@ -45,7 +45,7 @@ log.dirs={data}
 
 
 class OneBroker:
-    """A broker with two listeners: an open one, and one where the user alice has only granted rights."""
+    """A broker with an open listener, and one where the user alice has only the rights that a test grants."""
 
     def __init__(self, open_port: int, checked_port: int) -> None:
         self.address = (HOST, open_port)
@@ -76,7 +76,7 @@ class OneBroker:
         wait_until(lambda: not self._rules(kind, name, operation), 10, f"{rule} to be revoked")
 
     def _rules(self, kind: ResourceType, name: str, operation: AclOperation) -> list[AclBinding]:
-        """Return the rules that the broker applies; it receives a change after the controller's answer."""
+        """Return the rules that the broker has. A change reaches it after the controller has answered."""
         asked = self._client.describe_acls(_filter(kind, name, operation), request_timeout=10)
         return list(asked.result(10))
 

@@ -57,7 +57,7 @@ class Broker:
         self.ends = 0
         self.to_send = b""
         self.hasty = False
-        """Whether to close a connection as soon as its client ends, with answers pending, as Kafka does."""
+        """Whether to close a connection when the client ends it, even with answers pending, as Kafka does."""
         self._answer = answer
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -100,7 +100,7 @@ class Client:
         self.writer = writer
 
     async def ask(self, *frames: bytes) -> bytes:
-        """Send frames and return the next answer, empty if the connection ends."""
+        """Send frames and return the next answer; return nothing if the connection ends first."""
         self.send(*frames)
         return await self.answer()
 
@@ -116,7 +116,7 @@ class Client:
             return b""
 
     async def silent(self, seconds: float = 0.1) -> bool:
-        """Return whether neither bytes nor an end arrive for some seconds."""
+        """Return whether nothing arrives for some seconds: neither data nor the end of the connection."""
         try:
             async with asyncio.timeout(seconds):
                 await self.reader.read(1)
@@ -125,7 +125,7 @@ class Client:
         return False
 
     async def all(self) -> bytes:
-        """Return all bytes up to the end of the connection."""
+        """Return all bytes that arrive until the connection ends."""
         try:
             async with asyncio.timeout(LIMIT_S):
                 return await self.reader.read()
@@ -162,7 +162,7 @@ class Rig:
                 await asyncio.sleep(0.001)
 
     async def settled(self) -> None:
-        """Close every client, and check that all byte accounts balance."""
+        """Close every client, and check that all byte accounts of the tap balance."""
         for client in self._clients:
             client.writer.close()
         await self.until(lambda: not self.hub.relays)

@@ -27,7 +27,7 @@ RESULTS = "soak.jsonl"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """In a soak, repeat the cases that depend on timing: an outcome of one in twenty repeats matters."""
+    """In a soak, repeat the cases that depend on timing: a failure in one of twenty repeats matters."""
     if metafunc.definition.get_closest_marker("timing") and metafunc.config.getoption("soak"):
         metafunc.fixturenames.append("repeat")
         metafunc.parametrize("repeat", range(1, metafunc.config.getoption("repeats") + 1))
@@ -35,7 +35,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.fixture(autouse=True)
 def _result(request: pytest.FixtureRequest) -> Iterator[None]:
-    """In a soak, record the outcome of each repeat as a line of soak.jsonl beside the cluster."""
+    """In a soak, append the outcome of each repeat to soak.jsonl in the cluster's state directory."""
     yield
     if request.config.getoption("soak") and request.node.get_closest_marker("timing"):
         outcome = "failed" if request.node.stash.get(FAILED, False) else "passed"
@@ -46,7 +46,7 @@ def _result(request: pytest.FixtureRequest) -> Iterator[None]:
 
 @pytest.fixture
 def evidence(request: pytest.FixtureRequest) -> Evidence:
-    """Return a function that records observations of a case in evidence.jsonl beside the cluster."""
+    """Return a function that appends the findings of a test to evidence.jsonl in the state directory."""
 
     def note(**facts: object) -> None:
         line = json.dumps({"case": request.node.name} | facts, default=str)

@@ -18,7 +18,7 @@ from tests.tapped import Evidence
 
 
 def carry_out(cluster: Cluster, name: str, count: int, folder: Path, evidence: Evidence) -> Path:
-    """Run a walkthrough of `count` steps and assert what every walkthrough must show."""
+    """Run a walkthrough of `count` steps; check its verdict, the evidence of each step, and its page."""
     events: list[Event] = []
     scenario = load(find(name))
     outcome = make_run(cluster, scenario, draw(scenario, 1), folder, [events.append]).execute()
@@ -35,7 +35,7 @@ def carry_out(cluster: Cluster, name: str, count: int, folder: Path, evidence: E
     assert page == document(outcome.directory)
     assert "sequenceDiagram" in page
 
-    # A second check gives the same verdict. Without a promised step, the verdict is unknown.
+    # A second check gives the same verdict. If a declared step is missing, the verdict is unknown.
     before = (outcome.directory / "verdict.json").read_bytes()
     assert check_run(outcome.directory)[0] is ExitCode.VALID
     assert (outcome.directory / "verdict.json").read_bytes() == before

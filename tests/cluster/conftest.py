@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 @pytest.fixture
 def topic(cluster: Cluster) -> Iterator[str]:
-    """Yield a topic of three partitions with three replicas each; broker i leads the i-th."""
+    """Yield a topic of three partitions with three replicas each; broker i + 1 leads partition i."""
     name = f"t{next(_numbers)}"
     cluster.create_topic(name, 3)
     yield name

@@ -1,4 +1,4 @@
-"""A short run of `tools.bench.producers`: a line per comparison, and readers that wait for transactions."""
+"""Short benchmarks: each comparison of producers prints a line, and readers wait for open transactions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_a_reader_waits_for_the_open_transaction_before_a_record(
         cluster.delete_topics([topic])
     evidence(free=max(free.added), held=max(held.added), longest=held.longest)
     assert held.longest >= 500
-    # In at least one transaction, a record follows right after the beginning, so it waits for most of the 500
-    # ms.
+    # Each transaction stays open for 500 ms, and a reader gets later records only after its end. At least one
+    # record was sent shortly after the beginning of a transaction, so it was delayed by most of the 500 ms.
     assert max(held.added) > 250
     assert 0 < len(held.added) <= len(held.plain)

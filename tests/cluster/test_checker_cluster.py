@@ -75,7 +75,7 @@ def _idempotent(bootstrap: str, topic: str, history: HistoryWriter) -> None:
 
 
 def expanded(observation: Observation) -> list[tuple[int, int, Identity]]:
-    """Return the records of an observation, from its runs: partition index, offset, identity."""
+    """Return the records of an observation one by one: partition index, offset and identity."""
     assert observation.runs is not None
     return [
         (partition, offset + i, Identity(RUN, producer, lane, seq + i))

@@ -1,4 +1,4 @@
-"""Faults of clients: a crash leaves intents without an outcome, a zombie continues after the freeze."""
+"""Client faults: a crash leaves intents without an outcome, and a frozen client continues as a zombie."""
 
 from __future__ import annotations
 
@@ -96,6 +96,6 @@ def test_an_idempotent_producer_survives_jitter_and_a_leader_kill(
     assert client.stop() == 0
 
     sent = acknowledged(client)
-    # Only this idempotent producer writes to the topic, so the topic has exactly the acknowledged records: no
-    # marker and no duplicate.
+    # Only this idempotent producer writes to the topic. So the high watermarks add up to the number of
+    # acknowledged records: the log has neither markers nor duplicates.
     assert sum(ends.high_watermark for ends in cluster.end_offsets(topic).values()) == sent

@@ -1,4 +1,4 @@
-"""Each link fault: absent before, measured while it lasts, gone after; an error if it has no effect."""
+"""Link faults: each is measured while it lasts and gone after its heal; without effect, it is an error."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def test_a_fault_bites_both_links_of_its_target_and_no_other_and_is_gone_after(
         assert injection.names == ["kafka-1"]
         assert injection.bite
         assert [i.fault for i in unhealed(cluster.state)] == [fault.name]
-        # Jitter delays every answer by 40 ms or more. One quicker answer proves that the other broker has no
-        # jitter; it may need several tries.
+        # Jitter delays every answer by 40 ms or more. So one quicker answer proves that the other broker has
+        # no jitter; it may need several tries.
         wait_until(lambda: min(bystander.round_trips_ms(5)) < 40, 10, "a quick answer of the other broker")
         # A link fault never affects the observer's listener.
         assert answers("127.0.0.1", cluster.ports.direct(1), timeout=5)
@@ -118,7 +118,8 @@ def test_lose_response_cuts_a_connection_that_waits_for_an_answer(cluster: Clust
 
 def test_two_faults_on_one_link_are_healed_separately(cluster: Cluster) -> None:
     link = links(cluster, ["kafka-1"])[0]
-    # The delays are long, so that time added by a busy machine neither looks like a delay nor hides one.
+    # Both delays are far longer than the pauses of a busy machine. Such a pause can neither look like a delay
+    # nor hide one.
     with inject(cluster, Jitter(latency_ms=150), "kafka-1"):
         with inject(cluster, Jitter(latency_ms=450), "kafka-1"):
             assert min(link.round_trips_ms(3)) >= 600
@@ -139,8 +140,8 @@ def test_healing_at_once_after_a_client_left_does_not_wedge_toxiproxy(cluster: C
         ):
             for _ in range(10):
                 connection.send_api_versions()
-        # The delay was removed while Toxiproxy held answers for a client that had left. This can wedge
-        # Toxiproxy.
+        # In each round, the delay is removed while Toxiproxy holds answers for a client that has
+        # disconnected. Toxiproxy may hang then, and the harness would have to restart it.
         assert cluster.node("toxiproxy").status().pid == process, "Toxiproxy was restarted"
 
 
@@ -156,7 +157,7 @@ def test_an_unknown_target_is_refused_with_the_allowed_forms(cluster: Cluster) -
 
 @dataclass(frozen=True)
 class MisspeltJitter(Jitter):
-    """Jitter with a misspelt attribute: Toxiproxy accepts such a toxic, and does nothing."""
+    """Jitter with a misspelt toxic attribute, which Toxiproxy accepts and ignores."""
 
     def attributes(self) -> dict[str, int]:
         return {"latencyy": self.latency_ms}

@@ -1,4 +1,4 @@
-"""Cuts between nodes: the named links are closed; all other links and the listeners of clients stay open."""
+"""Cuts between nodes: the named links are closed; all other links and the listeners for clients stay open."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ CUTS = [
 def test_a_cut_closes_the_named_links_and_no_other(
     cluster: Cluster, cut_from: str, direction: str, unreachable: list[str]
 ) -> None:
-    # `inject` itself checks more, and raises otherwise: new connections in the direction of the cut fail, and
-    # the other direction and the listeners of clients and observer answer.
+    # `inject` itself makes further checks, and raises an error if one fails: new connections in the direction
+    # of the cut must fail. The opposite direction and the listeners for clients and for the observer must
+    # work.
     fault = Partition(cut_from=cut_from, direction=direction)  # type: ignore[arg-type]
 
     with inject(cluster, fault, "kafka-1") as injection:
@@ -46,7 +47,8 @@ def test_a_cut_closes_the_named_links_and_no_other(
 
 def test_a_broker_cut_from_its_peers_leaves_the_isr(cluster: Cluster, topic: str) -> None:
     with inject(cluster, Partition("brokers"), "kafka-2"):
-        # A silent follower that has every record stays in the ISR, so write a record that it lacks.
+        # A follower that has every record stays in the ISR even if it is silent. So write a record that this
+        # follower lacks.
         producer = Producer({"bootstrap.servers": cluster.bootstrap("DIRECT")})
         producer.produce(topic, b"one more", partition=0)
         producer.poll(0.1)

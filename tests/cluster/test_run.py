@@ -30,7 +30,8 @@ from harness.testing.plugin import Ran
 
 pytestmark = pytest.mark.cluster
 
-# Runs are interrupted at random moments, drawn again in each session; the test's name contains the moment.
+# Seed for the random moments at which runs are interrupted. Each session draws other moments. The name of a
+# test contains its moment.
 MOMENTS = random.SystemRandom().randrange(1_000_000)
 
 
@@ -60,7 +61,7 @@ def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
 def test_the_negative_control_is_found(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A relative folder, as a user writes it. The clients have other working directories.
+    # The folder is relative, as a user may write it, although the clients have other working directories.
     monkeypatch.chdir(tmp_path)
     scenario = load(find("without-idempotence"), {"verify.witnesses": '["reader"]'})
     outcome = make_run(cluster, scenario, draw(scenario, 1), Path("runs")).execute()
@@ -79,7 +80,8 @@ def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario:
     retried = {message.text.split()[0] for message in retries}
     lost = {m.text.split()[0] for m in retries if m.retry_of and m.retry_of.answer_lost}
     assert lost >= {"Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
-    # The client library may add partitions to the second AddPartitionsToTxn request, which is then no retry.
+    # `lost` need not contain AddPartitionsToTxn: the client library may add partitions to its second request,
+    # which is then not a retry of the lost one.
     assert retried >= lost | {"AddPartitionsToTxn"}
     from_logs = {m.text.split()[0] for m in drawn.sequence.messages if m.mark == "log"}
     assert from_logs >= {"copy", "marker"}
@@ -94,7 +96,7 @@ def test_ten_seeds_of_the_demo_are_valid(run_scenario: Callable[..., Ran], seed:
 
 
 def moments() -> list[object]:
-    """Draw moments, in seconds after the start of a run: one, or ten in a soak."""
+    """Draw the moments of interruption, in seconds after the start of a run: one, or ten in a soak."""
     rng = random.Random(MOMENTS)
     drawn = [tenths / 10 for tenths in rng.sample(range(5, 141), 10)]
     return [drawn[0], *(pytest.param(moment, marks=pytest.mark.soak) for moment in drawn[1:])]
@@ -138,8 +140,9 @@ def test_a_run_that_ends_early_leaves_nothing_and_can_be_checked(
     assert unhealed(cluster.state) == []
     cluster.wait_healthy()
     code, _ = check_run(tmp_path / "demo" / "latest")
-    # After Ctrl-C the records were read back: valid, if every planned fault had been injected by then.
-    # After SIGKILL no witness has read anything, so the verdict cannot be valid.
+    # After Ctrl-C, the run still reads its records back. So the verdict is valid, provided that every planned
+    # fault was injected before the interrupt. After SIGKILL, no witness has read anything, so the verdict
+    # cannot be valid.
     allowed = (ExitCode.UNKNOWN, ExitCode.VALID) if how is signal.SIGINT else (ExitCode.UNKNOWN,)
     assert code in allowed
 

@@ -20,14 +20,14 @@ pytestmark = pytest.mark.cluster
 
 
 def with_ballast(scenario: Scenario) -> Scenario:
-    """Add a workload and a fault that do not contribute to the failure."""
+    """Return the scenario with one more workload and one more fault, neither of which causes its failure."""
     ballast = FaultEntry(fault="sever", target=Target.parse("one"), at=Duration(2), lasts=Span(1, 1))
     return msgspec.structs.replace(
         scenario,
         workload=[*scenario.workload, Workload(kind="transactional", rate=100)],
         fault=[*scenario.fault, ballast],
         plan=msgspec.structs.replace(scenario.plan, steady=Duration(1), duration=Duration(6)),
-        # Spark has its own tests, and would start again for each run here.
+        # Leave out Spark: it has its own tests, and each run of the search would start it again.
         verify=msgspec.structs.replace(scenario.verify, witnesses=["reader"]),
     )
 
@@ -36,7 +36,10 @@ def with_ballast(scenario: Scenario) -> Scenario:
 def test_parts_that_do_not_contribute_to_the_failure_are_removed(
     cluster: Cluster, run_scenario: Callable[..., Ran], most_runs: int | None
 ) -> None:
-    """With two runs, the search removes a fault and the time after it; without a limit, clients too."""
+    """With a limit of two runs, the search removes only a fault and shortens the run.
+
+    Without a limit, it also removes clients.
+    """
     whole = with_ballast(load(find("without-idempotence")))
     ran = run_scenario(whole)
     assert ran.judgement.names() == ["duplicate"], ran.judgement

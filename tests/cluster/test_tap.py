@@ -40,7 +40,7 @@ from tests.frame_log_builder import logged
 
 pytestmark = pytest.mark.cluster
 
-COUNT = 2000  # records of the pipeline
+COUNT = 2000  # number of records that the pipeline processes
 _names = itertools.count(1)
 
 
@@ -85,7 +85,7 @@ def producer(cluster: Cluster, **settings: Any) -> Iterator[Producer]:
 
 
 def send(made: Producer, topic: str, value: bytes, partition: int = 0) -> int:
-    """Send one record, wait for its acknowledgement, return its offset."""
+    """Send one record, wait for its acknowledgement, and return its offset."""
     deliveries: list[tuple[Any, int]] = []
     made.produce(
         topic, value, partition=partition, on_delivery=lambda error, m: deliveries.append((error, m.offset()))
@@ -96,7 +96,7 @@ def send(made: Producer, topic: str, value: bytes, partition: int = 0) -> int:
 
 
 def read_all(cluster: Cluster, topic: str) -> dict[int, list[bytes]]:
-    """Return every record of a topic by partition, read over DIRECT to the end."""
+    """Return every record of a topic by partition, read to the end over the DIRECT listener."""
     reader = Consumer(
         {
             "bootstrap.servers": cluster.bootstrap("DIRECT"),
@@ -125,7 +125,7 @@ def produces(log: list[frame_lines.Line], side: str = "request") -> list[frame_l
     return [x for x in log if isinstance(x, frame_lines.Frame) and x.api == "Produce" and x.side == side]
 
 
-# Records that pass the tap
+# Tests of records that pass through the tap
 
 
 def pipeline(cluster: Cluster, listener: str, source: str, sink: str, count: int) -> None:
@@ -193,7 +193,7 @@ def test_a_pipeline_through_the_tap_writes_the_same_records_and_the_accounts_bal
         "Fetch",
     }
     batches = [b for x in produces(log) if x.facts for b in x.facts.batches if b.topic == f"{topic}-TAPPED"]
-    # Count each sequence once: a client may retry a batch even without a fault.
+    # Count each base sequence once, because a client may retry a batch even without a fault.
     once = {(b.partition, b.base_sequence): b.count for b in batches}
     assert sum(once.values()) == COUNT
     assert all(b.transactional and b.producer_id >= 0 for b in batches)
@@ -213,7 +213,7 @@ def test_a_link_fault_hits_the_tap_too(cluster: Cluster, tap: Tap) -> None:  # n
         assert time.monotonic() - start >= 0.1
 
 
-# Each fault, its effect and the reaction of the client
+# Tests of each frame fault: its effect and the reaction of the client
 
 
 @pytest.mark.parametrize(("idempotent", "records"), [(True, 1), (False, 2)], ids=["idempotent", "plain"])
@@ -272,7 +272,7 @@ def test_a_request_before_a_cut_is_executed_and_the_client_retries_it(
     assert read_all(cluster, topic)[0] == [b"warm", b"once"]
     log = frames()
     assert [x.facts.batches[0].base_sequence for x in produces(log) if x.facts] == [0, 1, 1]
-    # The answer that was lost and the answer to the retry have the same offset.
+    # The lost answer and the answer to the retry contain the same offset.
     offsets = [x.facts.partitions[0].offset for x in produces(log, "response") if x.facts]
     assert offsets == [0, 1, 1]
 
@@ -293,7 +293,7 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
         client.begin_transaction()
         send(client, topic, b"A", 0)
         with arm(cluster, HoldFrame(api="EndTxn", transactional_id=ident, drop_client=True)) as injection:
-            end(client, first)  # its connection is cut, so the client retries on a new one
+            end(client, first)  # the tap cuts this connection; the client retries on a new one
             client.begin_transaction()
             send(client, topic, b"B1", 1)
             assert injection.release() == 1
@@ -336,7 +336,7 @@ def end(client: Producer, how: str) -> None:
         client.abort_transaction(20)
 
 
-# Faults without effect, and what a killed harness leaves
+# Tests of faults without effect, and of faults that a killed harness leaves behind
 
 
 def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: str) -> None:
@@ -351,7 +351,7 @@ def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: st
 
 def test_heal_disarms_what_a_killed_harness_left_and_revives_a_dead_tap(cluster: Cluster, tap: Tap) -> None:
     fault = DelayFrame(api="Produce", delay_ms=1000)
-    left: ArmedFrameFault = arm(cluster, fault).start()  # not in a `with` block
+    left: ArmedFrameFault = arm(cluster, fault).start()  # no `with`: nothing heals it, as after a SIGKILL
     assert [a.rule.verb for a in tap.status().rules] == ["delay"]
     assert [i.fault for i in unhealed(cluster.state)] == ["delay_frame"]
 

@@ -1,4 +1,4 @@
-"""Kafka's tools work without an installed Kafka, on the cluster and on the files of its nodes."""
+"""Kafka's tools, run on the cluster and on the files of its nodes without an installed Kafka."""
 
 from __future__ import annotations
 

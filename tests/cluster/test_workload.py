@@ -57,8 +57,8 @@ def test_all_clients_together_are_valid_through_faults(
 
 
 def test_statistics_of_an_idle_worker_do_not_accumulate(case: ClientCase) -> None:
-    # The library produces about 10 KB of statistics every 2 ms: 5 MB a second in memory, unless a callback
-    # takes them.
+    # The client library produces about 10 KB of statistics every 2 ms. That is 5 MB of memory per second,
+    # unless a callback takes the statistics.
     worker = case.pipeline(case.topic("source"), case.topic("sink"), settings={"statistics.interval.ms": 2})
     wait_until(lambda: "assigned" in worker.log(), 30, "the worker to get its partitions", every=0.1)
     before = memory_of(worker.pid, children=True)
@@ -125,7 +125,7 @@ def test_a_client_that_was_fenced_by_a_successor_stops(case: ClientCase, cluster
 
 def test_a_client_whose_transaction_timed_out_continues(case: ClientCase, cluster: Cluster) -> None:
     topic = case.topic("t")
-    # A transaction takes 2 s to fill, and its time-out is 4 s.
+    # A transaction takes 2 s to fill, and its time-out is 4 s. So it times out only if the client is frozen.
     client = case.transactional(
         topic, abort_share=0.0, rate=50, records=(100, 100), transaction_timeout_ms=4000
     )
@@ -138,12 +138,13 @@ def test_a_client_whose_transaction_timed_out_continues(case: ClientCase, cluste
     def timed_out() -> bool:
         wait_until(moved, 20, "an open transaction")
         with inject(cluster, Zombie(), "client(client)", process=client):
-            # The coordinator aborts the transaction: none is open any more, although no client ended it.
+            # The coordinator aborts the transaction. Then no transaction is open, although no client ended
+            # one.
             wait_until(lambda: not moved(), 30, "the open transaction to be aborted")
         committed = client.progress().committed
         case.wait_committed(client, more_than=committed + 1)
-        # If the client was frozen while it ended a transaction, that one did not time out, and the next round
-        # decides.
+        # The freeze may begin while the client ends a transaction. That transaction does not time out, so the
+        # next round tries again.
         done = operations(client, "reinit")
         messages = [line.error.message for line in done if isinstance(line, Info) and line.error]
         return any("open for too long" in why for why in messages)

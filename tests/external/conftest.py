@@ -76,7 +76,7 @@ class User:
         self.output: list[str] = []
 
     def file(self, *, more: str = "", **changes: str) -> Path:
-        """Write a cluster file; `limits__deadline='"5s"'` changes a key, and an empty value removes it."""
+        """Write a cluster file. `limits__deadline='"5s"'` sets a key; an empty value removes the key."""
         keys: dict[str, dict[str, str]] = {
             "cluster": {
                 "id": f'"{self.cluster.cluster_id}"',
@@ -131,7 +131,7 @@ class User:
         }
 
     def proxies(self, *, host: str = HOST) -> str:
-        """Return the lines of a cluster file for a Toxiproxy that the harness must start."""
+        """Return the lines of a cluster file with a Toxiproxy that the harness itself must start."""
         listen, proxied = self.listener("listen"), self.listener("proxied")
         ways = [
             f'[[proxy]]\nbroker = {i}\nlisten = "{host}:{p[listen]}"\nupstream = "{HOST}:{p[proxied]}"'
@@ -245,7 +245,7 @@ class User:
         return [json.loads(line) for line in (self.latest() / "audit.jsonl").read_text().splitlines()]
 
     def left(self) -> list[str]:
-        """Return the processes that a run left on this host."""
+        """Return the processes of a run that still exist on this host."""
         return [one.command[:120] for one in processes.find(f"{self.state}/")]
 
     def clean(self) -> None:
@@ -260,7 +260,7 @@ class User:
 def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
     """Yield the stand-in cluster; the user has only the rights that a dry run lists."""
     with stand_in(tmp_path_factory.mktemp("standin")) as cluster:
-        for login in ("plain", "certificate"):  # SCRAM uses the same user as PLAIN
+        for login in ("plain", "certificate"):  # SCRAM logs in as the same user as PLAIN
             user = User(cluster, tmp_path_factory.mktemp("rights"), login)
             logs = user.logs() if login == "certificate" else ""  # only this user may read the logs
             cluster.grant(acls(load_cluster_file(user.file(more=logs), external_faults())))
@@ -269,7 +269,7 @@ def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
 
 @pytest.fixture
 def user(standin: StandIn, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[User]:
-    """Yield a user with the login method of the case.
+    """Yield a user with the test's login method; the default is a password.
 
     At the end, check that no foreign resource changed and no secret leaked.
     """

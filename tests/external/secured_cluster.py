@@ -1,8 +1,9 @@
 """Stand-in for an external cluster: three brokers with TLS, passwords, ACLs, and foreign topics and groups.
 
 Each broker has four secured listeners: two with a password (PLAIN or SCRAM, over TLS), two with a
-certificate. One of each pair leads directly to the broker; the other is advertised at the address where
-Toxiproxy listens. The tests observe the cluster through another, open listener that no cluster file names.
+certificate. In each pair, one listener leads directly to the broker. The other is advertised at the address
+where Toxiproxy listens. The tests observe the cluster through a further listener without security, which no
+cluster file names.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ KEY_PASSWORD = "key-pa55word"
 PREFIX = "eos-chaos-"
 FOREIGN = {"payments": 3, "shipments": 2}
 SUBJECT = "CN=chaos,O=Stand-in"
-"""Subject of the client's certificate, which is the name of its principal."""
+"""Subject of the client's certificate. It is also the name of the client's principal."""
 LISTENERS = (
     "open",
     "controller",
@@ -61,7 +62,7 @@ VERBS = {
     "pause": "kill -STOP $(cat pid)",
     "resume": "kill -CONT $(cat pid)",
 }
-"""Signals that an operator's scripts send to a node."""
+"""Verbs of the operator's scripts, and the shell command that each runs on a node."""
 PROPERTIES = """process.roles={roles}
 node.id={id}
 controller.quorum.voters=1@127.0.0.1:{voter}
@@ -108,7 +109,7 @@ log.dirs={data}
 
 
 class StandIn:
-    """The cluster, its open listener, and the foreign resources on it."""
+    """The stand-in cluster: its nodes, an open listener for the tests, and foreign resources."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -130,7 +131,7 @@ class StandIn:
     def client(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
 
-    # Nodes: scripts start, kill, stop and freeze them, as an operator would
+    # Nodes: scripts start, kill, stop and freeze them, as an operator would.
 
     def node(self, number: int) -> Path:
         return self.folder / f"node-{number}"
@@ -189,7 +190,7 @@ class StandIn:
                 (folder / f"{verb}.sh").write_text(f"cd {shlex.quote(str(folder))}\n{script}\n")
 
     def _certificates(self) -> None:
-        """Create a self-signed certificate for the brokers, and a client's with an encrypted key."""
+        """Create a self-signed broker certificate, and a client certificate with an encrypted key."""
         self.keys.mkdir()
         new = shlex.split("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -days 30")
         for arguments in (
@@ -226,10 +227,10 @@ class StandIn:
         both = (self.keys / "broker.key").read_text() + self.ca.read_text()
         (self.keys / "broker.pem").write_text(both)
 
-    # Foreign resources
+    # Foreign resources: those that do not belong to the harness.
 
     def settle(self) -> None:
-        """Create a SCRAM user, and foreign topics, records, positions and a transactional id."""
+        """Create a SCRAM user, and foreign topics with records, group positions and a transactional id."""
         how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         login = UserScramCredentialUpsertion(USER, how, PASSWORD.encode())
         self.client.alter_user_scram_credentials([login], request_timeout=10)[USER].result(10)
@@ -263,13 +264,13 @@ class StandIn:
             future.result(10)
 
     def foreign(self) -> dict[str, Any]:
-        """Snapshot foreign resources: partitions, ends, settings, positions, transactional ids."""
+        """Return the state of foreign resources: partitions, end offsets, settings, positions and ids."""
         client = self.client
         view = self.admin.metadata(None).partitions
         topics = sorted({p.topic for p in view if not p.topic.startswith(PREFIX)})
         kinds = [(ConfigResource.Type.TOPIC, name) for name in topics]
         kinds += [(ConfigResource.Type.BROKER, str(i)) for i in self.ports]
-        # One call per resource: a request may describe only one broker.
+        # Make one call per resource, because a request may describe only one broker.
         asked = [client.describe_configs([ConfigResource(*one)], request_timeout=10) for one in kinds]
         groups = client.list_consumer_groups(request_timeout=10).result(10).valid
         from harness.kafka.coordinators import coordinated_transactions
@@ -290,11 +291,11 @@ class StandIn:
         }
 
     def ours(self) -> list[str]:
-        """Return the topics with the harness's prefix."""
+        """Return the topics whose names start with the harness's prefix."""
         return sorted({p.topic for p in self.admin.metadata(None).partitions if p.topic.startswith(PREFIX)})
 
     def lacking(self) -> int:
-        """Return the number of foreign partitions whose ISR lacks a replica now."""
+        """Return the number of foreign partitions that have a replica outside the ISR at this moment."""
         view = self.admin.metadata(None).partitions
         return sum(set(p.isr) != set(p.replicas) for p in view if not p.topic.startswith(PREFIX))
 

@@ -1,4 +1,4 @@
-"""Node faults in a run on brokers in containers, found by the user's label."""
+"""A run with node faults on brokers in containers, which the harness finds by the user's label."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ logs = ["nodes"]
     events = [json.loads(line) for line in (run / "events.jsonl").read_text().splitlines()]
     bites = {event["fault"]: event["bite"] for event in events if event["event"] == "injected"}
     healed = {event["fault"]: event["took_s"] for event in events if event["event"] == "healed"}
-    # The Docker engine reports how each node ended: killed by signal 9, frozen, or stopped cleanly.
+    # The Docker engine reports each effect: an exit by signal 9, a paused container, a clean exit.
     assert bites["kill"] == {"exit_code": {"kafka-2": 137}}
     assert bites["pause"] == {"state": {"kafka-2": "paused"}}
     assert set(bites["stop"]["exit_code"]) == {"kafka-2"}

@@ -40,15 +40,16 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
     assert len(created) == 3
     assert all(name.startswith(PREFIX) for name in created)
     assert {n for line in audit if line["action"] == "DeleteTopics" for n in line["names"]} == set(created)
-    # The guard measured the stored bytes: at least three copies of each record, below the permitted rate.
+    # The guard measured the stored bytes. Every record is stored at least three times, and the rate is below
+    # the permitted one.
     (counted,) = [line for line in audit if line["action"] == "counted"]
     assert counted["stored"] > summary["records"] * 3 * 100
     assert 10_000 < counted["bytes_per_second"] < 1_000_000
     assert counted["looks"] > 5
     assert user.cluster.ours() == []
     assert user.left() == []
-    # The run used the password. If the harness wrote it anywhere unredacted, the `user` fixture would find
-    # it.
+    # The run used the password. If the harness had written it anywhere unredacted, the `user` fixture would
+    # find it.
     assert "env:CHAOS_KEY_PASSWORD" in (user.folder / "cluster.toml").read_text()
     evidence(
         records=summary["records"], witnesses=summary["witnesses"], created=created, logs=captured_logs(user)
@@ -56,7 +57,7 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
 
 
 def captured_logs(user: User) -> list[str]:
-    """Check that the captured logs contain entries of the run and no others; return what is shown."""
+    """Check that the captured logs contain entries of this run only; return the list of shown logs."""
     run = user.latest()
     noted = [
         json.loads(line) for line in (run / "logs" / "__transaction_state.jsonl").read_text().splitlines()
@@ -89,7 +90,7 @@ def captured_logs(user: User) -> list[str]:
 
 
 def through_toxiproxy(user: User, **witnesses: str) -> dict[str, Any]:
-    """Return the bites of the link faults, from a valid run with clients of all kinds."""
+    """Make a valid run through Toxiproxy with clients of all kinds; return the bites of its link faults."""
     file = user.file(more=user.proxies(), faults__allowed='["jitter", "down"]', faults__most_targets="3")
     jitter = '[[fault]]\nfault = "jitter"\ntarget = "all"\nlatency = "60ms"\nthroughout = true\n'
     down = '[[fault]]\nfault = "down"\ntarget = "leader_of(orders, 0)"\nat = "1s"\nlasts = "1s"\n'
@@ -118,7 +119,7 @@ def test_link_faults_use_a_toxiproxy_started_for_the_run(user: User, evidence: C
     typed_again = f"--seed 1 --cluster {file} --i-understand {typed} {where}"
     assert again[0].startswith(f"eos run {scenario} {typed_again}   (")
     assert f"replay: {again[0]}" in user.output[-1]
-    # Without consent to read logs, the report lists what it cannot show.
+    # The user did not consent to reading logs, so the report lists the logs that it cannot show.
     found = json.loads((user.latest() / "logs.json").read_text())
     assert found["shown"] == []
     assert [line.partition(":")[0] for line in found["not_shown"]] == [
@@ -158,7 +159,7 @@ def test_without_an_unfaulted_path_the_verdict_is_unknown_with_the_reason(user: 
 
 
 NODE_FAULTS = {"kill": ("kafka-2", "start"), "pause": ("kafka-3", "resume"), "stop": ("kafka-2", "start")}
-"""The node of each fault, and the verb that undoes it."""
+"""The node of each fault, and the verb that undoes the fault."""
 
 
 @pytest.mark.parametrize(
@@ -186,7 +187,7 @@ def test_the_users_commands_fault_brokers_only_with_separate_consent(
     done = user.do(user.run_command(scenario, file, "--move-foreign"))
     assert done.returncode == ExitCode.VALID, done.stderr
     verbs = [(line["node"], line["verb"]) for line in user.audit() if line["action"] == "node"]
-    # The console shows a few names; the audit log has all of them.
+    # The console shows only a few names; the audit log has all of them.
     moved = {line["broker"]: line for line in user.audit() if line["action"] == "may move"}
     assert set(moved) == {"kafka-1", "kafka-2", "kafka-3"}
     assert {name for one in moved.values() for name in one["leaders"]} >= {"payments-0", "shipments-1"}
@@ -197,7 +198,8 @@ def test_the_users_commands_fault_brokers_only_with_separate_consent(
     assert set(bites) == set(healed) == set(kinds)
     for kind in kinds:
         node, undo = NODE_FAULTS[kind]
-        # The node is external: only the network shows whether it is frozen or gone.
+        # The node is external, so the harness can check only over the network whether the node is frozen or
+        # gone.
         assert bites[kind] == (
             {"state": {node: "paused"}} if kind == "pause" else {"exit_code": {node: "does not answer"}}
         )

@@ -145,7 +145,7 @@ def test_a_proxy_that_clients_would_bypass_is_refused(user: User) -> None:
 
 
 def begin(user: User) -> subprocess.Popen[str]:
-    """Start a one-minute run with a link closed throughout, and wait until the link is closed."""
+    """Start a one-minute run whose fault keeps a link closed; wait until the link is closed."""
     file = user.file(more=user.proxies(), faults__allowed='["down"]')
     process = user.begin(user.run_command(user.scenario(DOWN, duration=LONG), file))
     user.wait_for_output(" bit after ")
@@ -153,7 +153,7 @@ def begin(user: User) -> subprocess.Popen[str]:
 
 
 def ended(user: User, why: str) -> None:
-    """Check that the run gave this reason, healed its injections, and left nothing behind."""
+    """Check that the run reported this reason, healed its injections, and left nothing behind."""
     output = user.background_output()
     assert why in output.partition("stopped by the guard: ")[2]
     assert unhealed(State(user.state)) == []
@@ -188,7 +188,7 @@ def test_a_foreign_partition_that_loses_a_replica_stops_the_run_and_the_next_is_
     ("cap", "value"), [("storage", '"10MB"'), ("bytes_per_second", '"60kB/s"')], ids=["storage", "rate"]
 )
 def test_writes_beyond_the_budget_heal_and_stop_the_run(user: User, cap: str, value: str) -> None:
-    """A foreign client writes to a topic of the run; the estimate of writes does not include this."""
+    """A foreign client writes to a topic of the run; the estimate of writes does not include these bytes."""
     file = user.file(more=user.proxies(), faults__allowed='["down"]', **{f"limits__{cap}": value})
     process = user.begin(user.run_command(user.scenario(DOWN, duration=LONG), file))
     user.wait_for_output(" bit after ")
@@ -205,7 +205,8 @@ def test_writes_beyond_the_budget_heal_and_stop_the_run(user: User, cap: str, va
 
 
 def test_the_deadline_heals_and_stops_the_run(user: User) -> None:
-    # The deadline is half a second longer than the phases; starting topics and clients alone takes longer.
+    # The deadline leaves only half a second beyond the phases of the run. Creating the topics and starting
+    # the clients takes longer than that, so the run must miss the deadline.
     file = user.file(more=user.proxies(), faults__allowed='["down"]', limits__deadline='"5500ms"')
     process = user.begin(user.run_command(user.scenario(DOWN, duration="3s"), file))
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture
 def label() -> Iterator[str]:
-    """Yield a label that two containers have with different values; they need not be brokers."""
+    """Yield a label that two containers have, each with its own value. The containers need not be brokers."""
     import docker
 
     image = ensure_images(lambda _: None).toxiproxy

@@ -52,7 +52,7 @@ class WalkedThrough:
 
 
 def run_walkthrough(cluster: Cluster, folder: Path, scenario: str, **changes: str) -> WalkedThrough:
-    """Run a walkthrough's scenario; `walkthrough__tries="20"` means `--set walkthrough.tries=20`."""
+    """Run a walkthrough's scenario. The argument `walkthrough__tries="20"` sets `walkthrough.tries` to 20."""
     events: list[Event] = []
     loaded = load(find(scenario), {key.replace("__", "."): value for key, value in changes.items()})
     run = make_run(cluster, loaded, draw(loaded, 1), folder, [events.append])

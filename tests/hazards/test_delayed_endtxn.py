@@ -1,4 +1,4 @@
-"""The late EndTxn: both clients are exposed in every variant, and each cure prevents the harm.
+"""The late EndTxn harms transactions of both clients in every variant, and each cure prevents the harm.
 
 A late EndTxn belongs to a transaction that has already ended, and ends the next one (docs/hazards.md). The
 walkthrough delays it in two ways: in the wire tap, and in two proxies in series.

@@ -1,4 +1,4 @@
-"""Faults of the hazards' walkthroughs: each takes effect, ends when healed, and `eos heal` heals it."""
+"""Faults that the walkthroughs of hazards use: each takes effect, and ends when it is healed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A late copy of a batch does not harm the log, but the producer's next batch there fails fatally."""
+"""A late copy of a batch does not harm the log, but makes the producer's next batch fail fatally."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LATE_MS = 30_000  # upper limit; the test releases the copy as soon as the trans
 
 @pytest.fixture
 def producer(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[LibraryProducer]:
-    """Yield a confluent-kafka producer of one partition that connects through the wire tap."""
+    """Yield a confluent-kafka producer for one partition; it connects through the wire tap."""
     ensure_tap(cluster)
     clients = ScriptedClients(RUN, cluster.bootstrap("TAPPED"), tmp_path)
     producer = clients.library(f"late-{topic}", "confluent-kafka", topic, [0])
@@ -38,7 +38,7 @@ def producer(cluster: Cluster, topic: str, tmp_path: Path) -> Iterator[LibraryPr
 def test_a_copy_of_a_batch_after_its_commit_makes_the_next_batch_fatal(
     cluster: Cluster, topic: str, producer: LibraryProducer, evidence: Callable[..., None]
 ) -> None:
-    """The broker verifies the copy with the coordinator, and stores the copy's sequence meanwhile.
+    """While the broker verifies the copy with the coordinator, it already stores the copy's sequence.
 
     The coordinator refuses the copy. The producer's next batch does not follow the stored sequence, so the
     broker refuses this batch as well.
@@ -46,7 +46,7 @@ def test_a_copy_of_a_batch_after_its_commit_makes_the_next_batch_fatal(
     copied = DuplicateFrame(api="Produce", topic=topic, partition=0, delay_ms=LATE_MS)
 
     def ended() -> bool:
-        """Return whether marker and CompleteCommit are written; before that, the copy would be retried."""
+        """Return whether the marker and CompleteCommit are written; a copy before that would be retried."""
         end = cluster.end_offsets(topic)[0]
         description = fencing_check.ask(cluster.bootstrap("DIRECT"), producer.transactional_id)
         return end.last_stable == end.high_watermark > RECORDS and description.state == "CompleteCommit"
@@ -55,7 +55,8 @@ def test_a_copy_of_a_batch_after_its_commit_makes_the_next_batch_fatal(
     with arm(cluster, copied) as copy:
         producer.send(0, "commit")
         producer.end("commit")
-        # Before that, the copy would repeat a batch of an open transaction.
+        # Release the copy only after the end of the transaction. Until then, it would repeat a batch of an
+        # open transaction.
         wait_until(ended, 20, "CompleteCommit")
         assert copy.wait().hits[0].did == "copied", "the copy was not late enough"
         assert copy.release() == 1

@@ -29,7 +29,7 @@ UNKNOWN_SERVER_ERROR = -1
 
 
 def eligible(cluster: Cluster, topic: str) -> tuple[list[int], list[int], list[int]]:
-    """Return replicas, eligible leaders outside the ISR, and the last known leader."""
+    """Return a partition's replicas, its eligible leaders outside the ISR (ELR), and its last known ELR."""
     from kafka.protocol.admin import DescribeTopicPartitionsRequest
 
     asked = DescribeTopicPartitionsRequest.TopicRequest

@@ -1,6 +1,7 @@
-"""The skipped marker with other client libraries and with transaction version 2: all of them are exposed.
+"""The skipped marker also affects other client libraries and clients with transaction version 2.
 
-If a partition has no leader when a transaction ends, the coordinator leaves out its marker (docs/hazards.md).
+If a partition has no leader when a transaction ends, the coordinator does not write the marker for this
+partition (docs/hazards.md).
 """
 
 from __future__ import annotations

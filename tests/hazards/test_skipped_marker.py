@@ -1,6 +1,7 @@
 """The skipped marker: a commit is acknowledged, but one partition stays unreadable until it is freed.
 
-If a partition has no leader when a transaction ends, the coordinator leaves out its marker (docs/hazards.md).
+If a partition has no leader when a transaction ends, the coordinator does not write the marker for this
+partition (docs/hazards.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A late EndTxn by chance: twenty producers on slow connections, without a fault that aims at an EndTxn."""
+"""A late EndTxn by chance: twenty producers on slow connections, and no fault that targets an EndTxn."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.soak]
 
 
 MOST_RUNS = 8
-"""Maximum number of runs. Chance must break a transaction in at least one of them."""
+"""Maximum number of runs. The slow links must break a transaction in at least one of them."""
 
 
 def test_slow_links_alone_lead_to_a_late_endtxn(

@@ -28,7 +28,7 @@ _numbers = itertools.count(1)
 
 
 class IdempotentCase:
-    """Producers in this process and in processes of their own, and the check of everything they did."""
+    """Producers in this process and in separate processes, and the check of all their records."""
 
     def __init__(self, cluster: Cluster, topic: str, folder: Path) -> None:
         self.cluster = cluster
@@ -71,11 +71,11 @@ class IdempotentCase:
         return process
 
     def log(self, partition: int = 0) -> list[Batch]:
-        """Return the leader's log."""
+        """Return the log of a partition, read from its leader."""
         return leader_log(self.cluster, (self.topic, partition))
 
     def judge(self) -> Judgement:
-        """Close the producers in this process, and check everything against two witnesses."""
+        """Close the producers in this process; check the topic with a consumer and the raw log."""
         self._scripted.close()
         bootstrap = self.cluster.bootstrap("DIRECT")
         windows = freeze(bootstrap, [self.topic])
@@ -116,5 +116,5 @@ class RawProducer:
         return self.cluster.end_offsets(self.place[0])[self.place[1]].high_watermark
 
     def log(self) -> list[Batch]:
-        """Return the leader's log."""
+        """Return the partition's log, read from its leader."""
         return leader_log(self.cluster, self.place)

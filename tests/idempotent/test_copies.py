@@ -48,7 +48,7 @@ def test_a_lost_response_makes_a_copy_only_without_idempotence(
         assert (judged.verdict, judged.names()) == ("valid", [])
     else:
         assert values_of(log)[1:4] == values_of(log)[4:7]
-        assert delivery.offset == 4  # the second copy: the first copy's response was lost
+        assert delivery.offset == 4  # of the second copy: the first copy's response was lost
         assert judged.names() == ["duplicate"]
         assert "no producer id" in " ".join(examples_of(judged, "duplicate"))
 

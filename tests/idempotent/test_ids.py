@@ -1,4 +1,4 @@
-"""Producer ids: blocks that never overlap, a used-up block, a restarted broker, an expired id."""
+"""Producer ids: a broker gets them in blocks, which never overlap; an id may also expire."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_used_up_block_is_followed_by_another(cluster: Cluster, evidence: Evid
     assert len(set(given)) == PRODUCER_ID_BLOCK + 1
     assert {block.broker for block in used} == {2}
     assert len(used) == 2
-    # The broker first gives out the rest of one block, then the start of the next.
+    # The broker first gives out the remaining ids of one block, and then the first ids of the next block.
     ends = [pid for pid in given if pid in used[0]]
     assert ends == list(range(given[0], used[0].first + PRODUCER_ID_BLOCK))
     assert given[len(ends) :] == list(range(used[1].first, used[1].first + len(given) - len(ends)))
@@ -105,7 +105,7 @@ def test_a_late_retry_is_written_again_after_its_producer_id_has_expired(
 def test_a_producer_continues_after_its_id_has_expired(
     cluster: Cluster, case: IdempotentCase, expiring: Callable[[], None], evidence: Evidence
 ) -> None:
-    """The leader has no state of an idle producer any more, and accepts its next sequence."""
+    """The leader no longer has state of the idle producer, and accepts its next sequence."""
     producer = case.producer()
     producer.send(0, 3)
     expiring()
@@ -122,6 +122,6 @@ def test_a_producer_continues_after_its_id_has_expired(
 
 
 def test_the_producer_writes_the_record_format_that_the_check_reads(case: IdempotentCase) -> None:
-    """With another format, the check would find no duplicates."""
+    """The check for duplicates relies on this format; in another format, it would find none."""
     case.producer().send(0, 2)
     assert [v for b in case.log() for _, v in b.values] == LaneEncoder(RUN, 1, 0).batch(0, 2)

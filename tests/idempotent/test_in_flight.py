@@ -16,7 +16,7 @@ from tests.tapped import Evidence, Frames
 pytestmark = pytest.mark.cluster
 
 IN_FLIGHT = 5
-# Send one record per batch, and all batches before the first response arrives.
+# Send one record per batch without waiting, so that all batches are sent before the first response arrives.
 ONE_EACH = {"batch_num_messages": 1, "linger_ms": 0}
 
 
@@ -52,8 +52,8 @@ def test_a_connection_cut_keeps_five_batches_in_flight_in_order(
         log=[b[:5] for b in raw],
         verdict=judged.verdict,
     )
-    # Before the cut, the client sent the batches up to it and got no responses. After it, the client sent
-    # every batch again, in order.
+    # Before the cut, the client sent `behind` batches and got no responses. After the cut, it sent every
+    # batch again, in order.
     assert before == list(range(1, behind + 1))
     answered = [a.mono for a in answers if a.conn == conns[0] and a.n > asked[0].n]
     assert all(mono > asked[behind].mono for mono in answered)
@@ -82,11 +82,11 @@ def test_the_client_refuses_more_than_five_requests_in_flight(cluster: Cluster, 
 def test_a_fatal_error_of_one_batch_fails_every_batch_in_flight(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """Let another producer use the next ten sequences, so that the broker refuses all batches of this one.
+    """Let another producer use the next ten sequences, so that the broker refuses all batches in flight.
 
-    With fewer sequences than batches in flight, later batches would be accepted. The client library would
-    then conclude that the refused ones were written too: it assumes that no other client uses its producer
-    id.
+    If it used fewer sequences than there are batches in flight, the broker would accept the later batches.
+    The client library would then conclude that the refused ones were written too: it assumes that no other
+    client uses its producer id.
     """
     producer = warm(case, message_timeout_ms=8000)
     pid, epoch, _ = producer_ids(frames(), producer.name)[0]
@@ -118,7 +118,8 @@ def test_a_fatal_error_of_one_batch_fails_every_batch_in_flight(
     assert [a.error for a in answers] == ["OUT_OF_ORDER_SEQUENCE_NUMBER"] * IN_FLIGHT
     errors = [f.error.name() for f in fates if f.error]
     assert errors[0] == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-    # The client library purges the other batches at once or lets them time out; both happen.
+    # The client library reports the broker's error for the first batch only. It purges the other batches at
+    # once or lets them time out; both happen.
     assert len(errors) == IN_FLIGHT
     assert set(errors[1:]) <= {"_PURGE_QUEUE", "_MSG_TIMED_OUT"}
     # None of the producer's batches is in the log.
@@ -131,7 +132,7 @@ def test_a_fatal_error_of_one_batch_fails_every_batch_in_flight(
 def test_a_resent_batch_is_recognised_by_the_follower_that_became_leader(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """The client library retries by itself: its connection gets no response until the leader is killed."""
+    """The leader's responses do not arrive until the leader is killed. Then the client library retries."""
     producer = case.producer(socket_timeout_ms=60_000, request_timeout_ms=60_000)
     producer.send(0)
     before = cluster.partition(case.topic, 0)

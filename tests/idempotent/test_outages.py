@@ -46,8 +46,8 @@ def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged
         return answers[-1].code == NOT_ENOUGH_REPLICAS
 
     with inject(cluster, Kill(), "kafka-2"), inject(cluster, Kill(), "kafka-3"):
-        # Until the followers are out of the ISR, the leader appends the batch, waits for them, and returns a
-        # different error.
+        # While the followers are still in the ISR, the leader appends the batch, waits for them, and returns
+        # a different error.
         wait_until(refused, 30, "the leader to refuse")
         given_up = hasty.send(0, 1, limit=20)
         waiting = patient.hand_over(0)
@@ -69,8 +69,8 @@ def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged
     assert given_up.error is not None
     assert given_up.error.name() == "_MSG_TIMED_OUT"
     assert unanswered == 1
-    assert [s[:2] for s in stored] == [(0, 1)]  # the acknowledged records, and no refused ones
-    # The client library wrote the patient producer's record after the heal, and no record is missing.
+    assert [s[:2] for s in stored] == [(0, 1)]  # no refused record is in the log
+    # After the heal, the client library delivered the patient producer's record, and no record is missing.
     assert waiting.count == 1
     assert (judged.verdict, judged.names()) == ("valid", [])
 
@@ -126,14 +126,15 @@ RECOVERY = {
 
 
 def recovery(cluster: Cluster, place: tuple[str, int]) -> list[str]:
-    """Return the steps in which broker 1 recovered a partition, in order, from the broker's log."""
+    """Return the steps in which broker 1 recovered a partition, in order, according to the broker's log."""
     about = [
         line for line in cluster.node(1).log(5000).splitlines() if f"partition={place[0]}-{place[1]}" in line
     ]
     return [recovered for line in about for phrase, recovered in RECOVERY.items() if phrase in line]
 
 
-# With one replica, the restarted broker is leader again and restores producer state from its own disk.
+# In the next test, the topic has one replica. So the restarted broker is leader again, and restores producer
+# state from its own disk.
 
 
 @pytest.mark.parametrize(
@@ -175,8 +176,8 @@ def test_a_restarted_leader_restores_producer_state_from_its_log(
     if not hard:
         assert "wrote a snapshot" in recovered
         assert ("read a snapshot" in recovered) is not emptied
-    # A kill may restore deleted records, because the broker writes the log start offset to disk once a
-    # minute.
+    # After a kill, the broker may restore deleted records, because it writes the log start offset to disk
+    # only once a minute.
     assert start in ((0, 6) if emptied and hard else (6,) if emptied else (0,))
     if start < 6:
         assert [(k.producer_id, k.last_sequence) for k in known] == [(pid, 5)]
@@ -194,7 +195,7 @@ def test_a_restarted_leader_restores_producer_state_from_its_log(
 def test_a_replica_without_the_producers_requests_takes_over_under_load(
     cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """Move the partition to a new replica, and back to its first broker: neither move breaks the producer."""
+    """Move the partition to a new replica, and then back to its first broker. The producer survives both."""
     case = IdempotentCase(cluster, make_topic([[1, 2]]), tmp_path)
     try:
         client = case.process(rate=500)

@@ -73,7 +73,7 @@ def test_any_other_sequence_than_the_next_is_out_of_order_and_not_written(
     answer = raw.send(pid, 0, sequence, count)
     evidence(pid=pid, sent=(sequence, count), answer=answer, end=raw.end())
     refused(raw, answer, OUT_OF_ORDER)
-    # The next sequence is accepted afterwards.
+    # After these refusals, the broker still accepts the producer's next sequence.
     assert raw.send(pid, 0, 12).offset == 12
 
 

@@ -33,7 +33,7 @@ def outcome(producer: Producer, topic: str) -> str:
         producer.flush(10)
     except KafkaException as error:
         return str(error.args[0].name())
-    except SystemError as error:  # after a fatal error, a callback runs while an exception is set
+    except SystemError as error:  # after a fatal error, a callback ran while an exception was pending
         return str(error.__cause__.args[0].name())  # type: ignore[union-attr]
     finally:
         producer.close()

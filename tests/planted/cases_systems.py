@@ -6,7 +6,7 @@ from harness.evidence.checkers.model import Expect
 from tests.planted.tiny import Tiny, pipeline
 
 SHARED = {"p1": {"transactional_id": "x"}, "p2": {"transactional_id": "x"}}
-"""Settings: p1 and p2 use one transactional id, so the second fences the first."""
+"""Settings with which p1 and p2 use one transactional id, so the second producer fences the first."""
 
 PIPE = """
     p1 commit ok i:0-9
@@ -16,7 +16,7 @@ PIPE = """
     p9 commit ok o:5-9
     group i:10
 """
-"""History: p1 wrote ten inputs, and p9 made one output of each, in two transactions."""
+"""A history: p1 wrote ten inputs, and p9 made one output of each, in two transactions."""
 
 IN = "p1:0-9 ."
 FIVE = "p9:0<p1:0 p9:1<p1:1 p9:2<p1:2 p9:3<p1:3 p9:4<p1:4"
@@ -31,7 +31,9 @@ STATEFUL = """
     p9 commit ok o:10-19 c:10-19
     group i:20
 """
-"""History like PIPE, with twenty inputs and a changelog. Sequences 16-19 are the second inputs of keys 0-3.
+"""A history like PIPE, with twenty inputs and a changelog.
+
+Sequences 16-19 are the second inputs of keys 0-3.
 """
 
 MADE = [f"p9:{n}<p1:{n}" for n in range(20)]
@@ -39,18 +41,18 @@ TOTALS = [f"p9:{n}={n}:1/{n}" for n in range(16)] + [f"p9:{n}={n - 16}:2/{2 * n 
 
 
 def counted(totals: list[str], history: str = STATEFUL, consumed: int = 20, made: list[str] = MADE) -> Tiny:
-    """Return a case of a stateful pipeline with this changelog."""
+    """Return a case of a stateful pipeline whose changelog contains these totals."""
     log = {"i": "p1:0-19 .", "o": " ".join(made), "c": " ".join(totals)}
     return Tiny(history, log, expect=pipeline(changelog="log"), consumed=consumed)
 
 
 def changed(n: int, totals: str) -> list[str]:
-    """Return the changelog with its n-th record replaced."""
+    """Return TOTALS with its n-th changelog record replaced by `totals`."""
     return [*TOTALS[:n], totals, *TOTALS[n + 1 :]]
 
 
 def piped(out: str, history: str = PIPE, consumed: int = 10, outputs: int = 1) -> Tiny:
-    """Return a case of a pipeline with these outputs and this position of its group."""
+    """Return a case of a pipeline: `out` is its output log, and `consumed` the position of its group."""
     return Tiny(history, {"i": IN, "o": out}, expect=pipeline(outputs), consumed=consumed)
 
 

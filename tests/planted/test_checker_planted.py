@@ -1,6 +1,7 @@
 """Planted cases: the checkers must find the anomaly of each case, and nothing in a near miss.
 
-A planted case is a tiny history and log that contains a known error (tiny.py). A near miss looks like it.
+A planted case is a tiny history and log that contains a known error (tiny.py). A near miss looks like an
+error but is none.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ NEAR = [
     for label, case in cases.items()
 ]
 COMPANIONS = {"torn_transaction", "aborted_read"}
-"""Anomalies that a case may have in addition to its own name.
+"""Anomalies that the checkers may report for a case besides the one that the case is named after.
 
-One fact can be two anomalies: a transaction that lost a record is also torn.
+One fact can cause two anomalies: a transaction that lost a record is also torn.
 """
 
 

@@ -71,7 +71,7 @@ class Tiny:
     epochs: list[tuple[str, int, int]] = field(default_factory=list)
 
     def evidence(self) -> Evidence:
-        """Fold the history and observe the log."""
+        """Return the evidence for the checkers: the folded history, and the observation of the log."""
         # Only a stateful pipeline has a lane for its changelog.
         writers = _Writers(self.settings, [LANES[n] for n in NAMES if n != "c" or n in self.log])
         for n, line in enumerate(filter(None, map(str.strip, self.history.splitlines())), start=1):
@@ -123,7 +123,7 @@ class Tiny:
 
 
 def pipeline(outputs: int = 1, changelog: str = "") -> Expect:
-    """Return the expectation for a pipeline from i to o."""
+    """Return the expectation for a pipeline that reads partition i and writes to partition o."""
     return Expect(pipeline=Pipeline(group="g", inputs=["in"], outputs=outputs, changelog=changelog))
 
 
@@ -158,7 +158,7 @@ def _identity(partition: str, token: str) -> Identity:
 
 
 class _Writers:
-    """Writer of one history, in memory, for each producer, reader or observer."""
+    """Histories in memory: one writer for each producer, reader and observer."""
 
     def __init__(self, settings: dict[str, dict[str, Any]], lanes: list[tuple[str, int]]) -> None:
         self.lanes = lanes

@@ -29,7 +29,7 @@ SEND_ENDS = ("ok", "info", "fail", "none")
 
 @dataclass
 class Entry:
-    """One offset of a partition: a record or a marker. `shown` is true if read_committed returns it."""
+    """Content of one offset: a record or a marker. `shown` is true if read_committed readers receive it."""
 
     token: str = "."
     shown: bool = False
@@ -39,7 +39,10 @@ class Entry:
 
 
 class Deed(NamedTuple):
-    """One step of one producer. `truth` is true if an end with an unclear answer took effect."""
+    """One step of a producer: a send, or a transaction with its commit or abort.
+
+    If the answer to the step is unclear, `truth` is true if the step took full effect.
+    """
 
     producer: int
     step: int
@@ -121,7 +124,8 @@ def _transact(world: World, deed: Deed) -> None:
     shown = fate == "committed" or (fate == "unknown" and truth)
     sent = []
     for name, count in counts.items():
-        # Append two parts, with another producer's marker in between, because Kafka permits interleaving.
+        # Append the records in two parts with a marker of another producer between them, because Kafka
+        # permits interleaving.
         head = count // 2
         first, _ = world.append(deed, name, head, fate, shown=shown)
         if head and truth:
@@ -133,7 +137,7 @@ def _transact(world: World, deed: Deed) -> None:
     world.asked[step] = len(world.history)
     world.history.append(f"p{producer} {end} {' '.join(sent)}")
     if end == "commit none":
-        # The client was killed before an answer arrived, so no later step continues its lanes.
+        # The client was killed before an answer arrived, so this producer takes no further steps.
         world.tails.add(producer)
 
 
@@ -158,8 +162,8 @@ def _send(world: World, deed: Deed) -> None:
             world.next[producer, name] = first + count
             parts.append(f"{name}:{first}-{first + count - 1}")
         else:
-            # The answer is unclear: all records or only the first half were written. With `info`, the history
-            # shows that the first record was written.
+            # The answer is unclear: the log has all records or only the first half of them. With `info`, the
+            # history shows that the first record was written.
             written = count if truth else count // 2
             world.append(deed, name, written, "loose" if loose else "unclear", shown=True)
             world.next[producer, name] = first + count
@@ -176,7 +180,7 @@ def _send(world: World, deed: Deed) -> None:
 
 
 def _read(world: World, start: int) -> None:
-    """Add reads of a live reader from offset `start` on. Reading the same offsets again is a rewind."""
+    """Add reads of a live reader from offset `start` on; if it has read these offsets before, it rewinds."""
     for name, entries in world.log.items():
         low = min(start, len(entries))
         runs: list[str] = []

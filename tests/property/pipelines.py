@@ -92,7 +92,7 @@ def processed_twice(pipe: Pipe, place: int) -> None:
 
 
 def never_processed(pipe: Pipe, place: int) -> None:
-    """Remove the origin of one output, so that no output names its input."""
+    """Remove the field of one output that names its input, so that this input has no output."""
     shown = _shown(pipe)
     victim = shown[place % len(shown)]
     pipe.out[victim] = pipe.out[victim].split("<")[0]
@@ -115,7 +115,8 @@ def aggregate_drift(pipe: Pipe, place: int) -> None:
 PLANTINGS = {
     "processed_twice": (processed_twice, frozenset[str]()),
     "never_processed": (never_processed, frozenset({"offset_drift"})),
-    # The moved position is before inputs that the changelog counts, so both anomalies may be found.
+    # The moved position is before inputs that the changelog counts, so the checkers may report both
+    # anomalies.
     "offset_drift": (offset_drift, frozenset({"aggregate_drift"})),
     "aggregate_drift": (aggregate_drift, frozenset[str]()),
 }

@@ -1,4 +1,4 @@
-"""Plantings: each breaks one rule of a correct world, and its name is that of the expected anomaly."""
+"""Plantings: functions that break one rule of a correct world, named after the expected anomaly."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.property.model import PARTITIONS, Entry, World
 
 
 class Planting(NamedTuple):
-    """A function that plants an anomaly, and the other anomalies that may be found with it."""
+    """A function that plants an anomaly, and the further anomalies that the checkers may report then."""
 
     plant: Callable[[World, int], bool]
     companions: frozenset[str] = frozenset()
@@ -77,7 +77,7 @@ def aborted_read(world: World, place: int) -> bool:
 
 
 def torn_transaction(world: World, place: int) -> bool:
-    """Show or hide one record of a transaction with an unknown outcome and several records."""
+    """In a transaction with several records and an unknown outcome, show or hide one record."""
     steps: dict[int, list[Entry]] = {}
     for _, _, entry in world.entries():
         if entry.fate == "unknown":

@@ -25,7 +25,8 @@ PLACES = st.integers(0, 10_000)
 
 
 def profile(examples: int) -> settings:
-    # Derandomised, so that a commit always runs the same examples and a failure repeats on every machine.
+    # Draw the examples deterministically: a revision always runs the same ones, and a failure repeats on
+    # every machine.
     return settings(max_examples=examples, deadline=None, suppress_health_check=SLOW, derandomize=True)
 
 

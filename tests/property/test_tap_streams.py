@@ -35,7 +35,7 @@ heads = st.builds(
 )
 whole = st.builds(sized, st.binary(max_size=60)) | heads | st.builds(end_txn, st.integers(0, 3))
 strange = st.sampled_from([b"\xff\xff\xff\xff", b"\x16\x03\x01", b"\x7f\xff\xff\xff", b"\x00\x00", b"\x00"])
-"""Negative lengths, lengths beyond the limit, the start of a TLS record, and incomplete lengths."""
+"""Irregular bytes: negative or excessive lengths, the start of a TLS record, and incomplete lengths."""
 
 streams = st.lists(whole | whole | whole | strange | st.binary(max_size=30), max_size=8).map(b"".join)
 cuts = st.lists(st.integers(1, 300), max_size=12)

@@ -40,7 +40,7 @@ class Case:
 
 
 def planted() -> Iterator[Case]:
-    """Yield every planted case of the checkers that one scan can read, with its records as bytes."""
+    """Yield every planted case whose records a single scan can read, with its records as bytes."""
     tables: list[tuple[str, dict[str, Any]]] = []
     for module in (cases_records, cases_transactions, cases_systems):
         for table in (module.CAUGHT, module.NEAR_MISSES):

@@ -50,7 +50,7 @@ class Log:
 
 
 def plainly_folded(log: Log) -> pa.Table:
-    """Fold a log record by record, as a reference for the Java fold. A row has at most `MOST` records."""
+    """Join consecutive records into rows of at most `MOST`, one by one, as a reference for the Java fold."""
     rows: list[list[Any]] = []
     expected: bytes | None = None
     for window, offset, value in log.rows:
@@ -72,7 +72,10 @@ def plainly_folded(log: Log) -> pa.Table:
 
 
 def _counted(value: bytes) -> bytes | None:
-    """Return the expected start of the next record, in which the sequences are one higher."""
+    """Return this record prefix with each of its sequences incremented: the next record must have it.
+
+    Return None if a sequence is not a number, or is the highest possible one.
+    """
     for start in (23, 59)[: 1 + (len(value) > 48)]:
         digits = value[start : start + 12]
         if not digits.isdigit() or digits == b"9" * 12:
@@ -182,7 +185,7 @@ def ours(value: Value) -> Identity | None:
 
 
 def reference(log: Log) -> tuple[Observation, int]:
-    """Return the plain observer's observation of a log, and the number of foreign records."""
+    """Build the observation of a log without Spark; return it and the number of foreign records."""
     records, foreign = Records(), 0
     for partition, offset, value in log.rows:
         identity = ours(value)
@@ -195,7 +198,7 @@ def reference(log: Log) -> tuple[Observation, int]:
 
 
 def by_words(log: Log, batch: int, *, meta: Meta | None = None) -> Observation:
-    """Scan a log without a Spark session and return its observation."""
+    """Scan a log without a Spark session, in batches of this size; return the observation."""
     return by_batches(log, lambda: log.batches(batch), meta)
 
 

@@ -31,13 +31,13 @@ class Topic:
     producer: int
     name: str
     parts: list[list[Value]] = field(default_factory=list)
-    ends: dict[int, str] = field(default_factory=dict)  # transaction -> its end, if it is not ok
+    ends: dict[int, str] = field(default_factory=dict)  # transaction -> its end, if not a confirmed commit
 
     def __post_init__(self) -> None:
         self.parts = [[(self.producer, lane, seq) for seq in range(SEQS)] for lane in (0, 1)]
 
     def end(self, txn: int, how: str, *, shown: bool) -> None:
-        """Set the end of a transaction without a confirmed commit, and hide its records unless `shown`."""
+        """Set how a transaction without a confirmed commit ended; hide its records unless `shown`."""
         self.ends[txn] = how
         if not shown:
             for lane in (0, 1):
@@ -117,7 +117,7 @@ KINDS: tuple[Callable[[Topic], None], ...] = (
 )
 
 WANTED = {"lost": 13, "duplicate": 1, "phantom": 3, "reordered": 2, "aborted_read": 1, "torn_transaction": 5}
-"""Expected counts of anomalies. Five transactions are readable only in part, so they are torn as well."""
+"""Expected number of each anomaly. Five transactions are readable only in part, so they count as torn too."""
 
 
 def make(prefix: str, *, flawed: bool) -> list[Topic]:
@@ -125,8 +125,8 @@ def make(prefix: str, *, flawed: bool) -> list[Topic]:
     topics = []
     for number, kind in enumerate(KINDS, 1):
         topic = Topic(number, f"{prefix}-{kind.__name__.replace('_', '-')}")
-        # Every topic also has permitted cases: an aborted transaction, and an unknown one that is fully
-        # readable.
+        # Every topic also has transactions that are permitted: an aborted one, and one that has an unknown
+        # outcome and is fully readable.
         topic.end(1, "abort", shown=False)
         topic.end(2, "info", shown=True)
         topic.end(3, "info", shown=False) if number % 2 else None
@@ -210,5 +210,5 @@ def histories(topics: list[Topic], run: str, folder: Path) -> Path:
 
 
 def counts(judgement: Judgement) -> dict[str, int]:
-    """Return the count of each anomaly by its name."""
+    """Return how often each anomaly occurs, by its name."""
     return {one.name: one.count for result in judgement.results for one in result.anomalies}

@@ -1,4 +1,4 @@
-"""Spark's own findings equal those of the checkers, for hundreds of cases in one frame."""
+"""Spark's own findings equal those of the checkers, for hundreds of cases in one DataFrame."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def cases() -> list[Case]:
 
 @pytest.fixture(scope="module")
 def judged(spark: SparkSession, cases: list[Case]) -> tuple[list[Observation], dict[int, Found]]:
-    """Return the observations and the findings of all cases, from one set of scans and one query."""
+    """Return observations and findings of all cases. One set of scans and one query cover all cases."""
     first, tables, starts = 0, [], []
     for case in cases:
         starts.append(first)

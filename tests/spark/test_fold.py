@@ -1,4 +1,4 @@
-"""A folded log gives the same results as an unfolded one, and each rule of the fold is necessary for that."""
+"""The fold joins consecutive records into one row. It never changes results, and needs each of its rules."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ RULES = {
     "the carry": ("expected[i] = '0';", ""),
     "the last sequence": (f"{_TAIL}false;", f"{_TAIL}true;"),
 }
-"""For each rule of the fold, its code, and the replacement that removes the rule."""
+"""For each rule of the fold: the Java code of the rule, and the code that replaces it to remove the rule."""
 
 
 def output(seq: int, origin: Origin, payload: bytes = b"") -> bytes:
@@ -63,17 +63,18 @@ def one_window(values: list[Value], offset: int = 0) -> Log:
 
 
 def written() -> Iterator[Log]:
-    """Yield logs in which the fold can, or only just cannot, join consecutive records."""
+    """Yield logs whose consecutive records the fold can just join, or just cannot."""
     dense = LANE.batch(990, 300, 7, "c")
     yield one_window(dense)
     yield one_window(LANE.batch(10**8 - 150, 300, 7, "c"), 10**8 - 20)
     yield one_window([*LANE.batch(END - 5, 6, 7), *LANE.batch(0, 5, 7)])
-    # The lane continues in another window, has a gap in offsets, or has a gap in sequences.
+    # In these logs, the lane continues in another window, has a gap in offsets, or has a gap in sequences.
     yield Log(2, [(i // 150, i, value) for i, value in enumerate(dense)])
     yield Log(1, [(0, i + (i > 100), value) for i, value in enumerate(dense)])
     yield one_window(dense[:100] + dense[101:])
     yield one_window([*LANE.batch(9, 1, 7), *LANE.batch(19, 1, 7), *LANE.batch(109, 1, 7)])
-    # The outcome, transaction or producer differs in every second record, or in all records from 100 on.
+    # In these logs, the outcome, transaction or producer differs in every second record, or in all records
+    # from 100 on.
     for other in (
         LANE.batch(990, 300, 7, "a"),
         LANE.batch(990, 300, 8, "c"),
@@ -82,12 +83,14 @@ def written() -> Iterator[Log]:
         yield one_window([(dense, other)[i % 2][i] for i in range(300)])
         yield one_window(dense[:100] + other[100:])
         yield one_window([one for pair in zip(dense, other, strict=True) for one in pair])
-    # A second record, the same or a different one, at a repeated offset within a run.
+    # In these logs, an offset within consecutive records occurs twice, with the same or with a different
+    # record.
     for twin in (dense[40], dense[41], dense[20], b"junk"):
         rows: list[tuple[int, int, Value]] = [(0, i, value) for i, value in enumerate(dense)]
         yield Log(1, [*rows[:41], (0, 40, twin), *rows[41:]])
         yield Log(1, [*rows[:41], (0, 40, twin), (0, 40, dense[41]), *rows[41:]])
-    # Consecutive foreign records: another run, bytes that are not digits, and short values.
+    # These logs have consecutive foreign records: of another run, with bytes that are not digits, or too
+    # short.
     yield one_window([value.replace(RUN.encode(), b"zzzz9999") for value in dense])
     for place in (12, 20, 23, 30, 34, 40):
         for byte in (b":", b"/", b"x"):
@@ -99,7 +102,7 @@ def written() -> Iterator[Log]:
 
 
 def outputs() -> Iterator[Log]:
-    """Yield outputs with consecutive origins, and outputs that differ slightly from them."""
+    """Yield logs of outputs that name consecutive inputs, and logs that deviate slightly from this."""
     steps = [output(i, Origin(5, 1, 10**8 - 20 + i, 0, 9), b"xy"[: i % 3]) for i in range(60)]
     yield one_window(steps)
     yield one_window([value[: 80 - (i % 5 == 0)] for i, value in enumerate(steps)])
@@ -117,13 +120,13 @@ def outputs() -> Iterator[Log]:
         lambda i: Origin(5, 1, END - 9 + i if i < 10 else i, 0, 9),
     ):
         yield one_window([output(i, change(i)) for i in range(60)])
-    # The second row repeats the last offset of the first row and names another input.
+    # A further record repeats the offset of the record before it, but names another input.
     rows: list[tuple[int, int, Value]] = [(0, i, value) for i, value in enumerate(steps)]
     yield Log(1, [*rows[:31], (0, 30, output(30, Origin(5, 1, 3, 0, 9))), *rows[31:]])
 
 
 def edited(seed: int) -> Log:
-    """Return a log of bursts on three lanes, with consecutive sequences and a few random flaws."""
+    """Return a log of bursts on three lanes. Sequences are consecutive except for a few random flaws."""
     rng = random.Random(seed)
     first = rng.choice([0, 990, 10**8 - 60])
     following = [first] * 3
@@ -168,7 +171,7 @@ def logs() -> list[Log]:
 
 
 class Folds:
-    """All logs in one frame, each with its own windows, so that one job folds all of them."""
+    """All logs in one DataFrame, each with its own windows, so that one Spark job folds all of them."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -201,7 +204,7 @@ class Folds:
 
 
 def observed(log: Log, batches: list[pa.RecordBatch]) -> list[object]:
-    """Return the scan's rows and the observation of a log for these rows."""
+    """Scan these batches of a log; return the rows of the word scan and the parts of the observation."""
     rows = pa.Table.from_batches(list(scan_words(Wanted(RUN, with_runs=True))(iter(batches))), row.SCHEMA)
     account = by_batches(log, lambda: iter(batches))
     tables = [
@@ -212,12 +215,12 @@ def observed(log: Log, batches: list[pa.RecordBatch]) -> list[object]:
 
 @pytest.fixture(scope="module")
 def folds(spark: SparkSession) -> Folds:
-    """Return all logs, with the results that they have without a fold."""
+    """Return all logs, with the results that each has without a fold."""
     return Folds(spark)
 
 
 def differ(folds: Folds, rows: pa.Table, batch: int) -> Iterator[int]:
-    """Yield the index of each log whose results change with this fold."""
+    """Yield the index of each log whose results from the folded `rows` differ from those without a fold."""
     for i, (mine, plain) in enumerate(zip(folds.observed(rows, batch), folds.plain, strict=True)):
         if mine != plain:
             yield i
@@ -237,7 +240,7 @@ def test_every_rule_of_the_fold_is_needed(folds: Folds, rule: str, tmp_path: Pat
     old, new = RULES[rule]
     text = SOURCE.read_text()
     assert text.count(old) == 1
-    # Use a new class name for each test, because executors load a class of one name only once.
+    # Use a new class name for each test, because a Spark executor loads only one class of a given name.
     name = f"Without{list(RULES).index(rule)}"
     text = text.replace(old, new).replace(SOURCE.stem, name)
     rows = folds.rows(compiled(folds.spark, text, tmp_path / f"{name}.jar", name))

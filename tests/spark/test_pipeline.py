@@ -1,4 +1,4 @@
-"""Spark's findings on pipelines equal those of the checkers, and on a real cluster they are complete."""
+"""Spark's findings on pipelines equal those of the checkers. On a real cluster, they are complete."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def drawn(seed: int) -> Tiny:
     if not pipe.position:
         pipe.process(7, 1, "commit ok")
     chosen = rng.sample(sorted(PLANTINGS), rng.choice([0, 1, 1, 2]))
-    # Plant never_processed last: it removes the origin of an output, which the other plantings need.
+    # Plant never_processed last. It removes the field of an output that names the input, which the other
+    # plantings need.
     for name in sorted(chosen, key=lambda name: name == "never_processed"):
         PLANTINGS[name][0](pipe, rng.randrange(1000))
     return pipe.case()
@@ -122,7 +123,7 @@ def test_findings_equal_the_pure_checkers(spark: SparkSession) -> None:
 
 
 class Piped(NamedTuple):
-    """The topics of a pipeline on the cluster, and what a run of it expects."""
+    """The topics of a pipeline on the cluster, and the expectations that its verification checks."""
 
     planted: Planted
     expect: Expect
@@ -158,7 +159,8 @@ def history(folder: Path, run: str, producer: int, topic: str, sent: list[tuple[
 def plant(cluster: Cluster, folder: Path, *, flawed: bool) -> Piped:
     """Write the inputs and outputs of a pipeline, and the position of its group.
 
-    With `flawed`, some inputs have too many outputs, one has none, and some outputs are beyond the position.
+    With `flawed`, some inputs have too many outputs, one has none, and some outputs are of inputs beyond the
+    position.
     """
     run, bootstrap = uuid.uuid4().hex[:8], cluster.bootstrap("DIRECT")
     source, target, group = f"pipe-in-{run}", f"pipe-out-{run}", f"pipe-{run}"

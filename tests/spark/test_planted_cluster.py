@@ -1,4 +1,4 @@
-"""Planted violations on a real cluster: batch and stream find each of them by name, and nothing else."""
+"""Planted violations on a real cluster: the batch job and the streaming job find these and nothing else."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ from tests.spark.planting import SEQS, WANTED, counts, make, write
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 
-# Patterns for example texts. READ finds producer, lane and sequences. TORN finds transaction, producer, and
-# number of readable records.
+# Patterns for the texts of examples. READ finds producer, lane and sequences. TORN finds transaction,
+# producer, and number of readable records.
 READ = re.compile(r"producer (\d+) lane (\d+) [^;]*?(?:missing are |read )([\d-]+)(?:$|;)")
 TORN = re.compile(r"transaction (\d+) of producer (\d+) \(\w+\): only (\d+) of its")
 
@@ -71,7 +71,7 @@ def clean(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Planted
 
 
 def of_stream(spark: SparkSession, planted: Planted, folder: Path, most: int) -> Observation:
-    """Read the topics as a stream in small batches, up to the frozen ends."""
+    """Read the topics as a stream in small batches, up to the frozen end offsets."""
     frozen = freeze_ends(planted.bootstrap, planted.topics)
     assert not frozen.hanging
     segments = Segments(folder)
@@ -171,8 +171,8 @@ def test_records_alone_show_duplicates_reordering_and_gaps(
     assert (one.run, one.duplicates.count, one.reordered.count, one.foreign.count) == (flawed.run, 2, 2, 1)
     assert one.unchecked
     gaps = {(gap.producer, gap.lane): gap.missing for gap in one.gaps}
-    assert gaps[3, 0] == 1 + 2 * 100  # the first record, one aborted and one unknown transaction
-    assert (4, 1) in gaps  # aborted records; the last record is missing too, which cannot be detected
+    assert gaps[3, 0] == 1 + 2 * 100  # missing: the first record, one aborted and one unknown transaction
+    assert (4, 1) in gaps  # aborted records; that the last record is missing cannot be detected
     assert one.aborted_intent == 1
     assert one.anomalies == 5
     (two,) = observe_without_ledger(
@@ -181,7 +181,7 @@ def test_records_alone_show_duplicates_reordering_and_gaps(
     assert (two.anomalies, two.foreign.count) == (0, 0)
 
 
-@pytest.mark.soak  # this test starts its own session
+@pytest.mark.soak  # soak only: `eos verify` starts its own Spark session
 def test_eos_verify_without_a_ledger_reports_anomalies(flawed: Planted) -> None:
     eos = Path(sys.executable).with_name("eos")
     topics = [word for topic in flawed.topics for word in ("--topic", topic)]

@@ -69,7 +69,7 @@ def until(live: StreamVerification, traffic: Traffic, condition: Callable[[], bo
 
 
 def close(live: StreamVerification, traffic: Traffic, folder: Path) -> Observation:
-    """Freeze the end offsets; compare the observation with the plain observer's and with the history."""
+    """Freeze the end offsets; compare the stream's observation with a plain one and with the history."""
     topic = traffic.topic
     frozen = freeze_ends(live.job.bootstrap, [topic])
     assert not frozen.hanging
@@ -86,12 +86,12 @@ def close(live: StreamVerification, traffic: Traffic, folder: Path) -> Observati
 
 
 def between_rows_and_commit(live: StreamVerification) -> Callable[[], bool]:
-    """Return a condition: the rows of a batch are on disk, but Spark has not committed the batch."""
+    """Return a condition that holds while the rows of a batch are on disk but Spark has not committed it."""
     return lambda: any(batch > live.segments.committed() for batch in live.segments.batches())
 
 
 def under_way(live: StreamVerification) -> Callable[[], bool]:
-    """Return a condition: Spark has planned the offsets of a batch, but its rows are not on disk."""
+    """Return a condition that holds while Spark has planned a batch but the batch's rows are not on disk."""
 
     def condition() -> bool:
         planned = live.segments.checkpoint / "offsets"
@@ -107,7 +107,7 @@ MOMENTS = ("rows without a commit", "a batch under way", "a start", "some batche
 def killed_when(
     live: StreamVerification, traffic: Traffic, condition: Callable[[], bool], what: str
 ) -> Callable[[], bool]:
-    """Return a function that kills the driver when the condition is true, and then checks it again."""
+    """Return a function that kills the driver once the condition holds; it returns whether it still holds."""
 
     def killed() -> bool:
         until(live, traffic, condition, what)
@@ -144,12 +144,13 @@ def test_a_killed_driver_continues_from_its_checkpoint(cluster: Cluster, tmp_pat
         found = close(live, traffic, tmp_path / "history")
     finally:
         live.kill()
-    # A kill that is too late for its moment is repeated, and both kills cause a restart.
+    # The job starts once at first, and once after each kill. A kill that missed its moment was repeated, so
+    # there may be more starts.
     assert live.starts > kills
     progress = live.progress(ask_brokers=False)
     assert progress is not None
-    # A driver that was killed during its start reported no restart. A query that restarted by itself reported
-    # one.
+    # A driver that was killed during its start did not report its restart, so the reported number may be
+    # lower. Each query that restarted by itself adds one.
     restarts = [line for line in live.lines() if line["what"] == "restart"]
     assert 0 < progress.restarts <= live.starts - 1 + len(restarts)
     assert (progress.duplicates, progress.aborted_intent) == (0, 0)
@@ -158,7 +159,7 @@ def test_a_killed_driver_continues_from_its_checkpoint(cluster: Cluster, tmp_pat
 
 @pytest.mark.soak
 def test_transactions_of_up_to_20_000_records(cluster: Cluster, tmp_path: Path) -> None:
-    """A transaction that spans several batches remains one transaction. One in ten is aborted."""
+    """A transaction that spans several batches remains one transaction. One transaction in ten is aborted."""
     live, traffic = verification(cluster, tmp_path / "job")
     live.start()
     try:
@@ -195,7 +196,7 @@ def test_the_stream_survives_an_outage_of_all_brokers(cluster: Cluster, tmp_path
             wait_until(over, OUTAGE_S + 30, "the outage to have lasted", every=0.5)
             silent = live.progress(ask_brokers=False)
             assert silent is not None
-            assert silent.silent_s > OUTAGE_S - 30  # a batch that was already running may still have ended
+            assert silent.silent_s > OUTAGE_S - 30  # a batch may end early in the outage
         before = batches(live)
         until(live, traffic, lambda: batches(live) > before, "a batch after the outage")
         found = close(live, traffic, tmp_path / "history")

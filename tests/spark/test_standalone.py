@@ -20,7 +20,7 @@ from harness.witness.spark.topic_verification import WITH_LEDGER
 from tests.spark.planting import WANTED, counts, make, write
 from tests.spark.standalone_clusters import containers, run_batch, standalone
 
-# These tests run three JVMs of Spark besides seven of Kafka, so they run only with --soak.
+# These tests run three JVMs of Spark in addition to seven of Kafka, so they run only with --soak.
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.soak]
 
 

@@ -59,7 +59,7 @@ class Traffic:
                 self.producer.produce(self.topic, value, partition=lane)
                 self.records += 1
             self.producer.poll(0)
-        # Flush, because aborted records must be in the log: otherwise a reader could not return them by
+        # Flush, so that aborted records are in the log as well. Otherwise, no reader could return them by
         # mistake.
         assert self.producer.flush(60) == 0
         f = "abort" if aborted else "commit"

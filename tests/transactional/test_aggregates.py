@@ -45,8 +45,8 @@ def test_totals_match_the_inputs_after_the_changelogs_leader_is_killed(
     evidence(bites=bitten, rebuilt=rebuilt, compared=compared, verdict=ran.verdict)
     assert ran.verdict == "valid", text(ran.judgement)
     assert bitten["kill"] > 0
-    # Each of the three partitions is restored once at the start. Further restores follow an abort or a
-    # takeover.
+    # The state of each of the three partitions is restored once at the start. Further restores follow an
+    # abort or a takeover.
     assert rebuilt > 3
     assert compared["aggregates"] > 0
 

@@ -1,4 +1,4 @@
-"""Kill of all brokers during transactions: decided ones are completed, and an abandoned one is aborted."""
+"""A kill of all brokers: decided transactions are completed, and an abandoned one is aborted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ STALL_MS = 5_000
 def test_transactions_survive_a_kill_of_all_brokers(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, order: Sequence[int]
 ) -> None:
-    """Use three transactions: one decided without its marker, one abandoned, and one that is committing."""
+    """Use three transactions: one decided without its marker, one abandoned, one with a waiting commit."""
     topic, since = case.topic("t", [[1, 2, 3], [2, 3, 1]]), time.time_ns()
     names = {kind: f"{case.name}-{kind}" for kind in ("decided", "left", "waiting")}
     faults = case.folder / "history" / "faults.jsonl"
@@ -74,8 +74,7 @@ def test_transactions_survive_a_kill_of_all_brokers(
             case, topic, {1: 5}, transactional_id=names["waiting"], transaction_timeout_ms=int(LIMIT_S * 1000)
         )
         pid = case.describe(names["decided"]).producer_id
-        # The leader of partition 0 is dead but still in the metadata, so the marker cannot be delivered to
-        # it.
+        # The leader of partition 0 is dead but still in the metadata, so it cannot receive the marker.
         kills = [inject(cluster, Kill(), "kafka-1", journal=journal).start()]
         try:
             ended, killed_at = decided.commit(), time.time_ns()
@@ -121,7 +120,7 @@ def test_transactions_survive_a_kill_of_all_brokers(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
     # The commit waited because brokers were down, so the checker must not report it as stalled. Without the
-    # history of the faults it must, if the limit is shorter than the wait.
+    # history of the faults, the checker must report it, because the limit is then shorter than the wait.
     files = list(history_files(case.folder / "history"))
     assert liveness(files, STALL_MS) == []
     blind = [file for file in files if file.path != faults]

@@ -23,7 +23,7 @@ from tests.transactional.under_faults import lead, opened, visible
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
 WATCHED_S = 2 * SESSION_TIMEOUT_MS / 1000
-"""Seconds of observation: twice the session timeout after which a controller would fence a dead broker."""
+"""Duration of the observation in seconds: twice the session timeout after which a dead broker is fenced."""
 LIMIT_S = 60.0
 
 

@@ -1,4 +1,4 @@
-"""Kill of coordinators: before the end, between decision and markers, and with pending offsets."""
+"""Kills of coordinators: before a transaction ends, between decision and markers, with pending offsets."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_transaction_commits_after_its_coordinator_is_killed(
     assert moved.leader != 3
     assert (ended.name, following.name) == (OK, OK)
     assert noted == DONE * 2
-    # Each transaction has one marker in each partition, written by the coordinator at that time.
+    # Each transaction has one marker in each partition, written by the broker that was its coordinator then.
     assert Counter((m.partition, m.what) for m in marks) == {(0, "commit"): 2, (1, "commit"): 2}
     before = [home.leader_epoch] if when == "after the end" else []
     assert epochs(marks) == [*before, moved.leader_epoch]
@@ -80,7 +80,7 @@ def test_a_transaction_commits_after_its_coordinator_is_killed(
 def test_a_new_coordinator_writes_the_markers_of_a_decision(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, woken: bool
 ) -> None:
-    """Freeze the leader of one partition: its marker waits, but the client gets its answer without it."""
+    """Freeze the leader of one partition. Its marker must wait, but the client gets its answer earlier."""
     ident, topic = case.transactional_id, case.topic("t", [[3, 1, 2], [1, 3, 2]])
     places = [(topic, 0), (topic, 1)]
     lap = Laps()
@@ -136,14 +136,15 @@ def test_a_new_coordinator_writes_the_markers_of_a_decision(
     assert [ended.name, following.name] == [OK] * 2
     assert (at_kill, unmarked) == (["PrepareCommit"], [None])
     assert {m.what for m in marks} == {"commit"}
-    # The new coordinator writes a marker to every partition; a second marker has no effect.
+    # The new coordinator writes a marker to every partition. Where the partition already has a marker, the
+    # second one has no effect.
     assert epochs(marks)[-1] == moved.leader_epoch > home.leader_epoch
     assert (moved.leader, seen) == (1, {0: 3, 1: 2})
     assert finished == DONE
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-@pytest.mark.soak  # another fault with the same effect: a decision without markers
+@pytest.mark.soak  # soak only: another fault with the same effect, a decision without markers
 @pytest.mark.needs("partition")
 def test_a_new_coordinator_writes_markers_that_could_not_be_sent(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
@@ -204,7 +205,7 @@ def test_pending_offsets_survive_a_kill_of_the_group_coordinator(
     assert producer.offsets(group, source, 0, 3).ok
     before = position(), position(stable=False)
     with inject(cluster, Kill(), f"group_coordinator({group})") as kill:
-        # The next coordinator reads the pending offsets from its copy of the offsets topic.
+        # The next coordinator reads the pending offsets from its replica of the offsets topic.
         during = wait_until(position, 20, "the next group coordinator to answer")
         ended = producer.commit() if commits else producer.abort()
         wait_until(lambda: position().error == "NONE", 20, "the position to be stable")

@@ -30,7 +30,7 @@ FROZEN_LIMIT_S = 30.0
 STALE = b"from before"
 
 
-@pytest.mark.soak  # the test with a frozen leader covers this, because that leader is replaced too
+@pytest.mark.soak  # soak only: the test with a frozen leader covers this, because that leader is replaced too
 def test_a_transaction_commits_after_a_partitions_leader_is_killed(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
@@ -51,7 +51,7 @@ def test_a_transaction_commits_after_a_partitions_leader_is_killed(
 def test_a_thawed_leader_refuses_a_batch_from_before(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The batch waits in the frozen broker's socket, and the broker reads it first after the thaw."""
+    """The batch waits in the frozen broker's socket. After the thaw, the broker reads this batch first."""
     topic = case.topic("t", [[3, 1, 2]])
     place = (topic, 0)
     lead(cluster, TRANSACTION_TOPIC, case.transactional_id, 2)
@@ -66,7 +66,7 @@ def test_a_thawed_leader_refuses_a_batch_from_before(
             sent = pool.submit(produce, old, place, late, transactional_id=who.transactional_id)
             more, ended = producer.send(0, 2), producer.commit()
         stale = sent.result(FROZEN_LIMIT_S)
-    # If the frozen broker was the coordinator of this id, the new one must first appear in the metadata.
+    # If the frozen broker was the coordinator of this id, the metadata must first name the new coordinator.
     wait_until(lambda: by_hand.end(cluster.admin, who, commit=False) == 0, 20, "the stale one to be aborted")
     following = producer.whole({0: 1})
     log = case.log(topic)
@@ -87,7 +87,7 @@ def test_a_thawed_leader_refuses_a_batch_from_before(
 def test_a_thawed_coordinator_refuses_an_abort_from_before(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """When the abort arrives, the new coordinator has committed its transaction, and the next one is open."""
+    """When the late abort arrives, its transaction is already committed, and the next transaction is open."""
     ident, topic, since = case.transactional_id, case.topic("t", [[1, 2, 3]]), time.time_ns()
     lead(cluster, TRANSACTION_TOPIC, ident, 3)
     producer = opened(case, topic, {0: 3})

@@ -50,7 +50,7 @@ def test_the_facts_match_this_cluster(cluster: Cluster, evidence: Evidence) -> N
     assert found["an older repeat is refused with"] == ("OUT_OF_ORDER_SEQUENCE_NUMBER", "different")
     assert found["transaction version"] == ("2", "same")
     assert found["most requests in flight with idempotence"] == ("5", "same")
-    # Brokers apply the deletion of a topic a moment after it was acknowledged.
+    # Brokers acknowledge the deletion of a topic a moment before they apply it.
     wait_until(lambda: not probed(cluster), 10, "the probe topics to be deleted")
 
 

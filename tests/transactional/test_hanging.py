@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 VERIFICATION = "transaction.partition.verification.enable"
 TIMEOUT_MS = 2_000
-"""Limit for open transactions in ms. One that is open 15 s longer counts as hanging."""
+"""Transaction time-out in ms. A transaction that is open 15 s longer than this counts as hanging."""
 BOUNDED = Expect(transaction_timeout_ms=TIMEOUT_MS)
 WATCHED_S = 15 + TIMEOUT_MS / 1000 + 0.5
 
@@ -54,7 +54,7 @@ def test_an_open_transaction_is_distinguished_from_a_hanging_one(
     assert case.produce_by_hand(late, hung).code == 0
     assert by_hand.end(cluster.admin, late, commit=False) == 0
     wait_until(lambda: not held(case, hung), 10, "the marker")
-    # This batch arrives after the end of its transaction, so a transaction hangs.
+    # This batch arrives after the end of its transaction, so it opens a transaction that hangs.
     assert case.produce_by_hand(late, hung, 1).code == 0
     assert own.whole({0: 5, 1: 5, 2: 5}).ok
 
@@ -156,7 +156,7 @@ def test_an_operators_abort_of_a_live_transaction_loses_committed_records(
 
 
 def test_the_next_init_ends_a_live_transaction_safely(case: TransactionalCase, evidence: Evidence) -> None:
-    """Use the safe remedy: the transaction is not torn, and its producer gets an error."""
+    """Use the safe remedy, a new init of the id: no transaction is torn, and the producer gets an error."""
     topic = case.topic("t")
     live = case.producer(topic)
     assert live.init().ok

@@ -102,7 +102,7 @@ def test_the_expiration_of_ids_cannot_be_changed_on_a_running_broker(
 def test_an_open_transaction_keeps_its_id(
     case: TransactionalCase, expiring: OneBroker, evidence: Evidence
 ) -> None:
-    """Only idle ids expire."""
+    """An open transaction prevents the expiration: only idle ids expire."""
     idle, busy = f"{case.name}-idle", f"{case.name}-busy"
     for name in (idle, busy):
         producer = case.producer("t", name, bootstrap=expiring.open, partitions=1)

@@ -22,7 +22,7 @@ from tests.transactional.transactional_case import TransactionalCase
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
-# Each session draws different moments for the kills. The seed is in the evidence.
+# Each session draws different moments for the kills; the evidence contains the seed.
 SEED = random.SystemRandom().randrange(1_000_000)
 STEPS = ("begin", "send_offsets", "commit")
 BETWEEN = STEPS[:2]
@@ -31,7 +31,7 @@ ANSWER_MS = 150
 WORK_S = 0.3
 """Seconds that a worker waits between the outputs and the positions of a transaction."""
 RATE = 40
-"""Input records per second. Such a worker processes about as many, so the backlog stays small."""
+"""Input records per second. A worker with WORK_S processes about as many, so the backlog stays small."""
 TIMEOUT_MS = 3_000
 FEW, MANY = 3, 20
 
@@ -59,9 +59,9 @@ def test_a_pipeline_stays_exactly_once_when_workers_are_killed_between_produce_a
         worker = started(case, source, sink, f"{case.name}-p0")
         while not enough(deaths, wanted) and len(deaths) < wanted + MANY:
             case.wait_committed(worker)
-            # Start with the case that blocks longest: pending positions, and a successor with another id.
-            # Positions are pending only after the first response to `send_offsets`, so wait for at least one
-            # response delay.
+            # The first kills must cover the case that blocks longest: pending positions, and a successor with
+            # another id. Positions are pending only after the first response to `send_offsets`, so wait for
+            # at least one response delay.
             drawn = any(death.pending for death in deaths)
             step, earliest = (rng.choice(BETWEEN), 0.0) if drawn else ("send_offsets", ANSWER_MS / 1000)
             die_at(cluster, worker, step, rng.uniform(earliest, WORK_S))
@@ -89,7 +89,7 @@ def test_a_pipeline_stays_exactly_once_when_workers_are_killed_between_produce_a
 
 
 def enough(deaths: list[Death], wanted: int) -> bool:
-    """Return whether enough workers died between produce and commit, at least one with pending positions."""
+    """Return whether enough workers died between produce and commit, one or more with pending positions."""
     return sum(d.asked in BETWEEN for d in deaths) >= wanted and any(d.pending for d in deaths)
 
 
@@ -115,7 +115,7 @@ def die_at(cluster: Cluster, worker: ClientProcess, step: str, later: float) -> 
 
 
 def asked_last(worker: ClientProcess) -> str:
-    """Return the last step of a transaction that a worker has requested."""
+    """Return the last step of a transaction that a worker requested."""
     asked = [line for _, line in HistoryFile(Path(worker.spec.history)).read() if isinstance(line, Invoke)]
     return next((line.f for line in reversed(asked) if line.f in STEPS), "")
 

@@ -27,12 +27,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 FINDS_ITS_WAY_BACK = {"metadata.recovery.strategy": "rebootstrap"}
 """Client setting that allows the client to bootstrap again.
 
-The client drops the frozen broker with the next metadata, and the other two are killed, so it has no broker
-left. Clients of a run do not use this setting, because it resets their counters.
+The next metadata does not contain the frozen broker, and the other two brokers are killed. So the client has
+no broker left. Clients of a run do not use this setting, because it resets their counters.
 """
 
 
-@pytest.mark.soak  # the tests of hazards show it with one replica
+@pytest.mark.soak  # soak only: the tests of hazards show this with one replica
 def test_a_marker_is_skipped_on_a_partition_with_three_replicas_and_no_leader(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:

@@ -34,7 +34,7 @@ class Fetched(NamedTuple):
     high_watermark: int
     last_stable: int
     aborted: list[tuple[int, int]]
-    """Producer id and first offset of each aborted transaction: a reader must skip its records."""
+    """Producer id and first offset of each aborted transaction. A reader must skip its records."""
 
 
 def fetched(cluster: Cluster, broker: int, place: PartitionId) -> Fetched:
@@ -54,7 +54,7 @@ def fetched(cluster: Cluster, broker: int, place: PartitionId) -> Fetched:
 
 
 def wait_fetched(cluster: Cluster, broker: int, place: PartitionId, ends: EndOffsets) -> Fetched:
-    """Return the result of `fetched` once the replica has reached these end offsets."""
+    """Wait until the replica has reached these end offsets, and then return the result of `fetched`."""
 
     def whole() -> list[Fetched]:
         found = fetched(cluster, broker, place)
@@ -70,7 +70,7 @@ def segments(cluster: Cluster, broker: int, place: PartitionId, scratch: object)
 def test_a_transaction_across_segments_is_the_same_on_every_replica_and_after_a_kill(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """All replicas return the same batches and aborted transactions, also the one that recovered its log."""
+    """All replicas return the same batches and aborted transactions, even one that recovered its log."""
     topic = case.topic("t", [[1, 2, 3]], segment_bytes=str(SEGMENT_BYTES))
     place = (topic, 0)
     producer = case.producer(topic, payload=PAYLOAD, transaction_timeout_ms=60_000)
@@ -134,7 +134,7 @@ def test_a_topic_recreated_during_a_transaction_keeps_only_later_records(
     assert (second.name, committed.name) == ("ok", "ok")
     assert visible == {0: 2, 1: 0, 2: 0}
     assert all(end.last_stable == end.high_watermark for end in ends.values())
-    # The offsets of the first sends now contain other records.
+    # The topic was recreated, so the offsets of the first sends now contain other records.
     assert set(judged.names()) == {"lost", "torn_transaction", "inconsistent_offset"}, text(judged)
 
 

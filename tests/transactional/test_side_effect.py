@@ -1,4 +1,4 @@
-"""A database row for every input, written inside the loop: aborting the transaction does not undo it."""
+"""A database row written for every input: an abort of the Kafka transaction does not undo the write."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def test_an_effect_outside_kafka_is_repeated_after_an_abort(
         else:
             assert producer.abort().ok
             aborted |= {record.offset for record in batch}
-            # A consumer does not rewind by itself. Without this call, the aborted inputs would be lost.
+            # A consumer does not rewind by itself after an abort. Without this call, the aborted inputs would
+            # be lost.
             rewind(consumer)
     positions = group_positions(cluster.bootstrap("DIRECT"), group)
     consumer.close()
@@ -89,7 +90,7 @@ def test_an_effect_outside_kafka_is_repeated_after_an_abort(
 
 
 def taken(consumer: Consumer) -> list[Given]:
-    """Poll the inputs of the next transaction."""
+    """Poll until all inputs of the next transaction have arrived, and return them."""
     batch: list[Given] = []
 
     def full() -> bool:

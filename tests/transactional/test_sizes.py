@@ -59,7 +59,8 @@ def test_a_transaction_of_offsets_only(
     ends = cluster.end_offsets(sink)
     evidence(positions=positions, requests=apis, refused=refused)
     assert positions == {"abort": [], "commit": [(source, 0, 3)]}
-    # The client retries while a coordinator is not ready. Each refused request has no effect and is repeated.
+    # While a coordinator is not ready, it refuses requests, and the client repeats them. So each API has one
+    # more request for each refusal.
     for api in ("TxnOffsetCommit", "EndTxn"):
         assert apis.count(api) == 2 + refused[api], api
     assert "AddPartitionsToTxn" not in apis

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 SWEEP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 TIMEOUTS_MS = (2_000, 3_000, 4_000)
 LATE_S = 1.0
-"""Tolerance in seconds for a late sweep of the coordinator on a busy machine."""
+"""Tolerance in seconds: on a busy machine, the coordinator may look for expired transactions late."""
 
 
 def test_the_coordinator_aborts_a_transaction_after_its_timeout(
@@ -35,7 +35,7 @@ def test_the_coordinator_aborts_a_transaction_after_its_timeout(
     }
     assert [producer.init().name for producer in producers.values()] == ["ok"] * len(producers)
     before, since = {}, time.time_ns()
-    # Begin the transaction with the shortest time-out last, so that it is still open below.
+    # Begin the transaction with the shortest time-out last, so that it is still open at the checks below.
     for ms, producer in reversed(producers.items()):
         producer.begin()
         for lane in (0, 1):

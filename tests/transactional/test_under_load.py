@@ -19,7 +19,7 @@ pytestmark = pytest.mark.cluster
 
 
 class Load(NamedTuple):
-    """A scenario with changes, and the faults that must take effect."""
+    """A scenario, changes of its settings, and the faults that must take effect."""
 
     scenario: str
     bites: set[str]
@@ -58,7 +58,7 @@ SOAK = {
 
 
 def assigned_after(ran: Ran, wall: int) -> int:
-    """Return how often partitions were assigned to a worker after the time `wall`."""
+    """Return how often a worker was assigned partitions after the time `wall`."""
     then = time.strftime("%H:%M:%S", time.localtime(wall / 1e9))
     logs = [path.read_text() for path in (ran.directory / "logs").glob("pipeline-*.log")]
     return sum(line.split()[0] > then for log in logs for line in log.splitlines() if " assigned [" in line)

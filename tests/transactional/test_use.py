@@ -81,14 +81,14 @@ SLOW_MS = 150
 def test_no_record_is_read_after_an_abort_with_sends_in_flight(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence, how: str
 ) -> None:
-    """Readers get nothing of the aborted transaction, whatever the producer's abort call returns."""
+    """Readers get no record of the aborted transaction, whatever the producer's abort call returns."""
     topic = case.topic("t")
     producer = started(case.producer(topic, settings={"linger.ms": 0}))
     lane = next(p for p in range(3) if p + 1 != cluster.txn_coordinator(case.transactional_id))
     producers, waiting, took, answers = [producer.name], [], [], Counter[str]()
     with ExitStack() as slow:
         if how == "while on the way":
-            # Delay the batch but not the EndTxn: they go to different brokers.
+            # Delay the batch but not the EndTxn, which goes to another broker.
             fault = Jitter(latency_ms=SLOW_MS, stream="upstream")
             slow.enter_context(inject(cluster, fault, f"leader_of({topic}, {lane})"))
         for _ in range(ROUNDS):
@@ -146,7 +146,7 @@ def alice(guarded: OneBroker, case: TransactionalCase) -> Callable[..., Transact
 def test_a_transaction_needs_rights_for_id_topic_and_group(
     guarded: OneBroker, alice: Callable[..., TransactionalProducer], evidence: Evidence
 ) -> None:
-    """Init needs WRITE on the id, a send WRITE on the topic, and offsets READ on the group."""
+    """An init needs WRITE on the id, a send needs WRITE on the topic, and offsets need READ on the group."""
     answers: dict[str, Answer] = {}
     answers["no right"] = alice("theirs").init(5)
     guarded.allow(ResourceType.TRANSACTIONAL_ID, "looked-at", DESCRIBE)
@@ -193,7 +193,7 @@ def refused_replicas(log: Path) -> list[str]:
 def test_without_enough_brokers_for_the_state_topic_there_is_no_coordinator(
     cluster: Cluster, case: TransactionalCase, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """Use one broker and the default of three replicas. The broker's log contains the reason."""
+    """Use one broker, but the default of three replicas for the state topic. The log has the reason."""
     assert cluster
     folder = tmp_path / "alone"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""Producers that freeze in a transaction and thaw after a successor has taken over."""
+"""Producers that freeze during a transaction and thaw after a successor has taken over."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FENCED = {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
 def test_a_zombie_is_refused_on_every_request(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """Freeze three producers in a transaction. Each sends a different request first when it thaws."""
+    """Freeze three producers in a transaction. After the thaw, each sends a different request first."""
     topic, group = case.topic("t"), f"{case.name}-g"
     calls: dict[str, list[Any]] = {
         "Produce": ["send", 0, 2],
@@ -105,7 +105,7 @@ def aborted(case: TransactionalCase, transactional_id: str) -> int:
 def refused_by_hand(
     case: TransactionalCase, who: by_hand.ProducerIdentity, place: tuple[str, int], group: str
 ) -> dict[str, str]:
-    """Send each kind of request with a producer's identity by hand; return the brokers' errors."""
+    """Send each kind of request by hand with a producer's identity; return the errors of the brokers."""
     admin = case.cluster.admin
     codes = {
         "AddPartitionsToTxn": by_hand.add_partitions(admin, who, [(place[0], 2)]),
@@ -124,7 +124,7 @@ def refused_by_hand(
 def test_a_group_accepts_offsets_only_with_current_metadata(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence, protocol: str
 ) -> None:
-    """Send offsets with one member's metadata: current, outdated by a rebalance, and after it has left."""
+    """Send offsets with a member's metadata: while current, after a rebalance, and after it has left."""
     source, sink, group = case.topic("source", 2), case.topic("sink"), f"{case.name}-g"
     config = {
         **settings(GROUP[protocol]),

@@ -42,7 +42,7 @@ NOT_YET = (
     "NOT_COORDINATOR",
     "COORDINATOR_NOT_AVAILABLE",
 )
-"""Errors of an init that must be retried, because an id, markers or a coordinator are not ready yet."""
+"""Errors after which an init must be retried: an id, markers or a coordinator are not ready yet."""
 UNKNOWN_ID = 105
 FIRST_SCRIPTED = 101
 """Number of the first scripted producer. Client processes of a case are numbered from 1."""
@@ -102,7 +102,7 @@ class TransactionalCase(ClientCase):
         return identities[0]
 
     def wait_ended(self, *transactional_ids: str) -> None:
-        """Wait until every ended transaction has its markers. The answer to its commit comes before them."""
+        """Wait until every ended transaction has its markers. A commit is answered before they exist."""
         for name in transactional_ids or sorted(self._ids):
             wait_until(partial(self._has_markers, name), 20, f"the markers of {name} to be written")
 
@@ -129,7 +129,7 @@ class TransactionalCase(ClientCase):
         )
 
     def wait_at_rest(self) -> None:
-        """Wait only for the markers of ended transactions: a test may leave other ones open or hanging."""
+        """Wait only for the markers of ended transactions. A test may leave others open or hanging."""
         self.wait_ended()
 
     def open_transactions(self, *topics: str) -> list[BlockingTransaction]:

@@ -1,4 +1,4 @@
-"""Helpers for tests under faults: open transactions, placement of coordinators, decisions in their log."""
+"""Helpers for tests under faults: open transactions, placement of coordinators, the transaction log."""
 
 from __future__ import annotations
 
@@ -54,15 +54,15 @@ def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[Coo
 def decisions(cluster: Cluster, ident: str, since: int, until: int | None = None) -> list[str]:
     """Return the decisions and completions that coordinators logged for an id, in order.
 
-    `until` is a time of the coordinator's clock: later entries are left out. It allows a test to read the log
-    later, if a session would expire during the reading.
+    `until` is a time of the coordinator's clock: later entries are left out. With it, a test can read the log
+    later, if a session would expire while it reads the log at once.
     """
     noted = (s for s in states(cluster, ident, since) if until is None or s.wall < until)
     return [s.what for s in noted if s.what.startswith(("Prepare", "Complete"))]
 
 
 def wait_decisions(cluster: Cluster, ident: str, since: int, wanted: list[str]) -> list[str]:
-    """Wait until the last decision is the last one of `wanted`; return all decisions."""
+    """Wait until the log has as many decisions as `wanted` and ends with the same one; return them all."""
 
     def reached() -> list[str]:
         found = decisions(cluster, ident, since)

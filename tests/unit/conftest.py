@@ -1,4 +1,4 @@
-"""Fixture of all unit tests: secrets of one test, and redaction of its output, end with the test."""
+"""Fixture of all unit tests: secrets that a test registers, and their redaction, end with the test."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ PIPELINE = Pipeline(group="g", inputs=["in"], changelog="log")
 
 
 def consumed(rows: list[tuple[int, int]]) -> Observation:
-    """Return the observation of an input partition; rows are (producer, sequence) in offset order."""
+    """Return the observation of an input partition. `rows` are (producer, sequence) pairs in offset order."""
     records = Records()
     for offset, (producer, seq) in enumerate(rows):
         records.add(0, offset, Identity("r7k2m9qa", producer, 7, seq))

@@ -1,4 +1,4 @@
-"""The streaming benchmark: which samples count, and how an error of the writer is reported."""
+"""The streaming benchmark: its warm-up, the minimum number of samples, and errors of the writer."""
 
 from __future__ import annotations
 

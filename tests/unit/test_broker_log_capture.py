@@ -1,4 +1,4 @@
-"""Capture of shared logs: only with consent, only the run's entries, and only since the run's start."""
+"""Capture of shared logs: it needs consent, and keeps only the run's entries since the run's start."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ def text(value: str) -> bytes:
 
 
 def state(ident: str, number: int) -> tuple[bytes, bytes]:
-    """Return a record of the transaction log: version 0, producer 7 in epoch 2, no partitions."""
+    """Return key and value of a transaction log record: version 0, producer 7, epoch 2, no partitions."""
     value = struct.pack(">hqhib", 0, 7, 2, 60_000, number) + struct.pack(">i", -1) + bytes(16)
     return struct.pack(">h", 0) + text(ident), value
 
 
 def position(group: str, offset: int) -> tuple[bytes, bytes]:
-    """Return a record of the offsets log: version 1 of its key, version 3 of its value."""
+    """Return key and value of an offsets log record: the key has version 1, the value version 3."""
     key = struct.pack(">h", 1) + text(group) + text("orders") + struct.pack(">i", 2)
     return key, struct.pack(">hqi", 3, offset, 0) + text("") + bytes(8)
 
 
 Noted = tuple[Any, ...]
-"""A record to be stored: key, value, and the producer id if it is in a transaction."""
+"""A record to be stored: key, value, and the producer id if the record is in a transaction."""
 
 
 def batch(offset: int, noted: Noted) -> bytes:
-    """Return a batch with one record; a four-byte key makes the record a marker."""
+    """Return a batch with one record. With a four-byte key, the record is a transaction marker."""
     where = {"magic": 2, "compression_type": 0, "batch_size": 1 << 20, "offset": offset}
     if len(noted) > 2:
         where |= {"transactional": True, "producer_id": noted[2], "producer_epoch": 0, "base_sequence": 0}
@@ -67,7 +67,7 @@ def batch(offset: int, noted: Noted) -> bytes:
     builder.close()
     data = bytearray(builder.buffer())
     if len(noted[0]) == 4:
-        data[22] |= 0x20  # control-batch bit of the attributes
+        data[22] |= 0x20  # set the control-batch bit of the attributes
         data[17:21] = crc32c(bytes(data[21:])).to_bytes(4, "big")
     return bytes(data)
 
@@ -120,7 +120,8 @@ def test_only_the_runs_own_new_entries_are_kept(fake: tuple[Fake, LogEvidence], 
     evidence.begin()
     cluster.logs[STATES] += [state("till-7", 1), state(OURS, 1), state("till-7", 2), state(OURS, 2)]
     cluster.logs[POSITIONS] += [position("bookkeeping", 3), position(GROUP, 8)]
-    # The offsets log has other records of a group: the coordinator's metadata of its members.
+    # The offsets log also contains other records of a group, in which its coordinator stores metadata of the
+    # members.
     cluster.logs[POSITIONS].append((struct.pack(">h", 2) + text(GROUP), b"members"))
     evidence.collect(tmp_path)
 

@@ -31,7 +31,7 @@ COMPOSE = (checkout_dir() / "docker-compose.yml").read_text()
 
 
 def block(name: str) -> dict[str, str]:
-    """Return the KAFKA_ variables of a top-level block of the file as settings."""
+    """Return the KAFKA_ variables of a top-level block of docker-compose.yml as settings."""
     body = re.search(rf"^{name}:.*\n((?:(?:  .*)?\n)*)", COMPOSE, re.MULTILINE)
     assert body, f"no block {name}"
     found = re.findall(r'^  KAFKA_([A-Z_]+): "?([^"\n]*)"?$', body[1], re.MULTILINE)
@@ -41,7 +41,7 @@ def block(name: str) -> dict[str, str]:
 
 
 def default(variable: str) -> str:
-    """Return the default of a variable, which must be the same at each use."""
+    """Return the default of a variable; it must be the same wherever the file uses the variable."""
     found = set(re.findall(rf"\$\{{{variable}:-([^}}]*)\}}", COMPOSE))
     assert len(found) == 1, f"{variable} has the defaults {found}"
     return str(found.pop())
@@ -106,7 +106,8 @@ def test_the_compose_file_uses_every_variable_that_the_harness_sets() -> None:
     in_compose_file = set(re.findall(r"\$\{(\w+):-", COMPOSE))
 
     assert set_by_harness <= in_compose_file
-    # Variables that only users set: memory limits, log levels, and the Spark profile.
+    # The compose file has further variables, which only users set: memory limits, log levels, and the Spark
+    # profile.
     assert in_compose_file - set_by_harness == {
         "EOS_BROKER_MEMORY",
         "EOS_CONTROLLER_MEMORY",

@@ -1,4 +1,4 @@
-"""The pure parts of the witnesses: words and findings from records, committed records from markers."""
+"""Witnesses without a cluster: words and findings of records, and the effect of transaction markers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUN = "r7k2m9qa"
 
 
 def see(*rows: tuple[int, int, int], origin: Origin | None = None) -> Observation:
-    """Return the observation of (partition, offset, seq) rows of one lane, read in this order."""
+    """Return the observation of a lane's records, read in this order. Rows are (partition, offset, seq)."""
     records = Records()
     for partition, offset, seq in rows:
         records.add(partition, offset, Identity(RUN, 1, 0, seq, origin=origin))
@@ -124,7 +124,7 @@ def test_records_of_another_run_are_foreign() -> None:
 
 
 def stored(base: int, values: list[bytes]) -> bytes:
-    """Return a batch as in a segment file, with its base offset set as by a broker."""
+    """Return a batch as it is in a segment file, with its base offset set as a broker sets it."""
     builder = DefaultRecordBatchBuilder(2, 0, True, 7, 3, 11, 1 << 20)
     for offset, value in enumerate(values):
         builder.append(offset, 1, None, value, [])

@@ -1,4 +1,4 @@
-"""`make clean`: a damaged cluster record does not stop it, and it keeps notes on an external cluster."""
+"""`make clean` removes even a cluster with a damaged record, and keeps the state of an external cluster."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ exit {code}
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Return a checkout with a cluster, a run, external notes, and an `eos` that records its calls."""
+    """Return a checkout with a cluster, a run, external state, and an `eos` that records its calls."""
     (tmp_path / "scripts").mkdir()
     shutil.copy(checkout_dir() / "scripts" / "clean.sh", tmp_path / "scripts")
     tools = tmp_path / "venv" / "bin"

@@ -48,7 +48,7 @@ SPECS: list[ClientSpec] = [
 
 
 class Delivered:
-    """Message of a delivery report: its offset and value."""
+    """Stub of a delivered message: its offset and value."""
 
     def __init__(self, offset: int | None, value: bytes = b"") -> None:
         self._offset, self._value = offset, value
@@ -91,7 +91,7 @@ def test_an_invalid_spec_is_reported_with_the_wrong_field(
 
 def test_every_limit_of_a_client_is_finite_and_fits_the_next() -> None:
     assert table.REQUEST_LIMIT_S < table.TRANSACTION_LIMIT_S < table.DELIVERY_LIMIT_S
-    assert table.SESSION_LIMIT_S > 4.5  # a fail-over must not cause a rebalance
+    assert table.SESSION_LIMIT_S > 4.5  # longer than a fail-over, which must not cause a rebalance
     for settings in (table.PRODUCER, table.TRANSACTIONS, table.CLASSIC, table.NEXT_GENERATION):
         config = table.settings(settings)
         assert all(int(config[name]) > 0 for name in config if name.endswith("timeout.ms"))
@@ -209,7 +209,7 @@ def test_delivered_records_of_a_burst_are_reported_as_intervals() -> None:
 
 def test_a_record_delivered_without_an_offset_counts_as_delivered() -> None:
     one = Burst(0, 1, 10, 5, "abcd1234", ordered=True)
-    for offset in (None, -1001, 0, 1, None):  # None, -1001: written, according to a later batch's answer
+    for offset in (None, -1001, 0, 1, None):  # no offset: a later batch's answer implies the delivery
         one.delivered(None, Delivered(offset))  # type: ignore[arg-type]
     assert one.acked() == [(1, 10, 11, -1), (1, 12, 13, 0), (1, 14, 14, -1)]
 

@@ -75,7 +75,8 @@ def test_a_complete_file_is_read(tmp_path: Path) -> None:
     found = loaded(tmp_path, WHOLE)
     assert found.limits.deadline == 900
     assert found.limits.storage == 2_000_000_000
-    # A client runs in its own folder, so the loader makes paths absolute, relative to the cluster file.
+    # A client runs in its own folder, so the loader makes paths absolute. It resolves them relative to the
+    # cluster file.
     assert found.security.ca == str(tmp_path / "ca.pem")
     assert found.limits.abort_file == str(tmp_path / "stop")
     assert found.proxies[1].upstream == "broker-1.example:9094"
@@ -263,7 +264,7 @@ def test_an_unencrypted_key_is_redacted_by_its_content(
 
 
 def test_java_gets_a_key_in_a_format_it_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Kafka's Java client reads PKCS#8 only, without PBES2; an operator's key often has another form."""
+    """Kafka's Java client reads only PKCS#8 keys without PBES2. An operator's key often has another form."""
     key, secret = tmp_path / "me.key", "key-pa55word"
     make = (
         f"openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve:P-256 -aes-256-cbc -out {key} -pass env:KP"

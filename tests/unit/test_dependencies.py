@@ -14,12 +14,13 @@ from pathlib import Path
 from tests.unit.test_repo import FILES, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-# Dependencies that no module here imports, and the package that imports them if they are installed.
+# Dependencies that no module here imports. Each value is the package that imports the dependency if it is
+# installed.
 IMPORTED_BY = {"crc32c": "kafka", "pandas": "pyspark"}
-# Dependencies that are no imports: commands of the Makefile, the build back end, and stubs that mypy reads.
+# Dependencies that no code imports: commands of the Makefile, the build back end, and stubs that mypy reads.
 TOOLS = {"import-linter", "mypy", "ruff", "setuptools", "pytest-timeout"}
-# Packages that a dependency exposes in its own interface. Only pytest loads harness/testing, so pytest is
-# installed then.
+# Packages that this project imports without declaring them, because a declared dependency exposes them in its
+# interface. Pytest needs no declaration: only pytest loads harness/testing, so it is installed then.
 PROVIDED_BY = {"markupsafe": "jinja2", "py4j": "pyspark", "pytest": "pytest"}
 
 

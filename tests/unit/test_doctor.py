@@ -1,4 +1,4 @@
-"""The doctor: each check can turn red or amber, names the problem, and gives a command to run."""
+"""`eos doctor`: each check can turn red or amber, names the problem, and gives a command to run."""
 
 from __future__ import annotations
 

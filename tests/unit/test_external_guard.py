@@ -64,7 +64,8 @@ def test_a_throughout_fault_adds_to_each_planned_fault(tmp_path: Path) -> None:
 
 
 def test_the_write_estimate_covers_all_clients(tmp_path: Path) -> None:
-    # Bytes of one record: identity 48, origin in a pipeline 32, payload 64, and 80 for a batch of its own.
+    # Bytes of one record: 48 for its identity, 32 for its origin in a pipeline, 64 for its payload, and 80
+    # for a batch that contains only this record.
     assert bytes_per_second(plan(tmp_path)[0]) == 100 * 224
     demo = load(find("demo"))
     # A transaction of the demo has 55 records on average, and a marker in each of three partitions.
@@ -88,7 +89,8 @@ kind = "idempotent"
 topic = "orders"
 rate = 10
 """)
-    # Ten records a second are five in each half-second transaction, which writes three markers.
+    # The rate is ten records a second, so a transaction of half a second has five. Each transaction writes
+    # three markers.
     assert bytes_per_second(load(path)) == (10 + 2 * (10 + 10 / 5 * 3)) * 224
 
 

@@ -1,4 +1,4 @@
-"""A run on an external cluster from lock to cleanup: one at a time; it deletes only what it created."""
+"""Runs on an external cluster: only one at a time, and each deletes only what it created."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_lock_is_held_until_cleanup_and_admits_the_run_itself(
             pytest.fail("two hold the cluster")
 
     def ended(*_: object) -> str:
-        with theirs.locked("run one"):  # the run itself takes the lock again
+        with theirs.locked("run one"):  # the run itself may take its lock again
             another()
         another()
         return "its outcome"
@@ -180,7 +180,7 @@ def test_the_guard_ends_before_log_capture_and_its_failure_keeps_the_outcome(
     messages: list[str] = []
     assert running._guarded(theirs, ran, messages.append).interrupted is interrupted
     assert done == ["begun", "closed", "collected"]
-    # A deadline that passes after the verdict does not count as an interruption.
+    # A deadline that passes after the verdict no longer interrupts the run.
     assert "could not write the captured broker logs: No space left" in messages[0]
     assert messages[1:] == (["stopped by the guard: the deadline has passed"] if interrupted else [])
     noted = [json.loads(line) for line in (theirs.state.path / "audit.jsonl").read_text().splitlines()]

@@ -1,4 +1,4 @@
-"""The search for hanging transactions: leaders are compared with coordinators, and states may change."""
+"""The search for hanging transactions compares leaders with coordinators. States may change meanwhile."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ COORDINATOR = 2
 
 
 class Brokers:
-    """Brokers with fixed answers: states, and open producer ids for each request (the last list repeats)."""
+    """Stub of brokers: transaction states, and the open producer ids per request; the last list repeats."""
 
     def __init__(
         self, open_ids: list[list[int]], states: dict[int, tuple[str, list[tuple[str, int]]]]
@@ -76,7 +76,7 @@ def brokers(
         ("Ongoing", [LED], False),
         ("PrepareCommit", [LED], False),
         ("CompleteCommit", [], True),
-        ("Ongoing", [("t", 4)], True),  # the producer's next transaction, on another partition
+        ("Ongoing", [("t", 4)], True),  # the producer's next transaction, in another partition
     ],
 )
 def test_an_open_transaction_that_is_not_in_progress_hangs(

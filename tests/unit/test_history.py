@@ -96,7 +96,7 @@ def test_every_line_fits_the_published_schema_and_the_schema_is_current(tmp_path
 
 
 def test_a_fail_line_and_an_operation_of_another_name_are_read_and_fit_the_schema(tmp_path: Path) -> None:
-    """The harness writes neither, but other writers may, and older versions had an operation `await`."""
+    """The harness writes neither, but other writers may. Older versions had an operation `await`."""
     path = tmp_path / "p-1.jsonl"
     write_one_of_everything(path)
     clocks = {"mono": 1, "wall": 1}

@@ -36,7 +36,7 @@ class LightsBefore:
 
 @dataclass(frozen=True)
 class Darkness(Fault[LightsBefore]):
-    """A fault that turns off the light of each node; `breaks` names the part of the fault that fails."""
+    """A fault that turns off the light of each node; `breaks` names the method of the fault that fails."""
 
     name: ClassVar[str] = "darkness"
     capability: ClassVar[Capability] = Capability.PAUSE

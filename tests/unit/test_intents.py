@@ -86,7 +86,7 @@ def test_a_torn_last_line_is_left_out_and_the_rest_counts(state: State) -> None:
         file.write_bytes(b"".join(lines[:closing]) + lines[closing][:cut])
         assert [line.id for line in fold(state.intents)] == [two]
 
-    # A torn intent does not count: the injection starts only after the whole line is on disk.
+    # A torn intent does not count, because an injection starts only after its whole line is on disk.
     torn = next(i for i, line in enumerate(lines) if two.encode() in line)
     file.write_bytes(b"".join(lines[:torn]) + lines[torn][:-1])
     assert fold(state.intents) == []

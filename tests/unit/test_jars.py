@@ -26,7 +26,7 @@ def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> jars.Jar:
 
 
 def fetches(monkeypatch: pytest.MonkeyPatch, data: bytes) -> None:
-    """Replace Ivy by a script that fetches these bytes for every jar."""
+    """Replace Ivy by a function that provides these bytes for every jar."""
 
     def resolve(wanted: list[jars.Jar], scratch: Path) -> Path:
         for jar in wanted:

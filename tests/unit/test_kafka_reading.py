@@ -1,4 +1,4 @@
-"""Reading to an end: which records count, when a partition is finished, and where a reader continues."""
+"""Reading to the end offsets: which records count, when a partition is finished, where a reader continues."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def end(partition: int, offset: int) -> Message:
 
 
 class Polls:
-    """A consumer whose polls return these messages, and then nothing."""
+    """Stub of a consumer: each poll returns the next list of messages, and later polls return nothing."""
 
     def __init__(self, polls: Sequence[Sequence[Message]]) -> None:
         self.polls = list(polls)

@@ -20,7 +20,7 @@ from harness.provision.kafka_tools import TOOLS, asks_cluster, decoder_of, find_
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
-    """Return the list of tools that would run, with their arguments; the DIRECT listener is host:1."""
+    """Record tools with their arguments instead of running them. The DIRECT listener is host:1."""
     found: list[tuple[str, list[str]]] = []
     node = SimpleNamespace(segments=lambda partition, _: [Path(f"/d/{partition}/0.log"), Path("/d/1.log")])
     cluster = SimpleNamespace(bootstrap=lambda _: "host:1", node=lambda _: node)

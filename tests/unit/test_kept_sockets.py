@@ -10,7 +10,7 @@ from harness.clients.scripted.kafka_python_sockets import KeptSocket
 
 
 def opened(owner: str) -> socket.socket:
-    """Open a socket as kafka-python does: with the class for the scheme of its `proxy_url`."""
+    """Open a socket as kafka-python does. `owner` is the `proxy_url`, whose scheme selects the class."""
     made: socket.socket = KafkaNetSocket(owner).socket(socket.AF_INET, socket.SOCK_STREAM, 0)
     return made
 

@@ -1,4 +1,4 @@
-"""A new fault needs one file only: it is found by name, read from TOML, injected, and healed elsewhere."""
+"""A new fault needs only one file: it is found by name, read from TOML, and healed by another process."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ fault = "clock_skew"
 target = "kafka-2"
 ahead = "1500ms"
 """
-# Start of each script: the package of faults also has the new file, and a cluster is a folder with one file
-# per node.
+# First lines of each script. They add the new file to the package of faults, and define a cluster that is a
+# folder with one file per node.
 PREPARE = """
 import os, sys
 from pathlib import Path

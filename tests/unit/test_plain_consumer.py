@@ -47,7 +47,7 @@ def test_the_ends_of_a_leaderless_partition_are_requested_again(monkeypatch: pyt
     assert plain_consumer.freeze("b:1", ["orders"]) == [
         Window(topic="orders", partition=0, start=3, lso=7, hw=9, read_to=7)
     ]
-    # The last stable offset is requested first, so that no high watermark is below it.
+    # The last stable offset is requested before the high watermark, so the high watermark is never lower.
     assert brokers.offset_requests == [(-1, 1), (-1, 0), (-2, 0)]
 
 

@@ -44,8 +44,8 @@ def test_defaults_are_read_from_the_loaded_library() -> None:
     assert set(found) == set(asked)
     Producer({**found, "log_level": 0})
     with pytest.raises(KafkaException, match=r"message\.timeout\.ms"):
-        # The library allows a message time-out up to its own default of the transaction time-out. One more is
-        # refused, so the default that was read is the right one.
+        # The library accepts a message time-out up to its own default of the transaction time-out. One
+        # millisecond more is refused, so the value that was read is the right default.
         Producer({"transactional.id": "x", "message.timeout.ms": int(found["transaction.timeout.ms"]) + 1})
 
 

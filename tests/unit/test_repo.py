@@ -14,16 +14,17 @@ from harness.provision.paths import checkout_dir
 
 ROOT = checkout_dir()
 MOST_FUNCTION_LINES = 70
-# The same kind of thing in parallel rooms: package files, errors, a data model, a catalogue of names.
+# File names that may occur in several packages, because each package has its own such file: package files,
+# errors, a data model, a catalogue of names.
 PARALLEL = ("__init__.py", "__main__.py", "errors.py", "model.py", "catalogue.py")
-# Hosts that serve packages of Python, Java, Go, Debian or npm, and those that mirror them.
+# Hosts that serve packages of Python, Java, Go, Debian or npm, and hosts that mirror them.
 REGISTRIES = re.compile(
     r"pypi\.(org|python)|pythonhosted|maven\.(org|apache|google)|repo\d?\.maven|sonatype|jcenter|jfrog"
     r"|artifactory|nexus[.-]|proxy\.golang|sum\.golang|goproxy\.|deb\.debian|security\.debian|archive\.ubuntu"
     r"|npmjs|index-url|registry-1\.docker|download\.docker"
 )
-# Names of tools and places that do not belong to the project. They are written in parts, so that this file
-# does not contain them.
+# Names of tools and places that do not belong to the project. Each name is written in parts, so that this
+# file does not contain it.
 FOREIGN = re.compile(
     "|".join(
         (
@@ -131,7 +132,7 @@ Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
 def functions_and_classes(tree: ast.AST, inside: str = "") -> Iterator[tuple[str, Definition]]:
-    """Yield the definitions at the top level and in classes, with dotted names; skip those in functions."""
+    """Yield functions and classes with dotted names, except those defined inside a function."""
     for node in ast.iter_child_nodes(tree):
         if isinstance(node, Definition):
             yield f"{inside}{node.name}", node
@@ -147,7 +148,7 @@ def test_tests_neither_sleep_nor_skip_nor_expect_to_fail() -> None:
 
 
 def unexplained_pauses(path: Path) -> Iterator[int]:
-    """Yield the lines that sleep, except those with the mark that they are not a wait."""
+    """Yield the numbers of the lines that call `sleep`, except lines with the comment `not a wait`."""
     if path.suffix != ".py":
         return
     text = path.read_text()
@@ -175,6 +176,6 @@ def test_pinned_python_packages_have_hashes() -> None:
     assert len(entries) > 20
     for entry in entries:
         assert "--hash=sha256:" in entry, entry.splitlines()[0]
-    # A package has one version for a given Python; a second version has a different marker.
+    # The lock may contain a package twice only if the two versions have different environment markers.
     pinned = [(entry.split("==")[0].lower(), entry.splitlines()[0].partition(";")[2]) for entry in entries]
     assert len(pinned) == len(set(pinned))

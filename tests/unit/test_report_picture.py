@@ -53,7 +53,7 @@ def probed(report: Path, probe: str, width: int, *settings: str) -> Any:
 @pytest.mark.parametrize("width", [500, 1200])
 @pytest.mark.parametrize("shown", [9, 10], ids=["invalid", "valid"])
 def test_the_report_fits_its_window(tmp_path: Path, shown: int, width: int) -> None:
-    """The narrow width is 500 pixels, the minimum of a headless window."""
+    """The narrow width is 500 pixels, because a headless window cannot be narrower."""
     report = page.write(judged(tmp_path, shown=shown).path)
 
     client, scroll, wide = probed(report, PROBE, width)

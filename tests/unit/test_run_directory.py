@@ -1,4 +1,4 @@
-"""A run on disk: readable after a crash at any moment; an offline check writes the same bytes again."""
+"""A run on disk is readable after a crash at any moment, and an offline check writes the same bytes again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a run: every failure is reported, a failed heal is retried another way, a verdict is given."""
+"""The end of a run: it reports every failure, retries a failed heal in another way, and gives a verdict."""
 
 from __future__ import annotations
 
@@ -351,7 +351,7 @@ def test_a_run_that_heals_itself_ends_no_client(
 
 
 class Crew:
-    """Stub of a fleet: `start` starts one client; the wait for progress fails because the broker is gone."""
+    """Stub of a fleet: `start` starts one client; the wait for progress fails, as if the broker were gone."""
 
     def __init__(self, *_: object) -> None:
         self.clients: list[str] = []

@@ -30,8 +30,8 @@ latency = "50ms"
 lasts = ["2s", "5s"]
 """
 
-# Each entry changes the good file: old text, new text, the line and key in the error, a part of the error's
-# text.
+# Each entry changes the valid scenario file. It contains the old text, the new text, the place that the error
+# must name, and a part of the error's text.
 MISTAKES = [
     pytest.param(
         'name = "mine"',

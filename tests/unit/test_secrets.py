@@ -1,4 +1,4 @@
-"""Secrets: resolved from references, and then redacted in outputs and files."""
+"""Secrets are resolved from references, and then redacted in outputs and files."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def test_the_search_ends_when_its_time_is_over() -> None:
 
 
 def invalid(scenario: Scenario) -> Scenario:
-    """Return the scenario with the injections of one plan, and with a duration that fits every fault."""
+    """Return the scenario with the fixed injections of one plan; its duration fits every fault."""
     plan = draw(scenario, 5, 300.0)
     entries = [msgspec.structs.replace(s.entry, at=s.at, lasts=(s.lasts, s.lasts)) for s in plan.steps]
     rules = msgspec.structs.replace(scenario.plan, duration=Duration(plan.duration))
@@ -158,7 +158,7 @@ def test_a_run_that_cannot_be_shrunk_is_refused(
 
 
 class Candidate:
-    """Stub of a run with these anomalies; it ends at once, or if `endless`, when it is stopped."""
+    """Stub of a run that finds these anomalies. It ends at once or, with `endless`, when it is stopped."""
 
     def __init__(self, names: list[str], *, endless: bool = False) -> None:
         self.names, self.endless = names, endless
@@ -232,7 +232,7 @@ def test_the_budget_stops_a_candidate_and_does_not_interrupt_the_search(
     failed: Failed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = candidates(monkeypatch, lambda: Candidate([], endless=True))
-    # The clock stays at 0 until the timer has stopped the first run.
+    # The search's clock stays at 0.0 until the timer has stopped the first run.
     cluster: Any = None
     limits = SearchLimits(budget=0.2, tries=5, repeats=1)
     searching = CandidateRuns(

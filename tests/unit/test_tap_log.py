@@ -287,10 +287,10 @@ def test_frames_of_another_clock_are_not_joined(tmp_path: Path) -> None:
 
 
 def test_the_hash_of_a_transactional_id_equals_javas() -> None:
-    # Known values of Java's String.hashCode, without their sign. "polygenelubricants" has the smallest int,
-    # which becomes 0.
+    # Known values of Java's String.hashCode, without their sign. The hash of "polygenelubricants" is the
+    # smallest int, which becomes 0.
     assert [java_hash(s) for s in ("", "a", "hello", "polygenelubricants")] == [0, 97, 99162322, 0]
-    assert java_hash("orders705") % 50 == 13  # the partition that a 4.3.1 broker chose
+    assert java_hash("orders705") % 50 == 13  # a Kafka 4.3.1 broker chose this partition
 
 
 def test_a_decoded_line_equals_the_encoded_one() -> None:

@@ -1,4 +1,4 @@
-"""Frame faults in scenarios: found by name, turned into rules, refused if no frame can match."""
+"""Frame faults in scenarios: they are found by name, turned into rules, and refused if no frame can match."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.tap_rig import Answer, Rig, end_txn, raw_answer, rig
 
 
 def through(sent: bytes, *, answer: Answer | None = None, log: Path | None = None) -> tuple[Rig, bytes]:
-    """Send bytes through a tap and end the connection; return the tap and the broker's bytes."""
+    """Send bytes through a tap and end the connection; return the rig and the bytes that its broker got."""
 
     async def run() -> tuple[Rig, bytes]:
         async with rig(answer) as made:
@@ -43,7 +43,7 @@ def test_tls_passes_undecoded_and_is_logged(tmp_path: Path) -> None:
 
     assert got == hello
     assert made.hub.stats.blind == {"tls": 1}
-    assert made.hub.stats.odd == {}  # TLS is not an irregularity
+    assert made.hub.stats.odd == {}  # TLS does not count as irregular
     notes = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, frame_lines.Note)]
     assert [(n.what, n.detail) for n in notes] == [("blind", "request: tls")]
 
@@ -81,7 +81,7 @@ def test_a_frame_that_cannot_be_decoded_passes_and_is_logged_with_the_reason(tmp
     made, got = through(broken, answer=raw_answer, log=tmp_path / "frames.jsonl")
 
     assert got == broken
-    assert made.hub.stats.odd["undecodable"] == 2  # one request, one answer
+    assert made.hub.stats.odd["undecodable"] == 2  # the request and its answer
     frames = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, frame_lines.Frame)]
     assert all(f.facts is None and f.undecoded for f in frames)
 
@@ -131,14 +131,14 @@ def test_a_rule_that_decodes_requests_ignores_broken_frames() -> None:
 
 
 def test_incomplete_frames_are_forwarded_while_no_rule_is_armed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("harness.tap.relay.LINGER_S", 0.1)  # this broker never answers
+    monkeypatch.setattr("harness.tap.relay.LINGER_S", 0.1)  # this broker never answers, so do not wait long
 
     async def run() -> None:
         async with rig(None) as made:
             client = await made.client()
             client.send(end_txn(1)[:20])
             await made.until(lambda: made.broker.raw == end_txn(1)[:20])
-            made.arm(verb="lose_request")  # too late for this frame, in time for the next
+            made.arm(verb="lose_request")  # the rule is too late for this frame, but not for the next
             client.send(end_txn(1)[20:], end_txn(2))
             await made.until(lambda: made.hits)
             await made.settled()

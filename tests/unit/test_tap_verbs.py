@@ -16,7 +16,7 @@ Test = Callable[[Rig], Awaitable[None]]
 
 
 def with_rig(test: Test) -> Callable[[], None]:
-    """Return a test that runs an asynchronous one on a new tap, and checks its byte accounts."""
+    """Wrap an asynchronous test: it runs on a new tap, and the tap's byte accounts are checked afterwards."""
 
     async def run() -> None:
         async with rig() as made:
@@ -62,7 +62,7 @@ async def test_lose_request_never_reaches_the_broker(made: Rig) -> None:
     assert await client.ask(end_txn(2), end_txn(3)) == b""
     await made.settled()
     assert made.broker.got == [end_txn(1)]
-    # Frames behind the lost one on the same connection are lost too.
+    # The frames that follow the lost one on the same connection are lost too.
     assert made.hub.stats.request_bytes.taken == len(end_txn(2)) + len(end_txn(3))
 
 
@@ -257,7 +257,7 @@ async def test_cut_after_a_request_delivers_it_and_loses_its_answer(made: Rig) -
     client = await made.client()
     client.send(end_txn(1), end_txn(2), end_txn(3))
 
-    assert await client.all() in (b"", end_txn_answer(end_txn(1)))  # the first answer races with the cut
+    assert await client.all() in (b"", end_txn_answer(end_txn(1)))  # the first answer may precede the cut
     await made.settled()
     assert made.broker.got == [end_txn(1), end_txn(2)]
     assert made.hub.stats.request_bytes.taken == len(end_txn(3))

@@ -42,7 +42,7 @@ class Node:
 
 
 class Links:
-    """Stub of the links: the cuts of each node."""
+    """Stub of the links that records the cuts of each node."""
 
     def __init__(self) -> None:
         self.cuts = {"kafka-1": {"kafka-2"}}
@@ -52,7 +52,7 @@ class Links:
 
 
 class Tap:
-    """Stub of the tap: the rules that are armed."""
+    """Stub of the tap that records the armed rules."""
 
     def __init__(self) -> None:
         self.rules = {"late"}
@@ -62,7 +62,7 @@ class Tap:
 
 
 class Brokers:
-    """Stub of the brokers: the level of a feature, and a partition that was moved."""
+    """Stub of the brokers: the level of a feature, and the replicas of a partition that was moved."""
 
     def __init__(self) -> None:
         self.level = 1

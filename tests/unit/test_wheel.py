@@ -116,7 +116,7 @@ def test_commands_run_and_write_nothing_into_the_environment(
     planned = run("eos", "plan", "demo", "--seed", "1")
     assert planned.returncode == 0, planned.stderr
     doctor = run("eos", "doctor", "--backend", "process")
-    assert doctor.returncode in (0, 5), doctor.stderr  # 5: this machine lacks something that a run needs
+    assert doctor.returncode in (0, 5), doctor.stderr  # exit code 5: this machine lacks what a run needs
     assert "Python" in doctor.stdout
     assert sorted(environment.rglob("*")) == before
 

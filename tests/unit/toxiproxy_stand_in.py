@@ -14,8 +14,8 @@ class StandIn:
     def __init__(self) -> None:
         self.proxies: dict[str, dict[str, Any]] = {}
         self.requests: list[str] = []
-        # "METHOD /path" -> what to do instead: return a status code, "silence", or "nothing" (200 without a
-        # change).
+        # Maps "METHOD /path" to a replacement of the usual answer: a status code, "silence", or "nothing"
+        # (status 200 without a change).
         self.misbehave: dict[str, int | str] = {}
         self.over = threading.Event()
         for name in ("proxied-1", "tapped-1"):
@@ -49,7 +49,7 @@ class StandIn:
         self.proxies[proxy]["toxics"].append(toxic)
 
     def handle(self, method: str, path: str, body: Any) -> tuple[int, object]:
-        """Answer as Toxiproxy does."""
+        """Answer a request as Toxiproxy does."""
         if path == "/version":
             return 200, {"version": "2.12.0"}
         match path.strip("/").split("/"):
