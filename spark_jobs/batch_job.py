@@ -16,7 +16,7 @@ from harness.evidence.log_line import clock_id
 from harness.evidence.observation import Meta, Observation, Window
 from spark_jobs import scan_rows as row
 from spark_jobs.jvm_fold import folded
-from spark_jobs.kafka_source import KafkaSource, Log, read_ranges
+from spark_jobs.kafka_source import FrozenLog, KafkaSource, read_ranges
 from spark_jobs.scan_observation import ScanObservation
 from spark_jobs.scan_pass import Batches, Wanted, scan_words
 from spark_jobs.second_scan import scan_late, scan_outputs, scan_records
@@ -135,7 +135,7 @@ def complete(
     return scanned.close(records, late, outputs), late
 
 
-def collect(log: Log, scan: Scan) -> pa.Table:
+def collect(log: FrozenLog, scan: Scan) -> pa.Table:
     """Fold consecutive records of a log, run a scan over the folded rows, and return the rows of the scan."""
     return folded(log).mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
 

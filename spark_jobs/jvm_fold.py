@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 
 from harness.evidence.record import FIELDS, KIND_PIPELINE, ORIGIN_FIELDS, ORIGIN_WIDTH, WIDTH
 from harness.provision.paths import cache_dir
-from spark_jobs.kafka_source import Log
+from spark_jobs.kafka_source import FrozenLog
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ SCHEMA: Final = "window INT, offset BIGINT, value BINARY, n INT"
 MOST: Final = 1 << 16
 """Maximum number of records in a folded row. It limits the memory for expanding the row into records."""
 
-Fold = Callable[[Log], Any]
+Fold = Callable[[FrozenLog], Any]
 """Function that takes a log and returns a Java function. Spark passes the rows of each task to that Java
 function.
 """
@@ -39,7 +39,7 @@ function.
 _known: WeakKeyDictionary[Any, Fold] = WeakKeyDictionary()
 
 
-def folded(log: Log, fold: Fold | None = None) -> DataFrame:
+def folded(log: FrozenLog, fold: Fold | None = None) -> DataFrame:
     """Fold consecutive records of a log into rows.
 
     Each task must have all records of its windows in offset order.
@@ -94,7 +94,7 @@ def compiled(spark: SparkSession, source: str, jar: Path, name: str = SOURCE.ste
     loader = jvm.java.net.URLClassLoader(urls, jvm.Thread.currentThread().getContextClassLoader())
     (constructor,) = loader.loadClass(f"eos.{name}").getConstructors()
 
-    def fold(log: Log) -> Any:
+    def fold(log: FrozenLog) -> Any:
         numbers = jvm.java.util.HashMap()
         for topic, windows in log.numbers.items():
             numbers[topic] = _filled(gateway.new_array(jvm.int, max(windows) + 1), windows)

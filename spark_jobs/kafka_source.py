@@ -63,7 +63,7 @@ class KafkaSource:
         return options
 
 
-class Log(NamedTuple):
+class FrozenLog(NamedTuple):
     """A DataFrame of Kafka records that a scan can read.
 
     It has the columns `topic`, `partition` and `offset`, and a column of bytes that start with the identity.
@@ -76,7 +76,7 @@ class Log(NamedTuple):
     """Name of the column that contains the identity."""
 
 
-def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> Log:
+def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> FrozenLog:
     """Read every window from `start` to `read_to`.
 
     The end is always a given offset, never "latest" and never a number of records.
@@ -88,7 +88,9 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
             starts.setdefault(window.topic, {})[str(window.partition)] = window.start
             ends.setdefault(window.topic, {})[str(window.partition)] = window.read_to
     if not starts:
-        return Log(spark.createDataFrame([], "topic string, partition int, offset bigint, value binary"), {})
+        return FrozenLog(
+            spark.createDataFrame([], "topic string, partition int, offset bigint, value binary"), {}
+        )
     frame = (
         spark.read.format("kafka")
         .options(**source.all_options())
@@ -98,9 +100,9 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
         .load()
     )
     if source.where == "header":
-        return Log(_narrow(frame, source), window_numbers(windows))
+        return FrozenLog(_narrow(frame, source), window_numbers(windows))
     # Keep all columns: if Spark selected some of them, it would copy every record before the fold.
-    return Log(frame, window_numbers(windows), source.where)
+    return FrozenLog(frame, window_numbers(windows), source.where)
 
 
 def read_stream(

@@ -26,7 +26,7 @@ class Runs(NamedTuple):
     aborted: Bools
 
 
-class Pieces(NamedTuple):
+class LanePieces(NamedTuple):
     """Pieces as columns: runs that were split at word boundaries."""
 
     key: Ints
@@ -69,7 +69,7 @@ class Places:
         return [np.repeat(column, self.n) + step for column in columns]
 
 
-def cut(runs: Runs) -> Pieces:
+def cut(runs: Runs) -> LanePieces:
     """Split runs at word boundaries."""
     last = runs.seq + runs.size - 1
     low = runs.seq // WORD_SEQS
@@ -80,7 +80,7 @@ def cut(runs: Runs) -> Pieces:
     first = np.maximum(runs.seq[run], word * WORD_SEQS)
     end = np.minimum(last[run], word * WORD_SEQS + WORD_SEQS - 1)
     at = runs.at[run] + first - runs.seq[run]
-    return Pieces(runs.key[run], word, first, end, at, runs.aborted[run], run)
+    return LanePieces(runs.key[run], word, first, end, at, runs.aborted[run], run)
 
 
 class Highest:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from harness.evidence.observation import Observation, Window
 from spark_jobs.batch_job import collect, complete, new_meta
-from spark_jobs.kafka_source import KafkaSource, Log, read_ranges, read_stream, window_numbers
+from spark_jobs.kafka_source import FrozenLog, KafkaSource, read_ranges, read_stream, window_numbers
 from spark_jobs.running_totals import RunningTotals
 from spark_jobs.scan_observation import ScanObservation
 from spark_jobs.scan_pass import Wanted, scan_words
@@ -30,7 +30,7 @@ LOOK_S: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Pace:
+class BatchPace:
     """Pace of the stream: maximum records per batch, seconds between batches, and a time limit for restarts.
 
     The job gives up if restarts of the query fail for longer than the limit without a successful batch.
@@ -68,7 +68,7 @@ class Stream:
 
         If Spark repeats a batch, the same rows are written to the same file.
         """
-        rows = collect(Log(frame, self._numbers), scan_words(self.wanted))
+        rows = collect(FrozenLog(frame, self._numbers), scan_words(self.wanted))
         if self._next != number:
             # This batch is either the first one of this process or a repeated one. Compute the totals from
             # the earlier batches on disk.
@@ -78,7 +78,7 @@ class Stream:
         self.segments.write(number, rows)
         self._next = number + 1
 
-    def run(self, pace: Pace) -> None:
+    def run(self, pace: BatchPace) -> None:
         """Read the stream until the supervisor writes the final end offsets.
 
         If the query fails, restart it from the checkpoint.
@@ -98,7 +98,7 @@ class Stream:
                 if time.monotonic() - failing_since > pace.restart_limit_s:
                     raise
 
-    def _run_query(self, pace: Pace) -> None:
+    def _run_query(self, pace: BatchPace) -> None:
         frame = read_stream(self.spark, self.source, self.windows, pace.most_per_batch)
         query: StreamingQuery = (
             frame.writeStream.foreachBatch(self.batch)
@@ -182,7 +182,7 @@ def main(
     wanted: Wanted,
     *,
     folder: Path,
-    pace: Pace,
+    pace: BatchPace,
 ) -> Observation:
     """Observe topics while clients write to them; return when the final end offsets are reached."""
     stream = Stream(spark, source, windows, wanted, Segments(folder))

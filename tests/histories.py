@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from harness.evidence.history import Fault, Line, history_files
+from harness.evidence.history import FaultLine, Line, history_files
 
 Kind = TypeVar("Kind", bound=Line)
 
@@ -27,6 +27,6 @@ def lines(run: Path, kind: type[Kind]) -> Iterator[Kind]:
 
 def bites(run: Path) -> list[Bite]:
     """Return the injections that took effect, in order."""
-    stages = list(lines(run, Fault))
+    stages = list(lines(run, FaultLine))
     names = {line.id: line.fault or "" for line in stages if line.stage == "intent"}
     return [Bite(names[line.id], line.measured, line.wall) for line in stages if line.stage == "bite"]

@@ -10,7 +10,7 @@ from typing import Protocol
 from confluent_kafka import KafkaException
 
 from harness.base.errors import HarnessError
-from harness.clients.client import CannotGoOnError, Deadline, Log, error_of, kafka_error
+from harness.clients.client import CannotGoOnError, ClientLog, Deadline, error_of, kafka_error
 from harness.clients.client_spec import ClientSpec, IdempotentSpec, PipelineSpec, TransactionalSpec, load_spec
 from harness.clients.idempotent import IdempotentClient
 from harness.clients.pipeline import PipelineClient
@@ -73,7 +73,7 @@ def _give_up(spec: ClientSpec, history: HistoryWriter, progress: ClientProgress,
     recorded.message = f"{error}: {recorded.message}" if recorded.message else str(error)
     history.info(op, recorded)
     history.close(f"gave up: {error}")
-    Log(progress).write(f"{spec.client} gives up: {recorded.name}: {recorded.message}")
+    ClientLog(progress).write(f"{spec.client} gives up: {recorded.name}: {recorded.message}")
     progress.state = "gave up"
     return 1
 

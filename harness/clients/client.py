@@ -109,7 +109,7 @@ class Pace:
         self._due += records / self._rate
 
 
-class Log:
+class ClientLog:
     """Log of a client. It goes to standard error, and its last line also to the client's progress file."""
 
     def __init__(self, progress: ClientProgress) -> None:
@@ -161,4 +161,4 @@ class ClientPart(Generic[S]):
         self._history = history
         self._progress = progress
         self._stop = stop
-        self._log = Log(progress)
+        self._log = ClientLog(progress)

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from harness.clients.client import CannotGoOnError, Deadline, Log, Pace, error_of, kafka_error, note
+from harness.clients.client import CannotGoOnError, ClientLog, Deadline, Pace, error_of, kafka_error, note
 from harness.clients.client_settings import CALL_LIMIT_S, PRODUCER, STATISTICS_LIMIT_S, settings
 from harness.clients.client_spec import IdempotentSpec, PipelineSpec
 from harness.clients.poll_decoding import identify
@@ -114,7 +114,7 @@ class BurstProducer:
         self._topic = topic
         self._history = history
         self._progress = progress
-        self._log = Log(progress)
+        self._log = ClientLog(progress)
         self._next = [0] * spec.partitions
         self.open: list[Burst] = []
         config: dict[str, Any] = settings(PRODUCER) | {"enable.idempotence": idempotence} | spec.settings

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from harness.clients.client import CannotGoOnError, Deadline, Log, bounded, error_of, kafka_error, note
+from harness.clients.client import CannotGoOnError, ClientLog, Deadline, bounded, error_of, kafka_error, note
 from harness.clients.client_settings import (
     ATTEMPT_LIMIT_S,
     GRACE_S,
@@ -63,7 +63,7 @@ class ProducerLife:
         self._history = history
         self._progress = progress
         self._stop = stop
-        self._log = Log(progress)
+        self._log = ClientLog(progress)
         self._producer: Producer | None = None
         self.identity = IdentityLog(spec.number, history)
         self.watch = RequestCounter(self.identity)

@@ -13,7 +13,7 @@ from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.nodes import Condition
 from harness.cluster.toxiproxy_client import ToxiproxyWedgedError
-from harness.evidence.history import Fault
+from harness.evidence.history import FaultLine
 from harness.faults.intents import open_journal, unhealed
 from harness.faults.link_faults import restart_toxiproxy
 from harness.faults.undo import undo
@@ -87,7 +87,7 @@ def _start_toxiproxy(cluster: Cluster, report: Report) -> int:
     return 1
 
 
-def _undo_intents(cluster: Cluster, intents: list[Fault], report: Report) -> list[str]:
+def _undo_intents(cluster: Cluster, intents: list[FaultLine], report: Report) -> list[str]:
     """Undo each intent, even if an earlier undo fails. Return a description of each failure."""
     if not intents:
         return []

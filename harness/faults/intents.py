@@ -15,7 +15,7 @@ from pathlib import Path
 
 from harness.cluster.external.created_resources import NOTES
 from harness.cluster.state_directory import State
-from harness.evidence.history import Fault, HistoryWriter, history_files
+from harness.evidence.history import FaultLine, HistoryWriter, history_files
 
 
 def open_journal(state: State) -> HistoryWriter:
@@ -37,7 +37,7 @@ def journal_in(state: State, path: Path, run: str) -> Iterator[HistoryWriter]:
         yield journal
 
 
-def unhealed(state: State) -> list[Fault]:
+def unhealed(state: State) -> list[FaultLine]:
     """Return the unhealed intents of a cluster, oldest first."""
     return fold(state.intents)
 
@@ -52,15 +52,15 @@ def has_leftovers(folder: Path) -> bool:
     return any(unhealed(state) or any((state.path / note).exists() for note in NOTES) for state in states)
 
 
-def fold(folder: Path) -> list[Fault]:
+def fold(folder: Path) -> list[FaultLine]:
     """Return the intents in the history files of a folder that no line `healed` names, oldest first."""
-    intents: dict[str, Fault] = {}
+    intents: dict[str, FaultLine] = {}
     healed: set[str] = set()
     for file in history_files(folder) if folder.exists() else []:
         if not file.path.exists():
             continue  # the link points to a run directory that no longer exists
         for _, line in file.read():
-            if isinstance(line, Fault):
+            if isinstance(line, FaultLine):
                 if line.stage == "intent":
                     intents[line.id] = line
                 elif line.stage == "healed":

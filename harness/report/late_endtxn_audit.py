@@ -67,7 +67,7 @@ class BrokenTransaction(NamedTuple):
         )
 
 
-class Span(NamedTuple):
+class TransactionSpan(NamedTuple):
     """Times of a transaction by its client's clock: its begin, and the first request to end it."""
 
     begun: int
@@ -140,9 +140,11 @@ def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, 
     return rows, int(compared.sum())
 
 
-def _spans(run: RunDirectory) -> tuple[dict[tuple[int, int], Span], dict[int, str], dict[int, str]]:
+def _spans(
+    run: RunDirectory,
+) -> tuple[dict[tuple[int, int], TransactionSpan], dict[int, str], dict[int, str]]:
     """Return the span of each transaction, and the transactional id and client of each producer."""
-    spans: dict[tuple[int, int], Span] = {}
+    spans: dict[tuple[int, int], TransactionSpan] = {}
     ids: dict[int, str] = {}
     clients: dict[int, str] = {}
     for file in history_files(run.histories):
@@ -153,14 +155,16 @@ def _spans(run: RunDirectory) -> tuple[dict[tuple[int, int], Span], dict[int, st
                 continue
             key = line.producer, line.txn
             if line.f == "begin":
-                spans[key] = Span(line.wall)
+                spans[key] = TransactionSpan(line.wall)
             elif line.f in ("commit", "abort"):
                 span = spans[key]
-                spans[key] = Span(span.begun, min(span.asked, line.wall), span.commit or line.f == "commit")
+                spans[key] = TransactionSpan(
+                    span.begun, min(span.asked, line.wall), span.commit or line.f == "commit"
+                )
     return spans, ids, clients
 
 
-def _overtaken_endtxn(frames: list[Frame], span: Span) -> str:
+def _overtaken_endtxn(frames: list[Frame], span: TransactionSpan) -> str:
     """Describe the last EndTxn that had been sent but not answered when the transaction began.
 
     The result is empty if every earlier EndTxn had been answered.

@@ -33,7 +33,7 @@ class FaultResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     healthy_after_s: float | None = None
 
 
-class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+class RunResult(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """A line of results.jsonl: the result of one run."""
 
     run: str
@@ -50,14 +50,14 @@ class Result(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     faults: list[FaultResult]
 
 
-def result_of(directory: Path) -> Result:
+def result_of(directory: Path) -> RunResult:
     """Return the line of results.jsonl for a checked run."""
     run = RunDirectory.open(directory)
     info, summary = run.read("run.json", RunInfo), run.read("summary.json", Summary)
     events = read_events(directory)
     ending = next((event for event in events if isinstance(event, VerdictEvent)), None)
     recovery = summary.limits.get(RECOVERY)
-    return Result(
+    return RunResult(
         run=info.run,
         scenario=info.scenario,
         seed=info.seed,
@@ -84,13 +84,13 @@ def result_of(directory: Path) -> Result:
     )
 
 
-def append(file: Path, result: Result) -> None:
+def append(file: Path, result: RunResult) -> None:
     """Append a line in a single write, so that the lines of runs that end at the same time do not mix."""
     with file.open("ab") as out:
         out.write(msgspec.json.encode(result) + b"\n")
 
 
-def read(file: Path) -> list[Result]:
+def read(file: Path) -> list[RunResult]:
     """Read every line of a results file. If a line is unreadable, raise an error with the line's number."""
     try:
         lines = file.read_bytes().splitlines()
@@ -102,7 +102,7 @@ def read(file: Path) -> list[Result]:
     results = []
     for number, line in enumerate(lines, 1):
         try:
-            results.append(msgspec.json.decode(line, type=Result))
+            results.append(msgspec.json.decode(line, type=RunResult))
         except msgspec.DecodeError as error:
             raise UsageError(
                 f"{file}:{number}: {error}", "remove the line: it is incomplete, or another version wrote it"
@@ -110,9 +110,9 @@ def read(file: Path) -> list[Result]:
     return results
 
 
-def format_results(results: Sequence[Result]) -> list[str]:
+def format_results(results: Sequence[RunResult]) -> list[str]:
     """Return the lines of two tables: verdicts by scenario, and recovery times by fault."""
-    scenarios: dict[tuple[str, str], list[Result]] = defaultdict(list)
+    scenarios: dict[tuple[str, str], list[RunResult]] = defaultdict(list)
     faults: dict[str, list[FaultResult]] = defaultdict(list)
     for result in results:
         scenarios[result.scenario, result.backend].append(result)
@@ -125,7 +125,7 @@ def format_results(results: Sequence[Result]) -> list[str]:
     return [*format_table(rows, head), "", *(format_table(fault_rows, fault_head) if fault_rows else [])]
 
 
-def _scenario_row(name: str, backend: str, runs: list[Result]) -> tuple[str, ...]:
+def _scenario_row(name: str, backend: str, runs: list[RunResult]) -> tuple[str, ...]:
     verdicts = sorted({run.verdict for run in runs})
     took = sorted(run.recovery_s for run in runs if run.recovery_s is not None)
     span = f"{took[0]:.1f}-{took[-1]:.1f}" if took else "-"

@@ -54,7 +54,7 @@ class AskFlush(_Ask, tag="flush"):
 Ask = AskStatus | AskAccounts | AskArm | AskDisarm | AskRelease | AskLog | AskFlush
 
 
-class Status(msgspec.Struct, kw_only=True):
+class TapStatus(msgspec.Struct, kw_only=True):
     """The state of the tap."""
 
     pid: int
@@ -68,12 +68,12 @@ class Status(msgspec.Struct, kw_only=True):
     stats: Stats
 
 
-class Answer(msgspec.Struct, kw_only=True, omit_defaults=True):
+class TapAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The answer to any request. The request determines which fields are set."""
 
     error: str | None = None
     hint: str = ""
-    status: Status | None = None
+    status: TapStatus | None = None
     accounts: list[Accounts] | None = None
     armed: Armed | None = None
     released: int = 0

@@ -14,7 +14,7 @@ class _Compact(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_
     """Base class of structures whose fields are written to the log only if they are not empty."""
 
 
-class Batch(_Compact):
+class BatchFields(_Compact):
     """A record batch of a Produce request or a Fetch response."""
 
     topic: str
@@ -31,7 +31,7 @@ class Batch(_Compact):
     """For a marker: its timestamp in milliseconds, by the broker's wall clock."""
 
 
-class Partition(_Compact):
+class PartitionFields(_Compact):
     """A partition in a request or a response."""
 
     topic: str
@@ -69,8 +69,8 @@ class Facts(_Compact):
     committed: bool | None = None
     isolation: Literal["read_committed", "read_uncommitted"] | None = None
     acks: int | None = None
-    batches: list[Batch] = []
-    partitions: list[Partition] = []
+    batches: list[BatchFields] = []
+    partitions: list[PartitionFields] = []
     left_out: int = 0
     """Number of batches and partitions that the frame contained but that are not listed here, because of a
     limit per frame.

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from harness.kafka.errors import error_name
 from harness.tap import api_keys
-from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
+from harness.tap.decoded_fields import BatchFields, Coordinator, Facts, PartitionFields
 
 _MOST_ENTRIES = 64
 """Maximum number of batches, and of partitions, that the log contains for one frame. A large Fetch response
@@ -63,7 +63,7 @@ def _error(message: Any) -> str | None:
     return error_name(code) if code else None
 
 
-def _batches(records: Any, topic: str, partition: int) -> list[Batch]:
+def _batches(records: Any, topic: str, partition: int) -> list[BatchFields]:
     """Return the complete batches in the records of a partition. A Fetch response may end inside a batch."""
     from kafka.record.memory_records import MemoryRecords
 
@@ -72,10 +72,10 @@ def _batches(records: Any, topic: str, partition: int) -> list[Batch]:
     batches = []
     for batch in MemoryRecords(bytes(records)):
         if not hasattr(batch, "producer_id"):
-            batches.append(Batch(topic=topic, partition=partition, count=-1, bytes=batch.size_in_bytes))
+            batches.append(BatchFields(topic=topic, partition=partition, count=-1, bytes=batch.size_in_bytes))
             continue
         batches.append(
-            Batch(
+            BatchFields(
                 topic=topic,
                 partition=partition,
                 count=batch.last_offset_delta + 1,
@@ -130,7 +130,7 @@ def _produce_response(message: Any, names: TopicNames) -> Facts:
     return _capped(
         Facts(
             partitions=[
-                Partition(
+                PartitionFields(
                     topic=names.of(topic), partition=part.index, error=_error(part), offset=part.base_offset
                 )
                 for topic in message.responses
@@ -142,7 +142,7 @@ def _produce_response(message: Any, names: TopicNames) -> Facts:
 
 def _fetch_request(message: Any, names: TopicNames) -> Facts:
     partitions = [
-        Partition(topic=names.of(topic, "topic"), partition=part.partition, offset=part.fetch_offset)
+        PartitionFields(topic=names.of(topic, "topic"), partition=part.partition, offset=part.fetch_offset)
         for topic in message.topics
         for part in topic.partitions
     ]
@@ -158,7 +158,7 @@ def _fetch_response(message: Any, names: TopicNames) -> Facts:
         name = names.of(topic, "topic")
         for part in topic.partitions:
             partitions.append(
-                Partition(
+                PartitionFields(
                     topic=name,
                     partition=part.partition_index,
                     error=_error(part),
@@ -179,7 +179,7 @@ def _metadata_response(message: Any, names: TopicNames) -> Facts:
             error=_error(message),
             brokers=[b.node_id for b in message.brokers],
             partitions=[
-                Partition(
+                PartitionFields(
                     topic=names.of(topic),
                     partition=p.partition_index,
                     leader=p.leader_id,
@@ -194,7 +194,7 @@ def _metadata_response(message: Any, names: TopicNames) -> Facts:
 
 def _metadata_request(message: Any, names: TopicNames) -> Facts:
     return _capped(
-        Facts(partitions=[Partition(topic=names.of(t), partition=-1) for t in message.topics or ()])
+        Facts(partitions=[PartitionFields(topic=names.of(t), partition=-1) for t in message.topics or ()])
     )
 
 
@@ -252,7 +252,9 @@ def _add_partitions_request(message: Any, names: TopicNames) -> Facts:
             transactional_id=ident,
             producer_id=producer,
             epoch=epoch,
-            partitions=[Partition(topic=names.of(t), partition=p) for t in topics for p in t.partitions],
+            partitions=[
+                PartitionFields(topic=names.of(t), partition=p) for t in topics for p in t.partitions
+            ],
         )
     )
 
@@ -264,7 +266,7 @@ def _add_partitions_response(message: Any, names: TopicNames) -> Facts:
         Facts(
             error=_error(message),
             partitions=[
-                Partition(
+                PartitionFields(
                     topic=names.of(topic),
                     partition=part.partition_index,
                     error=error_name(part.partition_error_code) if part.partition_error_code else None,
@@ -280,7 +282,7 @@ def _offset_commit_request(message: Any, names: TopicNames) -> Facts:
     facts = _of_producer(message, names)
     facts.generation = message.generation_id
     facts.partitions = [
-        Partition(topic=names.of(topic), partition=part.partition_index, offset=part.committed_offset)
+        PartitionFields(topic=names.of(topic), partition=part.partition_index, offset=part.committed_offset)
         for topic in message.topics
         for part in topic.partitions
     ]
@@ -291,7 +293,7 @@ def _offset_commit_response(message: Any, names: TopicNames) -> Facts:
     return _capped(
         Facts(
             partitions=[
-                Partition(topic=names.of(topic), partition=part.partition_index, error=_error(part))
+                PartitionFields(topic=names.of(topic), partition=part.partition_index, error=_error(part))
                 for topic in message.topics
                 for part in topic.partitions
             ]

@@ -22,7 +22,6 @@ from harness.cluster.layout import HOST
 from harness.evidence.log_line import timestamps
 from harness.tap import api_keys
 from harness.tap.control_messages import (
-    Answer,
     Ask,
     AskAccounts,
     AskArm,
@@ -31,7 +30,8 @@ from harness.tap.control_messages import (
     AskLog,
     AskRelease,
     AskStatus,
-    Status,
+    TapAnswer,
+    TapStatus,
 )
 from harness.tap.counters import count
 from harness.tap.frame_lines import Note
@@ -118,40 +118,40 @@ class Server:
         finally:
             writer.close()
 
-    def _answer(self, line: bytes) -> Answer:
+    def _answer(self, line: bytes) -> TapAnswer:
         try:
             return self._do(msgspec.json.decode(line, type=Ask))
         except HarnessError as error:
-            return Answer(error=error.message, hint=error.hint)
+            return TapAnswer(error=error.message, hint=error.hint)
         except (msgspec.DecodeError, OSError) as error:
-            return Answer(
+            return TapAnswer(
                 error=str(error), hint="restart the cluster if another version of the harness started its tap"
             )
 
-    def _do(self, ask: Ask) -> Answer:
+    def _do(self, ask: Ask) -> TapAnswer:
         hub = self.hub
         match ask:
             case AskStatus():
-                return Answer(status=self._status())
+                return TapAnswer(status=self._status())
             case AskAccounts():
-                return Answer(accounts=hub.accounts())
+                return TapAnswer(accounts=hub.accounts())
             case AskArm(rule=rule):
                 hub.arm(rule)
             case AskDisarm(id=rule_id):
-                return Answer(armed=hub.disarm(rule_id))
+                return TapAnswer(armed=hub.disarm(rule_id))
             case AskRelease(id=rule_id):
-                return Answer(released=hub.release(rule_id))
+                return TapAnswer(released=hub.release(rule_id))
             case AskLog(path=None):
                 hub.log.stop("requested")
             case AskLog(path=str(path)):
                 hub.log.start(Path(path), ask.exchanges_per_s, ask.most_bytes)
             case AskFlush():
                 hub.log.flush()
-        return Answer()
+        return TapAnswer()
 
-    def _status(self) -> Status:
+    def _status(self) -> TapStatus:
         hub = self.hub
-        return Status(
+        return TapStatus(
             pid=os.getpid(),
             listens=self.listens,
             rules=list(hub.book.armed.values()),

@@ -26,7 +26,6 @@ from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BROKER_IDS, HOST
 from harness.tap.control_messages import (
-    Answer,
     Ask,
     AskAccounts,
     AskArm,
@@ -35,7 +34,8 @@ from harness.tap.control_messages import (
     AskLog,
     AskRelease,
     AskStatus,
-    Status,
+    TapAnswer,
+    TapStatus,
 )
 from harness.tap.frame_log import EXCHANGES_PER_S, MOST_BYTES
 from harness.tap.hub import Accounts
@@ -57,7 +57,7 @@ class Tap:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def status(self) -> Status:
+    def status(self) -> TapStatus:
         """Return ports, armed rules and counters."""
         status = self._ask(AskStatus()).status
         assert status is not None
@@ -121,7 +121,7 @@ class Tap:
         """Wait until the frame log contains everything that has passed the tap so far."""
         self._ask(AskFlush())
 
-    def _ask(self, ask: Ask) -> Answer:
+    def _ask(self, ask: Ask) -> TapAnswer:
         port = int((self.folder / CONTROL_FILE).read_text())
         with socket.create_connection((HOST, port), timeout=_LIMIT_S) as channel:
             channel.sendall(msgspec.json.encode(ask) + b"\n")
@@ -129,7 +129,7 @@ class Tap:
                 line = lines.readline()
         if not line:
             raise ConnectionError(f"the tap of {self.folder} closed the control channel without an answer")
-        answer = msgspec.json.decode(line, type=Answer)
+        answer = msgspec.json.decode(line, type=TapAnswer)
         if answer.error:
             raise TapError(answer.error, answer.hint)
         return answer

@@ -23,7 +23,7 @@ from harness.tap.frame_lines import Frame, Line
 READ_LIMIT_S = 30.0
 
 
-class Exchange(NamedTuple):
+class LoggedExchange(NamedTuple):
     """A request that passed the tap, and its answer if there was one."""
 
     api: str
@@ -46,7 +46,7 @@ class Exchange(NamedTuple):
         return f"{self.api} {self.version} at broker {self.broker}: {answer}"
 
 
-def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> list[Exchange]:
+def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> list[LoggedExchange]:
     """Return a client's requests since a monotonic time, in order; without `names`, requests of every API."""
     requests: list[Frame] = []
     answers: dict[tuple[int, int], Frame] = {}
@@ -60,7 +60,7 @@ def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> 
     for frame in requests:
         answer = answers.get((frame.conn, frame.n))
         paired.append(
-            Exchange(
+            LoggedExchange(
                 frame.api,
                 frame.version,
                 frame.broker,

@@ -28,7 +28,7 @@ from harness.tap.coordinator_entries import CoordinatorEntry
 from harness.walkthroughs import transaction_evidence as evidence
 from harness.walkthroughs.broker_evidence import leader_log
 from harness.walkthroughs.stage import OPEN_LIMIT_S, Stage, Walkthrough
-from harness.walkthroughs.transaction_evidence import Exchange, ReaderView, listed
+from harness.walkthroughs.transaction_evidence import LoggedExchange, ReaderView, listed
 
 TITLES: Final = (
     "init_transactions: a producer id and an epoch from the coordinator",
@@ -113,7 +113,7 @@ class _TransactionalSteps:
             payload=0,
         )
 
-    def _exchanges(self, *apis: str, client: str = APP, since: int = 0) -> list[Exchange]:
+    def _exchanges(self, *apis: str, client: str = APP, since: int = 0) -> list[LoggedExchange]:
         """Return the requests of a client with their responses."""
         return evidence.exchanges(self.stage.frames(), client, *apis, since=since)
 

@@ -159,7 +159,7 @@ def _append(
         parts[lane].append(rng.choice(strange))
 
 
-def as_read(frame: DataFrame, windows: int) -> kafka_source.Log:
+def as_read(frame: DataFrame, windows: int) -> kafka_source.FrozenLog:
     """Return a frame with topics and partitions, as if it had been read from Kafka.
 
     Each window differs from the previous one in its topic or its partition. Each topic name has the same
@@ -172,7 +172,7 @@ def as_read(frame: DataFrame, windows: int) -> kafka_source.Log:
     for i in range(windows):
         topic = (i + 1) // 2
         numbers.setdefault("t" * (topic // 2 + 1) + "u" * (topic % 2), {})[i // 2] = i
-    return kafka_source.Log(frame.selectExpr(*places, "offset", "value"), numbers)
+    return kafka_source.FrozenLog(frame.selectExpr(*places, "offset", "value"), numbers)
 
 
 def ours(value: Value) -> Identity | None:

@@ -88,7 +88,7 @@ def of_stream(spark: SparkSession, planted: Planted, folder: Path, most: int) ->
         )  # type: ignore[return-value]
 
     segments.frozen_windows = enough  # type: ignore[assignment, method-assign]
-    job.run(streaming_job.Pace(most, 0.1, 60))
+    job.run(streaming_job.BatchPace(most, 0.1, 60))
     assert segments.committed() >= 0
     return job.last_pass(frozen.windows)
 

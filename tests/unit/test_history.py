@@ -18,7 +18,7 @@ from harness.base.errors import UsageError
 from harness.evidence.history import (
     Error,
     Fail,
-    Fault,
+    FaultLine,
     HistoryFile,
     HistoryOpened,
     HistoryWriter,
@@ -73,7 +73,7 @@ def test_written_lines_are_read_back(tmp_path: Path) -> None:
         [(0, 19, 19)],
         UNCLEAR,
     )
-    assert [line.stage for line in lines if isinstance(line, Fault)] == [
+    assert [line.stage for line in lines if isinstance(line, FaultLine)] == [
         "intent",
         "no_bite",
         "bite",

@@ -14,8 +14,7 @@ from harness.cluster.backend import Capability
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
 from harness.cluster.state_directory import State
-from harness.evidence.history import Fault as FaultLine
-from harness.evidence.history import history_files
+from harness.evidence.history import FaultLine, history_files
 from harness.faults.client_faults import CrashClient
 from harness.faults.injection import Fault, FaultContext, Measured, inject
 from harness.faults.intents import unhealed

@@ -20,7 +20,7 @@ from harness.report.diagram.diagram_file import draw_mermaid
 from harness.report.diagram.sequence import Sequence, SequenceFilter, build_sequence
 from harness.report.diagram.svg import draw_svg
 from harness.tap.coordinator_entries import CoordinatorEntry
-from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
+from harness.tap.decoded_fields import BatchFields, Coordinator, Facts, PartitionFields
 from harness.tap.frame_lines import Frame, FrameLogOpened, Line, Sampled, Touch
 
 OPEN = FrameLogOpened(
@@ -73,7 +73,9 @@ def end(committed: bool = True) -> Facts:
 
 
 def produce(sequence: int) -> Facts:
-    batch = Batch(topic="a", partition=0, count=2, bytes=9, producer_id=7, epoch=0, base_sequence=sequence)
+    batch = BatchFields(
+        topic="a", partition=0, count=2, bytes=9, producer_id=7, epoch=0, base_sequence=sequence
+    )
     return Facts(producer_id=7, epoch=0, batches=[batch])
 
 
@@ -86,7 +88,7 @@ def test_messages_are_numbered_and_clients_come_before_brokers() -> None:
     log.ask(
         1, "FindCoordinator", Facts(transactional_id="t"), Facts(coordinators=[Coordinator(key="", broker=2)])
     )
-    log.ask(2, "Produce", produce(0), Facts(partitions=[Partition(topic="a", partition=0, offset=5)]))
+    log.ask(2, "Produce", produce(0), Facts(partitions=[PartitionFields(topic="a", partition=0, offset=5)]))
     log.ask(3, "Heartbeat", Facts(), Facts())
 
     sequence = log.sequence()
@@ -141,9 +143,11 @@ def test_frames_that_a_fault_hit_go_through_the_tap() -> None:
 
 def test_fetches_are_shown_if_they_return_records() -> None:
     log = Log()
-    asked = Facts(isolation="read_committed", partitions=[Partition(topic="a", partition=0, offset=3)])
-    stable = Partition(topic="a", partition=0, last_stable_offset=5, aborted=[(7, 3)])
-    marker = Batch(topic="a", partition=0, count=1, bytes=1, producer_id=7, base_offset=4, marker="abort")
+    asked = Facts(isolation="read_committed", partitions=[PartitionFields(topic="a", partition=0, offset=3)])
+    stable = PartitionFields(topic="a", partition=0, last_stable_offset=5, aborted=[(7, 3)])
+    marker = BatchFields(
+        topic="a", partition=0, count=1, bytes=1, producer_id=7, base_offset=4, marker="abort"
+    )
     log.ask(1, "Fetch", asked, Facts(partitions=[stable]))
     log.ask(2, "Fetch", asked, Facts(partitions=[stable], batches=[marker]))
 
@@ -183,7 +187,7 @@ def test_log_entries_are_placed_between_the_frames_by_time() -> None:
 
 def test_copies_are_placed_before_the_answer_that_waited_for_them() -> None:
     log = Log()
-    place = Partition(topic="a", partition=0, offset=5)
+    place = PartitionFields(topic="a", partition=0, offset=5)
     log.ask(1, "Produce", produce(0), Facts(partitions=[place]))
     copies = [
         CoordinatorEntry(kind="copy", wall=0, node=1, topic="a", partition=0, offset=offset, what=follower)

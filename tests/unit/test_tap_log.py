@@ -21,7 +21,7 @@ from harness.kafka.coordinators import java_hash
 from harness.report.diagram.operation_join import Operations
 from harness.tap import frame_lines
 from harness.tap.counters import Stats
-from harness.tap.decoded_fields import Batch, Coordinator, Facts, Partition
+from harness.tap.decoded_fields import BatchFields, Coordinator, Facts, PartitionFields
 from harness.tap.frame_decoder import Decoder
 from harness.tap.frame_lines import Frame, FrameLogOpened, schema_text
 from harness.tap.frame_log import FrameLog
@@ -129,7 +129,7 @@ def test_facts_of_a_produce_request_and_its_response() -> None:
         version=9,
         topic_data=[topic(name="a", partition_data=[part])],
     )
-    batch = Batch(
+    batch = BatchFields(
         topic="a",
         partition=4,
         count=3,
@@ -179,7 +179,7 @@ def test_facts_of_a_fetch_response_have_topic_names_from_metadata() -> None:
     decoder.response(3, 12, framed(metadata))
     facts = decoder.response(1, 13, response)
     assert facts.partitions == [
-        Partition(
+        PartitionFields(
             topic="a", partition=1, high_watermark=9, last_stable_offset=8, log_start=0, aborted=[(7, 3)]
         )
     ]
@@ -214,7 +214,7 @@ def test_facts_of_both_shapes_of_add_partitions(version: int) -> None:
         transactional_id="t",
         producer_id=7,
         epoch=1,
-        partitions=[Partition(topic="a", partition=0), Partition(topic="a", partition=2)],
+        partitions=[PartitionFields(topic="a", partition=0), PartitionFields(topic="a", partition=2)],
     )
 
 

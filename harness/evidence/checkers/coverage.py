@@ -13,7 +13,7 @@ from harness.evidence.bit_words import Bools
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.model import Collector, Evidence, Result
 from harness.evidence.checkers.visibility_index import lane_name, ranges, visibility_of
-from harness.evidence.history import Fault
+from harness.evidence.history import FaultLine
 from harness.evidence.ledger import OPEN_END, Ledger
 from harness.evidence.observation import Observation
 
@@ -38,7 +38,7 @@ def _runs(ledger: Ledger, out: Collector) -> None:
 
 
 def _faults(evidence: Evidence, out: Collector) -> None:
-    stages: dict[str, list[Fault]] = {}
+    stages: dict[str, list[FaultLine]] = {}
     for client in evidence.ledger.clients:
         for _, fault in client.faults():
             stages.setdefault(fault.id, []).append(fault)

@@ -128,7 +128,7 @@ class Sample(LogLine, tag="sample"):
     positions: list[Position] = []
 
 
-class Fault(LogLine, tag="fault"):
+class FaultLine(LogLine, tag="fault"):
     """One stage of a fault injection. With the "intent" line alone, another process can heal the fault."""
 
     stage: FaultStage
@@ -148,7 +148,7 @@ class HistoryClosed(LogLine, tag="close"):
     reason: str
 
 
-Line = HistoryOpened | Producer | Invoke | Ok | Fail | Info | Sample | Fault | HistoryClosed
+Line = HistoryOpened | Producer | Invoke | Ok | Fail | Info | Sample | FaultLine | HistoryClosed
 Completion = Ok | Fail | Info
 
 

@@ -28,7 +28,7 @@ from harness.evidence.history.lines import (
     Bounds,
     Completion,
     Error,
-    Fault,
+    FaultLine,
     HistoryClosed,
     HistoryOpened,
     Info,
@@ -206,7 +206,7 @@ class HistoryWriter:
             self._faults += 1
             number = self._faults
         ident = f"{self._client}-{number:04d}"
-        line = Fault(
+        line = FaultLine(
             stage="intent",
             id=ident,
             fault=fault,
@@ -221,20 +221,24 @@ class HistoryWriter:
 
     def fault_bite(self, ident: str, measured: Mapping[str, Any]) -> None:
         """Record that the injected fault took effect, with the measurement that proves it."""
-        self._write(Fault(stage="bite", id=ident, measured=dict(measured), **timestamps()), sync=True)
+        self._write(FaultLine(stage="bite", id=ident, measured=dict(measured), **timestamps()), sync=True)
 
     def fault_no_bite(self, ident: str, detail: str, measured: Mapping[str, Any] | None = None) -> None:
         """Record that the fault was injected but no effect could be measured."""
-        line = Fault(stage="no_bite", id=ident, detail=detail, measured=dict(measured or {}), **timestamps())
+        line = FaultLine(
+            stage="no_bite", id=ident, detail=detail, measured=dict(measured or {}), **timestamps()
+        )
         self._write(line, sync=True)
 
     def fault_healed(self, ident: str, measured: Mapping[str, Any] | None = None) -> None:
         """Record that the fault was healed and that its effect has verifiably ended."""
-        self._write(Fault(stage="healed", id=ident, measured=dict(measured or {}), **timestamps()), sync=True)
+        self._write(
+            FaultLine(stage="healed", id=ident, measured=dict(measured or {}), **timestamps()), sync=True
+        )
 
     def fault_heal_failed(self, ident: str, detail: str) -> None:
         """Record that the fault was not healed: its effect persists. Healing may be tried again."""
-        self._write(Fault(stage="heal_failed", id=ident, detail=detail, **timestamps()), sync=True)
+        self._write(FaultLine(stage="heal_failed", id=ident, detail=detail, **timestamps()), sync=True)
 
     def close(self, reason: str = "done") -> None:
         """Write the closing line and close the file. A second call does nothing."""

@@ -23,7 +23,7 @@ from harness.evidence.history import (
     Block,
     Completion,
     Fail,
-    Fault,
+    FaultLine,
     HistoryClosed,
     HistoryFile,
     HistoryOpened,
@@ -141,9 +141,9 @@ class Scan:
     waiting: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
     """Rows of `ends` that expect an answer but got none."""
 
-    def faults(self) -> Iterator[tuple[int, Fault]]:
+    def faults(self) -> Iterator[tuple[int, FaultLine]]:
         """Yield the fault events of this file."""
-        return ((number, line) for number, line in self.rare if isinstance(line, Fault))
+        return ((number, line) for number, line in self.rare if isinstance(line, FaultLine))
 
     def samples(self) -> Iterator[tuple[int, Sample]]:
         """Yield the samples of this file."""

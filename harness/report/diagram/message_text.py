@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harness.tap.decoded_fields import Batch, Facts, Partition
+from harness.tap.decoded_fields import BatchFields, Facts, PartitionFields
 
 _MOST = 3
 
@@ -65,7 +65,7 @@ def _counted(count: int) -> str:
     return "1 record" if count == 1 else f"{count} records"
 
 
-def _batch(batch: Batch) -> str:
+def _batch(batch: BatchFields) -> str:
     text = f"{batch.topic}-{batch.partition}"
     if batch.base_sequence >= 0:
         text += f" seq {batch.base_sequence}-{batch.base_sequence + batch.count - 1}"
@@ -74,7 +74,7 @@ def _batch(batch: Batch) -> str:
     return text + (" in transaction" if batch.transactional else "")
 
 
-def _places(partitions: list[Partition], *, offsets: bool) -> str:
+def _places(partitions: list[PartitionFields], *, offsets: bool) -> str:
     return _listed(
         [
             f"{p.topic}-{p.partition}" + (f" from {p.offset}" if offsets and p.offset is not None else "")

@@ -28,7 +28,7 @@ def main(archive: str) -> None:
     from pyspark.sql import functions as f
 
     from spark_jobs.jvm_fold import folded
-    from spark_jobs.kafka_source import Log
+    from spark_jobs.kafka_source import FrozenLog
 
     jars = ensure_jars(lambda _: None, "spark")
     options = ["-XX:+UseParallelGC", f"-XX:ArchiveClassesAtExit={archive}", "-Djava.net.preferIPv4Stack=true"]
@@ -43,7 +43,7 @@ def main(archive: str) -> None:
     frame = spark.range(2000).select("id", (f.col("id") / 256).cast("long").alias("word"))
     words = frame.mapInArrow(same, frame.schema).cache()
     columns = ("'t' AS topic", "0 AS partition", "id AS offset", "binary(string(id)) AS value")
-    folded(Log(words.selectExpr(*columns), {"t": {0: 0}})).toArrow()
+    folded(FrozenLog(words.selectExpr(*columns), {"t": {0: 0}})).toArrow()
     words.groupBy("word").agg(f.bit_or("id"), f.count("*")).join(words, "word", "left").toArrow()
     unreachable = {
         "kafka.bootstrap.servers": "127.0.0.1:1",

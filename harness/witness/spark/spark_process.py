@@ -67,7 +67,7 @@ def run_job(path: Path) -> Observation:
         if job.kind == "batch":
             observation = batch_job.main(spark, source, job.windows, wanted, purpose=job.purpose)
         else:
-            pace = streaming_job.Pace(job.most_per_batch, job.trigger_s, job.restart_limit_s)
+            pace = streaming_job.BatchPace(job.most_per_batch, job.trigger_s, job.restart_limit_s)
             folder = Path(job.folder)
             observation = streaming_job.main(spark, source, job.windows, wanted, folder=folder, pace=pace)
         save(observation, Path(job.folder) / OBSERVATION)
