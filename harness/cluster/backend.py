@@ -12,7 +12,7 @@ from harness.cluster.state_directory import BackendName, ClusterRecord
 
 
 class Capability(StrEnum):
-    """Something that a back end can do and that a fault may need, such as freezing a node."""
+    """One ability of a back end, such as freezing a node. Each fault states which ability it needs."""
 
     LINK = "link"  # there is a Toxiproxy between the clients and the brokers
     KILL = "kill"
@@ -48,9 +48,9 @@ class Backend(Protocol):
         ...
 
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
-        """Fetch or build the images or binaries that the start needs.
+        """Fetch or build the images or binaries that are needed to start the nodes.
 
-        Return the cluster record. It then also names the images, if there are any.
+        Return the cluster record. The compose back end adds the names of its images to the record.
         """
         ...
 

@@ -1,7 +1,8 @@
-"""Kafka settings with which the harness starts its nodes and which differ from Kafka's defaults.
+"""Kafka settings of the harness's nodes, as far as they differ from Kafka's defaults.
 
-Each setting has the reason for its value. Both back ends use the settings. docker-compose.yml repeats them,
-because it must work without Python. A test compares the two.
+The field `why` of each setting is the reason for its value. Both back ends, compose and process, use these
+settings. The file docker-compose.yml repeats them, because it must also work without Python. A test checks
+that docker-compose.yml has the same settings as this module.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Profile = Literal["quick", "load"]
 
 @dataclass(frozen=True)
 class BrokerSetting:
-    """One Kafka setting: its name and value, the role of the nodes with it, and the reason for the value."""
+    """One Kafka setting: its name and value, the role of the nodes that get it, and the reason."""
 
     name: str
     value: str
@@ -206,8 +207,8 @@ def jvm_options(profile: Profile) -> list[str]:
     """Return the JVM options for the garbage collector and the JIT compiler.
 
     The options are set because the JVM's defaults depend on the size of the machine. The profile `quick` uses
-    only the first-tier compiler. A JVM then needs a third of the processor time to start, but is slower under
-    load.
+    only the JVM's fast first-tier compiler. The start of a JVM then takes a third of the processor time that
+    it takes with all compilers, but the JVM is slower under load.
     """
     if profile == "quick":
         return ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]

@@ -1,4 +1,7 @@
-"""The cluster that a back end runs. It gives access to nodes, current roles, topics, offsets and health."""
+"""The cluster of a state directory, with access to its nodes, topics, offsets and health.
+
+It also finds the node that has a role now, such as the leader of a partition.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,17 @@ ROLE_LIMIT_S = 30.0
 class Cluster(Topics):
     """The running cluster of a state directory.
 
-    An external cluster (harness.cluster.external) has the same interface, so a run can use either.
+    A run can also use an external cluster, because the class ExternalCluster has the same interface.
     """
 
-    # Whether the harness started this cluster and is its only user. If so, it may repair everything on it.
+    # True if the harness started this cluster and is its only user. The harness may then repair everything on
+    # the cluster.
     owned = True
-    # Prefix of the names of all topics, groups and transactional ids of a run; empty on the harness's own
-    # clusters.
+    # Prefix of the names of all topics, groups and transactional ids that a run uses. It is empty on a
+    # cluster that the harness started.
     prefix = ""
     security: Security = PLAINTEXT
-    # Maximum time in seconds for which a client of a run works if the harness does not stop the client
-    # earlier.
+    # Time limit in seconds for each client process of a run. The harness normally stops the client earlier.
     longest_s = 6 * 3600.0
 
     def __init__(self, state: State, record: ClusterRecord, backend: Backend) -> None:
@@ -128,7 +131,7 @@ class Cluster(Topics):
         return HOST, port(broker)
 
     def second_proxy_address(self, broker: int) -> str:
-        """Return a free address at which Toxiproxy can open a second proxy in front of a broker."""
+        """Return a free address for a second Toxiproxy proxy, between the first proxy and a broker."""
         return f"127.0.0.1:{self.ports.inner_proxy(broker)}"
 
     def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
@@ -142,7 +145,7 @@ class Cluster(Topics):
         return answers(*self.address_of(broker, listener), timeout, self.security)
 
     def client_links(self, names: Sequence[str]) -> list[ClientLink]:
-        """Return the links from clients through Toxiproxy to these nodes. Only brokers have such links."""
+        """Return the links through Toxiproxy from clients to these nodes. Only brokers have such links."""
         return [
             ClientLink(proxy_name(b, listener), b, HOST, self.ports.toxiproxy(listener, b))
             for b in BROKER_IDS
@@ -151,9 +154,10 @@ class Cluster(Topics):
         ]
 
     def caveats(self, capabilities: frozenset[Capability]) -> list[str]:  # noqa: ARG002
-        """Return the reasons why faults that need these capabilities would weaken the observer's evidence.
+        """Return the reasons why faults that need these capabilities would weaken the evidence of the run.
 
-        The list is empty here, because the observer uses the DIRECT listener, which no link fault affects.
+        Such a reason exists if the faults could disturb the harness's own reader, called the observer. The
+        list is empty here: the observer uses the DIRECT listener, which no link fault affects.
         """
         return []
 
@@ -232,9 +236,10 @@ class Cluster(Topics):
             return [str(error)]
 
     def lasting_ailments(self) -> list[str]:
-        """Return the health problems that remain after a wait of one session timeout.
+        """Return the health problems that still exist after a wait of one session timeout.
 
-        The wait ignores the shorter problems that a busy machine causes.
+        A busy machine can cause shorter problems. The wait is there so that these are not reported. It ends
+        early if the cluster becomes healthy.
         """
         ailments: list[str] = []
 
@@ -272,7 +277,9 @@ class Cluster(Topics):
     def wait_transactions_possible(self, limit: float = HEALTHY_LIMIT_S) -> None:
         """Wait until a group coordinator and a transaction coordinator answer requests.
 
-        The first request for a coordinator makes the brokers create the internal topic of that coordinator.
+        The group coordinator needs the topic __consumer_offsets, and the transaction coordinator needs the
+        topic __transaction_state. The brokers create each of these topics at the first request for its
+        coordinator.
         """
         wait_until(
             lambda: all([self._coordinated("group"), self._coordinated("transaction")]),

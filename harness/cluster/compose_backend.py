@@ -73,7 +73,8 @@ class ContainerNode:
             raise RefusedError(
                 f"{self.name} does not run", "`eos status` shows the nodes, `eos up` starts them"
             )
-        # Older Docker engines sometimes fail to freeze a container on a busy machine, so retry.
+        # Older Docker engines sometimes fail to freeze a container on a busy machine. Therefore try again for
+        # up to 10 seconds.
         wait_until(self._frozen, 10, f"{self.name} to be frozen")
 
     def _frozen(self) -> bool:

@@ -59,7 +59,7 @@ def _ailing_metadata(cluster: Cluster) -> list[str]:
         problems += [describe_partition(p) for p in view.partitions if ailing(p)][:3]
     quorum = cluster.admin.quorum()
     # A controller lags behind the quorum for a moment after each new record. If it lags for longer than a
-    # session timeout, it has stopped following.
+    # session timeout, it no longer follows the leader.
     if lagging := [voter for voter, ms in quorum.behind_ms.items() if ms > SESSION_TIMEOUT_MS]:
         problems.append(f"controllers {lagging} lag behind the quorum")
     return problems

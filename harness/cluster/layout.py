@@ -21,7 +21,7 @@ _BLOCKS = (_LAST_PORT - _FIRST_PORT) // _BLOCK
 
 
 class BrokerListener(StrEnum):
-    """The listeners of a broker. The broker advertises a different address for each listener."""
+    """The listeners of a broker. A broker advertises a separate address for each of its listeners."""
 
     INTERNAL = "INTERNAL"  # for other brokers
     PROXIED = "PROXIED"  # for clients under test; the broker advertises a port of Toxiproxy
@@ -53,14 +53,14 @@ class Ports:
         return self.base + 6 + broker
 
     def inner_proxy(self, broker: int) -> int:
-        """Return the port of a second Toxiproxy proxy in front of a broker.
+        """Return the port of a second Toxiproxy proxy, between the first proxy and a broker.
 
-        Faults that chain two proxies use it.
+        Only the fault that puts two proxies in a row uses it.
         """
         return self.base + 26 + broker
 
     def toxiproxy(self, listener: BrokerListener, broker: int) -> int:
-        """Return the port on which Toxiproxy listens for a broker's PROXIED or TAPPED listener."""
+        """Return the port on which Toxiproxy listens for a broker's listener, which is PROXIED or TAPPED."""
         return self.proxied(broker) if listener is BrokerListener.PROXIED else self.tap_upstream(broker)
 
     def direct(self, broker: int) -> int:
@@ -68,9 +68,9 @@ class Ports:
         return self.base + 10 + broker
 
     def inner(self, listener: BrokerListener, broker: int) -> int:
-        """Return the port to which a broker binds a listener on the process back end.
+        """Return the port on which the broker itself serves a listener, on the process back end.
 
-        The compose back end does not use it, because each container has its own address.
+        The compose back end does not use this port, because each of its containers has its own address.
         """
         if listener is BrokerListener.DIRECT:
             return self.direct(broker)
@@ -115,7 +115,7 @@ def node_name(node_id: int) -> str:
 
 
 def cluster_name(state: Path) -> str:
-    """Return the name of the cluster of a state directory. The name is a hash of the directory's path."""
+    """Return the name of the cluster of a state directory. It contains a hash of the directory's path."""
     return f"eos-{hashlib.sha256(str(state).encode()).hexdigest()[:8]}"
 
 
@@ -129,7 +129,10 @@ def _preferred_block(state: Path) -> int:
 
 
 def choose_ports(state: Path) -> Ports:
-    """Return a free block of ports: the directory's preferred block, or else the next free block."""
+    """Return a free block of ports.
+
+    This is the preferred block of the state directory, or else the next free block.
+    """
     first = _preferred_block(state)
     for step in range(_BLOCKS):
         ports = Ports(_FIRST_PORT + (first + step) % _BLOCKS * _BLOCK)

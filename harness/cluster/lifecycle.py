@@ -26,9 +26,9 @@ Report = Callable[[str], None]
 def up(
     state: State, backend: BackendName | Literal["auto"], profile: Profile, report: Report
 ) -> tuple[Cluster, bool]:
-    """Start the cluster of a state directory, or reuse the running one.
+    """Start the cluster of a state directory. If it already runs, reuse it.
 
-    Return the healthy cluster, and whether this call has started it.
+    Return the healthy cluster, and True if this call has started it.
     """
     with state.locked("up"):
         existing = state.load()
@@ -53,7 +53,7 @@ def up(
             report("the start failed: removing its nodes" + (f" (logs: {kept})" if kept else ""))
             try:
                 _destroy(state, record)
-            except (HarnessError, OSError) as error:  # the user needs the error of the start, not this one
+            except (HarnessError, OSError) as error:  # report only; the user needs the error of the start
                 report(f"the removal failed: {error}")
             raise
 
@@ -83,9 +83,10 @@ def down(state: State, *, force: bool = False) -> bool:
 
 
 def _sweep(state: State) -> bool:
-    """Remove everything that belongs to this state directory, on each available back end.
+    """Remove all processes, containers and data of the cluster of this state directory.
 
-    Return whether anything existed.
+    This includes every back end that is available on this machine. Return whether there was anything to
+    remove.
     """
     existed = bool(leftovers(state))
     for record in _by_name(state):
@@ -94,14 +95,18 @@ def _sweep(state: State) -> bool:
 
 
 def leftovers(state: State) -> list[str]:
-    """Describe everything that belongs to this state directory, on each available back end."""
+    """Describe all processes, containers and data of the cluster of this state directory.
+
+    This includes every back end that is available on this machine.
+    """
     return [left for record in _by_name(state) for left in make_backend(state, record).leftovers()]
 
 
 def _by_name(state: State) -> list[ClusterRecord]:
-    """Return one cluster record for each available back end, with the same cluster name in all of them.
+    """Return a cluster record for each back end that is available on this machine.
 
-    The name is derived from the path of the state directory.
+    The records are not read from disk. All have the cluster name that is derived from the state directory's
+    path.
     """
     from harness.provision.docker_engine import engine_problem
 
@@ -139,9 +144,9 @@ def choose_backend(report: Report) -> BackendName:
 
 
 def _prepare(state: State, record: ClusterRecord, report: Report) -> ClusterRecord:
-    """Let the back end prepare the start.
+    """Call the method `prepare` of the back end.
 
-    If that fails, remove the cluster record, because nothing was started.
+    If the call fails, remove the nodes' folders and the cluster record, because no node was started.
     """
     try:
         record = make_backend(state, record).prepare(report)
@@ -158,9 +163,9 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
     report(f"starting 3 controllers, 3 brokers and Toxiproxy ({backend.name}, {record.profile})")
     backend.start()
     cluster = Cluster(state, record, backend)
-    cluster.wait_healthy()  # first, because earlier coordinator requests would slow down the brokers' start
+    cluster.wait_healthy()  # first wait without coordinator requests, which slow down the brokers' start
     cluster.wait_transactions_possible()
-    cluster.wait_healthy()  # again, because the coordinators' internal topics now exist
+    cluster.wait_healthy()  # wait again, because the coordinators' internal topics were created
     state.save(msgspec.structs.replace(record, whole=True))
     return cluster
 
@@ -170,7 +175,7 @@ def _reuse(
 ) -> Cluster:
     """Return the running cluster.
 
-    Raise RefusedError if it is unhealthy, or has another back end or profile than requested.
+    Raise RefusedError if it is unhealthy, or if its back end or profile is not the requested one.
     """
     if backend not in ("auto", record.backend) or profile != record.profile:
         raise RefusedError(

@@ -34,7 +34,7 @@ def served_port(node_id: int) -> int:
 
 
 class NetLinks:
-    """The links between the containers of one cluster."""
+    """Network links between the containers of one cluster."""
 
     def __init__(self, engine: Engine, image: str, subnet: str, nodes: Mapping[str, ContainerNode]) -> None:
         self._engine = engine
@@ -72,7 +72,11 @@ class NetLinks:
         return reached
 
     def _by_port(self, node: str, others: list[str], direction: Direction) -> dict[int, list[str]]:
-        """Group the IP addresses of the `others` by the port to which connections in this direction go."""
+        """Group the addresses of the nodes `others` by the port to which the connections go.
+
+        With direction `out`, this is the port on which each of the others accepts connections. Otherwise, it
+        is the port of `node`.
+        """
         grouped: dict[int, list[str]] = {}
         for other in others:
             served_by = other if direction == "out" else node

@@ -76,7 +76,7 @@ class Node(Protocol):
     def pause(self) -> None:
         """Freeze the process (SIGSTOP or the cgroup freezer).
 
-        Its connections stay open but carry no answers.
+        Its connections stay open, but it sends no responses.
         """
         ...
 

@@ -158,7 +158,7 @@ class ProcessBackend:
         return None
 
     def leftovers(self) -> list[str]:
-        """Describe the processes and data of the cluster that still exist; empty if there are none."""
+        """Describe the processes and data of the cluster that still exist, one line for each."""
         left = [f"process {p.pid}: {p.command[:80]}" for p in processes.find(f"{self._state.nodes}/")]
         return left + ([f"folder {self._state.nodes}"] if self._state.nodes.exists() else [])
 

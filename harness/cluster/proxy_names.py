@@ -14,9 +14,9 @@ FAULTED_LISTENERS = (BrokerListener.PROXIED, BrokerListener.TAPPED)
 
 
 class ClientLink(NamedTuple):
-    """The link from clients to a broker, which leads through a Toxiproxy proxy.
+    """The link from clients to a broker. It leads through a Toxiproxy proxy.
 
-    `host` and `port` are the address of that proxy.
+    `proxy` is the name of that proxy. `host` and `port` are the address at which it listens.
     """
 
     proxy: str
@@ -43,7 +43,9 @@ def proxy_map(
 ) -> list[dict[str, object]]:
     """Return the configuration of Toxiproxy: two proxies for each of the three brokers.
 
-    The functions `upstream` and `listen` return the two addresses of the proxy of a broker's listener.
+    Each proxy belongs to one listener of one broker. For a broker and a listener, the function `listen`
+    returns the address at which the proxy accepts connections. The function `upstream` returns the address to
+    which the proxy forwards them.
     """
     return [
         {

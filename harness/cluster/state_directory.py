@@ -1,8 +1,8 @@
 """The state directory of a cluster. Later commands find the cluster through it.
 
-<state>/cluster.json   the cluster record, written before anything is started
+<state>/cluster.json   the cluster record, written before any node is started
 <state>/lock           the lock file, locked by the command that changes the cluster
-<state>/intents/       the intents: one for each injection, written before it (harness.faults.intents)
+<state>/intents/       one intent for each injection, written before the injection (harness.faults.intents)
 <state>/nodes/<name>/  configuration, data, log, pid and exit code of a node (process back end)
 """
 
@@ -36,7 +36,8 @@ class ClusterRecord(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     profile: Profile
     cluster_id: str
     port_base: int
-    # Whether the start was completed: the cluster became healthy. If false, the start was interrupted.
+    # True if the cluster became healthy after its start. False if the start is not complete or was
+    # interrupted.
     whole: bool = False
     images: dict[str, str] = {}
 
@@ -59,7 +60,10 @@ class State:
 
     @property
     def client_mark(self) -> str:
-        """Text that is in the command line of every client that a run starts on this cluster."""
+        """Text by which the harness finds the clients of this cluster.
+
+        The command line of every client that a run starts contains this text.
+        """
         return f"{self.path / 'clients'}/"
 
     def end_clients(self) -> None:

@@ -1,8 +1,8 @@
 """Targets: the nodes, or the client, that a fault affects. A role is resolved at the injection of the fault.
 
 kafka-2, controller-11            the node with this name
-one, minority, majority, all      this number of brokers, drawn with the seed of the plan
-controllers(one), ...             this number of controllers, drawn with the seed of the plan
+one, minority, majority, all      one broker, or this share of the brokers, drawn with the seed of the plan
+controllers(one), ...             one controller, or this share of the controllers, drawn with the same seed
 leader_of(topic, partition)       the broker that leads the partition at the injection
 txn_coordinator(id)               the broker that coordinates this transactional id at the injection
 group_coordinator(group)          the broker that coordinates this group at the injection
@@ -30,7 +30,8 @@ _BROKER = "kafka-"
 _CONTROLLERS = tuple(map(node_name, CONTROLLER_IDS))
 # Broker ids are not checked here: an external cluster may use any ids.
 _NODE = re.compile("|".join([_BROKER + r"(?:0|[1-9]\d*)", *_CONTROLLERS]))
-# Roles whose first argument is the name of a topic, group or transactional id. Each run changes these names.
+# Roles whose first argument is the name of a topic, a group or a transactional id. Each run gives its own
+# names to these, so `scoped` must replace the argument.
 _NAMED_ROLES = ("leader_of", "txn_coordinator", "group_coordinator")
 _CLIENT_PATTERN = re.compile(r"[\w.*~-]+")
 _ALLOWED = (
@@ -85,9 +86,9 @@ class Target(str):
         return self.kind in ("controllers", "active_controller", *_CONTROLLERS)
 
     def scoped(self, scoped_name: Callable[[str], str]) -> Target:
-        """Return the target with a new name for its topic, group or transactional id.
+        """Return a copy of the target with another name for its topic, group or transactional id.
 
-        `scoped_name` is called with the old name and returns the new one. A target without such a name is
+        The function `scoped_name` returns the new name for an old one. A target without such a name is
         returned unchanged.
         """
         if self.kind not in _NAMED_ROLES:
@@ -96,15 +97,18 @@ class Target(str):
         return self._made(f"{self.kind}({', '.join(arguments)})", self.kind, arguments)
 
     def drawn(self, seed: int) -> Target:
-        """Return the node that this seed draws, as a target, if the target is a draw of exactly one node.
+        """Replace a random choice of one node, such as the target `one`, by the node that this seed selects.
 
-        An example of such a target is `one`. Any other target is returned unchanged.
+        Return any other target unchanged, also a random choice of several nodes.
         """
         names = self._drawn_names(random.Random(seed))
         return Target.parse(names[0]) if names is not None and len(names) == 1 else self
 
     def preview(self, seed: int) -> str:
-        """Describe the nodes that the target would resolve to with this seed, without access to a cluster."""
+        """Describe the nodes to which the target resolves with this seed, without access to a cluster.
+
+        If this depends on the cluster's state, return a text that the target is resolved at the injection.
+        """
         if _NODE.fullmatch(self.kind):
             return self.kind
         names = self._drawn_names(random.Random(seed))
@@ -133,7 +137,7 @@ class Target(str):
     def resolve(self, cluster: Cluster, rng: random.Random) -> list[str]:
         """Return the names of the nodes to which the target resolves now.
 
-        For a client, return its name or pattern.
+        If the target is a client, return the client's name or name pattern instead.
         """
         if _NODE.fullmatch(self.kind):
             self.check(cluster)

@@ -1,6 +1,6 @@
 """Creation, reassignment and deletion of topics, and moves of partition leaders.
 
-After a creation or a move, the call returns only when the leaders serve the topic.
+The methods that create a topic or move a partition wait until the partition leaders accept requests.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Topics(ABC):
     ) -> None:
         """Create a topic and wait until its leaders and replicas are as requested.
 
-        `placement` lists the replicas of each partition, leader first. If it is a number, that number of
-        partitions is spread over the brokers.
+        `placement` lists the broker ids of each partition's replicas, with the leader first. It can also be a
+        number of partitions. The replicas of these partitions are then distributed over all brokers.
         """
         if isinstance(placement, int):
             ring, brokers = [*self.broker_ids, *self.broker_ids], len(self.broker_ids)
@@ -77,9 +77,9 @@ class Topics(ABC):
         self._wait_led(name)
 
     def _prepare_topic(self, name: str) -> dict[str, str]:  # noqa: ARG002  # external clusters record it
-        """Return the settings that every new topic needs.
+        """Return settings for a new topic: none on a cluster that the harness started.
 
-        An external cluster also records the topic's name here.
+        An external cluster overrides this method. It returns settings, and records the topic's name.
         """
         return {}
 
@@ -92,9 +92,9 @@ class Topics(ABC):
             raise
 
     def _wait_led(self, topic: str) -> None:
-        """Wait until the leaders of a topic serve it.
+        """Wait until the leaders of a topic accept requests.
 
-        Metadata may name a leader before the leader accepts requests.
+        The brokers' metadata may already name a leader that does not accept requests yet.
         """
         wait_until(lambda: self.end_offsets(topic), LIMIT_S, f"the leaders of {topic} to serve it")
 

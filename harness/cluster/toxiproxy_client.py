@@ -145,7 +145,8 @@ class Toxiproxy:
             return
         if toxic.type == "latency":
             self.update_toxic(proxy, name, {"latency": 0, "jitter": 0})
-            time.sleep(_DRAIN_S)  # Toxiproxy does not report which bytes it holds, so wait for a fixed time
+            # Toxiproxy may still hold delayed bytes. It does not report them, so wait for a fixed time.
+            time.sleep(_DRAIN_S)
         handle = self._handle(proxy)
         self._call(lambda: handle.destroy_toxic(name))
         if self._toxic(proxy, name) is not None:
@@ -161,8 +162,8 @@ class Toxiproxy:
     def _toxic(self, proxy: str, name: str) -> Toxic | None:
         return next((toxic for toxic in self.proxy(proxy).toxics if toxic.name == name), None)
 
-    # The library returns proxies without their toxics and cannot update a toxic. These two methods therefore
-    # use the library's API client directly.
+    # The library returns proxies without their toxics, and it cannot update a toxic. Therefore `_get` and
+    # `_post` call the library's API client directly.
     def _get(self, path: str) -> Any:
         return self._call(lambda: APIConsumer.get(path).json())
 
@@ -208,9 +209,9 @@ _server: ContextVar[Toxiproxy] = ContextVar("_server")
 class _BoundedRequests:
     """Replacement for the module `requests` inside the library toxiproxy-python.
 
-    The library sets no time limit and has only one server address for the whole process. With this
-    replacement, each request goes to the Toxiproxy object that called the library. Threads can therefore use
-    several servers at the same time.
+    The library itself sets no time limit, and it has only one server address for the whole process. With this
+    replacement, each request goes to the server of the Toxiproxy object that called the library. Threads can
+    therefore use different servers at the same time.
     """
 
     def get(self, url: str, **content: Any) -> requests.Response:

@@ -21,9 +21,9 @@ _T = TypeVar("_T")
 
 
 class ComposeProject:
-    """A set of services of docker-compose.yml, started with one env file.
+    """A group of services of docker-compose.yml that are started with one env file.
 
-    By default these are the cluster's services.
+    If no services are named, these are the services of the cluster.
     """
 
     def __init__(self, env_file: Path, services: Sequence[str] = (), profiles: Sequence[str] = ()) -> None:
@@ -71,13 +71,14 @@ class ComposeProject:
                     f"the {what} of `docker compose` failed: {output}", "run `eos doctor`"
                 ) from error
             finally:
-                self._kill_commands()  # also after Ctrl-C, because the thread ends only after its command
+                # After Ctrl-C, the thread would otherwise wait for the end of its docker command.
+                self._kill_commands()
 
     @contextmanager
     def _environment(self) -> Iterator[None]:
         """Hide shell variables inside the block if they would override the env file.
 
-        They may describe another cluster.
+        Such variables may have been set for another cluster.
         """
         in_file = {line.split("=")[0] for line in self._env_file.read_text().splitlines()}
         hidden = {

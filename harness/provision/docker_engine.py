@@ -46,7 +46,8 @@ def engine_problem() -> str | None:
 def _check_socket() -> None:
     """Raise OSError if no process listens on the engine's Unix socket.
 
-    This check precedes the connection by docker-py, which leaks its own socket if the connection is refused.
+    Call this before docker-py connects. If the connection is refused, docker-py does not close its own
+    socket.
     """
     from docker.context import ContextAPI
 
@@ -156,7 +157,7 @@ class Engine:
             except NotFound:
                 return  # the container has been removed already
             except APIError as error:
-                if error.status_code != _CONFLICT:  # a conflict: the removal is already in progress
+                if error.status_code != _CONFLICT:  # conflict: the container is already being removed
                     raise
 
         with ThreadPoolExecutor(7) as pool:

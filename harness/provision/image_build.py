@@ -1,6 +1,6 @@
 """Builds of container images from packages, jars and binaries.
 
-Most are needed only if no registry answers.
+The images of Kafka and Toxiproxy are built only if no registry answers.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def recipes() -> dict[str, Recipe]:
 def build(client: DockerClient, recipe: Recipe, base: str, report: Report) -> str:
     """Build the image of a recipe and return its tag.
 
-    `base` is the image on which kafka and nettools are built.
+    `base` is the tag of the base image. The images kafka and nettools are built on it.
     """
     from docker.errors import APIError
 
@@ -150,9 +150,9 @@ def build_base(client: DockerClient, recipe: Recipe, more: str = "") -> None:
 
 
 def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path, report: Report) -> None:
-    """Build the Kafka image from its jars.
+    """Build the Kafka image from Kafka's jars, and add the class-data archive of the JVM.
 
-    Then add a layer with the class-data archive, which a training run writes.
+    A Kafka node writes this archive in a training run, in which it serves a small workload.
     """
     jars = ensure_jars(report, "kafka")
     copy_context("kafka", context)
@@ -175,7 +175,8 @@ def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path,
 def _train(client: DockerClient, image: str, target: Path) -> None:
     """Run a Kafka node from this image under a small workload.
 
-    Copy the class-data archive that it writes to `target`.
+    At its exit the node writes a class-data archive. Copy this archive from the container to the folder
+    `target`.
     """
     for left in client.containers.list(all=True, filters={"label": _TRAINING_LABEL}):
         left.remove(force=True, v=True)  # it was left by an earlier build that was killed

@@ -63,19 +63,20 @@ def official_images() -> dict[str, str]:
 
 
 def find_images() -> dict[str, str | None]:
-    """Return the images that the Docker engine already has, by name.
+    """Return, for each image name, the image that the Docker engine already has.
 
-    The value is None for a missing image.
+    The value is None if the Docker engine does not have the image.
     """
     client = _engine()
     return {name: _present(client, recipe) for name, recipe in recipes().items() if name != "base"}
 
 
 def ensure_images(report: Report, env_file: Path | None = None) -> Images:
-    """Pull or build the missing images. Return the images, all of which the Docker engine then has.
+    """Pull or build the missing images. Return all images; the Docker engine then has each of them.
 
-    The names of built images are also written to `env_file`, by default the .env file of the checkout.
-    `docker compose` reads that file when it is called without the harness.
+    If images were built, write their names to `env_file`, by default the .env file of the checkout. A user
+    who calls `docker compose` without the harness then gets these images, because `docker compose` reads that
+    file.
     """
     client = _engine()
     present = {name: _present(client, recipe) for name, recipe in recipes().items()}
@@ -149,8 +150,8 @@ def _engine() -> DockerClient:
 def _present(client: DockerClient, recipe: Recipe) -> str | None:
     """Return the name of the image that the Docker engine has for a recipe; None if it has none.
 
-    This is the image that the user chose, if the user chose one. Otherwise it is the official image, or else
-    an up-to-date local build.
+    If the user chose an image, only that image counts. Otherwise the function looks for the official image
+    first, and then for an up-to-date image that was built on this machine.
     """
     from docker.errors import ImageNotFound
 
@@ -192,7 +193,7 @@ def _pull(client: DockerClient, image: str, report: Report) -> bool:
 def _chosen(variable: str) -> str:
     """Return the image that the user named with this variable, in the environment or in .env; empty if none.
 
-    Names in .env of images that the harness built do not count.
+    An image in .env that the harness itself built is ignored, because the user did not choose it.
     """
     env_file = _env_file()
     lines = _env_lines(env_file) if env_file else []

@@ -56,7 +56,10 @@ class Jar:
 
     @property
     def fetched_name(self) -> str:
-        """File name that Ivy gives to the fetched jar. It is unique among the jars of one fetch."""
+        """File name that Ivy gives to the fetched jar.
+
+        It contains the Maven group, so that no two jars have the same file name.
+        """
         return f"{self.group}--{self.artifact}-{self.version}.jar"
 
 

@@ -1,10 +1,12 @@
 """Class path, class-data archive and storage format for the nodes of the process back end.
 
-Without a cache, each start would make two files six times, once for each node. This module makes each file
-once and caches it:
-- an archive of class data (CDS), written by a training run: one node, broker and controller in one, that
-  serves a small workload. The archive halves the processor time that the six nodes need to start;
-- the file that `kafka-storage format` writes, which is the same for every node of a Kafka version.
+Without a cache, each of the six nodes would have to make two files at each start. This module makes each of
+the two files once and caches it:
+- an archive of class data (CDS). A single node, which is both broker and controller, writes it in a training
+  run, in which it serves a small workload. The archive halves the processor time that the six nodes need to
+  start;
+- the file bootstrap.checkpoint that `kafka-storage format` writes. It is the same for every node of a Kafka
+  version.
 """
 
 from __future__ import annotations
@@ -49,7 +51,11 @@ log.dirs={data}
 
 @dataclass(frozen=True)
 class KafkaRuntime:
-    """What a node of the process back end needs: Java, class path, class-data archive and storage format."""
+    """Files that a node of the process back end needs in order to run.
+
+    They are the Java launcher, the jars of the class path, the class-data archive and the file
+    bootstrap.checkpoint of a formatted data directory.
+    """
 
     java: Path
     class_path: str
@@ -96,7 +102,8 @@ def cached_runtime() -> KafkaRuntime:
     """Return the runtime for the pinned jars and the installed Java. Its cached files may not exist yet."""
     java = find_java()
     jar_path = os.pathsep.join(str(jar) for jar in class_path("kafka"))
-    # A class-data archive is valid for one JVM and one class path only, so both are part of the key.
+    # A class-data archive is valid only for one JVM and one class path. The cache key therefore depends on
+    # both.
     key = hashlib.sha256(f"{java.executable.resolve()} {java.version} {jar_path}".encode()).hexdigest()[:16]
     folder = cache_dir() / f"kafka-runtime-{key}"
     return KafkaRuntime(java.executable, jar_path, folder / "classes.jsa", folder / "bootstrap.checkpoint")
@@ -110,7 +117,7 @@ def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
     if folder.exists():
         return runtime
     with cache_lock():
-        if folder.exists():  # another command made it during the wait for the lock
+        if folder.exists():  # another command made the folder while this one waited for the lock
             return runtime
         report("preparing class data and storage format of Kafka (once, about 15 s)")
         # An earlier training run that was killed may have left its node. No other training run is active,
@@ -125,9 +132,10 @@ def ensure_kafka(report: Callable[[str], None]) -> KafkaRuntime:
 
 
 def _train(runtime: KafkaRuntime, scratch: Path, made: Path) -> None:
-    """Format and run one training node under a small workload.
+    """Format one training node and run it under a small workload.
 
-    Write its storage format and its class-data archive to the folder `made`.
+    Write two files to the folder `made`: the node's class-data archive, and bootstrap.checkpoint, the result
+    of formatting.
     """
     broker, controller = free_ports(2)
     data = scratch / "data"

@@ -77,7 +77,8 @@ def tool_command(name: str, arguments: Sequence[str], report: Callable[[str], No
     archive = cached_runtime().archive
     if archive.exists():
         options += [f"-XX:SharedArchiveFile={archive}", "-Xlog:cds=off", "-Xlog:cds+dynamic=off"]
-    # The output should contain only results. Without the second option, log4j warns that it has no provider.
+    # The output should contain only results. The first option hides messages below the level of warnings. The
+    # second option hides log4j's own warning that it has no provider.
     options += ["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-Dlog4j2.StatusLogger.level=OFF"]
     class_path = os.pathsep.join(map(str, jars))
     return [str(find_java().executable), *options, "-cp", class_path, tool.main, *arguments]
@@ -86,8 +87,8 @@ def tool_command(name: str, arguments: Sequence[str], report: Callable[[str], No
 def asks_cluster(name: str, arguments: Sequence[str]) -> bool:
     """Return whether the harness must add a cluster address to the tool's arguments.
 
-    This is so if the tool connects to a cluster and the arguments contain neither an address nor a help
-    option.
+    It must do so if the tool connects to a cluster and the arguments contain no address, unless they request
+    help or the version.
     """
     named = any(a.split("=")[0] in ("--bootstrap-server", "--bootstrap-controller") for a in arguments)
     return find_tool(name).asks_cluster and not named and not asks_help(arguments)

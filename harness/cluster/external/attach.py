@@ -17,9 +17,9 @@ from harness.provision.paths import state_dir
 
 
 def external_state(file: ClusterFile) -> State:
-    """Return the state directory of an external cluster.
+    """Return the state directory of an external cluster. The cluster id is part of the directory's name.
 
-    It keeps the intents that earlier runs did not heal.
+    The directory contains the intents of those faults that earlier runs did not heal.
     """
     return State(state_dir("eos-external") / re.sub(r"[^\w-]", "_", file.cluster.id))
 
@@ -27,7 +27,7 @@ def external_state(file: ClusterFile) -> State:
 def attach(file: ClusterFile, state: State) -> ExternalCluster:
     """Connect to the cluster described in the cluster file.
 
-    Raise RefusedError if the cluster there has another id.
+    Raise RefusedError if the brokers at the address in the file report another cluster id than the file.
     """
     view = _first_view(file.cluster.bootstrap, file.security)
     if view.cluster_id != file.cluster.id:

@@ -14,7 +14,7 @@ from harness.base.secrets import redact_bytes
 class Audit:
     """Writer of the audit log, which is a file in the state directory.
 
-    It can also write the entries to a second file, in the run directory.
+    It can also write each entry to a second file, which is in the directory of the run.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,9 +23,9 @@ class Audit:
         self._began = path.stat().st_size if path.exists() else 0
 
     def also(self, path: Path) -> None:
-        """Write all later entries to the file `path` too.
+        """Write all later entries not only to the audit log, but also to the file `path`.
 
-        First copy the earlier entries of this process to it.
+        First copy to `path` the entries that this process has already written to the audit log.
         """
         mine = f'"pid": {os.getpid()},'.encode()
         with self._files[0].open("a+b") as file:

@@ -36,7 +36,7 @@ class TopicsPart(Part, frozen=True, kw_only=True):
 
 
 class FaultsPart(Part, frozen=True, kw_only=True):
-    """Table [faults]: the permitted faults, and how many nodes may be under a fault at the same time."""
+    """Table [faults]: the permitted faults, and the maximum number of nodes under a fault at one time."""
 
     allowed: list[str] = []
     most_targets: int = 1
@@ -65,9 +65,10 @@ class LinksPart(Part, frozen=True, kw_only=True):
 
 
 class ProxyPart(Part, frozen=True, kw_only=True):
-    """Table [[proxy]]: the proxy of one broker.
+    """Table [[proxy]]: the Toxiproxy proxy in front of one broker.
 
-    The proxy listens at the address that the broker advertises to proxied clients.
+    The proxy listens at the address `listen`. The broker must advertise this address to the clients under
+    test.
     """
 
     broker: int
@@ -77,9 +78,9 @@ class ProxyPart(Part, frozen=True, kw_only=True):
 
 
 class NodesPart(Part, frozen=True, kw_only=True):
-    """Table [nodes]: how the harness controls the brokers.
+    """Table [nodes]: the means by which the harness kills, stops, starts, pauses and resumes brokers.
 
-    It uses container labels or the user's own commands.
+    It contains either a label that finds each broker's Docker container, or commands of the user.
     """
 
     docker_label: str = ""

@@ -1,6 +1,6 @@
 """Strict reader of cluster files.
 
-It reports every mistake, because the harness must not guess about an external cluster.
+It rejects a file with any mistake, because the harness must not guess what it may do on an external cluster.
 """
 
 from __future__ import annotations
@@ -251,5 +251,8 @@ class _Loader:
 
 
 def reaches(nodes: NodesPart | None, verb: str) -> bool:
-    """Return whether the table [nodes] defines a way to carry out `verb`, such as kill, on a node."""
+    """Return whether the table [nodes] gives the harness a means to carry out `verb` on a broker.
+
+    An example of `verb` is kill.
+    """
     return nodes is not None and bool(nodes.docker_label or getattr(nodes, verb))

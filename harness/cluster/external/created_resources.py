@@ -25,9 +25,9 @@ If a member was killed, the group can be deleted only after the member's session
 TOPICS: Final = "created"
 GROUPS: Final = "groups"
 NOTES: Final = (TOPICS, GROUPS)
-"""Names of the record files in the state directory.
+"""Names of the two record files in the state directory.
 
-They exist while topics or groups of a run are on the external cluster.
+A record file exists only while the external cluster may still have topics or groups of a run.
 """
 _NOT_YET: Final = (
     ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -40,9 +40,9 @@ _NOT_YET: Final = (
 class Made:
     """The record of the topics and groups that a run creates.
 
-    It consists of two files in the state directory, with one name per line. A run starts a record only if no
-    names of an earlier run are left in it. Recorded names therefore belong to the current run, or to one
-    earlier run that was killed.
+    The record consists of two files in the state directory, with one name per line. A new run is refused if
+    the record contains a group, or a topic that still exists. The recorded topics and groups therefore belong
+    to one run only: the current run, or an earlier run that was killed before it could delete them.
     """
 
     def __init__(self, folder: Path, cluster: Topics) -> None:

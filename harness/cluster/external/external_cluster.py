@@ -77,14 +77,14 @@ class ExternalCluster(Cluster):
         return tuple(self.addresses)
 
     def name_of(self, node_id: int) -> str:
-        """Return the name of a broker. The other nodes of an external cluster are not visible."""
+        """Return the name of a broker. The harness cannot see the controllers of an external cluster."""
         return f"kafka-{node_id}"
 
     def bootstrap(self, listener: BrokerListener | str = BrokerListener.PROXIED) -> str:
-        """Return the bootstrap servers for a listener.
+        """Return the bootstrap servers for clients that use a listener.
 
-        Clients on PROXIED use the proxies in the cluster file if it has any. The observer always uses the
-        value of `cluster.bootstrap`.
+        For the listener PROXIED, these are the proxies in the cluster file, if it has any. In all other
+        cases, they are the servers in `cluster.bootstrap` of the cluster file. There is no listener TAPPED.
         """
         if BrokerListener(listener) is BrokerListener.TAPPED:
             raise _no_tap()
@@ -147,9 +147,9 @@ class ExternalCluster(Cluster):
             wait_until(self.toxiproxy.proxies, 15, "Toxiproxy to answer")
 
     def end_proxies(self) -> None:
-        """End the Toxiproxy that the harness started, and remove the folder of the nodes.
+        """Stop the Toxiproxy that the harness started, and remove the folder with its configuration and log.
 
-        Do nothing if the cluster file does not request a Toxiproxy.
+        Do nothing if the cluster file does not ask the harness to start Toxiproxy.
         """
         if self.starts_toxiproxy:
             self.audit.note("end", node="toxiproxy")
@@ -157,7 +157,10 @@ class ExternalCluster(Cluster):
             shutil.rmtree(self.state.nodes, ignore_errors=True)
 
     def without_links(self) -> ExternalCluster:
-        """Return the same cluster without proxies. Checks use it before Toxiproxy is started."""
+        """Return an object for the same cluster that uses no proxies.
+
+        A dry run needs it for its checks if the harness would start Toxiproxy only in the real run.
+        """
         file = msgspec.structs.replace(self.file, links=None, proxy=[])
         view = Metadata(self.record.cluster_id, frozenset(self.addresses), (), self.addresses)
         return ExternalCluster(file, self.state, view)
@@ -172,9 +175,10 @@ class ExternalCluster(Cluster):
         return self.state.nodes / "toxiproxy"
 
     def passed_by(self) -> list[str]:
-        """Describe the proxies that clients would bypass, one line for each.
+        """Describe the proxies that clients would bypass, one line for each proxy.
 
-        Clients bypass a proxy if the broker behind it does not advertise the proxy's address.
+        Clients connect to the address that a broker advertises. They bypass the proxy in front of a broker if
+        the broker does not advertise the proxy's address.
         """
         found = []
         for proxy in self.file.proxy:
@@ -190,13 +194,19 @@ class ExternalCluster(Cluster):
 
     @property
     def unfaulted(self) -> bool:
-        """Whether the observer reaches all brokers without passing through a proxy."""
+        """Whether all brokers advertise addresses that differ from the addresses of the proxies.
+
+        These are the addresses that the brokers advertise to a client of `cluster.bootstrap`. If they differ,
+        the harness's own reader (the observer) connects directly to the brokers, and no link fault affects
+        it.
+        """
         return not {parse_address(proxy.listen) for proxy in self.file.proxy} & set(self.addresses.values())
 
     def caveats(self, capabilities: frozenset[Capability]) -> list[str]:
-        """Return a caveat if the observer can reach the brokers only through the proxies.
+        """Return a caveat if the faults include link faults and these would affect the observer too.
 
-        Link faults then affect the observer too.
+        The observer is the harness's own reader. It is affected if it can reach the brokers only through the
+        proxies.
         """
         if Capability.LINK not in capabilities or self.unfaulted:
             return []
@@ -230,9 +240,9 @@ class ExternalCluster(Cluster):
     # Topics
 
     def _prepare_topic(self, name: str) -> dict[str, str]:
-        """Record the name of a topic that will be created.
+        """Record the name of a topic before the run creates the topic.
 
-        Return the settings that the cluster file gives for new topics.
+        Return the topic settings that the cluster file requires for new topics.
         """
         self.made.note_topic(name)
         return self._own_settings
@@ -242,9 +252,10 @@ class ExternalCluster(Cluster):
         return {"min.insync.replicas": str(self.file.topics.min_insync)}
 
     def denied(self) -> str:
-        """Return the reason why this user may not create topics with the prefix; empty if the user may.
+        """Return the reason why a broker would refuse the topics of a run; empty if it would accept them.
 
-        The check is a CreateTopics request with `validate_only`, which creates nothing.
+        The harness sends a CreateTopics request for a name with the prefix. The request sets `validate_only`,
+        so it creates nothing.
         """
         replicas = list(self.broker_ids)[: self.file.topics.replication]
         try:
@@ -258,8 +269,8 @@ class ExternalCluster(Cluster):
     def ailments(self) -> list[str]:
         """Describe the current health problems of the cluster.
 
-        These are brokers that are missing or do not answer, proxies that are missing, closed or have a toxic,
-        and partitions without a leader or with an incomplete ISR.
+        These are brokers that are missing or do not answer, proxies that are missing or closed or have a
+        toxic, and partitions without a leader or with an incomplete ISR.
         """
         view = self.admin.metadata(None)
         missing = [f"{self.name_of(b)} is missing" for b in self.addresses if b not in view.brokers]
@@ -281,11 +292,14 @@ class ExternalCluster(Cluster):
         ]
 
     def foreign(self) -> list[PartitionInfo]:
-        """Return all foreign partitions that this user can see: those whose topic lacks the prefix."""
+        """Return all partitions of foreign topics that the harness can see.
+
+        A topic is foreign if its name lacks the prefix.
+        """
         return [p for p in self.admin.metadata(None).partitions if not p.topic.startswith(self.prefix)]
 
     def foreign_under_replicated(self) -> list[PartitionInfo]:
-        """Return the foreign partitions that now have no leader or an incomplete ISR."""
+        """Return the partitions of foreign topics that now have no leader or an incomplete ISR."""
         return [p for p in self.foreign() if ailing(p)]
 
     def facts(self) -> dict[str, Any]:
@@ -308,7 +322,10 @@ def _no_tap() -> CapabilityError:
 
 
 class _ExternalBackend:
-    """Back end of an external cluster. It has only capabilities and nodes; every other action is refused."""
+    """Back end of an external cluster. It provides capabilities and nodes.
+
+    The other methods of a back end, such as `start` and `destroy`, raise CapabilityError.
+    """
 
     name: BackendName = "external"
 
@@ -317,10 +334,10 @@ class _ExternalBackend:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Capabilities that the cluster file gives.
+        """Capabilities that follow from the cluster file.
 
-        Client faults are always possible. Link faults need the table [links]. Each node fault needs a way to
-        carry it out in [nodes].
+        Client faults are always possible. Link faults need the table [links]. To kill, stop or pause a node,
+        the table [nodes] must have a container label or the command for this action.
         """
         file = self._cluster.file
         verbs = {Capability.KILL: "kill", Capability.STOP: "stop", Capability.PAUSE: "pause"}

@@ -28,7 +28,7 @@ NOT_READ: Final = f"not read: evidence.logs in the cluster file lacks {NODE_LOGS
 
 
 class Asks(Protocol):
-    """Type of the function that returns whether a broker answers."""
+    """Type of a function that returns whether a broker answers a request within a time limit."""
 
     def __call__(self, broker: int, timeout: float = 1.0) -> bool: ...
 
@@ -36,7 +36,7 @@ class Asks(Protocol):
 class CommandNode:
     """A broker that the harness controls through the user's commands.
 
-    Its condition is only observed over the network.
+    The harness cannot see the broker's process. It determines the broker's condition over the network.
     """
 
     role: Role = "broker"
@@ -149,15 +149,18 @@ class LabelledEngine(Engine):
 
 
 def labelled_node(name: str, node_id: int, template: str, host: str) -> Node:
-    """Return the broker whose container has the label `template`, in which {host} and {id} are replaced."""
+    """Return the node of a broker. Its container has the label that results from `template`.
+
+    In `template`, {host} is replaced by `host` and {id} by `node_id`.
+    """
     return ContainerNode(name, node_id, "broker", LabelledEngine(template, host, node_id))
 
 
 class AuditedNode:
     """A node of an external cluster. It records each change in the audit log before it makes the change.
 
-    The harness reads the node's log only if the cluster file permits it. `log_unread` is the reason why the
-    log was not read; it is empty after a successful read.
+    The harness reads the log of the broker only if the cluster file permits it. `log_unread` is the reason
+    why the broker's log was not read. It is empty after a successful read.
     """
 
     role: Role = "broker"

@@ -54,10 +54,11 @@ class PrefixedAdmin(Admin):
     ) -> None:
         super().__init__(addresses, timeout, security)
         self._prefix = prefix
-        # Foreign topics that the cluster file permits the harness to read.
+        # Names of topics that the harness may read although they lack the prefix. The cluster file lists
+        # them.
         self._readable = readable
         self._audit = audit
-        self._kept = threading.local()  # open connections by broker, one set for each thread
+        self._kept = threading.local()  # each thread keeps its own open connections, one for each broker
 
     def call(self, broker: int, request: Any) -> Any:
         """Send a request to a broker if the request is permitted.
@@ -82,9 +83,9 @@ class PrefixedAdmin(Admin):
         return super().call(broker, request)
 
     def _ask(self, broker: int, request: Any) -> Any:
-        """Send a request over a connection that stays open.
+        """Send a request over a connection that is kept open for later requests.
 
-        A login for each request would load the cluster.
+        A new connection for each request would also need a new login, and many logins would load the cluster.
         """
         kept: dict[int, RawConnection] = self._kept.__dict__.setdefault("by_broker", {})
         if broker in kept:
@@ -93,7 +94,7 @@ class PrefixedAdmin(Admin):
             except (
                 OSError,
                 EOFError,
-            ):  # the broker may have closed only this connection, or be down: try a new one
+            ):  # the broker may be down, or it may only have closed this connection: try a new connection
                 kept.pop(broker).close()
         connection = self.connect(broker)
         try:
