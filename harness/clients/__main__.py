@@ -57,7 +57,7 @@ def main(spec_file: str) -> int:
             progress.state = "running"
             client_of(spec, history, progress, stop).run()
         except KafkaException as error:
-            # This happens, for example, when the client library rejects a setting.
+            # The client library raises this exception, for example, when it rejects a setting.
             refused = CannotGoOnError("the client library refused to start", kafka_error(error))
             return _give_up(spec, history, progress, refused)
         except (CannotGoOnError, HarnessError) as error:

@@ -3,8 +3,8 @@
 The aggregates in memory are correct as long as every transaction commits. After an abort or an error they are
 dropped and rebuilt from the committed records of the changelog. The aggregates of a newly assigned partition
 are rebuilt in the same way. The group's position may become visible before the marker of the last transaction
-is written to the changelog. `restore` therefore reads up to the high watermark. A read_committed consumer
-reaches it only after that marker is written.
+is written to the changelog. `restore` therefore reads the changelog up to the high watermark. A
+read_committed consumer reaches the high watermark only after the marker is written.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class _Committed:
 
 
 class Changelog(ClientPart[PipelineSpec]):
-    """Aggregates of a worker's partitions, as they will be if the open transaction commits."""
+    """Aggregates of a worker's partitions, including the changes of the open transaction."""
 
     def __init__(
         self, spec: PipelineSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline
@@ -63,7 +63,10 @@ class Changelog(ClientPart[PipelineSpec]):
         }
 
     def restore(self, partitions: Iterable[int]) -> bool:
-        """Rebuild the aggregates of newly assigned partitions; return False if that fails at the moment."""
+        """Rebuild the aggregates of newly assigned partitions.
+
+        Return False if the changelog could not be read in time; the caller can try again later.
+        """
         missing = sorted(set(partitions) - self._state.keys())
         if not missing:
             return True
@@ -139,7 +142,7 @@ class Changelog(ClientPart[PipelineSpec]):
 
     def _take(self, partition_id: PartitionId, message: Message) -> None:
         committed, offset = self._committed[partition_id[1]], message.offset() or 0
-        if offset >= committed.next:  # skip a record that was read before: its totals are older
+        if offset >= committed.next:  # skip a record that was read before: newer totals may have replaced it
             key, totals = totals_in(bytes(message.value() or b""))
             committed.totals[key] = totals
             committed.next = offset + 1

@@ -1,4 +1,4 @@
-"""Parts that all clients share: deadlines, pacing, calls with a time limit, and recording of errors."""
+"""Code that all clients share: deadlines, pacing, calls with a time limit, and recording of errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness.evidence.history import Error, HistoryWriter
 
 S = TypeVar("S")
 LEAST_LIMIT_S: Final = 0.5
-"""Minimum number of seconds that any call may take, even after the deadline."""
+"""Smallest time limit of a call, in seconds. It applies even when the client should have stopped already."""
 MOST_BEHIND_S: Final = 1.0
 
 
@@ -41,8 +41,9 @@ def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception]
 
     Some library calls have no limit, or ignore the limit that they are given. After NeverReturnedError, do
     not use the called object again, because the call still runs in its thread. An exception of the call is
-    raised without the stack frames of the thread. Otherwise a reference cycle would keep the producer alive,
-    unpolled, until the next garbage collection.
+    raised without the stack frames of the thread. These frames would form a reference cycle, which would keep
+    the producer in memory until the next garbage collection. Nothing would poll the producer during that
+    time.
     """
     raised: list[Exception] = []
 
@@ -81,7 +82,8 @@ class Deadline:
     def limit(self, seconds: float) -> float:
         """Return how many seconds a call may take.
 
-        After a stop request, this is at most the time that is left.
+        After a stop request, the result is at most the remaining part of FINISH_LIMIT_S, and at least
+        LEAST_LIMIT_S.
         """
         if self._requested_at is None:
             return seconds
@@ -89,10 +91,10 @@ class Deadline:
 
 
 class Pace:
-    """Even spacing of records over time.
+    """Schedule that spaces records evenly over time.
 
-    After an outage, only the records of the last MOST_BEHIND_S seconds are sent at once. Earlier ones are
-    skipped.
+    After an outage, a client sends the records that became due in the last MOST_BEHIND_S seconds at once. It
+    skips the records that became due earlier.
     """
 
     def __init__(self, rate: float) -> None:
@@ -135,7 +137,10 @@ def kafka_error(error: KafkaException) -> KafkaError:
 def error_of(
     error: KafkaError | None, otherwise: str = "the client was closed before the result arrived"
 ) -> Error:
-    """Convert an error into the form that a history stores. None means that no answer arrived."""
+    """Convert an error into the form that a history stores.
+
+    `error` is None if no answer arrived. In this case the message is `otherwise`.
+    """
     if error is None:
         return Error(code=0, name="NO_ANSWER", message=otherwise)
     raised = (
@@ -154,7 +159,7 @@ def note(history: HistoryWriter, what: str, number: int, why: str) -> None:
 
 
 class ClientPart(Generic[S]):
-    """Base class of the parts of a client that use Kafka, with spec, history, progress, deadline and log."""
+    """Base class for parts of a client that use Kafka. It holds spec, history, progress, deadline and log."""
 
     def __init__(self, spec: S, history: HistoryWriter, progress: ClientProgress, stop: Deadline) -> None:
         self._spec = spec

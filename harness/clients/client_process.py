@@ -65,7 +65,7 @@ class ClientProcess:
         return self.exit_code() or 0
 
     def kill(self) -> None:
-        """Kill the process in any state. A call after the process has ended is harmless."""
+        """Kill the process, even if it is frozen. If the process has already ended, do nothing."""
         if processes.send(self.pid, self.mark, signal.SIGKILL):
             wait_until(lambda: self.state() is ProcessState.GONE, 5, f"client {self.spec.client} to be gone")
 

@@ -1,14 +1,15 @@
 """Client settings and time limits, in one table with their derivation.
 
 Some calls of confluent-kafka wait forever by default, so the harness sets a limit for each of them. All
-limits derive from the longest time for which a partition may be unavailable:
+limits derive from F, the longest time for which a partition may be unavailable:
 
-    F   4.5 s  fail-over: the broker session (3 s) and half of it again
+    F   4.5 s  fail-over: 1.5 times the session time-out of a broker (3 s)
     Q   5 s    request time-out: about F; a much longer one would delay the reaction to a lost answer
-    T  60 s    delivery time-out: an outage of all brokers and their restart, several Q long
+    T  60 s    delivery time-out: several times Q, to last through an outage of all brokers and their restart
     X  20 s    transaction time-out at the coordinator: longer than F + Q, shorter than T
-    P  10 s    one call of the transactional interface, 2 Q; then it returns and is retried
-    E  30 s    retries of a commit or abort, X + P: after X the coordinator has decided the transaction
+    P  10 s    limit of one call of the transactional interface: 2 Q; after it, the client repeats the call
+    E  30 s    limit of all retries of a commit or abort: X + P; after X the coordinator has decided the
+               transaction
     S   6 s    session time-out of a group: longer than F, or every fail-over would cause a rebalance
     M 120 s    maximum poll interval, 2 E + T: between two polls a worker may send offsets (E), commit or
                abort (E), and create a new producer (T)
@@ -40,10 +41,10 @@ STATISTICS_LIMIT_S: Final = 2.0
 """Time limit for statistics to arrive (20 intervals). If none arrive, the end of the transaction is in
 doubt.
 """
-# Time limit of a blocking call: the delivery of a record, plus one request for the answer.
+# Time limit of a blocking call: the delivery time-out of a record plus one request time-out.
 CALL_LIMIT_S: Final = DELIVERY_LIMIT_S + REQUEST_LIMIT_S
-# After SIGTERM, a client has this time to deliver the records in flight. STOP_LIMIT_S adds P twice: once for
-# a call that has already started, and once for leaving the group.
+# After SIGTERM, a client has FINISH_LIMIT_S to deliver the records in flight. STOP_LIMIT_S adds
+# ATTEMPT_LIMIT_S twice: once for a call that has already started, and once for leaving the group.
 FINISH_LIMIT_S: Final = CALL_LIMIT_S
 STOP_LIMIT_S: Final = FINISH_LIMIT_S + 2 * ATTEMPT_LIMIT_S
 
@@ -104,8 +105,8 @@ CLASSIC: Final = (
 )
 NEXT_GENERATION: Final = (
     *CONSUMER,
-    # With the KIP-848 protocol, session time-out and heartbeat interval are broker settings. Their values are
-    # S and a sixth of S.
+    # With the KIP-848 protocol, session time-out and heartbeat interval are settings of the broker. The
+    # harness sets them there to 6 s and 1 s, as for the classic protocol.
     ClientSetting("group.protocol", "consumer", "the broker assigns; a client session timeout is rejected"),
 )
 

@@ -98,13 +98,13 @@ class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
     partitions: Positive  # partitions of the sink
     transactional_id: str | None = None
     outputs: Positive = 1  # expected outputs per input
-    group_metadata: bool = True  # False: commit with the metadata of a consumer that never subscribed
+    group_metadata: bool = True  # False: use the group metadata of a consumer that never subscribed
     protocol: Protocol = "classic"
     changelog: str = ""  # changelog topic of a stateful worker
     changelog_partitions: int = 0  # the source has the same number of partitions
     positions: Positions = "inside"
     linger: float = 0.5  # seconds for which a transaction waits for more input
-    work: float = 0.0  # pause in seconds between the last output of a transaction and its offsets
+    work: float = 0.0  # pause in seconds after the last output, before the transaction's offsets are sent
 
     @property
     def places(self) -> list[PartitionId]:

@@ -1,11 +1,12 @@
 """Check of what fenced a producer: a successor with its transactional id, or the transaction time-out.
 
 librdkafka reports _FENCED in both cases. If a successor runs, the client must not take the id back, because
-both would then fence each other forever. After a time-out, the client need not stop. The state that the
-coordinator reports decides:
+both would then fence each other forever. After a time-out, the client need not stop. The client decides by
+the state that the coordinator reports for the transactional id:
 
-    same producer id, epoch one higher, aborted, and begun within our time-out      time-out
-    anything else: more epochs, another producer id, a state without an abort       successor
+    time-out    The producer id is the same, and the epoch is one higher. The last transaction was aborted,
+                and it began before the time-out of the client's own transaction had passed.
+    successor   Anything else: more epochs, another producer id, or a state without an abort.
 """
 
 from __future__ import annotations

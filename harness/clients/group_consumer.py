@@ -1,4 +1,4 @@
-"""The consuming half of a pipeline worker: membership, records, and the return to a position after an abort.
+"""Consuming half of a pipeline worker: group membership, records, and rewinding after an abort.
 
 After a revocation, another member owns the partition. The worker therefore drops the records of the partition
 and aborts the open transaction. The group metadata are stored together with the records. Metadata taken later

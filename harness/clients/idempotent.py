@@ -99,7 +99,7 @@ def _behind(offset: int) -> int:
 
 
 class BurstProducer:
-    """A producer without transactions, and its open bursts."""
+    """A producer without transactions, with the bursts whose results are not yet in its history."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class BurstProducer:
         return self._next[lane]
 
     def go_back(self, lane: int) -> None:
-        """Restart a lane at its first record: a bug that some applications have."""
+        """Set the next sequence of a lane back to 0, like a faulty application that repeats its records."""
         self._next[lane] = 0
 
     def send(self, lane: int, values: list[bytes]) -> None:

@@ -1,4 +1,7 @@
-"""Counters of one producer's sequences: the next one of each lane, and those of its open transaction."""
+"""Counters of one producer's sequences.
+
+They provide the next sequence of each lane, and the sequences that the open transaction uses.
+"""
 
 from __future__ import annotations
 

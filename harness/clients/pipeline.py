@@ -1,9 +1,9 @@
 """A consume-transform-produce worker: one transaction contains outputs and the positions of their inputs.
 
-The transform is deterministic. An input may have several outputs, which are numbered by `part`. An output is
-written to sink partition (sequence + part) mod partitions. It carries the input's identity and ends with the
-checksum of the input's value. A stateful worker also counts and sums its inputs by key, and writes the
-changes to its changelog in the same transaction.
+The transform is deterministic. An input may have several outputs; `part` is the number of an output among
+them. An output is written to sink partition (sequence + part) mod partitions. It carries the input's identity
+and ends with the checksum of the input's value. A stateful worker also counts and sums its inputs by key, and
+writes the changes to its changelog in the same transaction.
 """
 
 from __future__ import annotations
@@ -75,9 +75,9 @@ class Outputs(Protocol):
 
 
 class NonTransactionalOutputs:
-    """Outputs of a negative control.
+    """Writer of outputs without transactions, for a negative control.
 
-    They are sent without a transaction, and the positions are committed afterwards.
+    It commits the positions of the inputs after the outputs.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class NonTransactionalOutputs:
         self.serve(0.0)
 
     def begin(self) -> None:
-        """Forget the positions of the last batch."""
+        """Drop the positions of the previous set of outputs."""
         self._positions = []
 
     def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:  # noqa: ARG002
@@ -195,8 +195,8 @@ class PipelineClient:
         if ended is not Ended.COMMITTED:
             if self._totals is not None:
                 self._totals.forget()
-            # Wait until the transaction is decided. Only then is the position known to which the consumer
-            # returns.
+            # Wait until the transaction is decided. Only then is the group's committed position certain, and
+            # the consumer returns to that position.
             self._outputs.settle()
             self._source.rewind()
 

@@ -48,7 +48,7 @@ class BrokenTransactionError(Exception):
 
 
 class ProducerLife:
-    """The producer of one transactional id in this client, and its successors."""
+    """Owner of the producer of one transactional id. It replaces the producer by a new one when required."""
 
     def __init__(
         self,
@@ -91,7 +91,8 @@ class ProducerLife:
                 raise CannotGoOnError("the transactional id could not be initialised", error)
             if not error.retriable():
                 self._create()
-        # A connection that broke before the first transaction leaves nothing in doubt, so clear the doubt.
+        # The new producer has no transaction yet, so nothing can be in doubt. Clear `doubt`, because a broken
+        # connection may have set it.
         self.renew_because = self.watch.doubt = ""
 
     def _create(self) -> None:

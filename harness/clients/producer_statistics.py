@@ -66,8 +66,9 @@ class IdentityLog:
         statistics = msgspec.json.decode(text, type=_Statistics)
         self.note(statistics.eos)
         self.reports += 1
-        # txmsgs counts transmissions and msgs counts records, so the difference is the number of retries. A
-        # record that is still queued counts in msgs only, and so hides one retry.
+        # `txmsgs` counts transmissions of records, and `msgs` counts records. The difference is therefore the
+        # number of repeated transmissions. A record that is still queued counts in `msgs` only, so the
+        # difference is then one too small.
         counted = [
             partition.txmsgs - partition.msgs
             for topic in statistics.topics.values()
@@ -122,7 +123,7 @@ class RequestCounter:
     def on_error(self, error: KafkaError) -> None:
         """Handle an error that the library reports outside of any call.
 
-        An error of the coordinator sets `doubt`.
+        If the error names the transaction coordinator, set `doubt`.
         """
         if COORDINATOR in (error.str() or ""):
             self.doubt = self.doubt or f"the transaction coordinator: {error.name()}"

@@ -32,7 +32,8 @@ class ReaderClient(ClientPart[ReaderSpec]):
     ) -> None:
         super().__init__(spec, history, progress, stop)
         config: dict[str, Any] = settings(GROUP[spec.protocol] if spec.group else CONSUMER)
-        # A reader processes nothing, so it may auto-commit the position where its successor starts.
+        # A reader in a group may commit its position automatically, because it does not process the records.
+        # A reader that replaces it starts at the committed position.
         config |= {"isolation.level": spec.isolation, "enable.auto.commit": spec.group is not None}
         config |= spec.settings
         config |= {**spec.servers(), "group.id": spec.group or spec.alone, "error_cb": self._log.error}

@@ -101,8 +101,8 @@ class Transactor:
                 if 0 < i < last:
                     produce(topic, value, key, partition=partition)
                 else:
-                    # Callbacks for the first and the last record are enough: the offsets between them are
-                    # consecutive, because no other producer's records lie within one batch.
+                    # Callbacks for the first and the last record are enough. If the difference of their
+                    # offsets matches the number of records, `Lanes.acked` derives the offsets between them.
                     on_delivery = self._lanes.on_delivery(lane, first + i)
                     produce(topic, value, key, partition=partition, on_delivery=on_delivery)
             except BufferError:
@@ -189,7 +189,8 @@ class Transactor:
         deadline = time.monotonic() + self._stop.limit(END_LIMIT_S)
         sent = self._lanes.sent()
         if sent:
-            # An empty transaction sends no EndTxn, so do not count one.
+            # An empty transaction sends no EndTxn. So count an expected EndTxn only if the transaction has
+            # records.
             self._life.watch.ask("EndTxn")
         while True:
             limit = self._stop.limit(ATTEMPT_LIMIT_S)
@@ -211,9 +212,9 @@ class Transactor:
                 return self._leave(error)
 
     def _leave(self, error: KafkaError) -> Ended:
-        """Leave the open transaction to the init of the next producer.
+        """Leave the open transaction as it is; `init_transactions` of the next producer ends it.
 
-        Stop the client if a successor has the transactional id.
+        If a successor already uses the transactional id, raise CannotGoOnError, which stops the client.
         """
         if not self._commit_asked:
             op = self._history.invoke(

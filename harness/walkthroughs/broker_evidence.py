@@ -1,4 +1,4 @@
-"""Evidence from brokers and from the frame log: stored batches, blocks of producer ids, sent batches."""
+"""Evidence about batches and producer ids, from the brokers and from the wire tap's log of frames."""
 
 from __future__ import annotations
 
@@ -61,7 +61,10 @@ def blocks(cluster: Cluster) -> list[ProducerIdBlock]:
 
 
 def overlapping(all_blocks: Iterable[ProducerIdBlock]) -> list[tuple[ProducerIdBlock, ProducerIdBlock]]:
-    """Return the pairs of neighbouring blocks that share a producer id."""
+    """Return the pairs of blocks that share a producer id.
+
+    The blocks are sorted by their first id, and only neighbours are compared.
+    """
     ordered = sorted(all_blocks)
     return [(a, b) for a, b in pairwise(ordered) if a.first + PRODUCER_ID_BLOCK > b.first]
 
@@ -86,7 +89,7 @@ class SentBatch(NamedTuple):
 
 
 def sent_batches(log: Iterable[Line], client: str, partition_id: PartitionId) -> list[SentBatch]:
-    """Return every batch that a client sent to a partition, in order, with its retries."""
+    """Return every batch that a client sent to a partition, in order. Each retry is a separate entry."""
     return [
         SentBatch(b.producer_id, b.epoch, b.base_sequence, b.count, x.broker, x.conn, x.n, x.mono, x.fate)
         for x in log
@@ -125,7 +128,7 @@ def answers_to(log: Iterable[Line], client: str, partition_id: PartitionId) -> l
 
 
 def producer_ids(log: Iterable[Line], client: str) -> list[tuple[int, int, int]]:
-    """Return (producer id, epoch, broker) for each producer id that a client received."""
+    """Return producer id, epoch and answering broker for each producer id that a client received."""
     return [
         (x.facts.producer_id, x.facts.epoch, x.broker)
         for x in log

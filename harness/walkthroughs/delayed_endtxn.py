@@ -1,6 +1,8 @@
-"""Walkthrough of a late EndTxn that ends the next transaction: four variants, two libraries, two cures.
+"""Walkthrough of a late EndTxn that ends the next transaction.
 
-The EndTxn is delayed in two ways: by the wire tap, and by two Toxiproxy proxies in series.
+It compares two client libraries and four variants. In each variant, two transactions A and B commit or abort.
+It also shows two cures: what an application can do when it is unclear how A ended. The EndTxn is delayed in
+two ways: by the wire tap, and by two Toxiproxy proxies in series.
 
 A client without transaction version 2 uses one producer id and epoch for all its transactions. Therefore the
 coordinator cannot distinguish a late EndTxn of one transaction from an EndTxn of the open one.
@@ -60,7 +62,7 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
 
 
 class DelayedEnds:
-    """Maker of the attempts of one walkthrough. It checks each attempt separately and shows it in a step."""
+    """Runner of the attempts of one walkthrough. It checks each attempt separately and adds it to a step."""
 
     def __init__(self, stage: Stage, drawn: Sequence[str]) -> None:
         self.stage = stage
@@ -69,17 +71,20 @@ class DelayedEnds:
         self._hung: list[str] = []
 
     def by_tap(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Attempt every case as often as the scenario requires. The wire tap holds the EndTxn back."""
+        """Run as many attempts of each case as the scenario requires. The wire tap delays the EndTxn."""
         return self._attempt(self.race.by_tap, cases)
 
     def by_proxies(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Attempt every case as often as the scenario requires. Two proxies in series delay the EndTxn."""
+        """Run as many attempts of each case as the scenario requires. Two proxies delay the EndTxn."""
         return self._attempt(self.race.by_proxies, cases)
 
     def _attempt(
         self, make: Callable[[Sequence[Case]], list[Attempt]], cases: Sequence[Case]
     ) -> list[Attempt]:
-        """Make and check the attempts; repeat attempts whose client never returned from a call."""
+        """Run and check the attempts.
+
+        An attempt is repeated, at most MOST_REPEATS times, if a call of its client library never returned.
+        """
         planned, attempts = list(cases) * self.stage.tries, list[Attempt]()
         for repeats_left in reversed(range(MOST_REPEATS + 1)):
             made = [
@@ -129,10 +134,10 @@ class DelayedEnds:
         return step
 
     def show_cure(self, step: WalkthroughStep, cure: Cure) -> WalkthroughStep:
-        """Add the claim that a cure prevents the hazard in every attempt, and how long the cure takes.
+        """Add the claim that a cure prevents the hazard in every attempt, and the time that the cure takes.
 
-        A cure is what the application does when the end of transaction A is unclear. `re-init` creates a new
-        producer with the same transactional id. `standby` continues with a producer that has another
+        A cure is what the application does when it is unclear how transaction A ended. `re-init` creates a
+        new producer with the same transactional id. `standby` continues with a producer that has another
         transactional id.
         """
         variants: tuple[Variant, ...] = ("aC", "cA")
@@ -151,9 +156,9 @@ class DelayedEnds:
         return step
 
     def show(self, step: WalkthroughStep, attempts: list[Attempt]) -> None:
-        """Add the attempts to the step, with the proof of their anomalies.
+        """Add the data of the attempts to the step: results, repeated attempts, and proof of the anomalies.
 
-        Also add the frames of the first four attempts.
+        Also add the EndTxn and InitProducerId frames of the first four attempts.
         """
         step.show(
             tries=[
@@ -174,9 +179,10 @@ class DelayedEnds:
         )
 
     def _frames(self, names: set[str]) -> list[list[object]]:
-        """Return the EndTxn and InitProducerId frames of these clients as rows.
+        """Return the EndTxn and InitProducerId frames of these clients, one row per frame.
 
-        A row has client, connection, API with side, version, tap action and error.
+        The columns are client id, connection, API and side (request or response), version, tap action, and
+        error.
         """
         return [
             [x.client_id, x.conn, f"{x.api} {x.side}", x.version, x.fate, x.facts.error if x.facts else None]
@@ -197,7 +203,10 @@ def _answers(attempts: list[Attempt]) -> str:
 
 
 def _proof(attempts: list[Attempt]) -> list[str]:
-    """Describe the anomalies of the first attempt of each case, with history lines and offsets."""
+    """Describe the anomalies of the first attempt of each case.
+
+    Each description refers to lines of the histories and to offsets.
+    """
     first_of_case = {a.case: a for a in reversed(attempts)}
     found: list[tuple[str, str, Example]] = [
         (a.name, anomaly.name, anomaly.examples[0])

@@ -1,8 +1,8 @@
 """Control experiment for the delayed EndTxn: Kafka's Java client, with and without transaction version 2.
 
 With transaction version 2 every transaction has its own epoch, so the coordinator refuses the late EndTxn.
-When the cluster's feature level is lowered, the same client on the same brokers shows the hazard, like the
-other client libraries.
+The experiment then lowers the cluster's transaction version. Now a late EndTxn ends the next transaction of
+the same client on the same brokers, as it does with the other client libraries.
 """
 
 from __future__ import annotations

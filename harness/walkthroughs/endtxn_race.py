@@ -50,7 +50,7 @@ ENDS: Final[dict[Variant, tuple[End, End]]] = {
     "cC": ("commit", "commit"),
     "aA": ("abort", "abort"),
 }
-"""How A and B end in each variant."""
+"""How transactions A and B end in each variant."""
 ANOMALIES: Final[dict[Variant, set[str]]] = {
     "aC": {"lost", "torn_transaction"},
     "cA": {"aborted_read", "torn_transaction"},
@@ -66,8 +66,8 @@ STATES: Final[dict[End, list[str]]] = {
 BEFORE, EARLY, LATE = 0, 1, 2
 LANES: Final = 3
 DELAY_MS: Final = 5000
-"""Latency that the inner proxy adds. It is long enough for the clients to time out, retry and open B on a
-busy machine.
+"""Latency in milliseconds that the inner proxy adds. Even on a busy machine, it gives a client enough time
+to time out, retry, and begin transaction B.
 """
 ON_ITS_WAY_S: Final = 1.0
 _ARRIVAL_LIMIT_S: Final = 5.0
@@ -76,7 +76,11 @@ _ANSWER_LIMIT_S: Final = 10.0
 
 @dataclass(frozen=True)
 class Case:
-    """The client library, how A and B end, and the cure that the application uses when A's end is unclear."""
+    """What an attempt tests: the client library, the variant, and the cure.
+
+    The variant determines how transactions A and B end. The cure is what the application does when it is
+    unclear how A ended; it is empty if the application does nothing.
+    """
 
     library: str
     variant: Variant
@@ -85,7 +89,7 @@ class Case:
 
 @dataclass
 class Attempt:
-    """One attempt and its result."""
+    """One attempt at the delayed EndTxn, with its result."""
 
     case: Case
     name: str
@@ -96,7 +100,9 @@ class Attempt:
     error: str = ""
     cure_ms: float = 0.0
     decided: list[str] = field(default_factory=list)
-    """The coordinator's states in the order of the transaction log. The state Empty is left out."""
+    """The states that the coordinator logged for the transactional id of transaction A, in order. The state
+    Empty is left out, and a state that is logged several times in a row is listed once.
+    """
     judgement: Judgement | None = None
     seconds: float = 0.0
 
@@ -112,26 +118,30 @@ class Attempt:
 
     @property
     def split(self) -> bool:
-        """Whether the coordinator decided three transactions although the client made two."""
+        """Whether the transaction log shows three ended transactions although the client made only two."""
         first, second = (STATES[end] for end in ENDS[self.case.variant])
         return self.decided == [*first, *first, *second]
 
     @property
     def found(self) -> bool:
-        """Whether the hazard occurred: three decided transactions, and exactly the variant's anomalies."""
+        """Whether the hazard occurred.
+
+        It occurred if `split` is true, and the checkers found exactly the anomalies that ANOMALIES lists.
+        """
         return self.split and self.anomalies == ANOMALIES[self.case.variant]
 
     @property
     def consistent(self) -> bool:
         """Whether both transactions ended as the client reported, and the checkers found no anomaly."""
         first, second = (STATES[end] for end in ENDS[self.case.variant])
-        # A standby producer uses another transactional id for B, so these are the states of A only.
+        # A standby producer uses another transactional id for transaction B. Then `self.decided` has the
+        # states of transaction A only.
         decided = first if self.case.cure == "standby" else [*first, *second]
         return not self.error and not self.anomalies and self.decided == decided
 
 
 class Race:
-    """Maker of attempts; parallel attempts have different producers and three partitions each."""
+    """Runner of attempts. Parallel attempts have different producers; each attempt has three partitions."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -139,9 +149,9 @@ class Race:
         self._made = 0
 
     def by_tap(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Make one attempt per case in parallel.
+        """Run one attempt per case, all in parallel.
 
-        The wire tap finds the frames to hold by their transactional id.
+        The wire tap recognises the EndTxn of each attempt by its transactional id, and holds it.
         """
         attempts = [self._new(case, slot, "TAPPED") for slot, case in enumerate(cases)]
         with self._closing(attempts), ThreadPoolExecutor(len(attempts)) as pool:
@@ -149,7 +159,7 @@ class Race:
         return attempts
 
     def by_proxies(self, cases: Sequence[Case]) -> list[Attempt]:
-        """Make one attempt per case in parallel. The same period of added latency delays all of them."""
+        """Run one attempt per case, all in parallel. The inner proxy slows all of them at the same time."""
         attempts = [self._new(case, slot, "PROXIED") for slot, case in enumerate(cases)]
         with (
             self._closing(attempts),
@@ -203,8 +213,9 @@ class Race:
                 self._end_first(attempt)
                 self._begin_second(attempt)
                 if attempt.case.cure == "standby":
-                    # B has another transactional id, so it does not wait for A. Release the late EndTxn only
-                    # after A is complete.
+                    # The standby producer has another transactional id, so it can begin transaction B before
+                    # A has ended. Wait here until the retried EndTxn has completed A. Only then release the
+                    # late EndTxn.
                     states = len(STATES["commit"])
                     wait_until(lambda: len(self._decided(attempt)) == states, _ANSWER_LIMIT_S, "the end of A")
                 held.release()
@@ -232,7 +243,7 @@ class Race:
 
     @staticmethod
     def _begin_second(attempt: Attempt) -> None:
-        """Apply the cure if there is one, begin B, and send its first records."""
+        """Apply the cure if the case has one, begin transaction B, and send its first records."""
         started = time.monotonic()
         if attempt.case.cure == "re-init":
             attempt.producers[0].init()
@@ -265,7 +276,10 @@ class Race:
 
     @staticmethod
     def _finish(attempt: Attempt) -> None:
-        """Send the rest of B and end B. If the attempt has a reader, let it read first, while B is open."""
+        """Send the remaining records of transaction B and end B.
+
+        If the attempt has a reader, the reader reads first, while B is open.
+        """
         if attempt.error:
             return
         try:
@@ -278,9 +292,10 @@ class Race:
 
     @contextmanager
     def _closing(self, attempts: list[Attempt]) -> Iterator[None]:
-        """Close the clients when the block ends, even after an error.
+        """Close the clients when the `with` block ends, even after an error.
 
-        If the block ends without an error, also read the coordinator's states.
+        If the block ended without an error, then store in each attempt the states that the coordinator
+        logged.
         """
         with ExitStack() as stack:
             for attempt in attempts:

@@ -42,10 +42,10 @@ A, B = 0, 1
 RECORDS: Final = 3
 """Number of records per batch, which is also the difference between consecutive base sequences."""
 LEAST_BURSTS: Final = 150
-"""Minimum number of bursts to send under jitter."""
+"""Minimum number of bursts that the producer sends while network jitter is injected."""
 CUTS: Final = (3, 20)
-"""Minimum and maximum number of connection cuts. After the minimum, the cuts stop as soon as a batch was
-sent again.
+"""Minimum and maximum number of injected connection cuts. After the minimum, cutting ends as soon as the
+client has sent any batch a second time.
 """
 
 
@@ -157,13 +157,17 @@ class _IdempotentSteps:
         self._send_under_jitter(step)
 
     def _send_under_jitter(self, step: WalkthroughStep) -> None:
-        """Show retries without a frame fault: send many batches under jitter while connections are cut."""
+        """Show that connection cuts cause retries too, without a fault on a chosen frame.
+
+        The producer sends many batches under network jitter while connections are cut.
+        """
         producer = self.stage.idempotent("shaken", linger_ms=5)
         bursts: list[Burst] = []
         leader = f"leader_of({self.stage.topic}, {A})"
         with self.stage.inject(Jitter(latency_ms=50, jitter_ms=40), leader), ThreadPoolExecutor(1) as pool:
-            # Cut in another thread, while this thread sends. An injection measures before it cuts, so a
-            # single thread would have no batch in flight at the moment of the cut.
+            # Cut the connections in another thread while this thread sends. Each injection takes measurements
+            # before it cuts a connection. A single thread could not send meanwhile, so no batch would be in
+            # flight at the cut.
             cutting = pool.submit(self._cut, leader, producer.name)
             while not cutting.done() or len(bursts) < LEAST_BURSTS:
                 bursts.append(producer.hand_over(A, 2))
@@ -289,7 +293,10 @@ class _IdempotentSteps:
         step.show(log=_rows(log))
 
     def _copies(self, batches: int) -> dict[int, list[Batch]]:
-        """Return each broker's log of partition A, or {} as long as a log does not have `batches` batches."""
+        """Return each broker's log of partition A.
+
+        Return {} if the log of any broker does not have exactly `batches` batches yet.
+        """
         copies = {broker: replica_log(self.cluster, broker, self.a) for broker in BROKER_IDS}
         return copies if all(len(log) == batches for log in copies.values()) else {}
 

@@ -13,13 +13,16 @@ from harness.kafka.read_to_end import read_to_end
 from harness.walkthroughs.stage import Stage
 
 LOOK_S: Final = 30.0
-"""Time limit in seconds to reach the end of the partition. For read_committed this is the last stable
-offset.
+"""Time limit in seconds for reading to the end of the partition. For a read_committed reader, the end is the
+last stable offset.
 """
 
 
 class OpenTransactionReader:
-    """A read_committed reader of one partition on the DIRECT listener, with its own history."""
+    """A read_committed reader of one partition, with its own history.
+
+    The reader uses the DIRECT listener, which no link fault affects.
+    """
 
     def __init__(self, stage: Stage, name: str, partition_id: PartitionId, producer: int) -> None:
         self._history = HistoryWriter(
@@ -32,7 +35,10 @@ class OpenTransactionReader:
         self._producer = producer
 
     def look(self) -> int:
-        """Read the partition from its beginning, record the producer's records, and return their number."""
+        """Read the partition from its beginning, and write the observed producer's records to the history.
+
+        Return the number of these records.
+        """
         config = {
             "bootstrap.servers": self._bootstrap,
             "group.id": ALONE,

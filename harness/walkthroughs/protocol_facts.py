@@ -27,7 +27,7 @@ _TRIED_BATCHES: Final = 8
 
 
 class Fact(NamedTuple):
-    """A published number and the observed one."""
+    """A published number about exactly-once, and the value observed on this cluster or client."""
 
     what: str
     claimed: str
@@ -41,7 +41,7 @@ class Fact(NamedTuple):
 
 
 def read_facts(cluster: Cluster) -> list[Fact]:
-    """Return every fact; the probes need a healthy cluster."""
+    """Return every fact. Some facts are measured by probes, which need a healthy cluster."""
     return [*_of_cluster(cluster), *_of_client(), *_of_probes(cluster)]
 
 
@@ -99,7 +99,10 @@ def _of_client() -> Iterator[Fact]:
 
 
 def _format_value(name: str, value: str) -> str:
-    """Format a value as published texts write it: times in days, minutes or seconds."""
+    """Format the value of a setting in the notation of published texts.
+
+    Times are in days, minutes or seconds. The value -1 of `acks` is written as `all`.
+    """
     if name == "acks":
         return "all" if value == "-1" else value
     if not name.endswith(".ms"):
@@ -172,7 +175,10 @@ def _sequence_after_the_last(cluster: Cluster, send: Send) -> str:
 
 
 def _remembered(cluster: Cluster, send: Send) -> tuple[int, str]:
-    """Return how many of the last batches a broker recognises as repeats, and its error for an older one."""
+    """Return how many of a producer's last batches a broker recognises as repeats.
+
+    Also return the error with which the broker answers a repeat of an older batch.
+    """
     pid = _new_producer_id(cluster)
     offsets = [send(pid, 0, sequence).offset for sequence in range(_TRIED_BATCHES)]
     recognised = 0

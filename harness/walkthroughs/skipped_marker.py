@@ -1,13 +1,13 @@
 """Walkthrough of a commit that is acknowledged while a partition has no leader: its marker is never written.
 
-Every transaction has records on two partitions. One has a single replica, whose broker is killed before the
-commit; the other keeps its leader. The transaction stays open on the first partition. The role of a producer
-is what happens to that open transaction later:
+Every transaction has records on two partitions. One partition keeps its leader. The other loses its leader
+before the commit, because the broker with its only replica is killed. On that partition the transaction stays
+open. The role of a producer determines what happens to the open transaction later:
 
     freed     an operator writes a commit marker, as the coordinator had decided
     aborted   an operator writes an abort marker, as Kafka's tool does
     again     the same producer makes another transaction on that partition
-    double    nothing; this partition has two replicas, and both brokers are killed
+    double    nothing happens later; here the partition has two replicas, and both their brokers are killed
 
 `ONE_LIBRARY` shows all roles with confluent-kafka. `EVERY_LIBRARY` shows `freed` and `again` with each client
 library of the scenario; Kafka's Java client uses transaction version 2 where the cluster does.
@@ -45,7 +45,8 @@ from harness.walkthroughs.open_transaction_reader import OpenTransactionReader
 from harness.walkthroughs.stage import Stage, Walkthrough
 
 LIVES: Final = 0
-"""The partition that keeps its leader. Each client library also writes to a partition that loses its leader.
+"""The partition that keeps its leader. Every producer writes to this partition, and to another one, which
+loses its leader.
 """
 DIES: Final = 3
 TWO: Final = 2
@@ -55,10 +56,12 @@ second replica is added later.
 TWO_REPLICAS: Final = {TWO: (3, 2)}
 ONE_TIMEOUT_MS: Final = 10_000
 EVERY_TIMEOUT_MS: Final = 60_000
-"""Transaction time-out: longer than it takes to open a transaction of every producer and to lose a broker."""
+"""Transaction time-out in milliseconds. It is long enough to open a transaction of every producer, kill a
+broker, and commit.
+"""
 SWEEP_S: Final = 15.0
-"""Extra seconds after the transaction time-out. A transaction that is still open after them counts as
-hanging.
+"""Extra seconds after the transaction time-out. A transaction that is still open after this extra time
+counts as hanging.
 """
 STATE_LIMIT_S: Final = 30.0
 
@@ -68,7 +71,7 @@ Steps = list[tuple[str, Callable[[WalkthroughStep], None]]]
 
 @dataclass
 class _Commit:
-    """A producer whose commit is acknowledged while its partition `lost` has no leader."""
+    """A producer whose commit is acknowledged while one of its partitions, number `lost`, has no leader."""
 
     role: str
     library: str
@@ -141,12 +144,13 @@ class _SkippedMarker:
         for library in self.libraries:
             yield library, [commit for commit in commits if commit.library == library]
 
-    # Steps that commit while a partition has no leader: with one replica, and with two replicas
+    # Steps that commit while a partition has no leader. The partition has one replica in the first step, and
+    # two in the second.
 
     def one_replica(self, step: WalkthroughStep) -> None:
         commits = self.commits
-        # All transactions must be open when the broker is killed. So begin them only now, after the slow
-        # calls.
+        # All transactions must be open when the broker is killed. Begin them only now: the slow calls are
+        # done, so no transaction times out before its commit.
         for commit in commits:
             commit.client.begin()
             commit.client.send(0, "commit")
@@ -164,10 +168,10 @@ class _SkippedMarker:
             self._check_skipped(step, library, of_library)
 
     def two_replicas(self, step: WalkthroughStep) -> None:
-        """Kill both brokers of a partition.
+        """Kill both brokers that have a replica of the partition.
 
-        The coordinator runs on the third broker. This broker alone has the coordinator's partition of the
-        transaction log.
+        The coordinator must survive on the third broker. So first move the coordinator's partition of the
+        transaction log to the third broker alone.
         """
         double = self._open(DOUBLE, DOUBLE, self.libraries[0], TWO, [])
         partitions = self.cluster.admin.metadata([TRANSACTION_TOPIC]).partitions
@@ -264,7 +268,10 @@ class _SkippedMarker:
     # Steps that show what readers and operators see
 
     def readers_wait(self, step: WalkthroughStep) -> None:
-        """Show that readers wait: sample the end offsets for longer than any transaction may stay open."""
+        """Show that read_committed readers wait at the last stable offset, which does not move.
+
+        Sample the end offsets for longer than any transaction may stay open.
+        """
         watched_s = self.timeout_ms / 1000 + SWEEP_S + 1
         last_stable: dict[int, set[int]] = {commit.lost: set() for commit in self.commits}
         path = self.stage.histories / "looks.jsonl"
@@ -371,9 +378,10 @@ class _SkippedMarker:
         self._check_read(step, aborted, RECORDS, "they can be read where the marker was written", LIVES)
 
     def next_transaction(self, step: WalkthroughStep) -> None:
-        """Let producers make their next transactions; a marker on the partition then ends both transactions.
+        """Let producers make their next transactions.
 
-        The second one is the transaction whose commit marker was never written.
+        The abort marker of a transaction on the same partition also ends the older transaction there, whose
+        own commit marker was never written.
         """
         for library, commits in self._by_library(self._with_role(AGAIN)):
             self._abort_next(commits, lane=1)
@@ -432,9 +440,10 @@ class _SkippedMarker:
         return end.last_stable == end.high_watermark
 
     def _write_marker(self, of: _Commit, *, commit: bool, coordinator_epoch: int | None = None) -> str:
-        """Write a commit or abort marker, and return the leader's answer.
+        """Write a marker that commits or aborts a producer's hanging transaction.
 
-        By default, the marker has the coordinator epoch that the leader reported for the open transaction.
+        Return the answer of the partition's leader. By default, the marker has the coordinator epoch that the
+        leader reported for the open transaction.
         """
         transaction = self.found[of.transactional_id].open
         epoch = transaction.coordinator_epoch if coordinator_epoch is None else coordinator_epoch

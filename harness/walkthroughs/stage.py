@@ -24,7 +24,7 @@ OPEN_LIMIT_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Walkthrough:
-    """Definition of a walkthrough: step titles, replicas of the topic, clients in the diagram, and code."""
+    """Definition of a walkthrough: titles of its steps, layout of its topic, clients to draw, and code."""
 
     titles: Sequence[str]
     placement: Sequence[Sequence[int]]
@@ -56,7 +56,7 @@ class Stage:
     _injections: list[Injection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        # The TAPPED listener leads through the wire tap, which logs every frame.
+        # Clients use the TAPPED listener, so that every frame passes through the wire tap, which logs it.
         self.clients = ScriptedClients(self.run, self.cluster.bootstrap("TAPPED"), self.histories)
 
     @property

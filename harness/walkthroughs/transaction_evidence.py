@@ -47,7 +47,10 @@ class LoggedExchange(NamedTuple):
 
 
 def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> list[LoggedExchange]:
-    """Return a client's requests since a monotonic time, in order; without `names`, requests of every API."""
+    """Return a client's requests with their answers, in order, since a time of the monotonic clock.
+
+    `names` limits the requests to these APIs. Without `names`, requests of every API are returned.
+    """
     requests: list[Frame] = []
     answers: dict[tuple[int, int], Frame] = {}
     for line in log:
@@ -74,9 +77,9 @@ def exchanges(log: Iterable[Line], client: str, *names: str, since: int = 0) -> 
 
 
 class CoordinatorHome(NamedTuple):
-    """The partition of a coordinator's topic to which an id hashes.
+    """The partition of __transaction_state or __consumer_offsets to which an id hashes.
 
-    The leader of the partition is the coordinator.
+    The leader of the partition is the coordinator of the id.
     """
 
     ident: str
@@ -177,7 +180,7 @@ def read_all(
 
 
 def refusals(cluster: Cluster, producer: ProducerIdentity, partition_id: PartitionId) -> dict[str, str]:
-    """Send each transactional request with this producer id and epoch; return the answer to each request."""
+    """Send four transactional requests with this producer id and epoch; return the result of each."""
     admin = cluster.admin
     codes = {
         "InitProducerId 4": initialise(
@@ -198,8 +201,8 @@ def listed(values: Iterable[object]) -> str:
 def rows(steps: Sequence[CoordinatorEntry]) -> list[list[object]]:
     """Return log entries as rows: milliseconds since the first entry, state or marker, epoch, partitions.
 
-    For a state, these are the partitions of the transaction. For a marker, they are its own topic, partition
-    and offset.
+    In the row of a state, the last column has the partitions of the transaction. In the row of a marker, it
+    has the topic, partition and offset of the marker.
     """
     first = steps[0].wall if steps else 0
     return [

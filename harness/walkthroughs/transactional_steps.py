@@ -50,8 +50,8 @@ INPUTS: Final = 6
 STATE_LIMIT_S: Final = 15.0
 QUIET_S: Final = 0.3
 QUESTIONS: Final = NOISE | {"FindCoordinator"}
-"""Requests that the client library sends by itself. One of them may follow a begin by chance, so they do not
-count as requests of the begin.
+"""Requests that the client library sends on its own. One of them may happen to follow a begin call without
+being caused by it. Therefore they do not count as requests of the call.
 """
 FENCED: Final = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
@@ -122,9 +122,9 @@ class _TransactionalSteps:
         return evidence.states(self.cluster, TRANSACTIONAL_ID, self.since)
 
     def _wait_state(self, name: str, known: int) -> list[CoordinatorEntry]:
-        """Wait until the newest state is `name`.
+        """Wait until the newest state of the transactional id is `name`.
 
-        Return all states except the first `known` ones, which are older.
+        Return the states in log order, without the first `known` ones, which were logged before.
         """
         return wait_until(
             lambda: states if (states := self._states()[known:]) and states[-1].what == name else [],
@@ -312,7 +312,7 @@ class _TransactionalSteps:
         )
 
     def _process(self, app: TransactionalProducer, inputs: list[Given], outcome: str) -> None:
-        """Begin a transaction, and add the outputs of these inputs and the position after these inputs."""
+        """Begin a transaction, send the outputs for these inputs, and add the position after the inputs."""
         app.begin()
         for lane in (A, B):
             app.hand_over_outputs(lane, inputs[lane::2], outcome)

@@ -1,7 +1,7 @@
 """Transactional producers of several client libraries behind one interface.
 
 Every call returns when the library has returned, and raises `RefusedCallError` when the library reports an
-error. The settings are the libraries' defaults, so a walkthrough shows what an application gets.
+error. The settings are the libraries' defaults, so a walkthrough shows the default behaviour of each library.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class ConfluentClient:
         self._call(partial(call, CALL_S))
 
     def close(self) -> None:
-        # Closing would abort the transaction, and raises after a fatal error: drop the reference instead.
+        # Do not call a close method: it would abort the transaction, or raise an exception after a fatal
+        # error. Only drop the reference.
         self._producer = None
 
     def _call(self, call: Callable[[], object]) -> None:

@@ -97,7 +97,8 @@ def _start() -> subprocess.Popen[str]:
         runtime.class_path,
         str(PROGRAM),
     ]
-    # The program ends when its standard input is closed, which happens when this process ends.
+    # The Java program ends when its standard input is closed. The operating system closes it at the latest
+    # when this Python process ends.
     return subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )

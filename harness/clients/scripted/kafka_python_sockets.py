@@ -18,9 +18,9 @@ _numbers = itertools.count(1)
 
 
 class KeptSocket(KafkaNetSocket):  # type: ignore[misc]  # the library has no types
-    """Socket factory that keeps a list of each owner's sockets.
+    """Socket factory that keeps a list of the sockets of each owner. An owner is one producer.
 
-    kafka-python uses it for a proxy URL whose scheme is `kept`.
+    kafka-python uses this class for a proxy URL whose scheme is `kept`.
     """
 
     SCHEMES: ClassVar[tuple[str, ...]] = ("kept",)

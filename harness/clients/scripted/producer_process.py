@@ -1,7 +1,7 @@
 """A transactional producer in a process of its own, which can be frozen.
 
 `python -m harness.clients.scripted.producer_process SPEC.json` reads one call per line from standard input,
-such as ["send", 0, 3], and prints its answer.
+such as ["send", 0, 3], and prints the answer to each call.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class ProducerProcess:
     def __init__(self, spec: TransactionalSpec, folder: Path) -> None:
         folder.mkdir(parents=True)
         self.mark = str(folder / "spec.json")
-        """Argument in the command line of the process that identifies it."""
+        """Command-line argument by which the process can be identified."""
         self.name = spec.client
         spec.save(Path(self.mark))
         self._log = (folder / "log").open("w")
