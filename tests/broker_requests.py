@@ -81,8 +81,8 @@ def initialise_repeatedly(admin: Admin, transactional_id: str, times: int) -> li
 
         def attempt() -> InitResult:
             result = init_result(connection.call(init_producer_id_request(transactional_id)))
-            # A coordinator returns this error not only while it loads its log, but also while it waits for a
-            # block of producer ids.
+            # The coordinator returns this error while it loads its log, and also while it waits for a block
+            # of producer ids. Retry in both cases.
             if result.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                 raise KafkaAnswerError(f"InitProducerId of {transactional_id}", result.code)
             return result

@@ -91,7 +91,10 @@ class ClientCase:
         wait_until(lambda: client.progress().committed > more_than, limit, what)
 
     def wait_caught_up(self, source: str, group: str) -> None:
-        """Wait until the group has processed every input record; markers after the last one do not count."""
+        """Wait until the group has committed offsets behind the last record of every input partition.
+
+        Markers after the last record also have offsets, but the group need not pass them.
+        """
         bootstrap = self.cluster.bootstrap("DIRECT")
         last = observe_topics(bootstrap, [source], RUN)
         assert last.runs is not None

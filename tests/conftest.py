@@ -1,4 +1,4 @@
-"""Additions to harness.testing.plugin for this project's tests: a soak, the order of folders, and times.
+"""Additions to harness.testing.plugin for this project: soak options, folder order, seconds per folder.
 
 Options:
     pytest --soak               also run the long repeats and properties
@@ -52,7 +52,8 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "jdk: deselected where Java has no compiler")
     config.addinivalue_line("markers", "needs(*capabilities): deselected on a back end that lacks one")
     config.stash[PART_SECONDS] = defaultdict(float)
-    # Do not limit the duration of a Hypothesis example. Only a soak draws new examples in each session.
+    # Do not limit the duration of a Hypothesis example. Hypothesis uses the same examples in every session,
+    # except in a soak.
     soak = bool(config.getoption("soak"))
     slow = [HealthCheck.too_slow]
     settings.register_profile("suite", deadline=None, derandomize=not soak, suppress_health_check=slow)

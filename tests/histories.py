@@ -1,4 +1,4 @@
-"""Readers of a run's histories: lines of one kind, and injections that took effect."""
+"""Readers of a run's histories: lines of one type, and injections that took effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Bite(NamedTuple):
 
 
 def lines(run: Path, kind: type[Kind]) -> Iterator[Kind]:
-    """Return the lines of one kind from all clients."""
+    """Return the lines of one type, such as Invoke or Fault, from all histories of a run."""
     for file in history_files(run / "history"):
         yield from (line for _, line in file.read() if isinstance(line, kind))
 

@@ -76,7 +76,10 @@ class OneBroker:
         wait_until(lambda: not self._rules(kind, name, operation), 10, f"{rule} to be revoked")
 
     def _rules(self, kind: ResourceType, name: str, operation: AclOperation) -> list[AclBinding]:
-        """Return the rules that the broker has. A change reaches it after the controller has answered."""
+        """Return the access rules that the broker has for this right.
+
+        A change reaches the broker only after the controller has acknowledged it.
+        """
         asked = self._client.describe_acls(_filter(kind, name, operation), request_timeout=10)
         return list(asked.result(10))
 

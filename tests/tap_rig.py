@@ -57,7 +57,10 @@ class Broker:
         self.ends = 0
         self.to_send = b""
         self.hasty = False
-        """Whether to close a connection when the client ends it, even with answers pending, as Kafka does."""
+        """Whether to close a connection, as Kafka does, as soon as the client has closed it.
+
+        Answers that are still pending are then not sent.
+        """
         self._answer = answer
         self._writers: list[asyncio.StreamWriter] = []
 
@@ -162,7 +165,7 @@ class Rig:
                 await asyncio.sleep(0.001)
 
     async def settled(self) -> None:
-        """Close every client, and check that all byte accounts of the tap balance."""
+        """Close every client, and check that the tap has accounted for every byte that it received."""
         for client in self._clients:
             client.writer.close()
         await self.until(lambda: not self.hub.relays)

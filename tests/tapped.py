@@ -27,7 +27,7 @@ RESULTS = "soak.jsonl"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """In a soak, repeat the cases that depend on timing: a failure in one of twenty repeats matters."""
+    """In a soak, repeat the cases that depend on timing, to find failures as rare as one in twenty."""
     if metafunc.definition.get_closest_marker("timing") and metafunc.config.getoption("soak"):
         metafunc.fixturenames.append("repeat")
         metafunc.parametrize("repeat", range(1, metafunc.config.getoption("repeats") + 1))

@@ -18,7 +18,7 @@ from tests.tapped import Evidence
 
 
 def carry_out(cluster: Cluster, name: str, count: int, folder: Path, evidence: Evidence) -> Path:
-    """Run a walkthrough of `count` steps; check its verdict, the evidence of each step, and its page."""
+    """Run a walkthrough of `count` steps; check its verdict, each step's evidence, and the generated page."""
     events: list[Event] = []
     scenario = load(find(name))
     outcome = make_run(cluster, scenario, draw(scenario, 1), folder, [events.append]).execute()

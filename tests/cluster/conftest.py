@@ -1,4 +1,4 @@
-"""Fixtures of the tests on real nodes: a topic for each test, and its clients."""
+"""Fixtures of the tests on real nodes: the topics and client processes of each test."""
 
 from __future__ import annotations
 

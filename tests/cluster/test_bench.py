@@ -1,4 +1,4 @@
-"""Short benchmarks: each comparison of producers prints a line, and readers wait for open transactions."""
+"""Short runs of the benchmarks: each comparison prints a line, and open transactions delay readers."""
 
 from __future__ import annotations
 

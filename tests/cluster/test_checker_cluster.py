@@ -1,4 +1,4 @@
-"""A real log is valid; if a record is removed, doubled or swapped, the checkers report the right anomaly."""
+"""The checkers accept a real log, and report the right anomaly if a record is removed, doubled or swapped."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _numbers = itertools.count(1)
 
 
 def produce(bootstrap: str, topic: str, directory: Path) -> None:
-    """Write with a transactional and an idempotent producer; every third transaction aborts."""
+    """Write records with a transactional and an idempotent producer; every third transaction is aborted."""
     with HistoryWriter(directory / "p-1.jsonl", run=RUN, client="p-1", role="producer") as history:
         _transactional(bootstrap, topic, history)
     with HistoryWriter(directory / "p-2.jsonl", run=RUN, client="p-2", role="producer") as history:

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.cluster
 
 
 def partition_of(cluster: Cluster, topic: str, key: str) -> int:
-    """Return the partition of the coordinators' topic that belongs to a group id or a transactional id."""
+    """Return the partition of __transaction_state or __consumer_offsets to which the id `key` belongs."""
     return java_hash(key) % len(cluster.admin.metadata([topic]).partitions)
 
 
@@ -63,7 +63,8 @@ def test_an_open_transaction_holds_the_last_stable_offset_back(cluster: Cluster,
     assert cluster.end_offsets(topic)[0] == EndOffsets(high_watermark=1, last_stable=0)
 
     producer.commit_transaction(20)
-    # The coordinator answers the commit before it writes the marker. The marker takes an offset of its own.
+    # The coordinator acknowledges the commit before the marker is written. The marker takes an offset of its
+    # own, so both values become 2.
     done = EndOffsets(high_watermark=2, last_stable=2)
     wait_until(lambda: cluster.end_offsets(topic)[0] == done, 10, "the commit marker")
 

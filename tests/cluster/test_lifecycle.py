@@ -34,7 +34,8 @@ with faults.inject(attach(State(Path(sys.argv[1]))), eval("faults." + sys.argv[2
 
 FAULTS = [
     ("Jitter(latency_ms=100)", "all"),
-    pytest.param("Down()", "kafka-1", marks=pytest.mark.soak),  # soak only: Down uses Toxiproxy like Jitter
+    # Run Down only in a soak, because Jitter already covers faults that use Toxiproxy.
+    pytest.param("Down()", "kafka-1", marks=pytest.mark.soak),
     ("Kill()", "kafka-2"),
     ("Pause()", "kafka-3"),
     pytest.param("Partition()", "kafka-1", marks=pytest.mark.needs("partition")),
@@ -55,8 +56,8 @@ def test_heal_cleans_up_after_a_harness_that_was_killed_during_a_fault(
         assert injector.stdout is not None
         assert injector.stdout.readline() == "injected\n"
         injector.send_signal(signal.SIGKILL)
-    # The cluster's health shows a cut between idle brokers only after a while, so accept a closed link as
-    # well.
+    # A cut between idle brokers changes the cluster's health only after a while. So for the fault Partition,
+    # a closed link is sufficient proof.
     assert cluster.ailments() or cluster.links.open_to("kafka-1", ["kafka-2"]) == {"kafka-2": False}
     assert len(unhealed(cluster.state)) == 1
     assert "not healed" in eos("doctor", state=cluster.state.path).stdout
@@ -71,7 +72,7 @@ def test_heal_cleans_up_after_a_harness_that_was_killed_during_a_fault(
 
 
 def test_a_second_up_starts_nothing(cluster: Cluster) -> None:
-    """Compare the processes only; `make bench-startup` measures the time, on an idle machine."""
+    """Compare only the processes. `make bench-startup` measures the time on an idle machine."""
     before = {name: node.status().pid for name, node in cluster.nodes.items()}
 
     again = eos("up", "--backend", cluster.record.backend, state=cluster.state.path)
@@ -157,7 +158,7 @@ def test_up_removes_an_earlier_start_that_was_killed(cluster: Cluster, tmp_path:
 
 
 def cut_short(state: State, backend: str) -> ClusterRecord:
-    """Kill `eos up` when it has started some nodes; return the cluster record that it left."""
+    """Kill `eos up` after it has started some nodes; return the cluster record that it left."""
     command = [str(Path(sys.executable).with_name("eos")), "up", "--backend", backend]
     with subprocess.Popen([*command, "--state", str(state.path)], stderr=subprocess.DEVNULL) as starting:
         wait_until(lambda: _something_runs(state), 60, "the start to have started something")

@@ -1,4 +1,4 @@
-"""Link faults: each is measured while it lasts and gone after its heal; without effect, it is an error."""
+"""Link faults: each has a measured effect, which ends with its heal. A fault without effect is an error."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_fault_bites_both_links_of_its_target_and_no_other_and_is_gone_after(
         # Jitter delays every answer by 40 ms or more. So one quicker answer proves that the other broker has
         # no jitter; it may need several tries.
         wait_until(lambda: min(bystander.round_trips_ms(5)) < 40, 10, "a quick answer of the other broker")
-        # A link fault never affects the observer's listener.
+        # A link fault does not affect the DIRECT listener, through which the harness observes the broker.
         assert answers("127.0.0.1", cluster.ports.direct(1), timeout=5)
 
     assert injection.health

@@ -1,4 +1,4 @@
-"""Node faults: the back end confirms each, the cluster reacts, and the node serves again afterwards."""
+"""Node faults: the back end confirms each fault, the cluster reacts, and the healed node serves again."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from harness.kafka.connection import answers
 
 pytestmark = pytest.mark.cluster
 
-# A takeover with Kafka's default session of 9 s takes longer than this limit, even if the last heartbeat was
-# sent 2 s before the kill. The session of this harness lasts 3 s. `make bench-startup` measures the takeover
-# on a quiet machine.
+# Kafka's default session time-out of a broker is 9 s. With it, a takeover would take longer than this limit,
+# even if the broker sent its last heartbeat 2 s before the kill. This harness sets the time-out to 3 s. `make
+# bench-startup` measures the takeover on a quiet machine.
 TAKEOVER_LIMIT_S = 9.0 - 2.0
 
 
@@ -44,8 +44,8 @@ def test_a_paused_transaction_coordinator_is_replaced_and_comes_back(cluster: Cl
 
 def test_a_stopped_broker_hands_over_its_partitions_at_once(cluster: Cluster, topic: str) -> None:
     with inject(cluster, Stop(), f"leader_of({topic}, 1)") as injection:
-        # The stopping broker hands over its partitions itself, so the takeover does not wait for the end of a
-        # session.
+        # The stopping broker hands over its partitions itself. So the takeover does not wait until the
+        # broker's session times out.
         assert injection.bite["exit_code"][injection.names[0]] in (0, 143)
         assert cluster.leader_of(topic, 1) != cluster.node(injection.names[0]).node_id
 
@@ -78,7 +78,7 @@ def test_with_two_controllers_paused_nothing_can_be_created(cluster: Cluster) ->
             cluster.admin.create_topic("never", [[1, 2, 3]])
 
 
-@pytest.mark.soak  # soak only: tests of producers and transactions also kill all brokers
+@pytest.mark.soak  # soak only, because tests of producers and transactions also kill all brokers
 def test_all_brokers_killed_come_back(cluster: Cluster, topic: str) -> None:
     with inject(cluster, Kill(), "all") as injection:
         assert injection.bite["exit_code"] == dict.fromkeys(["kafka-1", "kafka-2", "kafka-3"], 137)

@@ -30,8 +30,8 @@ from harness.testing.plugin import Ran
 
 pytestmark = pytest.mark.cluster
 
-# Seed for the random moments at which runs are interrupted. Each session draws other moments. The name of a
-# test contains its moment.
+# Seed for the random moments at which runs are interrupted. Each test session draws a new seed. The name of
+# each test contains its moment.
 MOMENTS = random.SystemRandom().randrange(1_000_000)
 
 
@@ -61,7 +61,7 @@ def test_the_demo_is_valid_and_can_be_judged_again_to_the_same_bytes(
 def test_the_negative_control_is_found(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The folder is relative, as a user may write it, although the clients have other working directories.
+    # Use a relative path for the runs, as a user may. The client processes have other working directories.
     monkeypatch.chdir(tmp_path)
     scenario = load(find("without-idempotence"), {"verify.witnesses": '["reader"]'})
     outcome = make_run(cluster, scenario, draw(scenario, 1), Path("runs")).execute()
@@ -80,8 +80,8 @@ def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario:
     retried = {message.text.split()[0] for message in retries}
     lost = {m.text.split()[0] for m in retries if m.retry_of and m.retry_of.answer_lost}
     assert lost >= {"Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
-    # `lost` need not contain AddPartitionsToTxn: the client library may add partitions to its second request,
-    # which is then not a retry of the lost one.
+    # `lost` contains the retried requests whose answers were lost. It need not contain AddPartitionsToTxn:
+    # the client library may add more partitions to its next request, which is then not a retry.
     assert retried >= lost | {"AddPartitionsToTxn"}
     from_logs = {m.text.split()[0] for m in drawn.sequence.messages if m.mark == "log"}
     assert from_logs >= {"copy", "marker"}

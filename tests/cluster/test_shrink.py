@@ -1,4 +1,4 @@
-"""The search for a smaller scenario on a real cluster: the result shows the same anomaly."""
+"""The search for a smaller scenario on a real cluster: the smaller scenario fails with the same anomaly."""
 
 from __future__ import annotations
 

@@ -285,7 +285,7 @@ def test_a_delayed_end_of_one_transaction_decides_the_next(
     tmp_path: Path,
     ends: tuple[str, str],
 ) -> None:
-    """Without transaction version 2, a coordinator cannot distinguish an old EndTxn from a new one."""
+    """Without transaction version 2, a coordinator lets a late EndTxn end the next transaction."""
     first, second = ends
     ident, since = f"tx-{topic}", time.time_ns()
     with producer(cluster, **{"transactional.id": ident}) as client:
@@ -351,7 +351,7 @@ def test_a_frame_fault_that_no_frame_met_is_an_error(cluster: Cluster, topic: st
 
 def test_heal_disarms_what_a_killed_harness_left_and_revives_a_dead_tap(cluster: Cluster, tap: Tap) -> None:
     fault = DelayFrame(api="Produce", delay_ms=1000)
-    left: ArmedFrameFault = arm(cluster, fault).start()  # no `with`: nothing heals it, as after a SIGKILL
+    left: ArmedFrameFault = arm(cluster, fault).start()  # not healed, as if the harness had been killed
     assert [a.rule.verb for a in tap.status().rules] == ["delay"]
     assert [i.fault for i in unhealed(cluster.state)] == ["delay_frame"]
 

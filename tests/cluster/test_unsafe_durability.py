@@ -1,4 +1,4 @@
-"""With settings that permit it, acknowledged records are lost, and the checkers report the loss."""
+"""With unsafe settings, the brokers lose acknowledged records, and the checkers report the loss."""
 
 from __future__ import annotations
 

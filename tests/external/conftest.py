@@ -76,7 +76,7 @@ class User:
         self.output: list[str] = []
 
     def file(self, *, more: str = "", **changes: str) -> Path:
-        """Write a cluster file. `limits__deadline='"5s"'` sets a key; an empty value removes the key."""
+        """Write a cluster file. `limits__deadline='"5s"'` sets the key limits.deadline; "" removes a key."""
         keys: dict[str, dict[str, str]] = {
             "cluster": {
                 "id": f'"{self.cluster.cluster_id}"',
@@ -131,7 +131,7 @@ class User:
         }
 
     def proxies(self, *, host: str = HOST) -> str:
-        """Return the lines of a cluster file with a Toxiproxy that the harness itself must start."""
+        """Return the lines of a cluster file that make the harness start a Toxiproxy."""
         listen, proxied = self.listener("listen"), self.listener("proxied")
         ways = [
             f'[[proxy]]\nbroker = {i}\nlisten = "{host}:{p[listen]}"\nupstream = "{HOST}:{p[proxied]}"'
@@ -141,7 +141,7 @@ class User:
 
     @contextmanager
     def own_toxiproxy(self) -> Iterator[str]:
-        """Start a Toxiproxy of the user's own; yield the lines of a cluster file for it."""
+        """Start a Toxiproxy as a user would, outside the harness; yield the cluster file's lines for it."""
         (api,) = free_ports(1)
         served = [
             {
@@ -168,14 +168,14 @@ class User:
                 process.kill()
 
     def nodes(self) -> str:
-        """Return the [nodes] lines: commands that kill, stop, start, freeze and resume nodes."""
+        """Return a cluster file's [nodes] lines: commands that kill, stop, start, freeze and resume."""
         commands = [
             f'{verb} = "sh {self.cluster.folder}/node-{{id}}/{verb}.sh"' for verb in ("start", *VERBS)
         ]
         return "\n".join(["[nodes]", *commands])
 
     def logs(self) -> str:
-        """Return the lines that permit reading the logs, with the command that prints a node's log."""
+        """Return a cluster file's lines that permit reading logs, with the command for a node's log."""
         return "\n".join(
             [
                 "[evidence]",
@@ -215,7 +215,7 @@ class User:
         self.output.append(done.stdout + done.stderr)
         return done
 
-    def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:  # `more` is never changed
+    def environment(self, more: Mapping[str, str] = {}) -> dict[str, str]:  # the default is never modified
         return dict(os.environ) | _SECRETS | dict(more)
 
     def begin(self, command: list[str]) -> subprocess.Popen[str]:
@@ -258,9 +258,9 @@ class User:
 
 @pytest.fixture(scope="package")
 def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
-    """Yield the stand-in cluster; the user has only the rights that a dry run lists."""
+    """Yield the stand-in cluster. Its users have only the rights that a dry run lists as required."""
     with stand_in(tmp_path_factory.mktemp("standin")) as cluster:
-        for login in ("plain", "certificate"):  # SCRAM logs in as the same user as PLAIN
+        for login in ("plain", "certificate"):  # PLAIN and SCRAM use the same user
             user = User(cluster, tmp_path_factory.mktemp("rights"), login)
             logs = user.logs() if login == "certificate" else ""  # only this user may read the logs
             cluster.grant(acls(load_cluster_file(user.file(more=logs), external_faults())))

@@ -62,7 +62,7 @@ VERBS = {
     "pause": "kill -STOP $(cat pid)",
     "resume": "kill -CONT $(cat pid)",
 }
-"""Verbs of the operator's scripts, and the shell command that each runs on a node."""
+"""Names of the operator's scripts, each with the shell command that the script runs on a node."""
 PROPERTIES = """process.roles={roles}
 node.id={id}
 controller.quorum.voters=1@127.0.0.1:{voter}
@@ -230,7 +230,7 @@ class StandIn:
     # Foreign resources: those that do not belong to the harness.
 
     def settle(self) -> None:
-        """Create a SCRAM user, and foreign topics with records, group positions and a transactional id."""
+        """Create a SCRAM user, and foreign topics with records, group offsets and a transactional id."""
         how = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         login = UserScramCredentialUpsertion(USER, how, PASSWORD.encode())
         self.client.alter_user_scram_credentials([login], request_timeout=10)[USER].result(10)
@@ -264,7 +264,11 @@ class StandIn:
             future.result(10)
 
     def foreign(self) -> dict[str, Any]:
-        """Return the state of foreign resources: partitions, end offsets, settings, positions and ids."""
+        """Return the state of the foreign resources, to compare it with a later state.
+
+        It contains partitions, end offsets, settings of topics and brokers, committed offsets of groups, and
+        transactional ids.
+        """
         client = self.client
         view = self.admin.metadata(None).partitions
         topics = sorted({p.topic for p in view if not p.topic.startswith(PREFIX)})

@@ -40,8 +40,8 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
     assert len(created) == 3
     assert all(name.startswith(PREFIX) for name in created)
     assert {n for line in audit if line["action"] == "DeleteTopics" for n in line["names"]} == set(created)
-    # The guard measured the stored bytes. Every record is stored at least three times, and the rate is below
-    # the permitted one.
+    # The guard, which enforces the limits of the cluster file, counted the stored bytes. Every record is
+    # stored at least three times, and the write rate is below the permitted rate.
     (counted,) = [line for line in audit if line["action"] == "counted"]
     assert counted["stored"] > summary["records"] * 3 * 100
     assert 10_000 < counted["bytes_per_second"] < 1_000_000
@@ -57,7 +57,7 @@ def test_a_run_under_a_client_fault_is_valid_and_touches_nothing_else(
 
 
 def captured_logs(user: User) -> list[str]:
-    """Check that the captured logs contain entries of this run only; return the list of shown logs."""
+    """Check that the captured logs have entries of this run only; return the logs that the report shows."""
     run = user.latest()
     noted = [
         json.loads(line) for line in (run / "logs" / "__transaction_state.jsonl").read_text().splitlines()
@@ -159,7 +159,7 @@ def test_without_an_unfaulted_path_the_verdict_is_unknown_with_the_reason(user: 
 
 
 NODE_FAULTS = {"kill": ("kafka-2", "start"), "pause": ("kafka-3", "resume"), "stop": ("kafka-2", "start")}
-"""The node of each fault, and the verb that undoes the fault."""
+"""For each fault: the target node, and the verb of the [nodes] command that undoes the fault."""
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,8 @@ def test_the_users_commands_fault_brokers_only_with_separate_consent(
     done = user.do(user.run_command(scenario, file, "--move-foreign"))
     assert done.returncode == ExitCode.VALID, done.stderr
     verbs = [(line["node"], line["verb"]) for line in user.audit() if line["action"] == "node"]
-    # The console shows only a few names; the audit log has all of them.
+    # The console lists only a few of the foreign partitions, groups and transactional ids; the audit log
+    # lists all of them.
     moved = {line["broker"]: line for line in user.audit() if line["action"] == "may move"}
     assert set(moved) == {"kafka-1", "kafka-2", "kafka-3"}
     assert {name for one in moved.values() for name in one["leaders"]} >= {"payments-0", "shipments-1"}

@@ -133,7 +133,7 @@ def test_a_file_without_a_prefix_is_an_error_that_names_the_key(user: User) -> N
 
 
 def test_a_proxy_that_clients_would_bypass_is_refused(user: User) -> None:
-    """The proxy's upstream is a listener that advertises the brokers' own addresses."""
+    """The proxies lead to a listener that advertises the brokers' own addresses instead of the proxies'."""
     proxies = user.proxies()
     for ports in user.cluster.ports.values():
         proxies = proxies.replace(
@@ -205,8 +205,8 @@ def test_writes_beyond_the_budget_heal_and_stop_the_run(user: User, cap: str, va
 
 
 def test_the_deadline_heals_and_stops_the_run(user: User) -> None:
-    # The deadline leaves only half a second beyond the phases of the run. Creating the topics and starting
-    # the clients takes longer than that, so the run must miss the deadline.
+    # The deadline is only half a second longer than the planned phases of the run. Creating the topics and
+    # starting the clients takes longer than that half second, so the run must miss the deadline.
     file = user.file(more=user.proxies(), faults__allowed='["down"]', limits__deadline='"5500ms"')
     process = user.begin(user.run_command(user.scenario(DOWN, duration="3s"), file))
 

@@ -1,6 +1,7 @@
-"""Control test for the late EndTxn: Kafka's Java client refuses it only with transaction version 2.
+"""Control test with Kafka's Java client: a late EndTxn is refused only with transaction version 2.
 
-A late EndTxn belongs to a transaction that has already ended, and ends the next one (docs/hazards.md).
+A late EndTxn belongs to a transaction that has already ended. If the coordinator accepts it, it ends the next
+transaction (docs/hazards.md).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults that the walkthroughs of hazards use: each takes effect, and ends when it is healed."""
+"""Faults that the walkthroughs of hazards use: each fault takes effect, and its heal ends the effect."""
 
 from __future__ import annotations
 

@@ -46,7 +46,10 @@ def test_a_copy_of_a_batch_after_its_commit_makes_the_next_batch_fatal(
     copied = DuplicateFrame(api="Produce", topic=topic, partition=0, delay_ms=LATE_MS)
 
     def ended() -> bool:
-        """Return whether the marker and CompleteCommit are written; a copy before that would be retried."""
+        """Return whether the marker and the entry CompleteCommit are written.
+
+        Before that, the broker would answer the copy with a retriable error.
+        """
         end = cluster.end_offsets(topic)[0]
         description = fencing_check.ask(cluster.bootstrap("DIRECT"), producer.transactional_id)
         return end.last_stable == end.high_watermark > RECORDS and description.state == "CompleteCommit"
@@ -55,8 +58,8 @@ def test_a_copy_of_a_batch_after_its_commit_makes_the_next_batch_fatal(
     with arm(cluster, copied) as copy:
         producer.send(0, "commit")
         producer.end("commit")
-        # Release the copy only after the end of the transaction. Until then, it would repeat a batch of an
-        # open transaction.
+        # Release the copy only after the transaction has ended. Otherwise the copy would repeat a batch of a
+        # transaction that is still open.
         wait_until(ended, 20, "CompleteCommit")
         assert copy.wait().hits[0].did == "copied", "the copy was not late enough"
         assert copy.release() == 1

@@ -25,12 +25,12 @@ pytestmark = pytest.mark.cluster
 SCENARIO = "skipped-marker-clients"
 TITLES = EVERY_LIBRARY.titles
 TV2_END = 5
-"""The lowest version of the EndTxn request that uses transaction version 2."""
+"""Lowest version of the EndTxn request with which a client uses transaction version 2."""
 
 
 @pytest.fixture(scope="module")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
-    """Run the walkthrough once, with Java if this machine has a Java compiler."""
+    """Run the walkthrough once; include the Java client if this machine has a Java compiler."""
     libraries = ["kafka-python", *([] if java_client.jdk_problem() else [java_client.NAME])]
     folder = tmp_path_factory.mktemp("runs")
     return run_walkthrough(cluster, folder, SCENARIO, walkthrough__libraries=json.dumps(libraries))

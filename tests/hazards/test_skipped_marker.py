@@ -1,7 +1,7 @@
-"""The skipped marker: a commit is acknowledged, but one partition stays unreadable until it is freed.
+"""The skipped marker: a commit is acknowledged, but its records in one partition stay unreadable.
 
 If a partition has no leader when a transaction ends, the coordinator does not write the marker for this
-partition (docs/hazards.md).
+partition. The transaction then stays open there until an operator ends it (docs/hazards.md).
 """
 
 from __future__ import annotations

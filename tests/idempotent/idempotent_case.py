@@ -43,7 +43,7 @@ class IdempotentCase:
     def producer(
         self, number: int = 1, *, idempotence: bool = True, listener: str = "TAPPED", **settings: Any
     ) -> IdempotentProducer:
-        """Return a producer in this process. Producers with the same number send the same records."""
+        """Return a producer in this process. Producers with the same `number` send identical records."""
         return self._scripted.idempotent(
             f"a{next(_numbers)}",
             self.topic,

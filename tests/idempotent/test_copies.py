@@ -1,4 +1,4 @@
-"""Ways in which a record gets into the log twice, with and without idempotence, and the reported cause."""
+"""Causes of duplicate records in the log, with and without idempotence, as the checker reports them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_lost_response_makes_a_copy_only_without_idempotence(
         assert (judged.verdict, judged.names()) == ("valid", [])
     else:
         assert values_of(log)[1:4] == values_of(log)[4:7]
-        assert delivery.offset == 4  # of the second copy: the first copy's response was lost
+        assert delivery.offset == 4  # offset of the second copy; the first response was lost
         assert judged.names() == ["duplicate"]
         assert "no producer id" in " ".join(examples_of(judged, "duplicate"))
 
@@ -142,7 +142,8 @@ def test_a_replaced_producer_that_thaws_is_not_refused(
     assert len(pids) == 2
     assert "duplicate" in judged.names()
     assert any("new producer id" in what for what in examples)
-    # The brokers did not refuse the thawed producer: its old records are in the log behind the replacement's.
+    # The brokers did not refuse any batch of the thawed producer. So its old records are in the log after
+    # those of its replacement.
     assert refusals(frozen) == []
     assert high_watermark(cluster, case) > overtaken
 
@@ -163,7 +164,7 @@ def refusals(client: ClientProcess) -> list[str]:
 def test_the_response_to_a_retry_has_the_first_offset(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """The client gets only the second response, so the test reads both from the frames."""
+    """The client receives only the second response, so the test reads both from the frame log."""
     producer = case.producer()
     with arm(cluster, LoseResponseFrame(api="Produce", topic=case.topic, partition=0)):
         delivery = producer.send(0)

@@ -31,7 +31,8 @@ def test_a_used_up_block_is_followed_by_another(cluster: Cluster, evidence: Evid
     assert len(set(given)) == PRODUCER_ID_BLOCK + 1
     assert {block.broker for block in used} == {2}
     assert len(used) == 2
-    # The broker first gives out the remaining ids of one block, and then the first ids of the next block.
+    # The broker first assigned the remaining ids of the first block, and then the first ids of the second
+    # block.
     ends = [pid for pid in given if pid in used[0]]
     assert ends == list(range(given[0], used[0].first + PRODUCER_ID_BLOCK))
     assert given[len(ends) :] == list(range(used[1].first, used[1].first + len(given) - len(ends)))

@@ -1,4 +1,4 @@
-"""Several batches in flight: order and exactly-once after a cut, a fatal error, and a fail-over."""
+"""Several batches in flight: order and exactly-once after a broken connection, a fatal error, a fail-over."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_a_connection_cut_keeps_five_batches_in_flight_in_order(
         log=[b[:5] for b in raw],
         verdict=judged.verdict,
     )
-    # Before the cut, the client sent `behind` batches and got no responses. After the cut, it sent every
-    # batch again, in order.
+    # Before the connection was cut, the client sent `behind` batches and got no responses. On the next
+    # connection, it sent all batches in order, beginning with the first.
     assert before == list(range(1, behind + 1))
     answered = [a.mono for a in answers if a.conn == conns[0] and a.n > asked[0].n]
     assert all(mono > asked[behind].mono for mono in answered)
@@ -118,8 +118,8 @@ def test_a_fatal_error_of_one_batch_fails_every_batch_in_flight(
     assert [a.error for a in answers] == ["OUT_OF_ORDER_SEQUENCE_NUMBER"] * IN_FLIGHT
     errors = [f.error.name() for f in fates if f.error]
     assert errors[0] == "OUT_OF_ORDER_SEQUENCE_NUMBER"
-    # The client library reports the broker's error for the first batch only. It purges the other batches at
-    # once or lets them time out; both happen.
+    # The client library reports the broker's error for the first batch only. It either purges the other
+    # batches at once or lets them time out; the test accepts both.
     assert len(errors) == IN_FLIGHT
     assert set(errors[1:]) <= {"_PURGE_QUEUE", "_MSG_TIMED_OUT"}
     # None of the producer's batches is in the log.
@@ -132,7 +132,7 @@ def test_a_fatal_error_of_one_batch_fails_every_batch_in_flight(
 def test_a_resent_batch_is_recognised_by_the_follower_that_became_leader(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """The leader's responses do not arrive until the leader is killed. Then the client library retries."""
+    """Lose the leader's response to a batch, then kill the leader. The client library retries the batch."""
     producer = case.producer(socket_timeout_ms=60_000, request_timeout_ms=60_000)
     producer.send(0)
     before = cluster.partition(case.topic, 0)

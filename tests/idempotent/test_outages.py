@@ -23,8 +23,8 @@ from tests.tapped import Evidence
 pytestmark = pytest.mark.cluster
 
 NOT_ENOUGH_REPLICAS = 19
-# Errors for a batch that the leader appended, but that too few followers acknowledged in time. Its outcome is
-# open.
+# Errors for a batch that the leader appended, but that too few followers acknowledged in time. With these
+# errors, it is unknown whether the batch will remain in the log.
 APPENDED_AND_UNSURE = (7, 20)
 MakeTopic = Callable[..., str]
 
@@ -46,8 +46,9 @@ def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged
         return answers[-1].code == NOT_ENOUGH_REPLICAS
 
     with inject(cluster, Kill(), "kafka-2"), inject(cluster, Kill(), "kafka-3"):
-        # While the followers are still in the ISR, the leader appends the batch, waits for them, and returns
-        # a different error.
+        # While the killed followers are still in the ISR, the leader appends the batch, waits for the
+        # followers, and returns an error of APPENDED_AND_UNSURE. So wait until it returns
+        # NOT_ENOUGH_REPLICAS.
         wait_until(refused, 30, "the leader to refuse")
         given_up = hasty.send(0, 1, limit=20)
         waiting = patient.hand_over(0)
@@ -70,7 +71,8 @@ def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged
     assert given_up.error.name() == "_MSG_TIMED_OUT"
     assert unanswered == 1
     assert [s[:2] for s in stored] == [(0, 1)]  # no refused record is in the log
-    # After the heal, the client library delivered the patient producer's record, and no record is missing.
+    # After the heal, the client library delivered the record of the producer `patient`, and no record is
+    # missing.
     assert waiting.count == 1
     assert (judged.verdict, judged.names()) == ("valid", [])
 
@@ -176,8 +178,8 @@ def test_a_restarted_leader_restores_producer_state_from_its_log(
     if not hard:
         assert "wrote a snapshot" in recovered
         assert ("read a snapshot" in recovered) is not emptied
-    # After a kill, the broker may restore deleted records, because it writes the log start offset to disk
-    # only once a minute.
+    # The broker writes the log start offset to disk only once a minute. So after a kill, it may restore
+    # records that were already deleted.
     assert start in ((0, 6) if emptied and hard else (6,) if emptied else (0,))
     if start < 6:
         assert [(k.producer_id, k.last_sequence) for k in known] == [(pid, 5)]
@@ -195,7 +197,7 @@ def test_a_restarted_leader_restores_producer_state_from_its_log(
 def test_a_replica_without_the_producers_requests_takes_over_under_load(
     cluster: Cluster, make_topic: MakeTopic, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """Move the partition to a new replica, and then back to its first broker. The producer survives both."""
+    """Move the partition to a new replica, then back. The producer continues after both moves."""
     case = IdempotentCase(cluster, make_topic([[1, 2]]), tmp_path)
     try:
         client = case.process(rate=500)

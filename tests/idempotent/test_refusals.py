@@ -33,7 +33,9 @@ def outcome(producer: Producer, topic: str) -> str:
         producer.flush(10)
     except KafkaException as error:
         return str(error.args[0].name())
-    except SystemError as error:  # after a fatal error, a callback ran while an exception was pending
+    except SystemError as error:
+        # After a fatal error, a callback ran while the exception of `produce` or `flush` was pending. Python
+        # then raises a SystemError; its cause is the client library's exception.
         return str(error.__cause__.args[0].name())  # type: ignore[union-attr]
     finally:
         producer.close()

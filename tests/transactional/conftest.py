@@ -14,7 +14,7 @@ from tests.transactional.transactional_case import TransactionalCase
 
 @pytest.fixture
 def make_case(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[str], TransactionalCase]]:
-    """Yield a function that makes a case by name. Each case has its own histories and its own check."""
+    """Yield a function that makes a case in a new folder. Each case has its own histories and check."""
     ensure_tap(cluster)
     cases: list[TransactionalCase] = []
 

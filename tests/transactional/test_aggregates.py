@@ -54,7 +54,7 @@ def test_totals_match_the_inputs_after_the_changelogs_leader_is_killed(
 def test_positions_outside_the_transaction_count_inputs_twice(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """Kill the worker after it has committed the totals and before it has committed the positions."""
+    """Kill the worker after it has committed the totals and before it commits its input offsets."""
     source, sink, group = case.topic("source"), case.topic("sink"), f"{case.name}-g"
     log = case.topic("totals", cleanup_policy="compact")
     writer = case.transactional(source, abort_share=0.0)

@@ -1,4 +1,4 @@
-"""A kill of all brokers: decided transactions are completed, and an abandoned one is aborted."""
+"""A kill of all brokers: a logged commit is completed, and an abandoned transaction is aborted."""
 
 from __future__ import annotations
 
@@ -57,7 +57,12 @@ STALL_MS = 5_000
 def test_transactions_survive_a_kill_of_all_brokers(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, order: Sequence[int]
 ) -> None:
-    """Use three transactions: one decided without its marker, one abandoned, one with a waiting commit."""
+    """Kill all brokers while three transactions are unfinished.
+
+    The coordinator has logged the commit of the first transaction, but one of its markers is missing. The
+    producer of the second transaction sends nothing more. The producer of the third one requests its commit
+    while the brokers are down.
+    """
     topic, since = case.topic("t", [[1, 2, 3], [2, 3, 1]]), time.time_ns()
     names = {kind: f"{case.name}-{kind}" for kind in ("decided", "left", "waiting")}
     faults = case.folder / "history" / "faults.jsonl"
@@ -116,11 +121,12 @@ def test_transactions_survive_a_kill_of_all_brokers(
     assert (finished, aborted) == (DONE, ["PrepareAbort", "CompleteAbort"])
     assert [m.what for m in marks if m.partition == 0][:1] == ["commit"]
     assert (waited.name, following.name) == (OK, OK)
-    assert seen == {0: 5, 1: 8}  # one record belongs to the transaction that woke the coordinator
+    assert seen == {0: 5, 1: 8}  # one record in partition 0 comes from `wake`
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
-    # The commit waited because brokers were down, so the checker must not report it as stalled. Without the
-    # history of the faults, the checker must report it, because the limit is then shorter than the wait.
+    # The third transaction's commit waited because brokers were down. The history of the faults shows this,
+    # so the checker must not report the commit as stalled. Without that history, and with a limit of half the
+    # wait, the checker must report it.
     files = list(history_files(case.folder / "history"))
     assert liveness(files, STALL_MS) == []
     blind = [file for file in files if file.path != faults]

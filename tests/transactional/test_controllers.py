@@ -1,4 +1,4 @@
-"""Loss of controllers during a transaction: transactions continue, but elections and new topics wait."""
+"""Loss of controllers during a transaction: transactions continue; leader elections and new topics wait."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.transactional.under_faults import lead, opened, visible
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
 WATCHED_S = 2 * SESSION_TIMEOUT_MS / 1000
-"""Duration of the observation in seconds: twice the session timeout after which a dead broker is fenced."""
+"""Duration of the observation in seconds: twice the time after which the controllers fence a dead broker."""
 LIMIT_S = 60.0
 
 
@@ -105,7 +105,8 @@ def test_without_a_quorum_transactions_continue_and_a_killed_leader_is_not_repla
             killed.heal()
         second = waiting.result(LIMIT_S)
     made = case.topic("after")
-    # The controllers may have created the refused topic after they were back.
+    # The request to create the topic timed out, but the controllers may have carried it out after they
+    # resumed.
     late = f"{case.name}-refused" in {p.topic for p in cluster.admin.metadata(None).partitions}
     case.topics += [f"{case.name}-refused"] if late else []
     following = producer.whole({0: 1, 1: 1})

@@ -1,4 +1,4 @@
-"""Kills of coordinators: before a transaction ends, between decision and markers, with pending offsets."""
+"""Kills of coordinators: before a commit, between a logged commit and its markers, with pending offsets."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_transaction_commits_after_its_coordinator_is_killed(
 def test_a_new_coordinator_writes_the_markers_of_a_decision(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, woken: bool
 ) -> None:
-    """Freeze the leader of one partition. Its marker must wait, but the client gets its answer earlier."""
+    """Freeze a partition's leader. The commit is acknowledged although that partition has no marker."""
     ident, topic = case.transactional_id, case.topic("t", [[3, 1, 2], [1, 3, 2]])
     places = [(topic, 0), (topic, 1)]
     lap = Laps()
@@ -144,7 +144,7 @@ def test_a_new_coordinator_writes_the_markers_of_a_decision(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-@pytest.mark.soak  # soak only: another fault with the same effect, a decision without markers
+@pytest.mark.soak  # soak only: like the test before, it reaches a logged commit without markers
 @pytest.mark.needs("partition")
 def test_a_new_coordinator_writes_markers_that_could_not_be_sent(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence

@@ -30,7 +30,7 @@ FROZEN_LIMIT_S = 30.0
 STALE = b"from before"
 
 
-@pytest.mark.soak  # soak only: the test with a frozen leader covers this, because that leader is replaced too
+@pytest.mark.soak  # soak only, because the test with a frozen leader also replaces the leader
 def test_a_transaction_commits_after_a_partitions_leader_is_killed(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
@@ -66,7 +66,8 @@ def test_a_thawed_leader_refuses_a_batch_from_before(
             sent = pool.submit(produce, old, place, late, transactional_id=who.transactional_id)
             more, ended = producer.send(0, 2), producer.commit()
         stale = sent.result(FROZEN_LIMIT_S)
-    # If the frozen broker was the coordinator of this id, the metadata must first name the new coordinator.
+    # The frozen broker may have been the coordinator of this id. Then the abort fails until the metadata name
+    # the new coordinator, so repeat it.
     wait_until(lambda: by_hand.end(cluster.admin, who, commit=False) == 0, 20, "the stale one to be aborted")
     following = producer.whole({0: 1})
     log = case.log(topic)

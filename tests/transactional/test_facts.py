@@ -1,4 +1,4 @@
-"""`eos facts` on a real cluster: settings follow the cluster, and probes give the known values."""
+"""`eos facts` on a real cluster: it reports the cluster's own settings, and probes give the known values."""
 
 from __future__ import annotations
 

@@ -54,7 +54,8 @@ def test_an_open_transaction_is_distinguished_from_a_hanging_one(
     assert case.produce_by_hand(late, hung).code == 0
     assert by_hand.end(cluster.admin, late, commit=False) == 0
     wait_until(lambda: not held(case, hung), 10, "the marker")
-    # This batch arrives after the end of its transaction, so it opens a transaction that hangs.
+    # The transaction of this batch has already ended. So the batch opens another transaction, which no
+    # coordinator will end: it hangs.
     assert case.produce_by_hand(late, hung, 1).code == 0
     assert own.whole({0: 5, 1: 5, 2: 5}).ok
 
@@ -114,7 +115,7 @@ def test_with_verification_a_late_batch_is_refused(
     assert case.produce_by_hand(who, (topic, 0)).code == 0
     assert by_hand.end(cluster.admin, who, commit=False) == 0
     wait_until(lambda: not held(case, (topic, 0)), 10, "the marker")
-    # Until the transaction's coordinator has finished, the leader returns NOT_ENOUGH_REPLICAS, which a
+    # Until the coordinator has completed the transaction, the leader returns NOT_ENOUGH_REPLICAS, which a
     # producer retries.
     case.wait_ended(who.transactional_id)
     late = case.produce_by_hand(who, (topic, 0), 1)
@@ -156,7 +157,7 @@ def test_an_operators_abort_of_a_live_transaction_loses_committed_records(
 
 
 def test_the_next_init_ends_a_live_transaction_safely(case: TransactionalCase, evidence: Evidence) -> None:
-    """Use the safe remedy, a new init of the id: no transaction is torn, and the producer gets an error."""
+    """Use the safe remedy, a new InitProducerId: the whole transaction aborts; its producer gets an error."""
     topic = case.topic("t")
     live = case.producer(topic)
     assert live.init().ok

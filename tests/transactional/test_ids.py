@@ -1,4 +1,4 @@
-"""The life of a transactional id: it expires when idle, and gets a new producer id after its last epoch."""
+"""Transactional ids: an idle id expires, and an id gets a new producer id after its last epoch."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def test_an_idle_id_expires_and_works_again_as_new(
     wait_until(lambda: known(expiring, case.transactional_id) is None, 20, "the id to expire")
     took = time.monotonic() - started
 
-    # An existing producer gets an error, aborts, and gets a new producer id without a new init.
+    # The existing producer gets an error and aborts. Then it gets a new producer id without another call of
+    # init.
     assert first.begin().ok
     refused = [first.send(0), first.commit()]
     continued = [first.abort(), first.whole({0: 1})]
@@ -125,7 +126,7 @@ def test_an_open_transaction_keeps_its_id(
 def test_a_used_up_epoch_is_followed_by_a_new_producer_id(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """Initialise one transactional id 32,767 times with hand-made requests."""
+    """Send InitProducerId for one transactional id 32,767 times, by hand-made requests."""
     topic = case.topic("t")
     first = case.init_by_hand()
     started = time.monotonic()

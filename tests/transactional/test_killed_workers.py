@@ -22,28 +22,29 @@ from tests.transactional.transactional_case import TransactionalCase
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timing]
 
-# Each session draws different moments for the kills; the evidence contains the seed.
+# Seed of the random moments at which workers are killed. Each test session draws a new seed, and the evidence
+# contains it.
 SEED = random.SystemRandom().randrange(1_000_000)
 STEPS = ("begin", "send_offsets", "commit")
 BETWEEN = STEPS[:2]
 ANSWER_MS = 150
-"""Delay of every response in ms, so that a worker can be killed between its positions and its commit."""
+"""Delay of every response in ms. It leaves time to kill a worker between `send_offsets` and the commit."""
 WORK_S = 0.3
-"""Seconds that a worker waits between the outputs and the positions of a transaction."""
+"""Seconds that a worker waits in each transaction between its outputs and `send_offsets`."""
 RATE = 40
-"""Input records per second. A worker with WORK_S processes about as many, so the backlog stays small."""
+"""Input records per second. A worker that waits WORK_S in each transaction can keep up with this rate."""
 TIMEOUT_MS = 3_000
 FEW, MANY = 3, 20
 
 
 class Death(NamedTuple):
-    """Kill of a worker: its last request, whether positions were pending, and the delays until recovery."""
+    """Kill of a worker: its last request, whether offsets were pending, and the seconds until recovery."""
 
     asked: str
     pending: bool
     same_id: bool
     blocked_s: float
-    """Seconds from the kill until every position of the group was stable."""
+    """Seconds from the kill until the group had no pending offsets; 0 if it had none."""
     next_commit_s: float
 
 
@@ -59,9 +60,9 @@ def test_a_pipeline_stays_exactly_once_when_workers_are_killed_between_produce_a
         worker = started(case, source, sink, f"{case.name}-p0")
         while not enough(deaths, wanted) and len(deaths) < wanted + MANY:
             case.wait_committed(worker)
-            # The first kills must cover the case that blocks longest: pending positions, and a successor with
-            # another id. Positions are pending only after the first response to `send_offsets`, so wait for
-            # at least one response delay.
+            # Until one kill has left pending offsets, choose the case that blocks longest: the offsets are
+            # pending, and the successor has another transactional id. Offsets are pending only after the
+            # first response to `send_offsets`, so wait for at least one response delay.
             drawn = any(death.pending for death in deaths)
             step, earliest = (rng.choice(BETWEEN), 0.0) if drawn else ("send_offsets", ANSWER_MS / 1000)
             die_at(cluster, worker, step, rng.uniform(earliest, WORK_S))
@@ -89,7 +90,7 @@ def test_a_pipeline_stays_exactly_once_when_workers_are_killed_between_produce_a
 
 
 def enough(deaths: list[Death], wanted: int) -> bool:
-    """Return whether enough workers died between produce and commit, one or more with pending positions."""
+    """Return whether enough workers died between produce and commit, at least one with pending offsets."""
     return sum(d.asked in BETWEEN for d in deaths) >= wanted and any(d.pending for d in deaths)
 
 
@@ -121,7 +122,7 @@ def asked_last(worker: ClientProcess) -> str:
 
 
 def blocked(cluster: Cluster, source: str, group: str) -> bool:
-    """Return whether a position of the group is unstable, because a transaction may still change it."""
+    """Return whether the group has pending offsets, which an open transaction may still commit or abort."""
     coordinator = cluster.group_coordinator(group)
     return any(
         committed_offset(cluster.admin, coordinator, group, (source, partition), stable=True).error != "NONE"

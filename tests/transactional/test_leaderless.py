@@ -32,7 +32,7 @@ no broker left. Clients of a run do not use this setting, because it resets thei
 """
 
 
-@pytest.mark.soak  # soak only: the tests of hazards show this with one replica
+@pytest.mark.soak  # soak only, because tests/hazards covers this with one replica
 def test_a_marker_is_skipped_on_a_partition_with_three_replicas_and_no_leader(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:

@@ -134,7 +134,7 @@ def test_a_topic_recreated_during_a_transaction_keeps_only_later_records(
     assert (second.name, committed.name) == ("ok", "ok")
     assert visible == {0: 2, 1: 0, 2: 0}
     assert all(end.last_stable == end.high_watermark for end in ends.values())
-    # The topic was recreated, so the offsets of the first sends now contain other records.
+    # In the recreated topic, the offsets of the first sends belong to other records.
     assert set(judged.names()) == {"lost", "torn_transaction", "inconsistent_offset"}, text(judged)
 
 

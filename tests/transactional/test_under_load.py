@@ -58,7 +58,7 @@ SOAK = {
 
 
 def assigned_after(ran: Ran, wall: int) -> int:
-    """Return how often a worker was assigned partitions after the time `wall`."""
+    """Return how often workers were assigned partitions after the wall-clock time `wall`, in ns."""
     then = time.strftime("%H:%M:%S", time.localtime(wall / 1e9))
     logs = [path.read_text() for path in (ran.directory / "logs").glob("pipeline-*.log")]
     return sum(line.split()[0] > then for log in logs for line in log.splitlines() if " assigned [" in line)

@@ -1,4 +1,4 @@
-"""Errors of a transactional producer: calls in the wrong order, missing rights, no possible coordinator."""
+"""Errors of a transactional producer: calls in the wrong order, missing rights, no available coordinator."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def refused_replicas(log: Path) -> list[str]:
 def test_without_enough_brokers_for_the_state_topic_there_is_no_coordinator(
     cluster: Cluster, case: TransactionalCase, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """Use one broker, but the default of three replicas for the state topic. The log has the reason."""
+    """Use one broker and the default of three replicas for the state topic. The broker logs the reason."""
     assert cluster
     folder = tmp_path / "alone"
     folder.mkdir()

@@ -24,7 +24,7 @@ def test_the_walkthrough_is_valid_and_each_step_has_its_evidence(
     page = (directory / NAME).read_text()
     assert "is PrepareCommit" in page
     assert "marker ABORT into __consumer_offsets" in page
-    # Every run must show these differences between the textbook and the observation.
+    # In every run, the observations must contradict these statements about Kafka from textbooks.
     steps = RunDirectory.open(directory).read(FILE, list[WalkthroughStep])
     differ = [c.textbook for step in steps for c in step.claims if c.comparison == "different"]
     for text in ("TxnOffsetCommit goes to", "gets a COMMIT marker", "behind the last stable offset"):

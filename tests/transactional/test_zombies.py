@@ -37,7 +37,7 @@ FENCED = {"INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED"}
 def test_a_zombie_is_refused_on_every_request(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """Freeze three producers in a transaction. After the thaw, each sends a different request first."""
+    """Freeze three producers in open transactions. After the thaw, each first sends a different request."""
     topic, group = case.topic("t"), f"{case.name}-g"
     calls: dict[str, list[Any]] = {
         "Produce": ["send", 0, 2],
@@ -184,7 +184,7 @@ def polled(consumer: Consumer) -> list[int]:
 
 @dataclass
 class Handover:
-    """A handover from a worker frozen in a transaction to a successor with another transactional id."""
+    """Handover from a worker, frozen in a transaction, to a successor with another transactional id."""
 
     case: TransactionalCase
     fields: dict[str, Any]

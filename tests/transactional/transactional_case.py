@@ -110,7 +110,7 @@ class TransactionalCase(ClientCase):
         try:
             return not self.describe(transactional_id).state.startswith("Prepare")
         except KafkaAnswerError as error:
-            if error.code == UNKNOWN_ID:  # its init was refused, so no transaction was begun
+            if error.code == UNKNOWN_ID:  # init was refused, so the id has no transaction
                 return True
             raise
 
@@ -129,7 +129,7 @@ class TransactionalCase(ClientCase):
         )
 
     def wait_at_rest(self) -> None:
-        """Wait only for the markers of ended transactions. A test may leave others open or hanging."""
+        """Wait only for the markers of ended transactions: a test may leave others open or hanging."""
         self.wait_ended()
 
     def open_transactions(self, *topics: str) -> list[BlockingTransaction]:

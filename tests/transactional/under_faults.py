@@ -18,14 +18,14 @@ DONE = ["PrepareCommit", "CompleteCommit"]
 
 
 class Laps:
-    """Seconds from the start of a test to the end of each of its parts."""
+    """Stopwatch of a test: the seconds from its start to the end of each named phase."""
 
     def __init__(self) -> None:
         self._started = time.monotonic()
         self.seen: dict[str, float] = {}
 
     def __call__(self, name: str) -> float:
-        """Record that the part with this name has just ended."""
+        """Record that the phase with this name has just ended; return the seconds since the start."""
         self.seen[name] = round(time.monotonic() - self._started, 1)
         return self.seen[name]
 
@@ -55,14 +55,14 @@ def decisions(cluster: Cluster, ident: str, since: int, until: int | None = None
     """Return the decisions and completions that coordinators logged for an id, in order.
 
     `until` is a time of the coordinator's clock: later entries are left out. With it, a test can read the log
-    later, if a session would expire while it reads the log at once.
+    later and still get the state at that time. Reading at once may take longer than a broker's session lasts.
     """
     noted = (s for s in states(cluster, ident, since) if until is None or s.wall < until)
     return [s.what for s in noted if s.what.startswith(("Prepare", "Complete"))]
 
 
 def wait_decisions(cluster: Cluster, ident: str, since: int, wanted: list[str]) -> list[str]:
-    """Wait until the log has as many decisions as `wanted` and ends with the same one; return them all."""
+    """Wait until the log has at least as many decisions as `wanted` and the same last one; return them."""
 
     def reached() -> list[str]:
         found = decisions(cluster, ident, since)
@@ -89,9 +89,10 @@ def opened(
 
 
 def wake(cluster: Cluster, case: TransactionalCase, topic: str, ident: str) -> None:
-    """Make the coordinator of an id send markers for another id.
+    """Commit a transaction of another id on the coordinator of `ident`, so that it sends markers.
 
-    A coordinator that could not log a completion retries it when it sends other markers, or after 30 s.
+    A coordinator that could not log the completion of a transaction retries this when it sends other markers,
+    or after 30 s.
     """
     other = f"{ident}-wake"
     lead(cluster, TRANSACTION_TOPIC, other, cluster.txn_coordinator(ident))
