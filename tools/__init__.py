@@ -1,4 +1,4 @@
-"""Commands for developers of the harness: benchmarks, mutation tests and a check of the texts.
+"""Commands for developers of the harness: benchmarks, mutation tests, and a check for unclear phrases.
 
 They are not part of the wheel.
 """

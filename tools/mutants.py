@@ -52,7 +52,10 @@ def copy_project(into: Path) -> None:
 
 
 def survives(mutant: Mutant, project: Path) -> bool:
-    """Put a mutant into the copy, run the tests, and remove it. Return whether all tests passed."""
+    """Put a mutant into the copy of the project, run the tests, and restore the file.
+
+    Return whether all tests passed.
+    """
     path = project / mutant.file
     text = path.read_text()
     if text.count(mutant.old) < 1:

@@ -60,7 +60,7 @@ def examine(state: State, backend: BackendName | Literal["auto"]) -> list[Findin
 
 
 def _python() -> Finding:
-    # Always green: the package does not install on an older Python.
+    # This finding is always green, because the package cannot be installed on an older Python.
     return Finding("green", f"Python {platform.python_version()}")
 
 
@@ -98,8 +98,7 @@ def _cores() -> Finding:
 def _is_up(state: State) -> bool:
     """Return whether a cluster is up.
 
-    If a cluster is up, the free memory is not checked, because its nodes already use the memory that they
-    need.
+    The nodes of that cluster already use the memory that they need. The free memory is therefore not checked.
     """
     try:
         record = state.load()
@@ -199,7 +198,7 @@ def _cluster(state: State) -> list[Finding]:
 
 
 def _ports(state: State) -> Finding:
-    """Report the block of ports that a start would use, and the processes that occupy preferred ports."""
+    """Report the ports that a cluster would use, and the processes that already use the preferred ports."""
     try:
         chosen = choose_ports(state.path)
     except HarnessError as error:

@@ -66,8 +66,9 @@ def results(file: Path) -> None:
 def late(directories: tuple[Path, ...]) -> None:
     """Find transactions that a late EndTxn broke.
 
-    The command compares the result that each client received with the records that were read back. It counts
-    the transactions that differ, over all the runs. The clients must have used the wire tap.
+    An EndTxn is late if it had no answer yet when its client began the next transaction. The command compares
+    the result that each client received with the records that readers found. It counts the transactions that
+    differ, over all the runs. The clients must have used the wire tap.
     """
     from harness.report.late_endtxn_audit import find_broken_transactions
     from harness.report.proportions import format_per_thousand

@@ -50,8 +50,8 @@ for command in (*cluster.COMMANDS, *runs.COMMANDS, *inspect.COMMANDS):
 def main() -> None:
     """Run the command line; turn every error into a message, a hint and an exit code."""
     try:
-        # Do not call click's own main: it treats an EOFError as Ctrl-C, and exits with code 1 after a broken
-        # pipe.
+        # Do not call click's own main function. That function treats an EOFError as Ctrl-C, and after a
+        # broken pipe it exits with code 1.
         with cli.make_context("eos", sys.argv[1:]) as context:
             cli.invoke(context)
     except click.exceptions.Exit as end:
@@ -70,7 +70,10 @@ def main() -> None:
 
 
 def _unforeseen(error: Exception) -> ExitCode:
-    """Report an unexpected error and return its exit code: broken pipe, node that does not answer, or bug."""
+    """Report an unexpected error and return its exit code.
+
+    The error is a broken pipe, a problem with a connection to a node, or a bug of the harness.
+    """
     if isinstance(error, BrokenPipeError) and _output_is_closed():
         return ExitCode.UNKNOWN
     if problem := _connection_problem(error):

@@ -63,7 +63,8 @@ def bundle(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return a decorator that adds options to a command.
 
-    The command receives the values of these options as one dataclass `kind`, in its parameter `name`.
+    The command receives the values of these options in its parameter `name`, as an object of the dataclass
+    `kind`.
     """
     names = [field.name for field in dataclasses.fields(kind)]
 

@@ -111,7 +111,7 @@ class RunOptions:
         return args + (["--keep"] if self.keep else [])
 
     def listeners(self) -> list[EventListener]:
-        """Return the listeners that show the run: console, JUnit file, GitHub annotations."""
+        """Return the event listeners that present the run: console, JUnit file, GitHub annotations."""
         from harness.report.console import Console
         from harness.report.github import GitHub, in_actions
         from harness.report.junit import JUnit
@@ -143,7 +143,7 @@ run_options = bundle(
 
 @dataclass(frozen=True)
 class ExternalOptions:
-    """Options of a run on an external cluster, with the consent of the user."""
+    """Options of a run on an external cluster, including the user's consent to use that cluster."""
 
     cluster_file: Path | None
     understood: str
@@ -159,7 +159,7 @@ class ExternalOptions:
             )
 
     def command_line_args(self) -> list[str]:
-        """Return the given arguments, for the replay command."""
+        """Return the arguments that the user gave, for the replay command."""
         args = ["--cluster", str(self.cluster_file)]
         args += ["--i-understand", self.understood] if self.understood else []
         return args + (["--move-foreign"] if self.moves_foreign else [])
@@ -334,8 +334,8 @@ def shrink(
 ) -> None:
     """Search for a smaller scenario that breaks as an invalid run did.
 
-    The result is shrunk.toml in the directory of the run. A seed does not replay the timing, so each
-    candidate is run several times, and the result again to count how often it breaks.
+    The result is written to shrunk.toml in the directory of the run. A seed does not replay the timing, so
+    each candidate is run several times. The result is also run several times, to count how often it breaks.
     """
     from harness.cluster import lifecycle
     from harness.run.shrink import SearchLimits, failed_run
@@ -354,7 +354,7 @@ def shrink(
 def execute(name: str, drawn: PlanOptions, where: RunOptions) -> Outcome:
     """Run a scenario.
 
-    Without a cluster that is up, start one first, and remove it afterwards unless --keep is set.
+    If no cluster is up, start one first, and remove it afterwards unless --keep is set.
     """
     from harness.cluster import lifecycle
     from harness.run import make_run

@@ -81,7 +81,7 @@ def _roles(cluster: Cluster) -> dict[int, str]:
         roles = {broker: f"leads {count} partitions" for broker, count in leaders.items()}
         roles[cluster.admin.quorum().leader] = "active controller"
     except (OSError, EOFError):
-        return {}  # `Status.ailments` contains the reason
+        return {}  # `Status.ailments` contains the reason why the roles cannot be read
     return roles
 
 
@@ -89,7 +89,7 @@ def _toxics(cluster: Cluster) -> list[str]:
     try:
         proxies = cluster.toxiproxy.proxies()
     except (OSError, ToxiproxyError):
-        return []  # `Status.ailments` contains the reason
+        return []  # `Status.ailments` contains the reason why the toxics cannot be read
     return [
         *(f"{p.name} {t.type} {dict(t.attributes)} {t.stream}" for p in proxies for t in p.toxics),
         *(f"{p.name} is closed" for p in proxies if not p.enabled),

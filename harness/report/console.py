@@ -58,7 +58,10 @@ class Console:
             self._print(event.at, Text(_format_progress(event)))
 
     def close(self) -> None:
-        """Remove the progress paragraph and show the cursor again. Any other printed line also removes it."""
+        """Remove the progress paragraph and show the cursor again.
+
+        This method also runs before each printed line.
+        """
         if self._live is not None:
             self._live.stop()
             self._live = None

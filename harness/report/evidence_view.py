@@ -45,7 +45,7 @@ class _Frame(msgspec.Struct):
 
 
 class _Span(msgspec.Struct):
-    """An operation: the times of its first and its last history line, and the first frames between them."""
+    """The time span of an operation in a history, and the first frames of its client within that span."""
 
     first: int
     last: int
@@ -88,7 +88,7 @@ def _example_view(proofs: _Proofs, example: Example) -> dict[str, Any]:
 
 
 class _Proofs:
-    """The history lines and frames that prove the given examples. The constructor reads them all."""
+    """The history lines and frames that prove the given examples of anomalies. The constructor reads them."""
 
     def __init__(self, run: RunDirectory, examples: Iterable[Example]) -> None:
         self._run = run

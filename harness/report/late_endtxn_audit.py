@@ -143,7 +143,7 @@ def _broken_groups(run: Path, evidence: Evidence) -> tuple[list[tuple[int, int, 
 def _spans(
     run: RunDirectory,
 ) -> tuple[dict[tuple[int, int], TransactionSpan], dict[int, str], dict[int, str]]:
-    """Return the span of each transaction, and the transactional id and client of each producer."""
+    """Return the times of each transaction, and the transactional id and client of each producer."""
     spans: dict[tuple[int, int], TransactionSpan] = {}
     ids: dict[int, str] = {}
     clients: dict[int, str] = {}

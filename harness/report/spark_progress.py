@@ -1,4 +1,4 @@
-"""Table rows about Spark during a run: batches, restarts and longest silence, from its driver's log."""
+"""Table rows about Spark during a run, from the driver's log: batches, restarts and the longest pause."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _REASONS_SHOWN: Final = 5
 class _ProgressLine(msgspec.Struct):
     """A line of the driver's progress log.
 
-    The line of a batch has the number of rows, that of the last pass the number of records. The line of a
-    restart has the error that caused it.
+    The line of a batch contains the number of rows. The line of the last pass contains the number of offsets
+    that were read, as `records`. The line of a restart contains the error that caused the restart.
     """
 
     what: str
@@ -28,7 +28,10 @@ class _ProgressLine(msgspec.Struct):
 
 
 def rows_of(run: Path) -> list[tuple[str, ...]]:
-    """Return table rows of a name and a value. There are no rows if Spark did not read during the run."""
+    """Return the rows of a table, each with a name and a value.
+
+    There are no rows if Spark did not read during the run.
+    """
     path = run / FILE
     texts = path.read_bytes().splitlines() if path.exists() else []
     lines = [line for text in texts if (line := _decoded(text)) is not None]

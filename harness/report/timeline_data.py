@@ -29,8 +29,8 @@ _OUTCOMES: Final = {"committed": COMMITTED, "aborted": ABORTED, "unknown": UNKNO
 _PERCENTILES: Final = {"median": 50, "95 %": 95, "slowest": 100}
 
 PIECES: Final = 300
-"""Number of equal pieces of the time axis. `thinned` keeps at most two points per piece, and a page is about
-twice as many pixels wide.
+"""Number of equal pieces into which `thinned` divides the time axis. A curve keeps at most two points per
+piece. A page has only about two pixels per piece, so more points would not be visible.
 """
 
 Line = list[tuple[float, float]]
@@ -132,8 +132,8 @@ def _from_ledger(series: TimelineData, ledger: Ledger, began: int) -> None:
     """Add the curves that come from the ledger.
 
     These are the number of records per second for each fate, and percentiles of the answer latency. A record
-    counts in the second of its answer or, without an answer, in that of its request. The latency covers
-    committed records only.
+    counts in the second in which its client received the answer. Without an answer, it counts in the second
+    of the request. The latency covers committed records only.
     """
     groups = ledger.groups
     count = len(groups.producer)

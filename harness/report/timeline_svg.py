@@ -12,7 +12,7 @@ WIDTH: Final = 960
 _LEFT, _RIGHT = 170, 20
 _LANE, _PANEL, _GAP = 20, 90, 26
 _NICE = (1, 2, 5)
-_MOST_BARS: Final = 800  # a long run has more; for the rest, the drawing shows only their number
+_MOST_BARS: Final = 800  # if a run has more injections, a line of text states the number of the rest
 
 
 class _Figure:
@@ -93,7 +93,7 @@ def _panel(
         drawn.y += _GAP
         return
     most = max(value for line in drawn_curves.values() for _, value in line)
-    top = (most or 1.0) if steps else _nice(most)  # step curves show small counts, which need no rounding
+    top = (most or 1.0) if steps else _nice(most)  # the axis of a step chart ends exactly at its maximum
     base = drawn.y + height
     drawn.text(_LEFT - 8, drawn.y + height / 2 + 4, title, "label")
     drawn.rule(_LEFT, base, WIDTH - _RIGHT, base, "axis")
@@ -120,7 +120,7 @@ def _axis(drawn: _Figure, bottom: float) -> None:
     for at, name in drawn.series.phases:
         x = drawn.x(at)
         drawn.rule(x, 18, x, bottom - 8, "phase")
-        if x >= free:  # leave out a name that would overlap the one before; its line is drawn
+        if x >= free:  # if a phase name would overlap the previous one, draw only the phase's line
             drawn.text(x + 2, 12, name, "note")
             free = x + 7.5 * len(name) + 8
 

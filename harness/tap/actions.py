@@ -82,7 +82,10 @@ def _keep(relay: Relay, stream: ByteStream, exchange: Exchange, frame: bytes, ar
 
 
 def _after_loss(relay: Relay, stream: ByteStream, armed: Armed) -> None:
-    """Cut or silence the connection, because a TCP stream cannot continue after the loss of a frame."""
+    """Cut the client's connection or drop all later bytes of the stream, as the rule determines.
+
+    A TCP stream cannot continue after the loss of a frame.
+    """
     if armed.rule.then == "silence":
         stream.silence()
     else:

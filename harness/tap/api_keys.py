@@ -20,7 +20,10 @@ class Decodable(StrEnum):
 
 @cache
 def _requests() -> dict[int, Any]:
-    """Return kafka-python's request classes by api key. The import of a module registers its classes."""
+    """Return kafka-python's request classes by api key.
+
+    The imports are necessary, because a class can be found only after its module was imported.
+    """
     import kafka.protocol.admin
     import kafka.protocol.consumer
     import kafka.protocol.metadata
@@ -37,7 +40,10 @@ def _requests() -> dict[int, Any]:
 
 
 def preload() -> None:
-    """Load every class in advance: loading during the first request could exceed that request's time-out."""
+    """Load all of kafka-python's request classes in advance.
+
+    Loading them during the first request could take longer than the time-out of that request.
+    """
     _requests()
 
 

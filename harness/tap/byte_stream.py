@@ -29,7 +29,7 @@ class Handler(Protocol):
         ...
 
     def piece(self, stream: ByteStream, piece: Piece, sent: int) -> None:
-        """Handle a piece. Its first `sent` bytes were already forwarded."""
+        """Handle a piece of the stream. The first `sent` bytes of the piece were already forwarded."""
         ...
 
     def ended(self, stream: ByteStream) -> None:
@@ -74,7 +74,7 @@ class ByteStream:
         self.target.send(data)
 
     def take(self, data: bytes) -> None:
-        """Drop bytes because of a fault, and count them as taken."""
+        """Drop bytes because of a fault, and add their number to the counter `taken`."""
         self.taken += len(data)
 
     def keep(self, frame: bytes) -> None:
@@ -119,7 +119,7 @@ class ByteStream:
     def discard_rest(self, *, by_fault: bool) -> int:
         """Drop the bytes that are still in the tap, and return their number.
 
-        With `by_fault`, count these bytes as taken by a fault, and return 0.
+        If `by_fault` is true, count these bytes as dropped by a fault, and return 0.
         """
         lost = len(self._kept) + len(self.rest().unsent)
         self._kept = b""
@@ -158,6 +158,6 @@ class ByteStream:
         self.take(self.rest().unsent)
 
     def _limit_reading(self) -> None:
-        """Pause reading while the target is slow, or while too many bytes wait behind a kept frame."""
+        """Pause reading while too many bytes wait for the target or behind a kept frame."""
         waiting = self.framer.buffered if self._kept else 0
         self.source.set_reading(on=self.target.queued < MOST_QUEUED and waiting < MOST_QUEUED)

@@ -18,7 +18,7 @@ class AskStatus(_Ask, tag="status"):
 
 
 class AskAccounts(_Ask, tag="accounts"):
-    """Request for the byte accounts of every connection."""
+    """Request for the byte counts of every connection."""
 
 
 class AskArm(_Ask, tag="arm"):

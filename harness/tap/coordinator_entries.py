@@ -7,7 +7,7 @@
 
 Partitions are read over the DIRECT listener. No client can read the metadata log, so the blocks of producer
 ids are read from the files of the active controller. Times are the brokers' wall clock in milliseconds. If
-the brokers and the tap run on one host, the frame log has the same clock.
+the brokers and the tap run on one host, the frame log uses the same clock.
 """
 
 from __future__ import annotations
@@ -141,7 +141,10 @@ def _first_batches(cluster: Cluster, partition_id: PartitionId, since: int, brok
 def markers(
     cluster: Cluster, topic: str, since: int, partition: int | None = None
 ) -> Iterator[CoordinatorEntry]:
-    """Yield a step for each transaction marker of a topic, or of one of its partitions, since a time."""
+    """Yield a step for each transaction marker of a topic, or of one of its partitions.
+
+    Markers from before the time `since` are left out.
+    """
     for info in cluster.admin.metadata([topic]).partitions:
         if partition not in (None, info.partition):
             continue
@@ -164,7 +167,10 @@ def markers(
 
 
 def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[CoordinatorEntry]:
-    """Yield a step for each state of a transactional id that its coordinator stored since a time."""
+    """Yield a step for each state of a transactional id that its coordinator stored.
+
+    States from before the time `since` are left out.
+    """
     partitions = cluster.admin.metadata([TRANSACTION_TOPIC]).partitions
     info = partitions[java_hash(transactional_id) % len(partitions)]
     for batch in _batches(cluster, (TRANSACTION_TOPIC, info.partition), since):
@@ -188,7 +194,7 @@ def decisions(cluster: Cluster, transactional_id: str, since: int) -> Iterator[C
 
 
 def id_blocks(cluster: Cluster, since: int) -> Iterator[CoordinatorEntry]:
-    """Yield a step for each block of producer ids that was assigned since a time.
+    """Yield a step for each block of producer ids that was assigned since the time `since`.
 
     The blocks are read from the files of the active controller.
     """
@@ -215,7 +221,7 @@ def id_blocks(cluster: Cluster, since: int) -> Iterator[CoordinatorEntry]:
 def _batches(
     cluster: Cluster, partition_id: PartitionId, since: int, broker: int | None = None
 ) -> Iterator[Any]:
-    """Yield the batches of a partition since a time, read from its leader or from the given broker."""
+    """Yield the batches of a partition since the time `since`, read from its leader or the given broker."""
 
     def find_start() -> tuple[int, int]:
         topic, number = partition_id

@@ -31,7 +31,7 @@ class Stats(msgspec.Struct, kw_only=True):
     response_bytes: ByteAccount = msgspec.field(default_factory=ByteAccount)
     """`request_bytes` and `response_bytes` cover closed connections only."""
     duplicate_bytes: int = 0
-    """Bytes of duplicates, which the tap sent on its own connections."""
+    """Number of bytes of duplicate requests, which the tap sent on connections of its own."""
 
 
 def count(counters: dict[str, int], name: str, by: int = 1) -> None:

@@ -1,4 +1,4 @@
-"""Decoder that turns frames into facts with kafka-python.
+"""Decoder that uses kafka-python to read the fields of frames for the frame log.
 
 It replaces topic ids by topic names, which it reads from metadata responses.
 """
@@ -46,13 +46,13 @@ class Decoder:
         self.names = TopicNames()
 
     def request(self, key: int, version: int, frame: bytes) -> Facts:
-        """Decode a request frame into facts."""
+        """Decode a request frame, and return its fields for the frame log."""
         describe = _REQUESTS.get(api_keys.name_of(key))
         message = api_keys.decode_request(key, version, frame)
         return describe(message, self.names) if describe else Facts()
 
     def response(self, key: int, version: int, frame: bytes) -> Facts:
-        """Decode a response frame into facts."""
+        """Decode a response frame, and return its fields for the frame log."""
         describe = _RESPONSES.get(api_keys.name_of(key))
         message = api_keys.decode_response(key, version, frame)
         return describe(message, self.names) if describe else Facts(error=_error(message))
@@ -209,13 +209,13 @@ def _find_coordinator_response(message: Any, _: TopicNames) -> Facts:
     coordinators = [
         Coordinator(key=c.key, broker=c.node_id, error=_error(c)) for c in message.coordinators or ()
     ]
-    if not coordinators:  # up to version 3, a response has one coordinator and does not repeat its key
+    if not coordinators:  # up to version 3, a response has one coordinator, without the requested key
         coordinators = [Coordinator(key="", broker=message.node_id, error=_error(message))]
     return Facts(coordinators=coordinators)
 
 
 def _of_producer(message: Any, _: TopicNames) -> Facts:
-    """Return the facts of a request that contains a transactional id, a producer id and an epoch."""
+    """Return the log fields of a request that contains a transactional id, a producer id and an epoch."""
     return Facts(
         transactional_id=message.transactional_id,
         producer_id=message.producer_id,
@@ -226,7 +226,7 @@ def _of_producer(message: Any, _: TopicNames) -> Facts:
 
 
 def _producer_response(message: Any, _: TopicNames) -> Facts:
-    """Return the facts of an InitProducerId or EndTxn response.
+    """Return the log fields of an InitProducerId or EndTxn response.
 
     An EndTxn response contains a producer id since version 5.
     """

@@ -16,7 +16,7 @@ Side = Literal["request", "response"]
 
 
 class ByteAccount(msgspec.Struct, kw_only=True):
-    """Byte counts of one direction; once the connection is closed, received = sent + taken + undelivered."""
+    """Byte counts of one direction of a connection. At its end, received = sent + taken + undelivered."""
 
     received: int = 0
     sent: int = 0
@@ -25,8 +25,8 @@ class ByteAccount(msgspec.Struct, kw_only=True):
     after a fault had cut the connection.
     """
     undelivered: int = 0
-    """Number of bytes that could not be forwarded because the receiving side had closed the connection by
-    itself.
+    """Number of bytes that could not be forwarded because the receiving side had closed the connection. No
+    fault had cut the connection.
     """
 
     @property
@@ -78,14 +78,16 @@ class Frame(LogLine, tag="frame"):
     took_ms: float | None = None
     """For a response: milliseconds from the request to the response, measured at the tap."""
     fate: str | None = None
-    """Immediate effect of a fault on the frame: lost, held, delayed, or cut (an answer to a client that a
-    fault had cut off). A duplicate that the tap sent, and the answer to it, have `copy`. None if the
-    frame passed.
+    """Immediate effect of a fault on the frame. None if the frame passed.
+
+    `lost`: the frame was dropped. `held` and `delayed`: the tap keeps the frame back. `cut`: the frame is an
+    answer to a client whose connection a fault had cut. `copy`: the frame is a duplicate that the tap sent,
+    or the answer to that duplicate.
     """
     rule: str | None = None
     facts: Facts | None = None
     undecoded: str | None = None
-    """Reason why the frame could not be decoded, so that it has no facts."""
+    """Reason why the frame could not be decoded. Such a frame has no `facts`."""
 
 
 class Note(LogLine, tag="note"):
@@ -111,14 +113,14 @@ class Touch(LogLine, tag="touch"):
 
 
 class Sampled(LogLine, tag="sampled"):
-    """Exchanges per api since the monotonic time `since` that were not logged because of the log limits."""
+    """Exchanges omitted because of the log limits: their number per api since the monotonic time `since`."""
 
     since: int
     exchanges: dict[str, int]
 
 
 class ConnectionClosed(LogLine, tag="closed"):
-    """The end of a connection. Its accounts cover all bytes of the connection."""
+    """The end of a connection, with the counts of all of its bytes."""
 
     conn: int
     broker: int

@@ -154,7 +154,7 @@ class FrameLog:
             self._give_up(error)
 
     def _decode(self, line: Frame, raw: bytes) -> None:
-        """Add the facts of a frame to its line, or the reason why it cannot be decoded."""
+        """Add the decoded fields of a frame to its line, or the reason why the frame cannot be decoded."""
         decode = self._decoder.request if line.side == "request" else self._decoder.response
         try:
             line.facts = decode(line.key, line.version, raw)
@@ -177,7 +177,7 @@ class FrameLog:
             self._give_up(error)
 
     def _give_up(self, error: OSError) -> None:
-        """End the log after a write error, because forwarding must continue. The log gets no closing line."""
+        """End the log after a write error, without a closing line. The tap continues to forward bytes."""
         self._stats.log_errors += 1
         print(f"the frame log {self.path} ended: {error}", flush=True)
         file, self._file = self._file, None
@@ -185,4 +185,4 @@ class FrameLog:
             try:
                 file.close()
             except OSError:
-                self._stats.log_errors += 1  # close() flushes the buffer, which fails again
+                self._stats.log_errors += 1  # close() tries to write the buffer again, and fails again

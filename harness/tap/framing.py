@@ -46,7 +46,7 @@ class Head(NamedTuple):
 
 
 class MalformedError(ValueError):
-    """A frame that cannot be a request or a response."""
+    """Error for a frame that can be neither a request nor a response."""
 
 
 class Framer:

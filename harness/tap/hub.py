@@ -27,7 +27,7 @@ _MOST_ACCOUNTS = 10_000
 
 
 class Accounts(msgspec.Struct, kw_only=True):
-    """Byte accounts of one connection. The accounts of an open connection are a snapshot."""
+    """Byte counts of one connection. For an open connection, the counts are a snapshot."""
 
     conn: int
     broker: int
@@ -101,7 +101,7 @@ class Hub:
         return self._connections
 
     def peek(self, exchange: Exchange, frame: bytes) -> Facts | None:
-        """Decode a request before it is forwarded, because a rule may select by its content."""
+        """Decode a request before it is forwarded, because a rule may select requests by their content."""
         if api_keys.decodable(exchange.head.key, exchange.head.version) is not api_keys.Decodable.YES:
             return None
         try:
@@ -113,7 +113,7 @@ class Hub:
     def match(self, relay: Relay, exchange: Exchange, frame: bytes) -> Armed | None:
         """Return the rule that hits a request, or None.
 
-        Also record in the exchange which kept frames the answer to this request will release.
+        Also record in the exchange the kept frames that the answer to this request will release.
         """
         waits = [k for k in self.kept if k.armed.rule.until == exchange.api]
         facts = self.peek(exchange, frame) if waits or self.book.needs_facts(exchange.head) else None
@@ -121,7 +121,11 @@ class Hub:
         return self.book.match(relay.broker, exchange.head, facts)
 
     def answered(self, exchange: Exchange, frame: bytes) -> None:
-        """Handle the answer to an exchange: record it in the hit, and release the frames that wait for it."""
+        """Handle the answer to an exchange.
+
+        If the exchange has a hit of a rule, record the answer in that hit. Then release the kept frames that
+        wait for this answer.
+        """
         if exchange.hit:
             exchange.hit.answer = self.answer(exchange, frame)
         for kept in exchange.triggers:
@@ -140,7 +144,7 @@ class Hub:
         """Keep back a frame of a stream until it is released or discarded."""
 
         def finish(deliver: bool) -> None:
-            if not deliver:  # a TCP stream cannot continue after the loss of a frame
+            if not deliver:  # drop later bytes too: a TCP stream cannot continue after a lost frame
                 stream.silence()
                 if stream is relay.request:
                     relay.forget(exchange)
@@ -218,7 +222,7 @@ class Hub:
         )
 
     def ended(self, relay: Relay, request: ByteAccount, response: ByteAccount) -> None:
-        """Record the byte accounts of a closed connection, and log its kept frames as undeliverable."""
+        """Record the byte counts of a closed connection, and log its kept frames as undeliverable."""
         self.relays.pop(relay.conn, None)
         for kept in [k for k in self.kept if k.hit.conn == relay.conn and k.armed.rule.verb != "duplicate"]:
             kept.hit.did = "undeliverable"
@@ -233,7 +237,7 @@ class Hub:
         )
 
     def accounts(self) -> list[Accounts]:
-        """Return the byte accounts of the open connections and of the last 10,000 closed ones."""
+        """Return the byte counts of the open connections and of the last 10,000 closed ones."""
         still_open = [
             Accounts(
                 conn=r.conn,

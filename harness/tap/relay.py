@@ -1,4 +1,4 @@
-"""One client connection through the tap: its two streams, its unanswered requests, and its byte accounts."""
+"""One client connection through the tap: its two streams, its unanswered requests, and its byte counts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Exchange:
     mono: int
     logged: bool = False
     armed: Armed | None = None  # the rule that will act on the answer
-    hit: Hit | None = None  # the hit in which the answer is recorded
+    hit: Hit | None = None  # the hit of a rule on the request; the answer is recorded in it
     frame: bytes = b""  # the bytes of the request, if its answer triggers a duplicate of it
     triggers: list[KeptFrame] = field(default_factory=list)
 
@@ -95,9 +95,9 @@ class Relay:
             self._response(piece.data, sent)
 
     def ended(self, stream: ByteStream) -> None:
-        """Forward the end of a stream, after the bytes of an incomplete last frame.
+        """Forward the bytes of an incomplete last frame, then the end of the stream.
 
-        These bytes are dropped instead if a fault silenced the stream or cut the client off.
+        If a fault silenced the stream or cut the client off, drop these bytes instead.
         """
         rest = stream.rest()
         if stream.silenced or (self.dropped_by and stream is self.request):
@@ -133,7 +133,7 @@ class Relay:
             self._linger = self.hub.loop.call_later(LINGER_S, self.close)
 
     def close(self) -> None:
-        """Close both sockets, and log the byte accounts."""
+        """Close both sockets, and log the byte counts."""
         if self._closed:
             return
         self._closed = True
@@ -180,7 +180,7 @@ class Relay:
             self.note("oversized", f"a {stream.side} beyond {len(piece.data)} bytes passed unread")
         elif piece.kind is Kind.BLIND and (why := stream.framer.blind):
             other = self.response if stream is self.request else self.request
-            if not other.framer.blind:  # log the lost frame boundaries once per connection
+            if not other.framer.blind:  # log the note once per connection, not once per direction
                 count(self.hub.stats.blind, why if why == "tls" else "malformed")
                 if why != "tls":
                     count(self.hub.stats.odd, "malformed")
@@ -247,7 +247,7 @@ class Relay:
             self._log(line, frame, fate, armed)
         hub.answered(exchange, frame)
         if self.dropped_by and self.request.over and not self._asked:
-            self.upstream.finish()  # an earlier end of requests could make the broker skip the last one
+            self.upstream.finish()  # an earlier shutdown could make the broker skip the last request
 
     def _answered(self, correlation: int) -> Exchange | None:
         """Return the exchange to which an answer belongs, or None.

@@ -22,7 +22,10 @@ _READ_BYTES = 65536
 
 
 async def send_copy(hub: Hub, exchange: Exchange, frame: bytes, armed: Armed, hit: Hit) -> None:
-    """Send a copy of a request, wait for its answer, and close. Record the outcome in the hit."""
+    """Send a copy of a request on a new connection, wait for its answer, and close the connection.
+
+    The outcome is recorded in `hit`.
+    """
     conn = hub.connection()
     origin = f"copy of {exchange.n}"
     hub.log.put(Connection(conn=conn, broker=hit.broker, client=origin, origin="tap", **timestamps()))

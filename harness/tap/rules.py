@@ -35,7 +35,9 @@ class Rule(msgspec.Struct, kw_only=True, frozen=True, forbid_unknown_fields=True
     verb: Verb
     api: str
     nth: int = 1
-    """Number of the first match that is hit. Matches are counted from 1 since the rule was armed."""
+    """Number of the first matching request on which the rule acts. Matching requests are counted from 1
+    since the rule was armed.
+    """
     times: int | None = 1
     """Number of consecutive matches that are hit. None: every match from the nth on."""
     brokers: tuple[int, ...] = ()
@@ -96,7 +98,7 @@ class Hit(msgspec.Struct, kw_only=True):
 
 
 class Armed(msgspec.Struct, kw_only=True):
-    """An armed rule with the number of its matches, and its hits."""
+    """An armed rule, the number of requests that matched it, and its hits."""
 
     rule: Rule
     matched: int = 0

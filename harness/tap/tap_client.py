@@ -64,7 +64,7 @@ class Tap:
         return status
 
     def accounts(self) -> list[Accounts]:
-        """Return the byte accounts of every connection."""
+        """Return the byte counts of every connection through the tap."""
         return self._ask(AskAccounts()).accounts or []
 
     def arm(self, rule: Rule) -> None:
@@ -73,7 +73,7 @@ class Tap:
         self._ask(AskArm(rule=rule))
 
     def disarm(self, rule_id: str) -> Armed | None:
-        """Remove a rule and return it with its hits. Frames that it still holds back are dropped."""
+        """Remove a rule and return it with its hits. Frames that the rule still holds back are dropped."""
         return self._ask(AskDisarm(id=rule_id)).armed
 
     def release(self, rule_id: str) -> int:
@@ -85,7 +85,10 @@ class Tap:
         return next((a for a in self.status().rules if a.rule.id == rule_id), None)
 
     def wait_hit(self, rule_id: str, did: str | None = None, limit: float = 10.0) -> Armed:
-        """Wait until a rule has hit a frame and, if `did` is given, until its last hit has this outcome."""
+        """Wait until a rule has hit a frame, and return the rule with its hits.
+
+        If `did` is given, wait until the last hit of the rule has this outcome.
+        """
 
         def hit() -> Armed | None:
             armed = self.armed(rule_id)
@@ -170,8 +173,8 @@ def stop_tap(cluster: Cluster) -> None:
 
 
 def _folder(cluster: Cluster) -> Path:
-    # This folder is inside the nodes' folder. The removal of a cluster ends every process whose command line
-    # contains the nodes' folder, so it also ends the tap.
+    # Removing a cluster ends every process whose command line contains the nodes' folder. The folder returned
+    # here is inside the nodes' folder and is part of the tap's command line, so the tap ends too.
     return cluster.state.nodes / "tap"
 
 

@@ -21,7 +21,7 @@ _LIMIT_S: Final = 600
 
 
 def scan(bootstrap: str, windows: Sequence[Window], done: Any) -> None:
-    """Count the records of some partitions with confluent-kafka, and put their number into `done`.
+    """Count the records of some partitions with confluent-kafka, and put the count into the queue `done`.
 
     This function runs in a separate process. It only counts records. Its fetches and polls are larger than
     those of `harness.kafka.read_to_end`.

@@ -1,9 +1,9 @@
-"""Benchmark of the harness's bookkeeping: how much record identity and history cost a producer.
+"""Benchmark of the cost of the harness's bookkeeping: an identity for each record, and a history.
 
-A bare loop sends records without identity and history. Runs of the bare loop and of the harness's client
-alternate, so that other load on the machine affects both. The results are two ratios of the client to the
-bare loop. One ratio compares the total time. The other compares the processor time of the sending thread,
-which does not depend on other processes.
+The baseline is a bare loop, which sends records without identity and history. Runs of the bare loop and of
+the harness's client alternate, so that other load on the machine affects both. The results are two ratios of
+the client to the bare loop. One ratio compares the total time. The other compares the processor time of the
+sending thread, which does not depend on other processes.
 """
 
 from __future__ import annotations

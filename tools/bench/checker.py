@@ -1,4 +1,4 @@
-"""Benchmark of the folding of histories into a ledger, and of the checks on the ledger."""
+"""Benchmark of the computation of a ledger from histories, and of the checks on the ledger."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def run_naive(transactions: int) -> None:
 
 
 def run(transactions: int) -> None:
-    """Measure folding and checking for a number of transactions, and print the result."""
+    """Measure the computation of a ledger and the checks on it, and print the result."""
     expect = Expect(properties=["exactly_once", "atomicity"])
     with tempfile.TemporaryDirectory() as name:
         directory = Path(name)

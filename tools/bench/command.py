@@ -47,7 +47,10 @@ def rounds_option(default: int, what: str = "Number of rounds that count.") -> D
 
 
 def seconds_option(default: float, what: str, name: str = "--seconds") -> Decorator:
-    """Return a decorator that adds an option for a number of seconds, by default --seconds, to a command."""
+    """Return a decorator that adds an option for a number of seconds to a command.
+
+    The option is --seconds, unless `name` names another one.
+    """
     return click.option(
         name, type=click.FloatRange(0), metavar="S", default=default, show_default=True, help=what
     )
@@ -100,7 +103,7 @@ def cluster_up(
 ) -> Iterator[Cluster]:
     """Yield the cluster that is up, or start one.
 
-    After the block, remove a cluster that was started here, unless `keep` is set.
+    After the block, remove the cluster if this function started it, unless `keep` is set.
     """
     state = state_of(state_path)
     cluster, started = lifecycle.up(state, backend, profile, log)

@@ -111,12 +111,12 @@ class Pair(NamedTuple):
 
 
 def interleave(base: Run, others: Sequence[Run], length: Length, rounds: int) -> list[list[Pair]]:
-    """Run the baseline before and after each other run; return the measured pairs.
+    """Run the baseline before and after every run of `others`; return the measured pairs.
 
-    A pair is a run with the two runs of the baseline around it. The first list contains the pairs of the
-    baseline, each following list the pairs of one other run. The order of the runs is baseline, other,
-    baseline, next other, baseline and so on. The pairs of the baseline show how much two equal runs differ on
-    this machine.
+    A pair is a measured run with the runs of the baseline directly before and after it. In the first list,
+    the measured runs are those of the baseline itself. Each following list contains the pairs of one other
+    run. The order of the runs is baseline, other, baseline, next other, baseline and so on. The pairs of the
+    baseline show how much two equal runs differ on this machine.
     """
     short = Length(length.records // WARM_UP, length.seconds / WARM_UP)
     for run in (base, *others):
@@ -136,8 +136,8 @@ def interleave(base: Run, others: Sequence[Run], length: Length, rounds: int) ->
 def format_rates(names: Sequence[str], pairs: Sequence[Sequence[Pair]], base: str) -> list[str]:
     """Return a line per run, the baseline first: records per second, and the ratio to the baseline.
 
-    The baseline is compared with its own neighbours. If that ratio is inconclusive, every other ratio is
-    inconclusive too.
+    The ratio of the baseline compares each of its runs with the runs of the baseline before and after it. If
+    that ratio is inconclusive, every other ratio is inconclusive too.
     """
     spreads = [Spread.over([pair.ratio(lambda cost: cost.rate) for pair in of_run]) for of_run in pairs]
     rows = []

@@ -132,7 +132,7 @@ class _Bench:
             self._holder.begin_transaction()
             self._holder.produce(self._topic, b"", partition=0)
             self._holder.flush(LIMIT_S)
-            opened = time.perf_counter()  # after produce, which may wait for the previous transaction to end
+            opened = time.perf_counter()  # measured after produce, which may wait for the previous commit
             over.wait(seconds)
             self._holder.commit_transaction(LIMIT_S)
             spans.append((opened, time.perf_counter()))

@@ -161,7 +161,7 @@ def _await_replication(cluster: Cluster, topic: str) -> None:
 
 
 def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, records: int) -> Cost:
-    """Measure transactions over all partitions, one after the other, up to the last commit."""
+    """Measure consecutive transactions, each over all partitions, until the last one is committed."""
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}),
         **IN_FLIGHT,

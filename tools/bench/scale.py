@@ -43,7 +43,7 @@ def intervals(records: int, partitions: int) -> dict[str, Any]:
 
 
 def scan_generated(records: int, partitions: int) -> Any:
-    """Return a function for mapInArrow that generates the records of its partitions and scans them."""
+    """Return a function for mapInArrow that generates and scans the records of its input partitions."""
     wanted, share = Wanted(RUN), TXN // partitions
     count = records // partitions // share
 

@@ -12,7 +12,10 @@ from tools.bench.interleaved_runs import Cost, Length, Run
 
 @contextmanager
 def scratch_topic(cluster: Cluster, partitions: int) -> Iterator[str]:
-    """Create a topic. After the block, delete it with its files, before most of its data reaches the disk."""
+    """Create a topic, and delete it with its files after the block.
+
+    The files are deleted without delay, before most of the data reaches the disk.
+    """
     name = f"bench-{time.time_ns():x}"
     cluster.create_topic(name, partitions, {"file.delete.delay.ms": "0"})
     try:

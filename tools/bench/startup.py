@@ -89,7 +89,7 @@ def temporary_state() -> Iterator[Path]:
         yield path
     finally:
         lifecycle.down(State(path))
-        shutil.rmtree(path)  # only after `down`, which finds the nodes through a file in this directory
+        shutil.rmtree(path)  # after `down`, because `down` finds the nodes through a file in this directory
 
 
 def measure(backend: BackendName, rounds: int) -> tuple[list[Figure], str]:
@@ -118,7 +118,7 @@ def measure(backend: BackendName, rounds: int) -> tuple[list[Figure], str]:
 
 
 def memory_gb(cluster: Cluster) -> tuple[float, str]:
-    """Return the memory of all brokers and controllers in gigabytes, and the kind of memory."""
+    """Return the memory of all brokers and controllers in gigabytes, and the kind of memory, such as PSS."""
     nodes = [*cluster.brokers, *cluster.controllers]
     if cluster.record.backend == "compose":
         total = sum(container_memory(cast(Any, node).container) for node in nodes)

@@ -30,7 +30,7 @@ read.
 
 
 class LagSample(NamedTuple):
-    """The lag of the streaming job at a time since the start of writing, both in seconds."""
+    """Lag of the streaming job (`lag`) at a time since the start of writing (`at`), both in seconds."""
 
     at: float
     lag: float
@@ -91,7 +91,7 @@ def watch(live: StreamVerification, writing: Steady) -> list[LagSample]:
 
 
 def halves(samples: Sequence[LagSample], warm_up: float) -> tuple[list[float], list[float]]:
-    """Split the lags after the warm-up in the middle; return those of the first and of the second half."""
+    """Split the lags after the warm-up into a first and a second half, and return both."""
     lags = [sample.lag for sample in samples if sample.at >= warm_up]
     half = len(lags) // 2
     if not half:

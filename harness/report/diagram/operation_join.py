@@ -46,9 +46,10 @@ class Operations:
             self._by_client[first.client] = self._read(first.client, file)
 
     def of(self, frame: Frame) -> Operation | None:
-        """Return the operation of the frame's client that was open when the frame passed the tap.
+        """Return the operation of the frame's client that was in progress when the frame passed the tap.
 
-        If several operations were open, return the one that began last. If none was open, return None.
+        If several operations were in progress, return the one that began last. If there was none, return
+        None.
         """
         ident = frame.facts.transactional_id if frame.facts else None
         client = self._clients.get(frame.client_id) or self._clients.get(f"txn:{ident}")

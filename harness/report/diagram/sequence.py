@@ -52,7 +52,9 @@ class Sequence:
     roles: dict[str, list[str]] = field(default_factory=dict)
     messages: list[Message] = field(default_factory=list)
     left_out: int = 0
-    """Number of messages that the diagram leaves out, after the last one that it shows."""
+    """Number of messages after the last one in the diagram. The diagram leaves them out because of its size
+    limit.
+    """
     not_logged: int = 0
     """Number of exchanges (a request and its answer) that the frame log counted without logging them."""
 
