@@ -14,9 +14,9 @@ __all__ = ["ArmedFrameFault", "Fault", "FaultContext", "Injection", "arm", "inje
 
 
 def __getattr__(name: str) -> Any:
-    """Return a class that any module of this package defines.
+    """Return a class of this package by its name, so that callers can import it from the package.
 
-    A new fault therefore needs no import in this file.
+    The class may be in any module of the package. A new fault therefore needs no import in this file.
     """
     from harness.faults.catalogue import import_fault_modules
 

@@ -44,7 +44,10 @@ def fault_class(name: object) -> type[Fault[Any]]:
 
 
 def external_faults() -> dict[str, Capability]:
-    """Return the faults that a cluster file may permit, each with the capability that it needs."""
+    """Return the names of the faults that may be allowed on an external cluster.
+
+    Each name is mapped to the capability that the fault needs.
+    """
     return {name: kind.capability for name, kind in fault_classes().items() if kind.allowed_on_external}
 
 

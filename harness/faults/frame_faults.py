@@ -1,4 +1,6 @@
-"""Faults of single Kafka frames, made by the wire tap. They affect clients of the TAPPED listener.
+"""Faults of single Kafka frames, made by the wire tap.
+
+They affect only clients that connect through the wire tap (listener TAPPED):
 
     lose_response_frame   the broker executes the request, but its answer is lost
     lose_request_frame    the broker never receives the request
@@ -7,9 +9,9 @@
     duplicate_frame       the request is sent again on a new connection
     cut_after_frame       the frame is delivered, then the client's connection is cut
 
-A frame fault does not bite at its injection, but when the client sends a matching frame. `inject` waits for
-that frame, so the client must run in another thread or process. `arm` does not wait. It is a context manager
-that raises NoBiteError at the end of its block if no frame was hit.
+A frame fault bites when a matching frame reaches the tap, not at the injection. `inject` waits for that
+frame, so the client must run in another thread or process. `arm` does not wait: it returns a context manager.
+At the end of the `with` block, the context manager raises NoBiteError if no frame was hit.
 """
 
 from __future__ import annotations
@@ -190,7 +192,7 @@ class HoldFrame(FrameFault):
 class DelayFrame(FrameFault):
     """Fault that holds each matching frame for `delay_ms`.
 
-    All later bytes of the same connection wait behind it.
+    All later bytes of the same connection wait until the held frame has been sent.
     """
 
     name: ClassVar[str] = "delay_frame"
@@ -237,9 +239,9 @@ class CutAfterFrame(FrameFault):
 
 
 class ArmedFrameFault(Injection):
-    """Injection of a frame fault that does not wait for its bite.
+    """Injection of a frame fault, as a context manager that does not wait for the bite.
 
-    The bite is measured when the block ends.
+    The bite is measured at the end of the `with` block.
     """
 
     def _measure(self, journal: HistoryWriter, started: float) -> None:
@@ -250,9 +252,10 @@ class ArmedFrameFault(Injection):
         return ensure_tap(self.cluster)
 
     def wait(self, did: str | None = None, limit: float = 10.0) -> Armed:
-        """Wait until a frame was hit.
+        """Wait until the rule of this fault has hit a frame.
 
-        With `did`, wait until the tap reports this outcome for the last hit.
+        If `did` is given, also wait until the tap reports this outcome, such as `released`, for the last
+        frame that was hit.
         """
         return self.tap.wait_hit(self.context.mark, did, limit)
 
@@ -261,9 +264,9 @@ class ArmedFrameFault(Injection):
         return self.tap.release(self.context.mark)
 
     def measure(self) -> Measured:
-        """Measure the bite now, or raise NoBiteError.
+        """Measure the bite now. Raise NoBiteError if there is none.
 
-        If this is not called, the end of the block measures the bite.
+        If this method is not called, the bite is measured at the end of the `with` block.
         """
         assert self._journal is not None
         if not self.bite:
@@ -288,6 +291,6 @@ class ArmedFrameFault(Injection):
 def arm(cluster: Cluster, fault: Fault[Any], target: str | Target = "all", **options: Any) -> ArmedFrameFault:
     """Return the injection of a frame fault as a context manager.
 
-    The client under test runs inside the block.
+    The client under test runs inside the `with` block.
     """
     return ArmedFrameFault(cluster, fault, target, **options)

@@ -20,8 +20,9 @@ from harness.faults.undo import undo
 from harness.tap.tap_client import ensure_tap, find_tap, was_started
 
 Report = Callable[[str], None]
-# Time limits in seconds. A cluster without faults is healthy within one or two session timeouts. A cluster
-# with cut links never becomes healthy, so the shorter limit applies before the packet filters are removed.
+# Time limits in seconds for the cluster to become healthy. Without faults this takes one or two session
+# timeouts. Packet filters that cut links prevent it. Therefore heal waits only _SOON_S, then removes all
+# packet filters, and then waits LIMIT_S. On a back end without packet filters, heal waits LIMIT_S at once.
 _SOON_S, LIMIT_S = 30.0, 60.0
 
 
@@ -32,8 +33,8 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
     that was added by hand, or a node that the operating system killed. Afterwards the cluster is healthy, as
     after `eos up`; otherwise an error is raised. Calling heal twice is harmless.
 
-    With `spare_clients`, heal does not end running clients. A run uses this for its own heal, because its
-    clients still have to finish.
+    With `spare_clients`, heal does not end running clients. A run sets it when the run itself heals the
+    cluster, because its clients still have to finish their work.
     """
     done = 0 if spare_clients else _end_clients(cluster, report)
     if cluster.owned:

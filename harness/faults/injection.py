@@ -106,7 +106,7 @@ class Fault(ABC, Generic[S]):
 
     @abstractmethod
     def before(self, context: FaultContext[S]) -> S:
-        """Measure the state without the fault.
+        """Measure the state of the target before the fault is injected.
 
         Raise NoBiteError if the target is already affected by a fault.
         """
@@ -243,7 +243,10 @@ class Injection:
         )
 
     def _measure(self, journal: HistoryWriter, started: float) -> None:
-        """Measure the bite and write it to the history file, or raise NoBiteError."""
+        """Measure the bite and write it to the file that contains the intent.
+
+        Raise NoBiteError if the fault did not bite.
+        """
         assert self._intent_id is not None
         self.bite = self.fault.bite(self.context)
         self.bite |= self._role_move(started)
@@ -285,6 +288,6 @@ class Injection:
 def inject(cluster: Cluster, fault: Fault[Any], target: str | Target, **options: Any) -> Injection:
     """Return an injection as a context manager.
 
-    The fault is active inside the block and is healed at its end.
+    The fault is active inside the `with` block and is healed at the end of the block.
     """
     return Injection(cluster, fault, target, **options)

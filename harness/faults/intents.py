@@ -1,8 +1,9 @@
 """Intents of a cluster on disk. An intent is a record of an injection, written before the injection.
 
-The intents are in history files (docs/history-format.md) in <state>/intents/. Each process that injects or
-heals has its own file, so two processes never write the same one. A heal adds a line `healed` with the id of
-the intent. An intent is unhealed if no file has such a line for it.
+The intents are in files in <state>/intents/, in the format of docs/history-format.md. Each process that
+injects or heals faults has its own file, so two processes never write to the same file. When a fault has been
+healed, the process writes a line `healed` with the id of the intent. An intent is unhealed if no file
+contains a `healed` line with its id.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from harness.evidence.history import FaultLine, HistoryWriter, history_files
 
 
 def open_journal(state: State) -> HistoryWriter:
-    """Open a new history file for the intents that this process writes."""
+    """Open a new file for the intents that this process writes."""
     client = f"faults-{os.getpid()}-{time.time_ns() // 1_000_000}"
     return HistoryWriter(state.intents / f"{client}.jsonl", run=state.path.name, client=client, role="faults")
 
@@ -28,7 +29,7 @@ def open_journal(state: State) -> HistoryWriter:
 def journal_in(state: State, path: Path, run: str) -> Iterator[HistoryWriter]:
     """Open the file `path` in the run directory for the intents of a run.
 
-    A link in the state directory points to the file, so that `eos heal` finds it.
+    A symbolic link in the state directory points to this file, so that `eos heal` finds the intents.
     """
     state.intents.mkdir(parents=True, exist_ok=True)
     client = f"faults-{run}"
@@ -53,12 +54,15 @@ def has_leftovers(folder: Path) -> bool:
 
 
 def fold(folder: Path) -> list[FaultLine]:
-    """Return the intents in the history files of a folder that no line `healed` names, oldest first."""
+    """Return the unhealed intents in the files of a folder, oldest first.
+
+    An intent is unhealed if no file in the folder contains a `healed` line with its id.
+    """
     intents: dict[str, FaultLine] = {}
     healed: set[str] = set()
     for file in history_files(folder) if folder.exists() else []:
         if not file.path.exists():
-            continue  # the link points to a run directory that no longer exists
+            continue  # the symbolic link points to a run directory that no longer exists
         for _, line in file.read():
             if isinstance(line, FaultLine):
                 if line.stage == "intent":

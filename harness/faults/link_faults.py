@@ -1,7 +1,8 @@
 """Faults of the links between clients and brokers, made with Toxiproxy.
 
-Every fault affects both proxies of each target broker: the one for PROXIED clients, and the one behind the
-wire tap. Its effect is measured on both. The faults act on the bytes of a connection as follows:
+A fault affects every proxy in front of the target brokers. On the harness's own cluster, each broker has two
+proxies: one for clients of the listener PROXIED, and one between the wire tap and the broker. The effect of
+the fault is measured on every proxy. The faults act on the bytes of a connection as follows:
 
     jitter         bytes are delayed; none is lost, and their order is kept
     slow_some      bytes are delayed on a share of the connections
@@ -34,15 +35,18 @@ from harness.kafka.admin import init_producer_id_request
 from harness.kafka.connection import RawConnection
 
 ANSWER_S = 2.0
-"""Time limit in seconds for an answer over a link before a fault.
+"""Maximum number of seconds that a link may take to answer before the fault is injected.
 
-If there is none, another fault is assumed to affect the link.
+If a link does not answer within this time, another fault is assumed to affect it.
 """
 _HINT = "is the listener of this fault the one that the clients use? `eos status` shows the proxies"
 _MOST_PROBES = 20
 _PAIRS = 3
-_BASELINE = 9  # number of round-trip pairs per median; a busy machine may delay one pair
-_BASELINES = 4  # maximum number of medians; a busy machine may delay all pairs of one median
+# How slow a link is before a fault is the median over this number of pairs of round trips: one over the link,
+# and one over the DIRECT listener. If a busy machine delays a single pair, the median hardly changes.
+_BASELINE = 9
+# Maximum number of such medians; the lowest is used. A busy machine may delay all pairs of one median.
+_BASELINES = 4
 _SHARED_PROBES = 16
 """Minimum number of connections that the bite of `slow_some` measures.
 
@@ -116,10 +120,10 @@ class OpenConnections(LinkState):
 
 @dataclass
 class Baseline(LinkState):
-    """State before a link fault: the links that answered, and how slow each of them already was, by proxy.
+    """State before a link fault: the links that answered, and how slow each of these links already was.
 
-    The value is the number of milliseconds by which a round trip took longer than over the unfaulted
-    listener.
+    `slower_ms` maps the name of a link's proxy to a number of milliseconds. A round trip over the link took
+    this much longer than over the DIRECT listener, which no link fault affects.
     """
 
     slower_ms: dict[str, float]
@@ -127,9 +131,9 @@ class Baseline(LinkState):
 
 @dataclass
 class Pieces(LinkState):
-    """State before a link fault: the links that answered, and the pieces of one answer over each of them.
+    """State before a link fault: the links that answered, and how many pieces one answer had on each link.
 
-    `pieces` is the number of pieces in which the answer arrived, by proxy.
+    `pieces` maps the name of a link's proxy to this number. Each piece is one read from the socket.
     """
 
     pieces: dict[str, int]
@@ -146,7 +150,7 @@ class LinkFault(Fault[L]):
     capability: ClassVar[Capability] = Capability.LINK
 
     def health(self, context: FaultContext[L]) -> Measured:
-        """Check that every link that no other fault affects answers."""
+        """Check that the links of the target answer. Skip the links that another fault still affects."""
         times = [link.round_trips_ms(2)[1] for link in _untouched(context)]
         return {"links_timed": len(times)} | (
             {"round_trip_ms": round(statistics.median(times), 2)} if times else {}
@@ -177,9 +181,9 @@ def _untouched(context: FaultContext[L]) -> list[Link]:
 
 
 def _on_each(measured: Sequence[Link], measure: Callable[[Link], T]) -> dict[str, T]:
-    """Call `measure` for all links at the same time, and return the results by proxy.
+    """Call `measure` for all links at the same time. Return a dict from proxy name to result.
 
-    A delayed answer then costs its delay only once, not once per link.
+    The calls run in parallel, so that a delay on all links is waited for only once.
     """
     with ThreadPoolExecutor(len(measured)) as pool:
         return dict(zip((link.proxy for link in measured), pool.map(measure, measured), strict=True))
@@ -223,7 +227,7 @@ class ToxicFault(LinkFault[L]):
 
 
 class ClosedFault(LinkFault[OpenConnections]):
-    """A link fault that closes proxies. A closed proxy must cut all of its open connections."""
+    """A link fault that closes proxies. It bites if each closed proxy cuts all of its open connections."""
 
     def undo_steps(self, context: FaultContext[OpenConnections]) -> list[UndoStep]:
         return [open_proxies.step(node=name) for name in context.nodes]
@@ -236,7 +240,7 @@ class ClosedFault(LinkFault[OpenConnections]):
             context.cluster.toxiproxy.set_enabled(proxy, enabled=False)
 
     def bite(self, context: FaultContext[OpenConnections]) -> Measured:
-        """Check that every connection that was opened before the fault was cut."""
+        """Check that the fault cut the test connections, which were opened before the injection."""
         try:
             for link, connection in context.state.connections:
                 if not is_cut(connection, 2.0):
@@ -268,15 +272,16 @@ class Jitter(ToxicFault[Baseline]):
         return {"latency": self.latency_ms, "jitter": self.jitter_ms}
 
     def before(self, context: FaultContext[Baseline]) -> Baseline:
-        """Measure, before the fault, how much slower each link is than the unfaulted listener."""
+        """Measure by how many milliseconds each link is slower than the DIRECT listener before the fault."""
         answering = _answering(context)
         slower = _on_each(answering, lambda link: self._baseline(context.cluster, link))
         return Baseline(answering, {proxy: round(ms, 1) for proxy, ms in slower.items()})
 
     def _baseline(self, cluster: Cluster, link: Link) -> float:
-        """Return how much slower a link is before the fault, in milliseconds: the lowest of several medians.
+        """Return by how many milliseconds a link is slower than the DIRECT listener before the fault.
 
-        Another fault on the link raises every median. A busy moment of the machine raises only some of them.
+        The result is the lowest of several medians. Another fault on the link raises every median. A busy
+        machine raises only some of them.
         """
         medians = [statistics.median(_slower_ms(cluster, link, _BASELINE))]
         while min(medians) > self.latency_ms / 4 and len(medians) < _BASELINES:
@@ -284,11 +289,12 @@ class Jitter(ToxicFault[Baseline]):
         return min(medians)
 
     def bite(self, context: FaultContext[Baseline]) -> Measured:
-        """Check that the fault has made each link slower by at least half of the latency.
+        """Check that the fault has made each link slower by at least half of `latency_ms`.
 
-        Each round trip over the link is paired with a round trip over the unfaulted listener at the same
-        moment. A busy machine slows both. It can therefore neither imitate a fault nor hide one. The median
-        of up to twenty pairs is compared.
+        Round trips are measured in pairs: one over the link, and directly afterwards one over the DIRECT
+        listener, which no link fault affects. A busy machine slows both, so it can neither imitate a fault
+        nor hide one. The median difference within the pairs is compared with the median from before the
+        injection. For each link, the check gives up after about twenty pairs.
         """
         before_ms = context.state.slower_ms
 
@@ -305,9 +311,10 @@ class Jitter(ToxicFault[Baseline]):
         return {"slower_ms": _on_each(context.state.links, slower), "before_ms": before_ms}
 
     def health(self, context: FaultContext[Baseline]) -> Measured:
-        """Check that each link that no other fault affects has a round trip that is shorter than the delay.
+        """Check that the links are no longer delayed. Skip the links that another fault still affects.
 
-        One such round trip per link is enough. On a busy machine it may take several attempts.
+        A link passes as soon as one round trip over it is slower than over the DIRECT listener by less than
+        the delay of the fault. On a busy machine this may take several attempts.
         """
         shortest_delay = max(self.latency_ms - self.jitter_ms, self.latency_ms / 2)
         for link in _untouched(context):
@@ -381,7 +388,7 @@ class Stall(ToxicFault[OpenConnections]):
         return {"rate": 0}
 
     def before(self, context: FaultContext[OpenConnections]) -> OpenConnections:
-        """Open a connection on each link. During the fault, an answer will be held on it."""
+        """Open a connection on each link. The fault will later hold an answer on this connection."""
         return OpenConnections.on(_answering(context))
 
     def bite(self, context: FaultContext[OpenConnections]) -> Measured:
@@ -423,9 +430,9 @@ class Throttle(ToxicFault[LinkState]):
         return LinkState(_answering(context))
 
     def bite(self, context: FaultContext[LinkState]) -> Measured:
-        """Check that answers arrive at no more than twice the rate.
+        """Check that each link passes answers at no more than twice the configured rate, `rate_kb_s`.
 
-        The answers have the size that passes in half a second at this rate.
+        The answers together have the size that passes in half a second at the configured rate.
         """
         measured = {}
         for link in context.state.links:
@@ -436,9 +443,10 @@ class Throttle(ToxicFault[LinkState]):
         return {"kb_per_s": measured}
 
     def health(self, context: FaultContext[LinkState]) -> Measured:
-        """Check that answers of the same size arrive at more than twice the rate again.
+        """Check that each link again passes answers at more than twice the configured rate, `rate_kb_s`.
 
-        On a busy machine this may take several attempts.
+        The answers have the same size as in the measurement of the bite. On a busy machine this check may
+        take several attempts. Links that another fault still affects are skipped.
         """
         for link in _untouched(context):
             rates: list[float] = []
@@ -489,7 +497,7 @@ class LoseResponse(ToxicFault[LinkState]):
         return {"bytes": 0}
 
     def before(self, context: FaultContext[LinkState]) -> LinkState:
-        """Wait until each broker can assign producer ids, because the bite is measured with them.
+        """Wait until each broker can assign producer ids, because `bite` requests them from the broker.
 
         A broker must first receive a block of ids from the controller.
         """

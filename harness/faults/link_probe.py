@@ -1,6 +1,7 @@
-"""Measurements on a client link, made with ApiVersions requests.
+"""Measurements on a link from clients to a broker: round trips, rates, pieces of an answer, cut connections.
 
-They measure round trips and rates, count the pieces of an answer, and detect cut or silent connections.
+A measurement that needs a request sends ApiVersions. Only `loses_answer` sends a request that its caller
+chooses.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ class Link:
     def bytes_per_second(self, total: int) -> float:
         """Return the rate at which answers arrive, in bytes per second.
 
-        All requests are sent first. Their answers have about `total` bytes.
+        All requests are sent first. Their answers together have about `total` bytes.
         """
         with self.connect(60.0) as connection:
             connection.send_api_versions()

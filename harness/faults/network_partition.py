@@ -1,6 +1,6 @@
 """Fault that cuts the network between nodes, in one or both directions.
 
-Clients and the observer still reach these nodes.
+Clients and the observer of the harness still reach these nodes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from harness.cluster.network_links import Direction
 from harness.faults.injection import Fault, FaultContext, Measured
 from harness.faults.undo import UndoStep, undo_verb
 
-ANSWER_S = 5.0  # seconds; a busy broker may be late, but a broker behind a cut never answers
+# Seconds within which a target broker must still answer clients. A busy broker may need some of this time. A
+# broker that the fault has wrongly cut from its clients never answers.
+ANSWER_S = 5.0
 _HINT = "`eos status` shows the nodes"
 Others = dict[str, list[str]]
-"""The nodes from which each target node is cut, by the name of the target node."""
+"""Map from the name of each target node to the names of the nodes from which the fault cuts it."""
 
 
 @undo_verb
@@ -109,9 +111,9 @@ class Partition(Fault[Others]):
         return others
 
     def _still(self, cluster: Cluster, name: str, others: list[str], *, is_open: bool) -> list[str]:
-        """Probe the links between `name` and `others` in the direction of the cut.
+        """Probe the links between `name` and `others` in the directions that the fault cuts.
 
-        Return the open links if `is_open` is true. Otherwise return the closed ones.
+        If `is_open` is true, return the links that are open. Otherwise return the links that are closed.
         """
         probes = [(name, others)] if self.direction != "in" else []
         probes += [(other, [name]) for other in others] if self.direction != "out" else []

@@ -35,7 +35,7 @@ def resume_node(cluster: Cluster, node: str) -> None:
 class NodesBefore:
     """State before a node fault: the process id of each node.
 
-    `ended` is filled by the fault `restart`: the exit code of each node that it has ended.
+    `ended` maps each node that the fault `restart` has ended to its exit code. Other faults leave it empty.
     """
 
     pids: dict[str, int | None]
@@ -65,8 +65,8 @@ class NodeFault(Fault[NodesBefore]):
     def health(self, context: FaultContext[NodesBefore]) -> Measured:
         """Wait until each node serves again.
 
-        A broker serves when it is in the ISR of all its replicas. A controller serves when its log has caught
-        up.
+        A broker serves when it answers and is in the ISR of every partition of which it has a replica. A
+        controller serves when its log has reached the high watermark of the controller quorum.
         """
         return {name: f"served after {context.cluster.wait_serving(name):.1f} s" for name in context.nodes}
 
@@ -143,7 +143,7 @@ class Pause(NodeFault):
             context.cluster.node(name).pause()
 
     def bite(self, context: FaultContext[NodesBefore]) -> Measured:
-        """Check that the back end reports each node as frozen, and that no frozen broker answers."""
+        """Check that each node's process or container is frozen, and that no frozen broker answers."""
         for name in context.nodes:
             node = context.cluster.node(name)
             if node.status().condition is not Condition.PAUSED:

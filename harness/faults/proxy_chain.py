@@ -49,7 +49,7 @@ def straighten(cluster: Cluster, proxy: str) -> None:
 
 @dataclass(frozen=True)
 class TwoProxies(Fault[list[Link]]):
-    """Fault that inserts an inner proxy into the PROXIED link of each broker.
+    """Fault that inserts an inner proxy between each broker and the proxy that clients connect to.
 
     This fault adds no delay. `ProxyChain.slow` adds latency to the inner proxies.
     """
@@ -61,9 +61,9 @@ class TwoProxies(Fault[list[Link]]):
         return [straighten.step(proxy=link.proxy) for link in context.state]
 
     def before(self, context: FaultContext[list[Link]]) -> list[Link]:
-        """Return the PROXIED links of the target brokers.
+        """Return the links from clients to the target brokers through the proxies of the PROXIED listener.
 
-        First wait until each of them answers, still without inner proxies.
+        Before it returns, the method waits until each link answers. There are no inner proxies yet.
         """
         outer = _proxied_links(context.cluster, context.nodes)
         if not outer:
@@ -86,7 +86,7 @@ class TwoProxies(Fault[list[Link]]):
     def bite(self, context: FaultContext[list[Link]]) -> Measured:
         """Check that each link uses its inner proxy.
 
-        A link must answer while its inner proxy is open, and must not answer while it is closed.
+        A link must answer while its inner proxy is open. It must not answer while its inner proxy is closed.
         """
         toxiproxy = context.cluster.toxiproxy
         names = {proxy.name for proxy in toxiproxy.proxies()}
@@ -111,8 +111,8 @@ class TwoProxies(Fault[list[Link]]):
 class ProxyChain(Injection):
     """Two proxies in series in front of every broker, as a context manager.
 
-    Inside the block, first call `slow` to delay requests. Then call `shortcut` to let new requests overtake
-    them.
+    Inside the `with` block, first call `slow` to delay requests. Then call `shortcut` to let new requests
+    overtake the delayed ones.
     """
 
     def __init__(self, cluster: Cluster, **options: Any) -> None:
@@ -145,9 +145,9 @@ def _proxied_links(cluster: Cluster, nodes: list[str]) -> list[Link]:
 
 
 def _round_trips_ms(measured: list[Link]) -> dict[str, float]:
-    """Wait until each link answers. Return a round-trip time in milliseconds for each link, by proxy.
+    """Wait until each link answers. Return a dict from proxy name to round-trip time in milliseconds.
 
-    It is the time of the second round trip on a new connection.
+    The time is that of the second request on a new connection.
     """
     return {
         link.proxy: round(

@@ -20,8 +20,8 @@ from harness.run.shutdown import FAILURES, InterruptedRun
 from harness.run.verification import expectation
 
 DRAIN_EXTRA_S = 30.0
-"""Seconds added to the longest transaction time-out. The coordinator looks for expired transactions
-periodically, and then writes their markers.
+"""Extra seconds for which the drain phase waits until all transactions have ended. They are added to the
+longest transaction time-out, because the coordinator looks for expired transactions only periodically.
 """
 
 
@@ -54,7 +54,7 @@ class FaultProgram:
         )
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
-        """Carry out the phases of the run. Heal and stop the clients even after an error."""
+        """Carry out the phases of the run. Even after an error, heal the faults and stop the clients."""
         run, fleet = self._run, self._fleet
         monitor = Monitor(run.cluster, fleet, observer, run.events.emit, run.spark)
         faults = FaultRunner(run.cluster, fleet, journal, monitor, run.events.emit)
@@ -77,7 +77,10 @@ class FaultProgram:
         return [*limits, Limit(name="phases without progress", measured=len(idle), limit=0, unit="phases")]
 
     def is_complete(self) -> bool:
-        """Return True, because the checkers compare the number of injected faults with the plan."""
+        """Return True: this program does not check itself whether the plan was completed.
+
+        The checkers compare the number of injected faults with the number of planned faults.
+        """
         return True
 
     def write_documents(self) -> None:

@@ -40,7 +40,11 @@ class FaultRunner:
         self._active: list[tuple[Injection, ClientProcess | None]] = []
 
     def carry_out(self, plan: Plan, pause: Pause) -> None:
-        """Inject the `throughout` faults, then inject and heal the steps one by one, then heal everything."""
+        """Carry out the plan.
+
+        First inject the faults that last for the whole plan (`throughout`). Then inject and heal the other
+        faults one after another. At the end, heal every fault that is still active.
+        """
         start = time.monotonic()
         for step in plan.throughout:
             self._inject(step)

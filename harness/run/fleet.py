@@ -34,7 +34,7 @@ FIRST_PROGRESS_LIMIT_S = 60.0
 
 @dataclass
 class FleetTotals:
-    """Totals of all clients of a run."""
+    """Numbers of records and transactions, summed over all clients of a run."""
 
     acknowledged: int = 0
     committed: int = 0
@@ -105,7 +105,10 @@ class Fleet:
         return (client for client in self.active() if client.exit_code() is not None)
 
     def totals(self) -> FleetTotals:
-        """Return the totals of all clients. Records in flight count for active clients only."""
+        """Return the totals of all clients.
+
+        The number of records in flight includes only the active clients.
+        """
         totals, active = FleetTotals(), self.active()
         for client in self.clients:
             progress = client.progress()

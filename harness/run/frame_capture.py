@@ -1,4 +1,7 @@
-"""Wire tap of a run: it records the frames of the clients, then adds entries from the brokers' logs."""
+"""Capture of the Kafka frames of a run by the wire tap.
+
+When the capture ends, it adds events that are stored in the brokers' partitions, such as transaction markers.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,7 @@ class FrameCapture:
         self._since = 0
 
     def start(self, fleet: Fleet) -> None:
-        """Start the tap and its log. Clients that start afterwards use the TAPPED listener."""
+        """Start the tap and its frame log. Clients that start afterwards connect through the tap."""
         if self._wanted:
             self._since = time.time_ns()
             ensure_tap(self._cluster).log_to(self._directory.path)
@@ -36,7 +39,8 @@ class FrameCapture:
     def stop(self, fleet: Fleet) -> None:
         """Stop the frame log.
 
-        Then read the steps that no client sees, such as markers, from the brokers' logs.
+        Then read events that no client's frame contains, such as transaction markers, from the brokers'
+        partitions.
         """
         if not self._since:
             return

@@ -18,9 +18,10 @@ EVERY_S = 1.0
 
 
 class Monitor:
-    """Sampler that records end offsets, and reports progress and clients that end unexpectedly.
+    """Sampler that runs once a second during a run.
 
-    The end offsets go to the observer's history. Progress and unexpected exits are emitted as events.
+    It writes the end offsets to the observer's history file. It emits the progress of the clients, and each
+    client that ended unexpectedly, as events.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Monitor:
         self._thread.start()
 
     def stop(self, *, last_sample: bool = False) -> None:
-        """Stop sampling. With `last_sample`, take one more sample, which is the last one of the history."""
+        """Stop sampling. With `last_sample`, take one final sample after the sampling thread has ended."""
         self._stopped.set()
         if self._thread.ident is not None:
             self._thread.join(30)

@@ -12,8 +12,8 @@ from harness.base.processes import memory_of
 
 MEGABYTE: Final = 1 << 20
 SHARE: Final = 10
-"""The memory of the first and of the last tenth of the samples is compared. Each tenth is represented by its
-median, because single samples vary too much.
+"""Number of equal parts into which the samples are divided. The memory at the start of a run is the median
+of the first part. The memory at its end is the median of the last part. Single samples vary too much.
 """
 
 
@@ -26,10 +26,11 @@ class ResourceUsage:
         self._samples: dict[str, list[int]] = {}
 
     def sample(self, pids: Mapping[str, Sequence[int]]) -> None:
-        """Sample the memory of this process and, for each kind of other process, of the largest one.
+        """Sample the memory of this process, and of the largest process of each other kind.
 
-        `pids` maps a kind, such as the clients, to its process ids. Their memory includes that of child
-        processes. The memory of this process does not.
+        `pids` maps the name of a kind of process, such as the clients, to the ids of its processes. The
+        memory of such a process includes its child processes. The memory of this process does not include
+        child processes.
         """
         largest = {
             kind: max((memory_of(pid, children=True) for pid in group), default=0)

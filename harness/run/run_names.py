@@ -15,7 +15,10 @@ Rename = Callable[[str], str]
 
 
 class Names(msgspec.Struct, frozen=True):
-    """The names of a run: `<prefix of the cluster><name in the scenario>.<id of the run>`."""
+    """Names of one run, in the form `<prefix><name in the scenario>.<run id>`.
+
+    On an external cluster, the prefix comes from the cluster file. Otherwise it is empty.
+    """
 
     prefix: str
     run: str

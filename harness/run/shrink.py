@@ -58,7 +58,10 @@ class SearchLimits(NamedTuple):
 
 @dataclass(frozen=True)
 class Failed:
-    """An invalid run that is to be shrunk. The faults of its scenario are the injections of its plan."""
+    """An invalid run that is to be shrunk.
+
+    In `scenario`, the injections of the run's plan replace the faults of the original scenario.
+    """
 
     directory: Path
     scenario: Scenario
@@ -87,7 +90,8 @@ def failed_run(directory: Path) -> Failed:
 def _stored(run: RunDirectory, name: str, kind: type[T]) -> T:
     """Read a scenario or a plan from a run directory.
 
-    Earlier versions stored names that contain the run id. The caller removes the run id.
+    In run directories of earlier versions of the harness, the names contain the run id. The caller removes
+    it.
     """
 
     def parsed(kind: type[Any], value: Any) -> object:
@@ -144,10 +148,11 @@ def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callabl
 
 
 def _key(candidate: Scenario, smallest: Scenario) -> bytes:
-    """Return the key under which the search remembers a candidate that it has tried.
+    """Return the key under which the search remembers that it has tried a candidate.
 
-    If the candidate has other faults or workloads than the smallest scenario, the key ignores the times of
-    the plan. Such a candidate is then not tried again only because the times have become shorter.
+    The search does not try two candidates with the same key. If a candidate differs from the smallest
+    scenario in its faults or workloads, its key ignores the times of the plan. The same faults and workloads
+    are then not tried again when only those times have become shorter.
     """
     if (candidate.fault, candidate.workload) != (smallest.fault, smallest.workload):
         candidate = msgspec.structs.replace(candidate, plan=PlanRules())
@@ -252,7 +257,8 @@ class CandidateRuns:
         misses = 0
         while misses < self._limits.tries and not self.over():
             if hit := self.run_once(scenario, self._end - self._clock()):
-                # Write the file at once, so that the best result is kept if the search is interrupted.
+                # Write the smallest scenario to its file at once, so that it is kept if the search is
+                # interrupted.
                 self.write(scenario, [hit, *(frozenset[str]() for _ in range(misses))])
                 return True
             misses += 1
@@ -287,11 +293,11 @@ class CandidateRuns:
         return self._failed.anomalies & frozenset(names)
 
     def write(self, scenario: Scenario, hits: list[frozenset[str]]) -> Path:
-        """Write the smallest scenario so far to its file, with the share of its runs that broke.
+        """Write the smallest scenario so far to its file. The file states how many of its runs broke.
 
-        `hits` has one set for each run: the anomalies that this run shares with the failed run. The file
-        lists the anomalies that occurred in every run that broke. If there are none, it lists all anomalies
-        of the failed run.
+        `hits` has one set for each of these runs: the anomalies that the run shares with the failed run. The
+        file expects the anomalies that occurred in every run that broke. If no anomaly occurred in all of
+        them, the file expects all anomalies of the failed run.
         """
         broke = [hit for hit in hits if hit]
         always = frozenset.intersection(*broke) if broke else frozenset()

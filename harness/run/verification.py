@@ -98,7 +98,7 @@ class Verification:
         try:
             read()
         except RefusedError:
-            raise  # a refusal ends the run; it is not a failure of the witness
+            raise  # a refused action ends the run; it is not a failure of the witness
         except _WITNESS_ERRORS as error:
             log(f"could not read {witness}: {error}")
 

@@ -39,7 +39,10 @@ what a step needs.
 
 
 class WalkthroughProgram:
-    """Program that carries out the steps of a walkthrough, and writes its page with the diagram."""
+    """Program that carries out the steps of a walkthrough.
+
+    It also writes the page of the walkthrough, with a sequence diagram of the frames.
+    """
 
     def __init__(self, run: RunContext) -> None:
         assert run.scenario.walkthrough is not None
@@ -59,7 +62,7 @@ class WalkthroughProgram:
         return msgspec.structs.replace(expectation(self._run.scenario), walkthrough_steps=steps)
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
-        """Carry out every step. Close the clients and heal even after an error."""
+        """Carry out every step. Even after an error, close the clients and heal the faults."""
         run, part = self._run, self._part
         stage = Stage(
             run.cluster,
@@ -86,7 +89,7 @@ class WalkthroughProgram:
         return len(self._steps) == len(self._walkthrough.titles) and not any(s.missing for s in self._steps)
 
     def write_documents(self) -> None:
-        """Draw the diagram, and write the page, which contains the verdict."""
+        """Draw the sequence diagram, then write the page of the walkthrough, which contains the verdict."""
         run, part = self._run, self._part
         path = run.directory.path
         try:

@@ -106,7 +106,7 @@ class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def capability(self) -> Capability:
-        """Capability that this fault needs; the back end must have it."""
+        """Capability that the cluster must have for this fault, such as freezing a node."""
         return fault_class(self.fault).capability
 
 
@@ -126,7 +126,8 @@ class WalkthroughPart(msgspec.Struct, frozen=True, forbid_unknown_fields=True, k
 
     steps: str
     topic: str = "orders"
-    # Input topic and consumer group of the application in the walkthrough; empty if it has no application.
+    # `source` and `group` are the input topic and the consumer group of the application that the walkthrough
+    # shows. Both are empty if the walkthrough has no application.
     source: str = ""
     group: str = ""
     tries: int = 1  # number of attempts per case, for walkthroughs that repeat their cases
@@ -169,7 +170,7 @@ class Scenario(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def changelogs(self) -> dict[str, str]:
         """Changelog topics of the stateful pipelines.
 
-        Each is mapped to the input topic that it aggregates.
+        Each changelog topic is mapped to the input topic whose records the pipeline aggregates in it.
         """
         return {w.changelog: w.source for w in self.workload if w.changelog}
 

@@ -71,14 +71,18 @@ def draw(scenario: Scenario, seed: int, duration: float | None = None) -> Plan:
 
 
 def _drawn(scenario: Scenario, rng: random.Random, length: float) -> list[PlannedFault]:
-    """Draw injections of faults without a fixed time, with gaps between them, until `length` is used up."""
+    """Draw injections, with gaps between them, until the next one would end after `length` seconds.
+
+    Draw only from the faults that have no fixed time and do not last for the whole plan.
+    """
     entries = [entry for entry in scenario.fault if not entry.throughout and entry.at is None]
     steps: list[PlannedFault] = []
     at = _between(rng, scenario.plan.gap)
     while entries:
         entry = rng.choices(entries, [entry.weight for entry in entries])[0]
         lasts = _between(rng, entry.lasts)
-        # Draw at least one injection even if it is too long, because a scenario with faults must inject one.
+        # Draw the first injection even if it would end after `length` seconds, because a scenario with faults
+        # must inject at least one.
         if steps and at + lasts > length:
             break
         steps.append(PlannedFault(at=at, lasts=lasts, entry=entry, seed=rng.randrange(1 << 32)))

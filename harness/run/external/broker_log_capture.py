@@ -1,10 +1,10 @@
-"""Capture of the broker logs of a run on an external cluster; only the run's own entries are kept.
+"""Capture of the records that a run on an external cluster causes in two internal Kafka topics.
 
-Transaction and group coordinators write to two internal topics that all users of the cluster share. A log is
-read only if `evidence.logs` in the cluster file lists it. Only records that were added during the run are
-read, in the partitions that hold the run's transactional ids and groups. Records of other users are skipped
-and not stored. The verdict does not depend on these logs. A log that cannot be read is reported as missing
-evidence.
+Transaction coordinators write to `__transaction_state`, and group coordinators write to `__consumer_offsets`.
+All users of the cluster share these topics. The harness reads a topic only if `evidence.logs` in the cluster
+file lists it. It reads only records that were added during the run, in the partitions that hold the run's
+transactional ids and groups. It skips the records of other users and does not store them. The verdict does
+not depend on these topics. If a topic cannot be read, the report lists it as missing evidence.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ WHAT: Final = {
     NODE_LOGS: "the brokers' logs",
 }
 READ_S: Final = 30.0
-"""Time limit in seconds for reading one of these topics. Other users may have written many records to the
-same partitions.
+"""Time limit in seconds for reading one of the two internal topics. Other users may have written many
+records to the same partitions.
 """
 
 
 class LogEvidence:
-    """Reader of the run's entries in the shared logs.
+    """Reader of the run's records in the internal topics that all users of the cluster share.
 
-    It records the end offsets before the run. Afterwards it reads from those offsets.
+    Before the run, it records the end offsets of these topics. After the run, it reads from those offsets.
     """
 
     def __init__(self, cluster: ExternalCluster, scenario: Scenario) -> None:
@@ -57,12 +57,12 @@ class LogEvidence:
             ],
             OFFSETS_LOG: sorted({w.group for w in scenario.workload if w.group}),
         }
-        # For each log: the end offsets before the run, or a text with the reason why they are unknown. The
-        # offsets are empty if the topic did not exist.
+        # For each internal topic: its end offsets before the run, or the reason why they are unknown. The
+        # dict of offsets is empty if the topic did not exist.
         self._starts: dict[str, dict[PartitionId, int] | str] = {}
 
     def begin(self) -> None:
-        """Record the end offsets of the logs that the cluster file allows the harness to read."""
+        """Record the end offsets of the internal topics that the cluster file allows the harness to read."""
         for log in self._wanted():
             try:
                 self._starts[log] = self._ends(log)
@@ -70,7 +70,10 @@ class LogEvidence:
                 self._starts[log] = f"its end offset before the run is unknown: {describe_error(error)}"
 
     def collect(self, run: Path) -> None:
-        """Write the run's log entries into its directory, and list the logs that could not be read."""
+        """Write the run's records from the internal topics into the run directory.
+
+        Also write logs.json, which lists the captured evidence and the evidence that could not be read.
+        """
         shown, missing = [], []
         for log, what in WHAT.items():
             if log not in self._cluster.file.evidence.logs:
@@ -94,7 +97,7 @@ class LogEvidence:
         ]
 
     def _ends(self, log: str) -> dict[PartitionId, int]:
-        """Return the end offsets of the partitions that hold the run's ids or groups.
+        """Return the end offsets of the topic's partitions that hold the run's transactional ids or groups.
 
         The result is empty if the topic does not exist.
         """

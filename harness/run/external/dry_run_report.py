@@ -16,7 +16,8 @@ from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
 
-# Operations that the run needs on resources whose names begin with the prefix, as kafka-acls.sh names them.
+# Operations that the run needs on each kind of resource whose name begins with the prefix in the cluster
+# file. The operations have the names that kafka-acls.sh uses.
 _RIGHTS: Final = (
     ("--topic", ("Create", "Delete", "Describe", "Read", "Write")),
     ("--group", ("Describe", "Read", "Delete")),

@@ -60,8 +60,7 @@ def dry_run(session: Session, scenario: Scenario, plan: Plan) -> tuple[list[str]
     """
     cluster = attach(session.file, session.state)
     moved = foreign_moves(cluster, plan)
-    # A dry run starts nothing. If the harness would start its own Toxiproxy, check the cluster without
-    # proxies.
+    # A dry run does not start Toxiproxy. If the real run would start it, check the cluster without proxies.
     spared = cluster.without_links() if cluster.starts_toxiproxy else cluster
     return format_dry_run(cluster, scenario, plan, moved), refusals(
         spared, scenario, plan, moved, session.consent
@@ -105,7 +104,7 @@ def execute(
 def _check(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, consent: Consent, report: Report
 ) -> None:
-    """Report the foreign resources that the run may move.
+    """Report which resources of other users the node faults of the run may move.
 
     Raise RefusedError with all reasons to refuse the run, if there are any.
     """
@@ -121,9 +120,9 @@ def _check(
 
 
 def _ended(error: KafkaAnswerError) -> HarnessError:
-    """Return the exception to raise after a broker's error answer has ended the run.
+    """Return the exception with which the run ends after a broker has returned an error.
 
-    It is RefusedError if the cluster denies a right that the run needs, and HarnessError after any other
+    It is RefusedError if the cluster denies a right that the run needs. It is HarnessError after any other
     error.
     """
     if error.denied:
@@ -134,7 +133,10 @@ def _ended(error: KafkaAnswerError) -> HarnessError:
 
 
 class ExternalRunHandler(EventHandler):
-    """Event handler of a run on an external cluster: it runs the guard, the audit log and the log capture."""
+    """Event handler of a run on an external cluster.
+
+    It runs the guard, writes the audit log, and captures the run's records from Kafka's internal topics.
+    """
 
     def __init__(self, cluster: ExternalCluster, run: Run, report: Report) -> None:
         self._cluster = cluster
@@ -150,7 +152,7 @@ class ExternalRunHandler(EventHandler):
         return self._guard.stopped_because if self._guard is not None else ""
 
     def start(self, directory: Path) -> None:
-        """Start the audit log of the run, the capture of the broker logs, and the guard."""
+        """Start the audit log of the run, the capture from Kafka's internal topics, and the guard."""
         self._directory = directory
         self._cluster.audit.also(directory / "audit.jsonl")
         self._logs.begin()
@@ -166,7 +168,11 @@ class ExternalRunHandler(EventHandler):
             self._cluster.audit.note("event", event=str(event.__struct_config__.tag), fields=_short(event))
 
     def shutdown(self) -> None:
-        """Stop the guard, then capture the broker logs. A failure to write them is reported, not raised."""
+        """Stop the guard, then capture the run's records from Kafka's internal topics.
+
+        If the captured records cannot be written to the run directory, report this instead of raising an
+        error.
+        """
         if self._guard is None:
             return
         self._guard.close()
@@ -180,7 +186,8 @@ def _guarded(cluster: ExternalCluster, run: Run, report: Report) -> Outcome:
     handler = ExternalRunHandler(cluster, run, report)
     run.add_handler(handler)
     outcome = run.execute()
-    # The guard may fire after the verdict. Such a run was not interrupted, so do not report it as stopped.
+    # The guard may find a reason to stop the run after the verdict. The run was then not interrupted, so do
+    # not report it as stopped.
     if handler.stopped_because and outcome.interrupted:
         report(f"stopped by the guard: {handler.stopped_because}")
     return outcome
@@ -193,7 +200,7 @@ def _short(event: Event) -> dict[str, object]:
 
 @contextmanager
 def _proxies(cluster: ExternalCluster) -> Iterator[None]:
-    """Run the harness's own Toxiproxy during the block, if the cluster file asks for one."""
+    """Run Toxiproxy during the `with` block, if the cluster file requests that the harness starts one."""
     try:
         cluster.start_proxies()
         yield
@@ -202,7 +209,10 @@ def _proxies(cluster: ExternalCluster) -> Iterator[None]:
 
 
 def _clear(cluster: ExternalCluster, report: Report) -> None:
-    """Delete the topics and groups that the run created. If that fails, report that `eos heal` retries."""
+    """Delete the topics and groups that the run created.
+
+    If that fails, report that the user can try again with `eos heal --cluster FILE`.
+    """
     try:
         if names := cluster.made.delete_topics():
             report(f"deleted {', '.join(names)} (--keep would keep them)")

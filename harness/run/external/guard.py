@@ -1,8 +1,12 @@
 """Guard of an external cluster: it watches the cluster during a run, and stops the run for safety.
 
-The run stops when the abort file exists, after the deadline, and when the cluster cannot be observed. It also
-stops when too many foreign partitions are under-replicated, and when the run writes more than its limits
-allow.
+The guard stops the run in these cases:
+
+    - an operator has created the abort file that the cluster file names
+    - the deadline has passed
+    - the cluster could not be observed for BLIND_S seconds
+    - too many partitions of other users are under-replicated
+    - the run writes more than the limits in the cluster file allow
 """
 
 from __future__ import annotations
@@ -28,8 +32,8 @@ COUNT_S: Final = 5.0
 less often than the checks of the metadata.
 """
 BLIND_S: Final = 15.0
-"""The run stops if the guard cannot observe the cluster for this many seconds. A fail-over of the metadata
-takes less time.
+"""The run stops if the guard cannot observe the cluster for more than this many seconds. If one broker or
+controller fails, another one takes over in less time.
 """
 
 
@@ -55,7 +59,7 @@ class Guard(Closing):
         """
         self._over.set()
         self._thread.join(30)
-        with suppress(HarnessError, OSError, EOFError):  # if this last measurement fails, keep the one before
+        with suppress(HarnessError, OSError, EOFError):  # on failure, keep the previous measurement
             self._meter.look()
         counted = {"stored": self._meter.stored, "bytes_per_second": round(self._meter.fastest)}
         self._cluster.audit.note("counted", looks=self.looks, **counted)

@@ -20,8 +20,8 @@ from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan, PlannedFault
 
-# Client settings that only the cluster file may determine. A scenario that set them could use names without
-# the prefix, or other brokers.
+# Client settings that only the cluster file may determine. If a scenario could set them, its clients could
+# use names without the prefix of the cluster file, or connect to other brokers.
 _NOT_TO_SET: Final = (
     "transactional.id",
     "group.id",
@@ -34,16 +34,21 @@ _MOST_LISTED: Final = 3
 
 
 class Consent(NamedTuple):
-    """The user's consent, given on the command line."""
+    """The user's consent to a run on an external cluster, given on the command line.
+
+    `cluster_id` is the id that the user typed. `moves_foreign` permits node faults that move resources of
+    other users.
+    """
 
     cluster_id: str = ""
     moves_foreign: bool = False
 
 
 class Moved(NamedTuple):
-    """Foreign resources of one broker that a node fault may move.
+    """Resources of other users on one broker that a node fault may move.
 
-    These are partition leaders, replicas, groups and transactional ids that do not belong to the harness.
+    These are the partitions that the broker leads, its replicas, and the groups and transactional ids that it
+    coordinates. Names that begin with the prefix of the harness are not included.
     """
 
     broker: str
@@ -96,7 +101,7 @@ def refusals(
 
 
 def foreign_moves(cluster: ExternalCluster, plan: Plan) -> list[Moved]:
-    """Return the foreign resources that the plan's node faults may move, for each broker."""
+    """Return, for each broker, the resources of other users that the node faults of the plan may move."""
     if not any(step.entry.capability in NODE_CAPABILITIES for step in plan.injections):
         return []
     with _refused("cannot determine what its node faults would move"):
@@ -118,7 +123,10 @@ def _moved(cluster: ExternalCluster, broker: int, foreign: Sequence[PartitionInf
 
 
 def check_left_over(cluster: ExternalCluster) -> None:
-    """Raise RefusedError if an earlier run left something behind. `eos heal` must remove it first."""
+    """Raise RefusedError if an earlier run left unhealed faults, client processes, topics or groups behind.
+
+    The user must remove them with `eos heal` first.
+    """
     clients = len(processes.find(cluster.state.client_mark))
     with _refused("cannot determine what an earlier run left behind"):
         made = [*cluster.made.topics(), *cluster.made.groups()]
@@ -135,7 +143,7 @@ def check_left_over(cluster: ExternalCluster) -> None:
 
 @contextmanager
 def _refused(what: str) -> Iterator[None]:
-    """Raise RefusedError if a broker returns an error or does not answer inside the block."""
+    """Raise RefusedError if a broker returns an error, or does not answer, during the `with` block."""
     try:
         yield
     except (OSError, EOFError) as error:
@@ -175,10 +183,10 @@ def _faults(cluster: ExternalCluster, plan: Plan) -> Iterator[str]:
 
 
 def most_at_once(plan: Plan, brokers: int) -> int:
-    """Return the maximum number of brokers that are under fault at the same time.
+    """Return the maximum number of brokers that may be under a fault at the same time.
 
-    These are the brokers of all `throughout` faults and of one step. The steps are injected one after the
-    other.
+    This is the number of brokers of all faults that last for the whole plan, plus those of one other fault.
+    The other faults are injected one after another.
     """
 
     def hit(step: PlannedFault) -> int:

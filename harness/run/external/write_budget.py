@@ -12,7 +12,7 @@ from harness.scenario import Scenario, Workload
 
 OVERHEAD: Final = 80
 """Maximum overhead in bytes of a batch with one record: 61 for the batch header and up to 19 for the
-record's fields. A marker takes 78 bytes.
+record's fields. A transaction marker takes 78 bytes, so this maximum covers it too.
 """
 LINGER_S: Final = 0.5
 """A pipeline ends a transaction after this many seconds, even if it has read few inputs."""
@@ -24,7 +24,7 @@ def record_bytes(workload: Workload) -> int:
 
 
 def record_bytes_of(scenario: Scenario) -> dict[str, int]:
-    """Return the maximum size in bytes of a record, by topic. A marker counts as a record."""
+    """Return the maximum size in bytes of a record in each topic. A transaction marker counts as a record."""
     found: dict[str, int] = {}
     for workload in scenario.workload:
         for topic in _written(workload):
@@ -39,7 +39,10 @@ def bytes_per_second(scenario: Scenario) -> float:
 
 
 def _rates(scenario: Scenario) -> dict[str, float]:
-    """Return records and markers per second, by topic. A pipeline writes as many records as it reads."""
+    """Return the number of records and transaction markers per second in each topic.
+
+    A pipeline writes as many records as it reads.
+    """
     producers = [w for w in scenario.workload if w.kind in ("idempotent", "transactional")]
     found: dict[str, float] = {}
     for w in scenario.workload:
@@ -51,7 +54,10 @@ def _rates(scenario: Scenario) -> dict[str, float]:
 
 
 def _markers(workload: Workload, rate: float) -> float:
-    """Return the markers per second in a topic: a transaction writes one to each partition it wrote to."""
+    """Return the number of transaction markers per second that a workload causes in a topic.
+
+    For each transaction, the coordinator writes one marker to each partition to which the transaction wrote.
+    """
     if workload.kind == "idempotent" or rate == 0:
         return 0.0
     records = sum(workload.transaction) / 2
@@ -94,9 +100,10 @@ class Meter:
         limits = self._cluster.file.limits
         if self.stored > limits.storage:
             return f"up to {self.stored} B are stored: limits.storage is {limits.storage}"
-        # After an outage, a producer sends delayed records at once, but at most those of the last
-        # MOST_BEHIND_S seconds. A pipeline has no rate limit. It reads everything that its source received in
-        # the meantime, and its writes count like all others.
+        # After an outage, a producer sends its delayed records at once, but at most those of the last
+        # MOST_BEHIND_S seconds. The limit allows for these records. A pipeline has no rate limit: after an
+        # outage it reads everything that its input topic received in the meantime. The limit makes no further
+        # allowance for the pipeline's writes.
         if gained > limits.bytes_per_second * (took + MOST_BEHIND_S):
             rate = f"up to {gained / took:.0f} B/s for {took:.1f} s"
             return f"{rate} were written: limits.bytes_per_second is {limits.bytes_per_second}"
