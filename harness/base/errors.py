@@ -35,8 +35,8 @@ class HarnessError(Exception):
     exit_code = ExitCode.UNKNOWN
 
     def __init__(self, message: str, hint: str) -> None:
-        # Pass both arguments on. If the exception is sent to another process, Python rebuilds it there from
-        # them.
+        # Pass both arguments to the base class. When an exception is sent to another process, Python creates
+        # it there again from the arguments that the base class stored.
         super().__init__(message, hint)
         self.message = message
         self.hint = hint
@@ -52,7 +52,7 @@ class UsageError(HarnessError):
 
 
 class RefusedError(HarnessError):
-    """An error for a request that the harness could carry out but refuses: it could do harm or mislead."""
+    """An error for a request that the harness refuses, because it could do harm or mislead the user."""
 
     exit_code = ExitCode.REFUSED
 
@@ -64,7 +64,7 @@ class CapabilityError(RefusedError):
 class WaitTimeoutError(HarnessError):
     """An error for a condition that did not become true within its time limit.
 
-    The message contains the last value of the condition.
+    The message contains the last value that the condition returned, or its last exception.
     """
 
 

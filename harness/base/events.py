@@ -1,8 +1,9 @@
 """The events of a run, and the interfaces that receive them.
 
 A listener is a function that is called with one event at a time; the console is a listener. A handler is an
-object with the methods `start`, `handle` and `shutdown`. The recorder is a handler, because it opens and
-closes a file. Every event contains the seconds since the run started.
+object with the methods `start`, `handle` and `shutdown`. The recorder, which writes the events to
+events.jsonl, is a handler because it opens and closes this file. Every event contains the seconds since the
+run started.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ class Started(Event, frozen=True, kw_only=True, tag="started"):
     directory: str
     environment: dict[str, Any]
     mono: int = 0
-    """The reading of the monotonic clock, in nanoseconds, when `at` was zero. The histories use the same
-    clock.
+    """The reading of the monotonic clock in nanoseconds at the start of the run, when `at` was 0. The
+    histories use the same clock.
     """
 
 
@@ -71,7 +72,7 @@ class Healed(Event, frozen=True, kw_only=True, tag="healed"):
 
 
 class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
-    """Progress of the run: totals of all its clients so far. The event is emitted about once a second."""
+    """Progress of the run: sums over all its clients so far. The event is emitted about once a second."""
 
     phase: str
     acknowledged: int
@@ -90,11 +91,11 @@ class ProgressEvent(Event, frozen=True, kw_only=True, tag="progress"):
 
 
 class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
-    """End of a client process. The event is emitted only if the run did not stop the client itself."""
+    """End of a client process. The event is not emitted for clients that the run itself stops."""
 
     client: str
     exit_code: int | None
-    last_line: str = msgspec.field(name="said")  # prose: keep (the field's name in events.jsonl)
+    last_line: str = msgspec.field(name="said")  # prose: keep ("said" is the name in events.jsonl)
     """The last line of the client's log."""
 
 
@@ -126,7 +127,7 @@ class EventHandler:
 
 
 class EventStream:
-    """Distributor of a run's events. It adds the time to each event and passes it to every listener."""
+    """Distributor of a run's events: it sets the time of each event and passes it to every listener."""
 
     def __init__(self, listeners: Sequence[EventListener]) -> None:
         self.began = time.monotonic()

@@ -18,7 +18,8 @@ _SINGLE: Final = range(10_000, 12_000)
 def port_taken(port: int) -> bool:
     """Return whether a port of the loopback address is taken, so that no new server can listen on it."""
     with socket.socket() as probe:
-        # Servers set this option too. With it, a port counts as free if all its connections are in TIME_WAIT.
+        # Servers set this option too. With the option, a port is free for a new server even while old
+        # connections of the port are in the state TIME_WAIT.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((_HOST, port))

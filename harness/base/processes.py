@@ -1,9 +1,9 @@
 """Processes that outlive the `eos` command that started them, and the search for these processes.
 
 The operating system reuses process ids, so an id alone does not identify a process. Every process that the
-harness starts has the cluster's state directory in its arguments. This text is the mark of the process. A
-later `eos` command searches for the mark and finds only the processes of its cluster, even after a crash of
-the harness.
+harness starts has the path of the cluster's state directory in its command line. This path is the mark of the
+process. A later `eos` command searches for the mark. It finds only the processes of its own cluster, even
+after a crash of the harness.
 """
 
 from __future__ import annotations

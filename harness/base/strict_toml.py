@@ -50,7 +50,7 @@ class StrictFile:
         self._example = example
 
     def convert(self, data: dict[str, Any], kind: type[T]) -> T:
-        """Convert the parsed file into a struct of type `kind`, with a field for every table."""
+        """Convert the parsed file into a struct of type `kind`; the struct has one field for every table."""
         try:
             return msgspec.convert(data, kind, dec_hook=_decode_text)
         except msgspec.ValidationError as error:

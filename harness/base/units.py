@@ -9,7 +9,7 @@ _BYTES = {"B": 1, "kB": 1000, "MB": 1000**2, "KiB": 1024, "MiB": 1024**2, "GB": 
 
 
 def exact(number: float) -> str:
-    """Format a number with up to six decimals and no exponent, which the `parse` methods would refuse."""
+    """Format a number with up to six decimals and no exponent: the `parse` methods refuse exponents."""
     return f"{number:.6f}".rstrip("0").rstrip(".")
 
 

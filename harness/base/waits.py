@@ -27,9 +27,9 @@ def wait_until(
 ) -> T:
     """Wait until `condition` returns a truthy value, and return that value.
 
-    Raise WaitTimeoutError after `limit` seconds. Its message contains the last value or exception of the
-    condition. An exception whose type is in `not_yet` means that the condition is not true yet. For example,
-    a starting node refuses connections.
+    Raise WaitTimeoutError after `limit` seconds. Its message contains the last value that `condition`
+    returned, or its last exception. If `condition` raises an exception whose type is in `not_yet`, the wait
+    continues. For example, a starting node refuses connections for some time.
     """
     start = time.monotonic()
     last: object = None

@@ -43,7 +43,7 @@ class Metadata:
     cluster_id: str
     brokers: frozenset[int]
     partitions: tuple[PartitionInfo, ...]
-    addresses: Mapping[int, Address]  # by node id, for the listener that received the request
+    addresses: Mapping[int, Address]  # by node id; addresses of the listener that received the request
 
 
 @dataclass(frozen=True)

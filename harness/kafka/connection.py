@@ -16,7 +16,7 @@ from harness.kafka.security import PLAINTEXT, Security
 
 CLIENT_ID = "eos-harness"
 _API_VERSIONS_KEY = 18
-_MAX_FRAME = 100 * 1024 * 1024  # the broker's default socket.request.max.bytes; answers are smaller
+_MAX_FRAME = 100 * 1024 * 1024  # the broker's default socket.request.max.bytes; its answers are smaller
 
 
 class RawConnection(Closing):
@@ -56,7 +56,7 @@ class RawConnection(Closing):
         return answer
 
     def send_api_versions(self, client_id: str = CLIENT_ID) -> None:
-        """Send an ApiVersions request, which every broker answers. Its size depends on the client id."""
+        """Send an ApiVersions request, which every broker answers. Do not wait for the answer."""
         self._correlation_id += 1
         name = client_id.encode()
         body = struct.pack(f">hhih{len(name)}s", _API_VERSIONS_KEY, 0, self._correlation_id, len(name), name)

@@ -1,4 +1,4 @@
-"""Requests about a broker's groups and transactional ids, and the hash that selects their coordinator."""
+"""Requests about groups and transactional ids of a coordinator, and the hash that selects a coordinator."""
 
 from __future__ import annotations
 

@@ -47,8 +47,8 @@ class BlockingTransaction(NamedTuple):
 
     open: OpenTransaction
     last: TransactionDescription | None
-    """The coordinator's current description of the producer id. None if no coordinator reports this producer
-    id.
+    """The coordinator's description of the transactional id that now has the transaction's producer id. None
+    if no coordinator reports this producer id.
     """
 
     @property
@@ -92,10 +92,11 @@ def descriptions_of(admin: Admin, producer_ids: Iterable[int]) -> list[Transacti
 
 
 def find_blocking(admin: Admin, topics: Iterable[str]) -> list[BlockingTransaction]:
-    """Return every open transaction of these topics with its coordinator's description.
+    """Return the open transactions of these topics, each with the coordinator's description of it.
 
-    Kafka's own search for hanging transactions relies on their age. This search compares the report of the
-    partition's leader with the report of the coordinator.
+    Kafka's own search for hanging transactions considers only transactions above a certain age. This search
+    considers every open transaction, and compares the report of the partition's leader with the report of the
+    coordinator.
     """
     names = list(topics)
     opened = open_transactions(admin, names)
@@ -105,8 +106,9 @@ def find_blocking(admin: Admin, topics: Iterable[str]) -> list[BlockingTransacti
     blocking = [BlockingTransaction(each, last.get(each.producer_id)) for each in opened]
     if not any(transaction.hangs for transaction in blocking):
         return blocking
-    # A transaction may have ended after the leader's report and before the coordinator's report. It seems to
-    # hang, but it is no longer open. Therefore ask the leaders again which transactions are open.
+    # A transaction may have ended after the leader reported it as open and before the coordinator reported
+    # its state. It is no longer open, but the two reports make it look like a hanging transaction. Therefore
+    # ask the leaders again which transactions are open.
     still_open = {_identity(each) for each in open_transactions(admin, names)}
     return [each for each in blocking if not each.hangs or _identity(each.open) in still_open]
 

@@ -34,7 +34,7 @@ _FILES: Final = "org.apache.kafka.common.config.provider.DirectoryConfigProvider
 _PASSWORD, _KEY = "EOS_SASL_PASSWORD", "EOS_TLS_KEY"  # names of environment variables, not secrets
 _OPENSSL_S: Final = 30.0
 _CHECK_KEY: Final = "check security.key and security.key_password"
-_PLAIN_KEY: Final = b"-----BEGIN PRIVATE "  # start of an unencrypted PKCS#8 key, and of no other format
+_PLAIN_KEY: Final = b"-----BEGIN PRIVATE "  # only an unencrypted PKCS#8 key begins like this
 
 
 class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -77,7 +77,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         """Return the settings for a confluent-kafka client."""
         if self.protocol == "PLAINTEXT":
             return {}
-        beware()  # settings without a password call no look_up(), but need redaction too
+        beware()  # redact from now on, even if the settings contain no password that look_up() resolves
         config: dict[str, Any] = {"security.protocol": self.protocol}
         if self.sasl:
             config |= {"sasl.mechanism": self.mechanism, "sasl.username": self.username}

@@ -89,7 +89,7 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
 
 @pytest.fixture(autouse=True)
 def _left_healthy(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Heal the cluster after a test. Fail a test that passed but left a fault or damage to heal."""
+    """Heal the cluster after a test, and fail a test that passed although something had to be healed."""
     yield
     if "cluster" not in request.fixturenames:
         return
@@ -148,7 +148,7 @@ def run_scenario(cluster: Cluster, tmp_path: Path) -> Callable[..., Ran]:
         plan = draw(scenario, seed)
         outcome = make_run(cluster, scenario, plan, tmp_path / "runs", replay_command=command).execute()
         if outcome.interrupted:
-            raise KeyboardInterrupt  # the run itself handled Ctrl-C, but the user wants to end the session
+            raise KeyboardInterrupt  # the run has handled Ctrl-C, but the user also wants the session to end
         return Ran(outcome)
 
     return run

@@ -2,9 +2,9 @@
 
 The witness first freezes the ends: the last stable offset of every partition, as its leader reports it. The
 consumer reads to these offsets and stops, even if clients continue to write. It does not stop at a record
-count, because it would then miss a late duplicate. A partition may end in markers or aborted records, which a
-consumer does not return. The consumer's end-of-partition event then shows that the partition was read
-completely.
+count, because a duplicate that comes after that count would not be read. A partition may end in markers or
+aborted records, which a consumer does not return. The consumer's end-of-partition event then shows that the
+partition was read completely.
 """
 
 from __future__ import annotations
@@ -50,9 +50,11 @@ class _Reading:
     records: Records = field(default_factory=Records)
     foreign: Findings = field(default_factory=Findings)
     totals: dict[tuple[int, int], tuple[int, ...]] | None = None
-    """The last totals of each key of a changelog, with the offset of their record. None for other topics.
+    """The latest totals of each key in a changelog, and the offset of the changelog record that contains
+    them. None for other topics.
 
-    The dictionary's keys are pairs of window index and changelog key.
+    The totals of a key are the number of its inputs and the sum of their sequences. The keys of the
+    dictionary are pairs of window index and changelog key.
     """
 
     def take(self, partition_id: PartitionId, message: Message) -> None:
@@ -121,7 +123,8 @@ def observe_topics(
             f"the {witness} could not read: {error.args[0].str()}", "look at the nodes' logs with `eos logs`"
         ) from error
     for partition_id in unread:
-        # Records may be missing anywhere in the partition, so do not count any part of the partition as read.
+        # The consumer did not read this partition to its end. Records may be missing anywhere in it, so do
+        # not count any part of it as read.
         windows[index[partition_id]].read_to = windows[index[partition_id]].start
     meta = Meta(
         witness=witness,
@@ -152,7 +155,7 @@ def observe_totals(
     security: Security = PLAINTEXT,
     as_group: str = WITNESS_GROUP,
 ) -> Observation:
-    """Read a changelog to its frozen last stable offsets, and return the last totals of every key."""
+    """Read a changelog to its frozen last stable offsets, and return the latest totals of every key in it."""
     return observe_topics(
         bootstrap,
         [changelog],
@@ -221,9 +224,9 @@ def _ask_until_answered(bootstrap: str, security: Security, ask: Callable[[Admin
 
 
 def identify(carrier: bytes | None, run: str) -> Identity:
-    """Decode the identity of a record from its value, key or header.
+    """Decode the identity of a record from the bytes of its value, key or header.
 
-    Raise NotARecordError if `carrier` contains no identity, or the identity of a record of another run.
+    Raise NotARecordError if `carrier` contains no identity, or if the record belongs to another run.
     """
     identity = decode(carrier)
     if identity.run != run:

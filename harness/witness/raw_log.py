@@ -1,9 +1,9 @@
 """The raw-log witness, which derives the committed records from the batches that the broker stores.
 
 This witness does not rely on a consumer to decide which records are committed. It reads batches from a leader
-or from the leader's segment files. The batches contain producer id, epoch, base sequence and flags. Among
-them are the markers, which show the outcome of each transaction. The witness keeps every record in memory, so
-it suits only small runs.
+or from the leader's segment files. Each batch contains producer id, epoch, base sequence and flags. Some
+batches are transaction markers, which show the outcome of each transaction. The witness keeps every record in
+memory, so it suits only small runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from harness.witness.plain_consumer import add_foreign, identify
 
 
 def fetch_logs(admin: Admin, windows: Iterable[Window]) -> list[tuple[Window, list[Batch]]]:
-    """Fetch the batches of every window from its partition's leader, from the start to the high watermark."""
+    """Fetch the batches of every window from its leader, from the window's start to its high watermark."""
     wanted = list(windows)
     partitions = admin.metadata(sorted({window.topic for window in wanted})).partitions
     leaders = {(info.topic, info.partition): info.leader for info in partitions}
@@ -81,9 +81,9 @@ def observe_raw(
 
 
 def _with_cause(spot: Spot, batches_of: dict[PartitionId, list[Batch]]) -> Spot:
-    """Return the finding of a repeated record with the cause of the repetition.
+    """Add to an example of a repeated record the reason why the record is in the log twice.
 
-    The two batches that contain the record show the cause.
+    The reason is derived from the two batches that contain the record.
     """
     log = batches_of[spot.topic, spot.partition]
     first, again = (_batch_at(log, offset) for offset in (spot.other_offset, spot.offset))

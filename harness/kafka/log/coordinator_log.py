@@ -1,7 +1,7 @@
 """Records of the two coordinator topics, __consumer_offsets and __transaction_state.
 
-All clients of a cluster share these topics. This module therefore selects records by their key bytes, and
-does not decode the values of other groups and transactional ids.
+All clients of a cluster share these topics. This module therefore selects the records of the requested groups
+and transactional ids by their key bytes. It does not decode the values of other records.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _POSITION: Final = struct.Struct(">hq")
 
 
 class LogEntry(NamedTuple):
-    """A record of a coordinator topic. If `marker` is set, the record ends the producer's transaction."""
+    """A record of a coordinator topic. If `marker` is set, the record is a transaction marker."""
 
     offset: int
     at_ms: int
@@ -44,8 +44,9 @@ class LogEntry(NamedTuple):
 class Position:
     """A committed offset of a group, and the outcome of the transaction that committed it.
 
-    `position` is the committed offset in partition `of` of `topic`. `offset` is the offset of the record in
-    __consumer_offsets that contains the committed offset.
+    `topic` and `of` are the topic and the number of the partition, and `position` is the offset that the
+    group committed there. `offset` is the offset of the record in __consumer_offsets that contains this
+    commit.
     """
 
     offset: int
@@ -57,16 +58,16 @@ class Position:
     producer_id: int
     epoch: int
     transaction: str
-    """`committed` or `aborted`, or `open` if no marker was read. `none` if no transaction committed the
-    offset.
+    """`none` if the offset was not committed in a transaction. Otherwise the outcome of its transaction:
+    `committed`, `aborted`, or `open` if no marker was read.
     """
 
 
 class AddedEntries:
     """The log entries of a partition from `start` up to, not including, `end`. Iteration fetches them.
 
-    After the iteration, `cut` describes the offsets that could not be read. It is empty if all entries were
-    read.
+    After the iteration, `cut` describes which offsets could not be read, and why. It is empty if all entries
+    were read.
     """
 
     def __init__(

@@ -75,8 +75,9 @@ def fetch_stored(
     offset = start
     while (end is None or offset < end) and time.monotonic() < deadline:
         response = fetch_once(admin, broker, partition_id, offset)
-        # The first batch may start before `offset`, because brokers return whole batches. It may also start
-        # after `offset`, because compaction may leave gaps between batches.
+        # A fetch response begins with the batch that contains `offset`, so this batch may start before
+        # `offset`. If compaction removed that batch, the first batch starts after `offset`. Both are correct.
+        # Skip only batches that end before `offset`.
         batches = [b for b in stored_batches(bytes(response.records or b"")) if b.last_offset >= offset]
         if not batches:
             return

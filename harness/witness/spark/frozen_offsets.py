@@ -17,7 +17,7 @@ coordinators abort timed-out transactions.
 
 
 class Frozen(NamedTuple):
-    """All frozen windows; `hanging` lists the windows in which a transaction was still open."""
+    """The frozen windows of all partitions; `hanging` lists those in which a transaction was still open."""
 
     windows: list[Window]
     hanging: list[Window]
@@ -43,7 +43,7 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
             limit,
             f"every transaction in {', '.join(names)} to end",
             every=0.2,
-            not_yet=(*NOT_YET_ERRORS, WaitTimeoutError),  # an outage may last longer than one freeze()
+            not_yet=(*NOT_YET_ERRORS, WaitTimeoutError),  # an outage can outlast one freeze(), so retry
         )
     except WaitTimeoutError:
         if not windows:

@@ -37,8 +37,8 @@ _TAIL: Final = 4096
 class Lag(NamedTuple):
     """Number of offsets that the job has not read.
 
-    `behind_stable` counts the offsets up to the last stable offset. `unstable` counts the offsets from there
-    up to the high watermark.
+    `behind_stable` counts the offsets up to the last stable offset. `unstable` counts the offsets from the
+    last stable offset up to the high watermark.
     """
 
     behind_stable: int

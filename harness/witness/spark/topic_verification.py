@@ -56,7 +56,11 @@ UNCHECKED: Final = (
 
 
 class LaneReport(msgspec.Struct, kw_only=True):
-    """One lane with missing sequences: highest sequence, number of distinct and of missing sequences."""
+    """Report on one lane with missing sequences.
+
+    It contains the highest sequence that was read, the number of distinct sequences that were read, and the
+    number of sequences that are missing below the highest one.
+    """
 
     run: str
     producer: int
@@ -90,9 +94,10 @@ class RunWithoutLedger(msgspec.Struct, kw_only=True):
 
 
 class Share(NamedTuple):
-    """The numbers of expected and readable records that one producer has in one partition, for one fate.
+    """Counts of the records that one producer has in one partition and that have the same fate.
 
-    A fate is the outcome of records according to the ledger, such as committed.
+    The fate of a record is its outcome according to the ledger, such as committed. `expected` counts the
+    records with this fate in the ledger. `read` counts those of them that can be read.
     """
 
     producer: int
@@ -155,11 +160,11 @@ def verify_topics(
 
 
 def _expected(expect: Expect | None) -> Expect:
-    """Return the expectations that a verification with Spark can check.
+    """Return what a verification with Spark can check of the run's expectations.
 
-    These are the properties in WITH_LEDGER and, if the run expects a pipeline, the pipeline. The other
-    expectations of the run are dropped, such as the list of witnesses, because Spark is the only witness
-    here.
+    These are the properties in WITH_LEDGER. If the run expects a pipeline, the properties of the pipeline are
+    checked too. Other expectations are dropped. For example, the list of witnesses is dropped because Spark
+    is the only witness here.
     """
     pipeline = expect.pipeline if expect else None
     return Expect(properties=[*WITH_LEDGER, *(["pipeline"] if pipeline else [])], pipeline=pipeline)
@@ -235,7 +240,7 @@ def own_shares(frames: Frames, windows: Sequence[Window]) -> list[Share]:
 
 
 def frames_of(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames:
-    """Return the observed rows, and the ledger's lanes and intervals, as DataFrames for crosscheck.py."""
+    """Return Spark's scan rows and the ledger's lanes and intervals as DataFrames for crosscheck.py."""
     from spark_jobs.crosscheck import Frames
     from spark_jobs.expected_words import frame_of, intervals_table, lanes_table
 
