@@ -16,7 +16,7 @@ PIPE = """
     p9 commit ok o:5-9
     group i:10
 """
-"""A history: p1 wrote ten inputs, and p9 made one output of each, in two transactions."""
+"""A history of a pipeline: p1 wrote ten inputs, and p9 wrote one output per input, in two transactions."""
 
 IN = "p1:0-9 ."
 FIVE = "p9:0<p1:0 p9:1<p1:1 p9:2<p1:2 p9:3<p1:3 p9:4<p1:4"
@@ -33,7 +33,7 @@ STATEFUL = """
 """
 """A history like PIPE, with twenty inputs and a changelog.
 
-Sequences 16-19 are the second inputs of keys 0-3.
+There are 16 keys, so the inputs 16-19 are the second inputs of keys 0-3.
 """
 
 MADE = [f"p9:{n}<p1:{n}" for n in range(20)]
@@ -52,7 +52,7 @@ def changed(n: int, totals: str) -> list[str]:
 
 
 def piped(out: str, history: str = PIPE, consumed: int = 10, outputs: int = 1) -> Tiny:
-    """Return a case of a pipeline: `out` is its output log, and `consumed` the position of its group."""
+    """Return a case of a pipeline with the output log `out`, whose group has committed offset `consumed`."""
     return Tiny(history, {"i": IN, "o": out}, expect=pipeline(outputs), consumed=consumed)
 
 

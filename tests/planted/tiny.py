@@ -1,20 +1,21 @@
 """Tiny histories and logs as text, so that a reader can follow each case on paper.
 
 A history has one event per line. Events are 1 s apart unless a line starts with `@seconds`; `@3-5` is an
-operation that was requested at 3 s and answered at 5 s.
+operation that was requested at 3 s and answered at 5 s. The answers are ok, fail, info (unclear), and none
+(the client was killed before an answer arrived).
 
-    p1 commit ok a:0-9 b:0-4      producer p1 ends a transaction that sent sequences 0-9 to a, 0-4 to b
-    p1 abort info a:10-19         answers are ok, fail, info, or none (the client was killed)
-    p1 commit ok again            the end of the same transaction is requested once more
+    p1 commit ok a:0-9 b:0-4      producer p1 commits a transaction with sequences 0-9 in a and 0-4 in b
+    p1 abort info a:10-19         p1 requests an abort, and the answer is unclear
+    p1 commit ok again            p1 requests the commit of the same transaction once more
     p1 begin                      p1 begins a transaction; a history may stop here
-    p1 abandon none a:0-4         p1 gives up a transaction without a request
-    p2 send ok a:0-4>100          a send without a transaction; acknowledged at offset 100 (may be left out)
-    p2 send info a:0-9 +a:0-4 -a:9    a send with an unclear answer: + certainly written, - certainly not
+    p1 abandon none a:0-4         p1 gives up a transaction without requesting its commit or abort
+    p2 send ok a:0-4>100          p2 sends without a transaction; the ack has offset 100 (may be left out)
+    p2 send info a:0-9 +a:0-4 -a:9    the answer is unclear; + certainly written, - certainly not written
     p1 init ok                    p1 got its producer id; `@1-90 p1 init ok` got it after 89 s
-    p1 offsets i:7                p1 added position 7 of input i to the transaction that it ends next
-    r1 read a@100 p1:0-4          a live reader got these records, from offset 100 on
+    p1 offsets i:7                p1 adds offset 7 of input i to the transaction that it ends next
+    r1 read a@100 p1:0-4          during the run, reader r1 got sequences 0-4 of p1, the first at offset 100
     look a 10/12                  an observer saw last stable offset 10 and high watermark 12
-    group i:7                     an observer saw the group's committed position
+    group i:7                     an observer saw that the group had committed offset 7 of input i
     fault f1 intent               a stage of fault f1; other stages are bite, no_bite, healed
     p1 close                      p1 ended normally
 
@@ -23,9 +24,9 @@ A log lists the readable records of each partition, offset by offset:
     p1:0-9          ten records
     .               an offset without a readable record (a marker or an aborted record)
     ?               a foreign record
-    p9:0<p1:4       an output made from the input with sequence 4
-    p9:0<p1:4/1     part 1 of such an output
-    p1b:3           a record of p1's lane b
+    p9:0<p1:4       an output of a pipeline, made from the input of p1 with sequence 4
+    p9:0<p1:4/1     the second output of that input; outputs of one input are numbered 0, 1, ...
+    p1b:3           a record of p1's lane b, in whichever partition it is listed
     p9:0=3:2/22     a changelog record: key 3 has 2 inputs with sum 22
 
 Partitions: a and b are t-0 and t-1, i is in-0 (a pipeline's input), o is out-0 (its output), c is log-0 (its
@@ -71,7 +72,7 @@ class Tiny:
     epochs: list[tuple[str, int, int]] = field(default_factory=list)
 
     def evidence(self) -> Evidence:
-        """Return the evidence for the checkers: the folded history, and the observation of the log."""
+        """Return the evidence for the checkers: the ledger of the histories, and observations of the log."""
         # Only a stateful pipeline has a lane for its changelog.
         writers = _Writers(self.settings, [LANES[n] for n in NAMES if n != "c" or n in self.log])
         for n, line in enumerate(filter(None, map(str.strip, self.history.splitlines())), start=1):

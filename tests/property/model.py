@@ -61,7 +61,7 @@ class World:
     settings: dict[str, dict[str, Any]] = field(
         default_factory=lambda: {f"p{n}": dict(k) for n, k in KINDS.items()}
     )
-    asked: dict[int, int] = field(default_factory=dict)  # step -> index in `history` of its commit or abort
+    asked: dict[int, int] = field(default_factory=dict)  # step -> line of its commit or abort in `history`
     tails: set[int] = field(default_factory=set)
 
     def case(self) -> Tiny:
@@ -76,7 +76,7 @@ class World:
         return [(name, i, e) for name, entries in self.log.items() for i, e in enumerate(entries)]
 
     def append(self, deed: Deed, name: str, count: int, fate: str, *, shown: bool) -> tuple[int, int]:
-        """Append `count` records of a lane, in order; return their first and last sequence."""
+        """Append `count` records to partition `name`, in order; return their first and last sequence."""
         producer = deed.producer
         first = self.next.get((producer, name), 0)
         self.next[producer, name] = first + count
@@ -162,8 +162,9 @@ def _send(world: World, deed: Deed) -> None:
             world.next[producer, name] = first + count
             parts.append(f"{name}:{first}-{first + count - 1}")
         else:
-            # The answer is unclear: the log has all records or only the first half of them. With `info`, the
-            # history shows that the first record was written.
+            # The client got no clear answer. If `truth`, the log contains all records of the send, otherwise
+            # only the first half of them. With the answer `info`, the history also reports that the first
+            # record was written.
             written = count if truth else count // 2
             world.append(deed, name, written, "loose" if loose else "unclear", shown=True)
             world.next[producer, name] = first + count
@@ -180,7 +181,10 @@ def _send(world: World, deed: Deed) -> None:
 
 
 def _read(world: World, start: int) -> None:
-    """Add reads of a live reader from offset `start` on; if it has read these offsets before, it rewinds."""
+    """Add one read of each partition by reader r1, from offset `start` on.
+
+    If r1 has read these offsets before, it reads them again.
+    """
     for name, entries in world.log.items():
         low = min(start, len(entries))
         runs: list[str] = []

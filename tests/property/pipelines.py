@@ -1,4 +1,7 @@
-"""Model of a pipeline: inputs, workers that commit outputs together with positions, and plantings."""
+"""Model of a pipeline, and functions that each plant one anomaly in it.
+
+A worker commits its outputs and the offsets of their inputs in the same transaction.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from tests.planted.tiny import Tiny, pipeline
 
 @dataclass
 class Pipe:
-    """A pipeline: its inputs, the outputs and changelog of its workers, and the position of its group."""
+    """A pipeline: its inputs, the outputs and changelog of its workers, and its group's committed offset."""
 
     inputs: int = 0
     history: list[str] = field(default_factory=list)
@@ -34,7 +37,7 @@ class Pipe:
         return Tiny(history, log, expect=pipeline(changelog="log"), consumed=consumed)
 
     def process(self, worker: int, count: int, end: str) -> None:
-        """Process `count` inputs in one transaction. An aborted transaction does not move the position."""
+        """Process `count` inputs in one transaction. Only a commit advances the group's committed offset."""
         first = self.made[worker]
         self.made[worker] = first + count
         shown = end == "commit ok"
@@ -65,7 +68,7 @@ class Pipe:
 
 @st.composite
 def pipes(draw: st.DrawFn) -> Pipe:
-    """Draw a correct pipeline: two workers alternate, some transactions abort, some inputs remain."""
+    """Draw a correct pipeline: two workers alternate, transactions may abort, inputs may stay unprocessed."""
     pipe = Pipe(inputs=draw(st.integers(2, 300)))
     turns = st.tuples(
         st.sampled_from([7, 8]), st.integers(1, 90), st.sampled_from(["commit ok", "commit ok", "abort ok"])
@@ -92,14 +95,14 @@ def processed_twice(pipe: Pipe, place: int) -> None:
 
 
 def never_processed(pipe: Pipe, place: int) -> None:
-    """Remove the field of one output that names its input, so that this input has no output."""
+    """Let one output no longer name its input, so that this input has no output."""
     shown = _shown(pipe)
     victim = shown[place % len(shown)]
     pipe.out[victim] = pipe.out[victim].split("<")[0]
 
 
 def offset_drift(pipe: Pipe, place: int) -> None:
-    """Move the group's position back, before inputs whose outputs are already committed."""
+    """Set the group's committed offset back to an input whose output is already committed."""
     pipe.consumed = pipe.position - 1 - place % pipe.position
     pipe.position = pipe.consumed
 
@@ -115,8 +118,8 @@ def aggregate_drift(pipe: Pipe, place: int) -> None:
 PLANTINGS = {
     "processed_twice": (processed_twice, frozenset[str]()),
     "never_processed": (never_processed, frozenset({"offset_drift"})),
-    # The moved position is before inputs that the changelog counts, so the checkers may report both
-    # anomalies.
+    # The changelog then counts inputs at and after the committed offset, so the checkers may also report
+    # aggregate_drift.
     "offset_drift": (offset_drift, frozenset({"aggregate_drift"})),
     "aggregate_drift": (aggregate_drift, frozenset[str]()),
 }

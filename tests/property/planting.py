@@ -1,4 +1,4 @@
-"""Plantings: functions that break one rule of a correct world, named after the expected anomaly."""
+"""Functions named after an anomaly. Each one plants this anomaly in a correct world of model.py."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.property.model import PARTITIONS, Entry, World
 
 
 class Planting(NamedTuple):
-    """A function that plants an anomaly, and the further anomalies that the checkers may report then."""
+    """A function that plants an anomaly, and other anomalies that the checkers may report because of it."""
 
     plant: Callable[[World, int], bool]
     companions: frozenset[str] = frozenset()

@@ -40,7 +40,7 @@ class Case:
 
 
 def planted() -> Iterator[Case]:
-    """Yield every planted case whose records a single scan can read, with its records as bytes."""
+    """Yield every planted case that needs no separate observation of inputs, with its records as bytes."""
     tables: list[tuple[str, dict[str, Any]]] = []
     for module in (cases_records, cases_transactions, cases_systems):
         for table in (module.CAUGHT, module.NEAR_MISSES):
@@ -68,7 +68,7 @@ def _of_tiny(name: str, case: Tiny) -> Iterator[Case]:
 
 
 def generated(count: int) -> Iterator[Case]:
-    """Yield `count` randomly drawn cases; the first six have sizes at the limits of the arithmetic."""
+    """Yield `count` randomly drawn cases; the first six have extreme sizes, such as sequences above 2**32."""
     for seed in range(count):
         rng = random.Random(seed)
         special = {

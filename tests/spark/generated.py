@@ -50,7 +50,10 @@ class Log:
 
 
 def plainly_folded(log: Log) -> pa.Table:
-    """Join consecutive records into rows of at most `MOST`, one by one, as a reference for the Java fold."""
+    """Join consecutive records into rows, record by record, as a reference for the fold in Java.
+
+    A row has at most `MOST` records.
+    """
     rows: list[list[Any]] = []
     expected: bytes | None = None
     for window, offset, value in log.rows:
@@ -72,7 +75,7 @@ def plainly_folded(log: Log) -> pa.Table:
 
 
 def _counted(value: bytes) -> bytes | None:
-    """Return this record prefix with each of its sequences incremented: the next record must have it.
+    """Return the bytes with which the next record must begin: `value` with each sequence incremented.
 
     Return None if a sequence is not a number, or is the highest possible one.
     """
@@ -162,8 +165,9 @@ def _append(
 def as_read(frame: DataFrame, windows: int) -> kafka_source.FrozenLog:
     """Return a frame with topics and partitions, as if it had been read from Kafka.
 
-    Each window differs from the previous one in its topic or its partition. Each topic name has the same
-    length as the previous name, or starts with it. These are the hardest cases for the comparison of names.
+    A window is one partition of a topic. Each window differs from the previous one in its topic or its
+    partition number. Each topic name has the same length as the previous name, or starts with it. Such names
+    are the hardest to distinguish.
     """
     number = "(window + 1) div 2"
     name = f"concat(repeat('t', {number} div 2 + 1), repeat('u', {number} % 2)) AS topic"

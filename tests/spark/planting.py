@@ -31,7 +31,7 @@ class Topic:
     producer: int
     name: str
     parts: list[list[Value]] = field(default_factory=list)
-    ends: dict[int, str] = field(default_factory=dict)  # transaction -> its end, if not a confirmed commit
+    ends: dict[int, str] = field(default_factory=dict)  # transaction -> how it ended (no entry: committed)
 
     def __post_init__(self) -> None:
         self.parts = [[(self.producer, lane, seq) for seq in range(SEQS)] for lane in (0, 1)]

@@ -1,4 +1,4 @@
-"""The fold joins consecutive records into one row. It never changes results, and needs each of its rules."""
+"""The fold of consecutive records into one row: it never changes results, and each of its rules is needed."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ def one_window(values: list[Value], offset: int = 0) -> Log:
 
 
 def written() -> Iterator[Log]:
-    """Yield logs whose consecutive records the fold can just join, or just cannot."""
+    """Yield logs whose consecutive records barely meet the fold's rules, and logs that barely break one."""
     dense = LANE.batch(990, 300, 7, "c")
     yield one_window(dense)
     yield one_window(LANE.batch(10**8 - 150, 300, 7, "c"), 10**8 - 20)
     yield one_window([*LANE.batch(END - 5, 6, 7), *LANE.batch(0, 5, 7)])
-    # In these logs, the lane continues in another window, has a gap in offsets, or has a gap in sequences.
+    # In these logs, the lane continues in another partition, has a gap in offsets, or has a gap in sequences.
     yield Log(2, [(i // 150, i, value) for i, value in enumerate(dense)])
     yield Log(1, [(0, i + (i > 100), value) for i, value in enumerate(dense)])
     yield one_window(dense[:100] + dense[101:])
@@ -83,8 +83,8 @@ def written() -> Iterator[Log]:
         yield one_window([(dense, other)[i % 2][i] for i in range(300)])
         yield one_window(dense[:100] + other[100:])
         yield one_window([one for pair in zip(dense, other, strict=True) for one in pair])
-    # In these logs, an offset within consecutive records occurs twice, with the same or with a different
-    # record.
+    # In these logs, one offset in the middle occurs twice, with the same record or with two different
+    # records.
     for twin in (dense[40], dense[41], dense[20], b"junk"):
         rows: list[tuple[int, int, Value]] = [(0, i, value) for i, value in enumerate(dense)]
         yield Log(1, [*rows[:41], (0, 40, twin), *rows[41:]])
@@ -102,7 +102,7 @@ def written() -> Iterator[Log]:
 
 
 def outputs() -> Iterator[Log]:
-    """Yield logs of outputs that name consecutive inputs, and logs that deviate slightly from this."""
+    """Yield logs of pipeline outputs whose inputs are consecutive, and logs that deviate slightly."""
     steps = [output(i, Origin(5, 1, 10**8 - 20 + i, 0, 9), b"xy"[: i % 3]) for i in range(60)]
     yield one_window(steps)
     yield one_window([value[: 80 - (i % 5 == 0)] for i, value in enumerate(steps)])
@@ -171,7 +171,7 @@ def logs() -> list[Log]:
 
 
 class Folds:
-    """All logs in one DataFrame, each with its own windows, so that one Spark job folds all of them."""
+    """All logs in one DataFrame, so that one Spark job folds all of them. No two logs share a partition."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -184,7 +184,7 @@ class Folds:
             for log, start in zip(self.logs, self.starts, strict=False)
             for batch in log.batches(10**6)
         ]
-        # Use one task, so that the rows of a window stay in order.
+        # Use one Spark task, so that the rows of each Kafka partition stay in order.
         self.frame: DataFrame = spark.createDataFrame(pa.concat_tables(tables)).coalesce(1).cache()
         self.plain = [observed(log, list(log.batches(200))) for log in self.logs]
 
@@ -204,7 +204,7 @@ class Folds:
 
 
 def observed(log: Log, batches: list[pa.RecordBatch]) -> list[object]:
-    """Scan these batches of a log; return the rows of the word scan and the parts of the observation."""
+    """Scan these batches of a log; return the rows of the first scan, and the resulting observation."""
     rows = pa.Table.from_batches(list(scan_words(Wanted(RUN, with_runs=True))(iter(batches))), row.SCHEMA)
     account = by_batches(log, lambda: iter(batches))
     tables = [

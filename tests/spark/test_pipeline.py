@@ -1,4 +1,4 @@
-"""Spark's findings on pipelines equal those of the checkers. On a real cluster, they are complete."""
+"""Spark's findings on pipelines: they equal those of the checkers, and include every planted violation."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ def drawn(seed: int) -> Tiny:
     if not pipe.position:
         pipe.process(7, 1, "commit ok")
     chosen = rng.sample(sorted(PLANTINGS), rng.choice([0, 1, 1, 2]))
-    # Plant never_processed last. It removes the field of an output that names the input, which the other
-    # plantings need.
+    # Plant never_processed last. It removes the name of the input from an output, and the other functions
+    # need this name.
     for name in sorted(chosen, key=lambda name: name == "never_processed"):
         PLANTINGS[name][0](pipe, rng.randrange(1000))
     return pipe.case()
@@ -157,10 +157,10 @@ def history(folder: Path, run: str, producer: int, topic: str, sent: list[tuple[
 
 
 def plant(cluster: Cluster, folder: Path, *, flawed: bool) -> Piped:
-    """Write the inputs and outputs of a pipeline, and the position of its group.
+    """Write the inputs and outputs of a pipeline, and the offsets that its group has committed.
 
-    With `flawed`, some inputs have too many outputs, one has none, and some outputs are of inputs beyond the
-    position.
+    With `flawed`, some inputs have too many outputs, and one input has none. Ten inputs at the end of a
+    partition have outputs, although the group's committed offset is still before these inputs.
     """
     run, bootstrap = uuid.uuid4().hex[:8], cluster.bootstrap("DIRECT")
     source, target, group = f"pipe-in-{run}", f"pipe-out-{run}", f"pipe-{run}"

@@ -38,14 +38,14 @@ from tests.spark.planting import SEQS, WANTED, counts, make, write
 pytestmark = [pytest.mark.spark, pytest.mark.cluster]
 
 
-# Patterns for the texts of examples. READ finds producer, lane and sequences. TORN finds transaction,
-# producer, and number of readable records.
+# Regular expressions for the examples in a verdict. READ extracts producer, lane and sequences. TORN extracts
+# transaction, producer, and number of readable records.
 READ = re.compile(r"producer (\d+) lane (\d+) [^;]*?(?:missing are |read )([\d-]+)(?:$|;)")
 TORN = re.compile(r"transaction (\d+) of producer (\d+) \(\w+\): only (\d+) of its")
 
 
 class Planted(NamedTuple):
-    """Planted topics on the cluster, and their histories."""
+    """Topics that a test wrote to the cluster as one run, and the folder with their histories."""
 
     run: str
     topics: list[str]
@@ -171,8 +171,8 @@ def test_records_alone_show_duplicates_reordering_and_gaps(
     assert (one.run, one.duplicates.count, one.reordered.count, one.foreign.count) == (flawed.run, 2, 2, 1)
     assert one.unchecked
     gaps = {(gap.producer, gap.lane): gap.missing for gap in one.gaps}
-    assert gaps[3, 0] == 1 + 2 * 100  # missing: the first record, one aborted and one unknown transaction
-    assert (4, 1) in gaps  # aborted records; that the last record is missing cannot be detected
+    assert gaps[3, 0] == 1 + 2 * 100  # the first record, an aborted transaction, and one with unknown outcome
+    assert (4, 1) in gaps  # due to aborted records; a missing last record leaves no gap
     assert one.aborted_intent == 1
     assert one.anomalies == 5
     (two,) = observe_without_ledger(

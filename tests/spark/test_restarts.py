@@ -69,7 +69,10 @@ def until(live: StreamVerification, traffic: Traffic, condition: Callable[[], bo
 
 
 def close(live: StreamVerification, traffic: Traffic, folder: Path) -> Observation:
-    """Freeze the end offsets; compare the stream's observation with a plain one and with the history."""
+    """Finish the stream at the current end offsets, check its observation, and return it.
+
+    The observation must equal that of a plain consumer, and must agree with the history.
+    """
     topic = traffic.topic
     frozen = freeze_ends(live.job.bootstrap, [topic])
     assert not frozen.hanging
@@ -107,7 +110,10 @@ MOMENTS = ("rows without a commit", "a batch under way", "a start", "some batche
 def killed_when(
     live: StreamVerification, traffic: Traffic, condition: Callable[[], bool], what: str
 ) -> Callable[[], bool]:
-    """Return a function that kills the driver once the condition holds; it returns whether it still holds."""
+    """Return a function that kills the driver once the condition holds.
+
+    The function returns whether the condition still holds after the kill. If not, the kill came too late.
+    """
 
     def killed() -> bool:
         until(live, traffic, condition, what)
@@ -149,8 +155,8 @@ def test_a_killed_driver_continues_from_its_checkpoint(cluster: Cluster, tmp_pat
     assert live.starts > kills
     progress = live.progress(ask_brokers=False)
     assert progress is not None
-    # A driver that was killed during its start did not report its restart, so the reported number may be
-    # lower. Each query that restarted by itself adds one.
+    # A driver that was killed during its start did not report this start, so the reported number of restarts
+    # may be too low. A query that restarts within a running driver is reported as one more restart.
     restarts = [line for line in live.lines() if line["what"] == "restart"]
     assert 0 < progress.restarts <= live.starts - 1 + len(restarts)
     assert (progress.duplicates, progress.aborted_intent) == (0, 0)
@@ -196,7 +202,7 @@ def test_the_stream_survives_an_outage_of_all_brokers(cluster: Cluster, tmp_path
             wait_until(over, OUTAGE_S + 30, "the outage to have lasted", every=0.5)
             silent = live.progress(ask_brokers=False)
             assert silent is not None
-            assert silent.silent_s > OUTAGE_S - 30  # a batch may end early in the outage
+            assert silent.silent_s > OUTAGE_S - 30  # the last batch may end in the first 30 s of the outage
         before = batches(live)
         until(live, traffic, lambda: batches(live) > before, "a batch after the outage")
         found = close(live, traffic, tmp_path / "history")

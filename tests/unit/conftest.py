@@ -1,4 +1,4 @@
-"""Fixture of all unit tests: secrets that a test registers, and their redaction, end with the test."""
+"""Fixture of all unit tests: it undoes the registration of secrets and their redaction after each test."""
 
 from __future__ import annotations
 

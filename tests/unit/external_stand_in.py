@@ -36,7 +36,7 @@ TOPIC, GROUP = "eos-chaos-orders.ab12cd34", "eos-chaos-billing.ab12cd34"
 
 
 class Brokers:
-    """Stub of the brokers: the existing topics, and the result of deleting each group."""
+    """Stub of the brokers: the existing topics, and the error codes of deleting each consumer group."""
 
     def __init__(self) -> None:
         self.topics: list[str] = []

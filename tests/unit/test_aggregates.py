@@ -1,4 +1,4 @@
-"""Aggregates of a stateful pipeline: records, expected totals from the inputs, and scenario options."""
+"""Aggregates of a stateful pipeline: changelog records, totals expected from the inputs, and options."""
 
 from __future__ import annotations
 

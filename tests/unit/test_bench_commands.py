@@ -1,4 +1,4 @@
-"""Benchmarks as commands: each has help with an example, and prints an expected error with its hint."""
+"""The commands of the benchmarks: each one has help with an example, and prints an error with its hint."""
 
 from __future__ import annotations
 

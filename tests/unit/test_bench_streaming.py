@@ -1,4 +1,4 @@
-"""The streaming benchmark: its warm-up, the minimum number of samples, and errors of the writer."""
+"""The streaming benchmark: its warm-up, the minimum number of samples, and errors in its writer thread."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Capture of shared logs: it needs consent, and keeps only the run's entries since the run's start."""
+"""Capture of an external cluster's coordinator logs: only if permitted, and only the run's new entries."""
 
 from __future__ import annotations
 
@@ -42,13 +42,19 @@ def text(value: str) -> bytes:
 
 
 def state(ident: str, number: int) -> tuple[bytes, bytes]:
-    """Return key and value of a transaction log record: version 0, producer 7, epoch 2, no partitions."""
+    """Return key and value of a __transaction_state record: producer id 7, epoch 2, no partitions.
+
+    Key and value have format version 0. `number` is the code of the transaction's state.
+    """
     value = struct.pack(">hqhib", 0, 7, 2, 60_000, number) + struct.pack(">i", -1) + bytes(16)
     return struct.pack(">h", 0) + text(ident), value
 
 
 def position(group: str, offset: int) -> tuple[bytes, bytes]:
-    """Return key and value of an offsets log record: the key has version 1, the value version 3."""
+    """Return key and value of a __consumer_offsets record: `group` committed `offset` in orders-2.
+
+    The key has format version 1, the value version 3.
+    """
     key = struct.pack(">h", 1) + text(group) + text("orders") + struct.pack(">i", 2)
     return key, struct.pack(">hqi", 3, offset, 0) + text("") + bytes(8)
 
@@ -58,7 +64,7 @@ Noted = tuple[Any, ...]
 
 
 def batch(offset: int, noted: Noted) -> bytes:
-    """Return a batch with one record. With a four-byte key, the record is a transaction marker."""
+    """Return a batch with one record. A record with a four-byte key is written as a transaction marker."""
     where = {"magic": 2, "compression_type": 0, "batch_size": 1 << 20, "offset": offset}
     if len(noted) > 2:
         where |= {"transactional": True, "producer_id": noted[2], "producer_epoch": 0, "base_sequence": 0}
@@ -77,7 +83,7 @@ def marker(kind: int, producer_id: int) -> Noted:
 
 
 class Fake:
-    """Stub of a cluster: its two logs have the test's content, in whichever partition is read."""
+    """Stub of a cluster with two coordinator logs. All partitions of a log contain the same records."""
 
     def __init__(self, folder: Path, allowed: list[str]) -> None:
         self.nodes: dict[str, Any] = {}
@@ -108,7 +114,7 @@ def read(folder: Path, log: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def fake(tmp_path: Path) -> tuple[Fake, LogEvidence]:
-    """Return a cluster whose file permits both logs, and the log capture of a run that is about to start."""
+    """Return a cluster whose cluster file permits both logs, and a log capture that has not begun."""
     (tmp_path / "two.toml").write_text(SCENARIO)
     cluster = Fake(tmp_path, [STATES, POSITIONS])
     cluster.logs[STATES].append(state(OURS, 0))

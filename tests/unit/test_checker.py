@@ -1,4 +1,4 @@
-"""The verdict: merging of results, crashes of checkers, witnesses, and limits."""
+"""The verdict: merged results of checkers, crashes of checkers, disagreeing witnesses, and limits."""
 
 from __future__ import annotations
 

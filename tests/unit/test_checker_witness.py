@@ -1,4 +1,4 @@
-"""Witnesses without a cluster: words and findings of records, and the effect of transaction markers."""
+"""Observations without a cluster: words, findings about records, transaction markers, segment files."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RUN = "r7k2m9qa"
 
 
 def see(*rows: tuple[int, int, int], origin: Origin | None = None) -> Observation:
-    """Return the observation of a lane's records, read in this order. Rows are (partition, offset, seq)."""
+    """Return the observation of a witness that reads these rows of a lane: (partition, offset, sequence)."""
     records = Records()
     for partition, offset, seq in rows:
         records.add(partition, offset, Identity(RUN, 1, 0, seq, origin=origin))

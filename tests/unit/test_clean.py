@@ -1,4 +1,7 @@
-"""`make clean` removes even a cluster with a damaged record, and keeps the state of an external cluster."""
+"""Removal of local files by `make clean`, even if the record of the local cluster is damaged.
+
+The state directory of an external cluster is kept while it lists an unhealed fault or a created topic.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ exit {code}
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """Return a checkout with a cluster, a run, external state, and an `eos` that records its calls."""
+    """Return a stand-in for a checkout, with files of a cluster, a run and an external cluster.
+
+    Its `eos` command only records its arguments.
+    """
     (tmp_path / "scripts").mkdir()
     shutil.copy(checkout_dir() / "scripts" / "clean.sh", tmp_path / "scripts")
     tools = tmp_path / "venv" / "bin"

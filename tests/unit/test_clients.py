@@ -209,7 +209,7 @@ def test_delivered_records_of_a_burst_are_reported_as_intervals() -> None:
 
 def test_a_record_delivered_without_an_offset_counts_as_delivered() -> None:
     one = Burst(0, 1, 10, 5, "abcd1234", ordered=True)
-    for offset in (None, -1001, 0, 1, None):  # no offset: a later batch's answer implies the delivery
+    for offset in (None, -1001, 0, 1, None):  # no offset: the ack of a later batch implied the delivery
         one.delivered(None, Delivered(offset))  # type: ignore[arg-type]
     assert one.acked() == [(1, 10, 11, -1), (1, 12, 13, 0), (1, 14, 14, -1)]
 

@@ -14,13 +14,14 @@ from pathlib import Path
 from tests.unit.test_repo import FILES, ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-# Dependencies that no module here imports. Each value is the package that imports the dependency if it is
-# installed.
+# Declared dependencies that no module of this project imports. Each value is the package that imports the
+# dependency. That package does so only if the dependency is installed.
 IMPORTED_BY = {"crc32c": "kafka", "pandas": "pyspark"}
 # Dependencies that no code imports: commands of the Makefile, the build back end, and stubs that mypy reads.
 TOOLS = {"import-linter", "mypy", "ruff", "setuptools", "pytest-timeout"}
-# Packages that this project imports without declaring them, because a declared dependency exposes them in its
-# interface. Pytest needs no declaration: only pytest loads harness/testing, so it is installed then.
+# Packages that this project imports without declaring them. Each value is the declared dependency that
+# exposes the package in its interface. Pytest is an exception: only pytest imports harness/testing, so pytest
+# is always installed when that code runs.
 PROVIDED_BY = {"markupsafe": "jinja2", "py4j": "pyspark", "pytest": "pytest"}
 
 
@@ -32,7 +33,7 @@ def names(requirements: list[str]) -> set[str]:
 
 @cache
 def imported(*folders: str) -> set[str]:
-    """Return the normalised names of the distributions that modules of these folders import."""
+    """Return the normalised names of the distributions that the modules in `folders` import."""
     modules: set[str] = set()
     for path in FILES:
         if path.suffix == ".py" and path.relative_to(ROOT).parts[0] in folders:

@@ -14,7 +14,8 @@ from harness.scenario import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-# The changelog names modules, commands and scenarios of earlier releases.
+# Leave out the changelog: it names modules, commands and scenarios of earlier releases, which may no longer
+# exist.
 CURRENT = [page for page in PAGES if page.name != "CHANGELOG.md"]
 ROOMS = ("harness", "spark_jobs", "tests", "tools")
 
@@ -41,7 +42,7 @@ def missing_paths(page: Path) -> Iterator[str]:
     """Yield the paths in backticks that exist neither in the checkout nor in `harness/` or `docs/`."""
     for path in re.findall(r"`((?:[\w.-]+/)+[\w.-]+\.(?:py|toml|java|sh|json))`", page.read_text()):
         if path.split("/")[0] in ("history", "runs"):
-            continue  # a file of a run's directory
+            continue  # this file is in the directory of a run, not in the checkout
         if not any((base / path).exists() for base in (ROOT, ROOT / "harness", ROOT / "docs")):
             yield path
 
@@ -92,7 +93,7 @@ def test_named_commands_and_scenarios_exist(page: Path) -> None:
     assert list(missing_commands(page)) == []
 
 
-# The examples of CONTRIBUTING.md run on a cluster: tests/cluster/test_contributing.py.
+# Leave out CONTRIBUTING.md: tests/cluster/test_contributing.py runs its examples on a cluster.
 @pytest.mark.parametrize("page", [page for page in CURRENT if page.name != "CONTRIBUTING.md"], ids=ids)
 def test_python_examples_import_names_that_exist(page: Path) -> None:
     for module, names in re.findall(r"^ *from (harness[\w.]*) import (.+)$", page.read_text(), re.MULTILINE):

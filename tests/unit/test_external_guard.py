@@ -64,8 +64,8 @@ def test_a_throughout_fault_adds_to_each_planned_fault(tmp_path: Path) -> None:
 
 
 def test_the_write_estimate_covers_all_clients(tmp_path: Path) -> None:
-    # Bytes of one record: 48 for its identity, 32 for its origin in a pipeline, 64 for its payload, and 80
-    # for a batch that contains only this record.
+    # The estimate is 224 bytes per record: 48 for its identity, 32 for the identity of the input from which a
+    # pipeline made it, 64 for its payload, and 80 for a batch that contains only this record.
     assert bytes_per_second(plan(tmp_path)[0]) == 100 * 224
     demo = load(find("demo"))
     # A transaction of the demo has 55 records on average, and a marker in each of three partitions.

@@ -1,4 +1,4 @@
-"""Checks before a run on an external cluster: leftovers, foreign partitions that would move, broker ids."""
+"""Checks before a run on an external cluster: leftovers, other users' resources at risk, broker ids."""
 
 from __future__ import annotations
 

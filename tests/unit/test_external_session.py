@@ -23,7 +23,7 @@ from tests.unit.external_stand_in import FILE, ID, TOPIC, Observed, planned
 
 @pytest.fixture
 def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Observed:
-    """Return an external cluster of two brokers, 0 and 7; every attach returns the same one."""
+    """Return an external cluster of two brokers, 0 and 7, to which every run in the test attaches."""
     found = Observed(tmp_path)
     monkeypatch.setattr(running, "attach", lambda _file, _state: found)
     monkeypatch.setattr(running, "beware", lambda: None)
@@ -180,7 +180,8 @@ def test_the_guard_ends_before_log_capture_and_its_failure_keeps_the_outcome(
     messages: list[str] = []
     assert running._guarded(theirs, ran, messages.append).interrupted is interrupted
     assert done == ["begun", "closed", "collected"]
-    # A deadline that passes after the verdict no longer interrupts the run.
+    # The second message is expected only if the guard interrupted the run. A deadline that passes after the
+    # verdict no longer interrupts it.
     assert "could not write the captured broker logs: No space left" in messages[0]
     assert messages[1:] == (["stopped by the guard: the deadline has passed"] if interrupted else [])
     noted = [json.loads(line) for line in (theirs.state.path / "audit.jsonl").read_text().splitlines()]

@@ -1,4 +1,7 @@
-"""The search for hanging transactions compares leaders with coordinators. States may change meanwhile."""
+"""The search for hanging transactions: it compares the reports of leaders with those of coordinators.
+
+A transaction that ends between the two requests must not be reported.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,11 @@ COORDINATOR = 2
 
 
 class Brokers:
-    """Stub of brokers: transaction states, and the open producer ids per request; the last list repeats."""
+    """Stub of the brokers: leaders with open transactions, and a coordinator with the transactions' states.
+
+    Each DescribeProducers request takes the next list of producer ids from `open_ids`. When only one list is
+    left, all further requests return that list.
+    """
 
     def __init__(
         self, open_ids: list[list[int]], states: dict[int, tuple[str, list[tuple[str, int]]]]
@@ -76,7 +83,7 @@ def brokers(
         ("Ongoing", [LED], False),
         ("PrepareCommit", [LED], False),
         ("CompleteCommit", [], True),
-        ("Ongoing", [("t", 4)], True),  # the producer's next transaction, in another partition
+        ("Ongoing", [("t", 4)], True),  # this is the producer's next transaction, in partition 4
     ],
 )
 def test_an_open_transaction_that_is_not_in_progress_hangs(

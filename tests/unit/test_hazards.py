@@ -1,4 +1,4 @@
-"""The delayed EndTxn: when an attempt shows the hazard, and which records a partial check uses."""
+"""The race of a delayed EndTxn: which attempts show it, and the check of a single producer's records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A history is on disk before each action, can be read back, and reports an incomplete last line."""
+"""History files: intents are on disk before actions, lines can be read back, damage is reported."""
 
 from __future__ import annotations
 
@@ -96,7 +96,10 @@ def test_every_line_fits_the_published_schema_and_the_schema_is_current(tmp_path
 
 
 def test_a_fail_line_and_an_operation_of_another_name_are_read_and_fit_the_schema(tmp_path: Path) -> None:
-    """The harness writes neither, but other writers may. Older versions had an operation `await`."""
+    """The harness itself writes neither of these lines, but other programs may.
+
+    The operation in this test is `await`, which older versions of the harness wrote.
+    """
     path = tmp_path / "p-1.jsonl"
     write_one_of_everything(path)
     clocks = {"mono": 1, "wall": 1}

@@ -1,4 +1,4 @@
-"""Intents on disk: all files together decide what is unhealed, even if some end in a torn line."""
+"""Intents on disk: all files together show which injections are unhealed, even if a last line is torn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pinned jars: the lock is well formed, and only verified jars enter the cache."""
+"""The pinned jars: the lock file is well formed, and only jars with the pinned hash enter the cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ LINES = [line for line in LOCK_FILE.read_text().splitlines() if line and not lin
 
 @pytest.fixture
 def one_jar(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> jars.Jar:
-    """Return the only jar of the lock; the cache is empty, and a scripted Ivy fetches the jar's bytes."""
+    """Replace the lock file by one that pins a single jar, and return this jar.
+
+    The cache is empty. Ivy is replaced by a stub that provides the jar's bytes.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     jar = jars.Jar("tools", "org.example", "thing", "1.0", hashlib.sha256(b"thing").hexdigest())
     monkeypatch.setattr(jars, "pinned_jars", lambda: [jar])

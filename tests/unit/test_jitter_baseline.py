@@ -1,4 +1,4 @@
-"""The baseline of a link: a busy moment must not raise it, but another active fault must."""
+"""The baseline latency of a link: a short load peak must not raise it, but another active fault must."""
 
 from __future__ import annotations
 

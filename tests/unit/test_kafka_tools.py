@@ -1,4 +1,4 @@
-"""Kafka's tools: their names, the arguments that are added, and their class path."""
+"""Kafka's command-line tools: their names, the arguments that the harness adds, and their class path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from harness.provision.kafka_tools import TOOLS, asks_cluster, decoder_of, find_
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, list[str]]]:
-    """Record tools with their arguments instead of running them. The DIRECT listener is host:1."""
+    """Record each tool's name and arguments instead of running the tool. The brokers' address is host:1."""
     found: list[tuple[str, list[str]]] = []
     node = SimpleNamespace(segments=lambda partition, _: [Path(f"/d/{partition}/0.log"), Path("/d/1.log")])
     cluster = SimpleNamespace(bootstrap=lambda _: "host:1", node=lambda _: node)

@@ -10,7 +10,7 @@ from harness.clients.scripted.kafka_python_sockets import KeptSocket
 
 
 def opened(owner: str) -> socket.socket:
-    """Open a socket as kafka-python does. `owner` is the `proxy_url`, whose scheme selects the class."""
+    """Open a socket as kafka-python does. The scheme of the proxy URL `owner` selects the socket factory."""
     made: socket.socket = KafkaNetSocket(owner).socket(socket.AF_INET, socket.SOCK_STREAM, 0)
     return made
 

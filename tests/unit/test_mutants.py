@@ -1,4 +1,7 @@
-"""Each curated mutant fits the file that it changes; `python -m tools.mutants` runs the mutants."""
+"""Mutants, each of which weakens one check: the text that a mutant replaces exists in its file.
+
+The command `python -m tools.mutants` runs the tests on each mutant.
+"""
 
 from __future__ import annotations
 

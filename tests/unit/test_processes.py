@@ -27,7 +27,10 @@ def mark(tmp_path: Path) -> str:
 
 @pytest.fixture
 def process(mark: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a process that has the mark in its command line, but was not started by the harness."""
+    """Yield a process that the harness did not start, although the mark is in its command line.
+
+    The mark is a text by which the harness recognises the processes of a cluster.
+    """
     command = [sys.executable, "-c", WAITS_FOR_INPUT, mark]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as started:
         assert started.stdout is not None

@@ -1,4 +1,4 @@
-"""Producer lifecycle in a client: suspected second copies, successors, calls that never return."""
+"""Lifecycle of a client's producer: requests sent twice, fencing by a successor, calls that never return."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Published numbers: how they are compared, formatted, and read from the client library."""
+"""Published numbers about exactly-once: their comparison with observed values, their format, and defaults."""
 
 from __future__ import annotations
 

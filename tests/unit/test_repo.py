@@ -1,4 +1,4 @@
-"""Rules for the whole checkout: short functions, no hosts of package registries, no foreign names."""
+"""Rules for all files of the checkout: short functions, no package registries, no forbidden names."""
 
 from __future__ import annotations
 
@@ -176,6 +176,7 @@ def test_pinned_python_packages_have_hashes() -> None:
     assert len(entries) > 20
     for entry in entries:
         assert "--hash=sha256:" in entry, entry.splitlines()[0]
-    # The lock may contain a package twice only if the two versions have different environment markers.
+    # requirements.lock may contain a package twice only if the two versions have different environment
+    # markers.
     pinned = [(entry.split("==")[0].lower(), entry.splitlines()[0].partition(";")[2]) for entry in entries]
     assert len(pinned) == len(set(pinned))

@@ -1,4 +1,4 @@
-"""A run on disk is readable after a crash at any moment, and an offline check writes the same bytes again."""
+"""The directory of a run: it is readable after a crash, and a second check writes identical files."""
 
 from __future__ import annotations
 

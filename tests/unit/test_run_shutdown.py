@@ -229,7 +229,7 @@ class ClusterStub:
 
 
 class ProgramStub:
-    """Stub of a program that does nothing, or raises the error that a test gives it."""
+    """Stub of a run's program, which acts on the cluster. It does nothing, or raises a given error."""
 
     def __init__(self, run: RunContext, error: BaseException | None = None) -> None:
         self.run, self.error = run, error
@@ -369,7 +369,10 @@ class Crew:
 
 
 def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
-    """Return a program whose parts are stubs, but whose phases are real."""
+    """Return a real fault program whose fleet, monitor and fault runner are stubs.
+
+    It goes through its real phases and appends them to `lines`.
+    """
     monitor = SimpleNamespace(
         start=lambda: None,
         stop=lambda **_: None,

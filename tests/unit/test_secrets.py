@@ -19,7 +19,7 @@ from harness.evidence.history import Error, HistoryWriter
 from harness.evidence.run_directory import write_atomic
 from harness.kafka.security import Security
 
-KIND = "PRIVATE"  # split, because no file in this repository may contain a key
+KIND = "PRIVATE"  # separate, so that this file does not contain the header of a key
 VALUE = 'tr0ub"4dor&3\\'
 
 
@@ -146,7 +146,8 @@ def test_options_for_spark_contain_no_secret(known: str, monkeypatch: pytest.Mon
     security.for_java()
     import os
 
-    # The value is quoted as Java's parser of such lines expects it.
+    # Java's parser of the JAAS configuration reads this value inside quotation marks. Therefore quotation
+    # marks and backslashes in the password are escaped.
     assert os.environ["EOS_SASL_PASSWORD"] == 'tr0ub\\"4dor&3\\\\'
 
 

@@ -81,7 +81,10 @@ def test_the_search_ends_when_its_time_is_over() -> None:
 
 
 def invalid(scenario: Scenario) -> Scenario:
-    """Return the scenario with the fixed injections of one plan; its duration fits every fault."""
+    """Return the scenario with the injections that seed 5 draws, at fixed times.
+
+    The scenario's duration is that of the drawn plan, so every injection fits.
+    """
     plan = draw(scenario, 5, 300.0)
     entries = [msgspec.structs.replace(s.entry, at=s.at, lasts=(s.lasts, s.lasts)) for s in plan.steps]
     rules = msgspec.structs.replace(scenario.plan, duration=Duration(plan.duration))
@@ -232,7 +235,8 @@ def test_the_budget_stops_a_candidate_and_does_not_interrupt_the_search(
     failed: Failed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = candidates(monkeypatch, lambda: Candidate([], endless=True))
-    # The search's clock stays at 0.0 until the timer has stopped the first run.
+    # The clock below stays at 0.0 until the first run has been stopped. So only the timer of the budget can
+    # stop this run.
     cluster: Any = None
     limits = SearchLimits(budget=0.2, tries=5, repeats=1)
     searching = CandidateRuns(

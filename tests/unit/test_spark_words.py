@@ -88,7 +88,11 @@ def test_decreasing_offsets_are_refused() -> None:
 
 
 def test_segments_of_one_word_are_compared_with_each_other() -> None:
-    """The second segment has lower sequences than the first. Only a comparison of both shows this."""
+    """Two segments (the rows of two batches) contain sequences of the same word.
+
+    The second segment has the lower sequences, which shows a reordering. Each segment alone is in order, so
+    only a comparison of both shows it.
+    """
     lane = LaneEncoder(RUN, 0, 0)
     parts = [lane.batch(10, 5), lane.batch(0, 5)]
     log = Log(1, [(0, i, value) for i, value in enumerate(parts[0] + parts[1])])

@@ -1,4 +1,4 @@
-"""The state directory: one command at a time, an atomic record, errors that name the file."""
+"""The state directory of a cluster: one command at a time, atomic writes, errors that name the file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The diagram of a frame log: participants, messages, their order and their marks."""
+"""The sequence diagram of a frame log: participants, the order of messages, and marks such as `retry`."""
 
 from __future__ import annotations
 

@@ -15,7 +15,10 @@ from tests.tap_rig import Answer, Rig, end_txn, raw_answer, rig
 
 
 def through(sent: bytes, *, answer: Answer | None = None, log: Path | None = None) -> tuple[Rig, bytes]:
-    """Send bytes through a tap and end the connection; return the rig and the bytes that its broker got."""
+    """Send bytes through a tap and end the connection; return the rig and the bytes that its broker got.
+
+    The rig contains the tap, its broker and its clients.
+    """
 
     async def run() -> tuple[Rig, bytes]:
         async with rig(answer) as made:

@@ -1,4 +1,4 @@
-"""Every verb of the tap: the bytes that the broker and the client receive, and balanced byte accounts."""
+"""Every verb of the tap: the bytes that broker and client receive, and byte counts that add up."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Test = Callable[[Rig], Awaitable[None]]
 
 
 def with_rig(test: Test) -> Callable[[], None]:
-    """Wrap an asynchronous test: it runs on a new tap, and the tap's byte accounts are checked afterwards."""
+    """Wrap an asynchronous test: run it on a new tap, and then check that the tap's byte counts add up."""
 
     async def run() -> None:
         async with rig() as made:
@@ -224,7 +224,7 @@ def test_duplicate_sends_the_same_bytes_again_on_another_connection(side: str) -
         assert made.broker.got == [end_txn(1), end_txn(1)]
         assert made.hits[0].answer == "NONE"
         assert made.hub.stats.duplicate_bytes == len(end_txn(1))
-        assert await client.silent()  # the client does not get the answer to the copy
+        assert await client.silent()  # the client does not get the answer to the duplicate
 
     run()
 
@@ -257,7 +257,7 @@ async def test_cut_after_a_request_delivers_it_and_loses_its_answer(made: Rig) -
     client = await made.client()
     client.send(end_txn(1), end_txn(2), end_txn(3))
 
-    assert await client.all() in (b"", end_txn_answer(end_txn(1)))  # the first answer may precede the cut
+    assert await client.all() in (b"", end_txn_answer(end_txn(1)))  # answer 1 may arrive before the cut
     await made.settled()
     assert made.broker.got == [end_txn(1), end_txn(2)]
     assert made.hub.stats.request_bytes.taken == len(end_txn(3))

@@ -42,7 +42,7 @@ class Node:
 
 
 class Links:
-    """Stub of the links that records the cuts of each node."""
+    """Stub of the network links. For each node, `cuts` contains the nodes from which it is cut off."""
 
     def __init__(self) -> None:
         self.cuts = {"kafka-1": {"kafka-2"}}
@@ -123,7 +123,10 @@ def broken(monkeypatch: pytest.MonkeyPatch) -> Iterator[Broken]:
 
 @pytest.fixture
 def frozen() -> Iterator[tuple[int, str]]:
-    """Yield a stopped process, and the mark in its command line."""
+    """Yield the id of a process that SIGSTOP has stopped, and a mark: a text in its command line.
+
+    The harness signals a process only if its command line contains the mark.
+    """
     mark = "to-be-resumed"
     command = [sys.executable, "-c", "import sys; print('up', flush=True); sys.stdin.read()", mark]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:

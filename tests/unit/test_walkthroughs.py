@@ -32,7 +32,7 @@ def judged(steps: list[WalkthroughStep], promised: int = 2) -> tuple[Verdict, li
 
 def test_a_walkthrough_with_all_its_evidence_is_valid() -> None:
     other = step(2)
-    other.compare("the answer is an error", "it is none", False)  # deviating from a published text is valid
+    other.compare("the answer is an error", "it is none", False)  # a deviation does not change the verdict
     assert judged([step(1), other]) == (Verdict.VALID, [])
 
 
