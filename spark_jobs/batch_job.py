@@ -39,9 +39,10 @@ class Observed:
     aborted: int
 
     def with_case(self, case: int) -> pa.Table:
-        """Return the rows with a column `case`, which the functions of crosscheck.py need.
+        """Return the rows with an additional column `case`, which the functions of crosscheck.py need.
 
-        `case` is the number of the ledger with which the rows are compared.
+        crosscheck.py can check several ledgers at once. `case` is the number of the ledger to which these
+        rows belong.
         """
         return self.rows.append_column("case", pa.array(np.full(self.rows.num_rows, case, np.int32)))
 
@@ -95,7 +96,7 @@ def _observed(
 
 
 def new_meta(witness: str, windows: Sequence[Window], purpose: Literal["all", "consumed"] = "all") -> Meta:
-    """Return the metadata of a new observation that reads every window up to its `read_to`."""
+    """Return the metadata of an observation for which a witness reads every window up to its `read_to`."""
     return Meta(
         witness=witness,
         kind="spark",
@@ -110,9 +111,10 @@ def new_meta(witness: str, windows: Sequence[Window], purpose: Literal["all", "c
 def complete(
     spark: SparkSession, source: KafkaSource, scanned: ScanObservation, wanted: Wanted
 ) -> tuple[Observation, pa.Table]:
-    """Run the second scans that are necessary, and complete the observation with their results.
+    """Run the second scans that are needed, and complete the observation with their results.
 
-    Also return the rows of late records that the second scan found.
+    The first scan determines which of three second scans are needed: for repeated records, for late records,
+    and for extra outputs. Also return the rows of the scan for late records.
     """
     doubts = scanned.doubts()
     records = late = outputs = empty()
@@ -136,7 +138,10 @@ def complete(
 
 
 def collect(log: FrozenLog, scan: Scan) -> pa.Table:
-    """Fold consecutive records of a log, run a scan over the folded rows, and return the rows of the scan."""
+    """Run a scan over the records of a log, and return the resulting rows.
+
+    Before the scan, consecutive records are folded into single rows (jvm_fold.py).
+    """
     return folded(log).mapInArrow(scan, row.DDL).toArrow().cast(row.SCHEMA)
 
 

@@ -1,9 +1,12 @@
-"""Findings by joins in Spark: a second opinion, which does not affect the verdict of a run.
+"""Anomalies found by joins in Spark: a second opinion, which does not affect the verdict of a run.
 
 The verdict is computed by harness.evidence.checkers. `eos verify --ledger`, benchmarks and tests use this
 module. It starts from the same observed words as the checkers but shares no code with them: it joins the
-words that the ledger expects with the observed words. All functions take and return DataFrames. A finding has
-five columns: case (the number of a ledger), name, unit, count, and whether Kafka's contract permits it.
+observed words with the words that the ledger lists.
+
+Data is passed in DataFrames. One DataFrame may contain the data of several ledgers; the column `case` is the
+number of the ledger. A finding is the count of one anomaly. Its columns are `case`, `name`, `unit`, `count`
+and `permitted` (whether Kafka allows the anomaly with the producer's settings).
 """
 
 from __future__ import annotations
@@ -24,9 +27,9 @@ RECORDS: Final = "records"
 
 
 class Frames(NamedTuple):
-    """Input of the findings: the rows of the scans, and the lanes and intervals of the ledger.
+    """Input from which the findings are computed: rows of the scans, and lanes and intervals of the ledgers.
 
-    Each row has the column `case`, the number of the ledger to which it belongs.
+    The data of several ledgers may be in one DataFrame. The column `case` is the number of the ledger.
     """
 
     rows: DataFrame
@@ -42,9 +45,9 @@ def findings(frames: Frames) -> DataFrame:
 
 
 def counts(frames: Frames) -> DataFrame:
-    """Count the expected records, and those of them that are readable.
+    """Count the records that the ledger lists, and how many of them can be read.
 
-    The result has one row for each producer, partition and fate.
+    The result has one row for each ledger, producer, partition and fate of the records.
     """
     from pyspark.sql import functions as f
 
@@ -55,9 +58,9 @@ def counts(frames: Frames) -> DataFrame:
 
 
 def summed(parts: list[DataFrame]) -> DataFrame:
-    """Add up the counts of findings with the same case, name, unit and permission.
+    """Merge findings that have the same ledger, name and unit, and add up their counts.
 
-    Findings with a count of zero are dropped.
+    Permitted and forbidden anomalies are counted separately. Findings with a count of zero are dropped.
     """
     from pyspark.sql import functions as f
 
@@ -70,10 +73,11 @@ def summed(parts: list[DataFrame]) -> DataFrame:
 
 
 def observed_words(frames: Frames) -> DataFrame:
-    """Merge the rows that different tasks and batches returned for the same word.
+    """Merge the scan rows that different tasks and batches returned for the same word.
 
-    Also add Kafka's guarantees for the word's lane to each row. The column `covered` is null if the ledger
-    declares no such lane.
+    Two columns from the ledger are added: `covered` (whether the lane's partition was read to the high
+    watermark) and `no_duplicates` (whether Kafka guarantees this for the producer). Both are null if the
+    ledger declares no such lane in this partition.
     """
     from pyspark.sql import functions as f
 
@@ -87,9 +91,9 @@ def observed_words(frames: Frames) -> DataFrame:
 
 
 def compared_words(frames: Frames, observed: DataFrame) -> DataFrame:
-    """Join the expected words of every interval with the observed words.
+    """Compare the words of every interval in the ledger with the observed words.
 
-    For each word, count the expected bits and those of them that were observed.
+    For each word, count the sequences of the interval, and how many of these sequences were observed.
     """
     from pyspark.sql import functions as f
 
@@ -113,7 +117,10 @@ def compared_words(frames: Frames, observed: DataFrame) -> DataFrame:
 
 
 def popcount(prefix: str = "b") -> Column:
-    """Return a column with the number of set bits in a word; a word consists of four columns."""
+    """Return a column with the number of set bits in a word.
+
+    The word is stored in four columns. Their names consist of `prefix` and a digit from 0 to 3.
+    """
     from pyspark.sql import functions as f
 
     return reduce(lambda a, b: a + b, (f.bit_count(f.col(f"{prefix}{q}")).cast("bigint") for q in range(4)))
@@ -126,10 +133,10 @@ def _where(condition: Column, value: Column) -> Column:
 
 
 def findings_from(frame: DataFrame, *columns: tuple[str, str, bool, str]) -> DataFrame:
-    """Turn columns of counts into rows of findings.
+    """Return one finding for each row of `frame` and each item of `columns`.
 
-    Each item of `columns` has four fields: the finding's name, its unit, whether it is permitted, and the
-    name of the column with the counts.
+    An item of `columns` has four fields: the finding's name, its unit, whether Kafka permits it, and the name
+    of the column of `frame` that contains the count.
     """
     from pyspark.sql import functions as f
 
@@ -148,7 +155,7 @@ def findings_from(frame: DataFrame, *columns: tuple[str, str, bool, str]) -> Dat
 def of_words(observed: DataFrame, compared: DataFrame) -> DataFrame:
     """Count duplicates and phantoms.
 
-    A duplicate is a record that is readable more than once. A phantom is readable but in no interval that a
+    Each copy of a record except the first one counts as a duplicate. A phantom is a readable record that no
     producer sent.
     """
     from pyspark.sql import functions as f

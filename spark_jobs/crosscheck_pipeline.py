@@ -1,9 +1,9 @@
-"""Findings on pipelines by joins in Spark: a second opinion, which does not affect the verdict of a run.
+"""Anomalies of pipelines, found by joins in Spark: a second opinion that does not affect the verdict.
 
-`eos verify --ledger`, benchmarks and tests use this module. Each output contains the identity of its input.
-So the set of inputs that have outputs, and the set of inputs before the group's position, consist of words of
-the same lanes. Each bit in which the two sets differ is one input. If the pipeline makes several outputs of
-an input, each output has a part number.
+`eos verify --ledger`, benchmarks and tests use this module. Each output of a pipeline contains the identity
+of its input. So two sets of inputs can be compared as bit words: the inputs that have outputs, and the inputs
+before the consumer group's committed position. Each bit that is set in only one of the two sets is an input
+with an anomaly. If the pipeline makes several outputs of an input, each output has a part number.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ INPUTS: Final = "inputs"
 
 
 def pipeline_findings(outputs: DataFrame, inputs: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count extra outputs, inputs without an output, and inputs on the wrong side of the group's position.
+    """Count extra outputs, missing outputs, and inputs that contradict the consumer group's position.
 
     `outputs` are the rows from a scan of the output topics. `inputs` are the rows from a scan of the input
-    partitions up to the group's positions. `expected` contains, for every case, the number of outputs per
-    input.
+    partitions up to the group's committed positions. `expected` contains, for every ledger, the number of
+    outputs that the pipeline makes of each input.
     """
     processed, consumed = processed_inputs(outputs).cache(), consumed_inputs(inputs).cache()
     return summed(
@@ -39,7 +39,11 @@ def pipeline_findings(outputs: DataFrame, inputs: DataFrame, expected: DataFrame
 
 
 def processed_inputs(outputs: DataFrame) -> DataFrame:
-    """Return the words of all inputs that have outputs, separately for each part number of the outputs."""
+    """Return the inputs that have outputs, as bit words.
+
+    A set bit is an input that has an output with the part number in the column `part`. The column `n` is the
+    number of these outputs.
+    """
     from pyspark.sql import functions as f
 
     words = outputs.where(f.col("kind") == row.ORIGIN).groupBy(*INPUT, "part")
@@ -47,7 +51,10 @@ def processed_inputs(outputs: DataFrame) -> DataFrame:
 
 
 def consumed_inputs(inputs: DataFrame) -> DataFrame:
-    """Return the words of the inputs before the group's position; their four quarters are named m0 to m3."""
+    """Return the inputs before the consumer group's position, as bit words.
+
+    The four 64-bit quarters of a word are in the columns `m0` to `m3`.
+    """
     from pyspark.sql import functions as f
 
     words = inputs.where(f.col("kind") == row.WORD).groupBy(*INPUT)
@@ -55,10 +62,10 @@ def consumed_inputs(inputs: DataFrame) -> DataFrame:
 
 
 def twice(processed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count the extra outputs of inputs.
+    """Count the extra outputs.
 
-    An output is extra if another output has the same input and part number. It is also extra if the pipeline
-    makes no output with this part number.
+    The outputs of an input should have the part numbers 0 to `expected` - 1, each once. An output is extra if
+    its input already has an output with this part number, or if the part number is too high.
     """
     from pyspark.sql import functions as f
 
@@ -68,7 +75,10 @@ def twice(processed: DataFrame, expected: DataFrame) -> DataFrame:
 
 
 def never(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count inputs before the group's position that have no output, separately for each part number."""
+    """Count the missing outputs of inputs before the consumer group's position.
+
+    An input counts once for every part number for which it has no output.
+    """
     from pyspark.sql import functions as f
 
     parts = expected.withColumn("part", f.explode(f.expr("sequence(0, expected - 1)")))
@@ -78,9 +88,10 @@ def never(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> Dat
 
 
 def drift(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count the inputs that disagree with the group's position.
+    """Count the inputs that contradict the consumer group's position.
 
-    These are inputs before the position that have no output at all, and later inputs that have an output.
+    An input before the position contradicts it if the input has no output at all. An input at or after the
+    position contradicts it if the input has an output.
     """
     from pyspark.sql import functions as f
 

@@ -24,15 +24,19 @@ _LANES: Final = ("case", "window", "producer", "lane")
 
 
 def covered_windows(meta: Meta) -> list[bool]:
-    """Return for each window whether it was read to the high watermark.
+    """Return, for each window, whether a committed record that was not read there is certainly lost.
 
-    If so, a committed record that was not read in the window is lost.
+    This is so if the witness read the partition completely, up to the high watermark.
     """
     return [meta.complete and window.read_to >= window.hw for window in meta.windows]
 
 
 def lanes_table(ledger: Ledger, meta: Meta, case: int, first_window: int) -> pa.Table:
-    """Return every declared lane with the number of its window and Kafka's guarantees for its producer."""
+    """Return one row for each declared lane, with the number of its window and Kafka's guarantees.
+
+    A window is the range of offsets that a witness read in one partition. The number is -1 if no witness read
+    the lane's partition. The guarantees are those for the lane's producer.
+    """
     numbers = {(w.topic, w.partition): i for i, w in enumerate(meta.windows)}
     covered = covered_windows(meta)
     rows = []
@@ -72,9 +76,10 @@ def frame_of(spark: SparkSession, tables: Sequence[pa.Table]) -> DataFrame:
 
 
 def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) -> DataFrame:
-    """Expand intervals into words; in each word, the bits are set that belong to the interval.
+    """Return one row for each word that an interval of the ledger touches.
 
-    If the last sequence of an interval is unknown, the interval ends with the last observed word of its lane.
+    In the columns `m0` to `m3`, the bits of the interval's sequences are set. If the last sequence of an
+    interval is unknown, the interval ends with the last observed word of its lane.
     """
     from pyspark.sql import functions as f
 
@@ -93,13 +98,17 @@ def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) 
 
 
 def mask(quarter: int) -> Column:
-    """Return one quarter of a word, with the bits from the interval's `first` to its `end` set."""
+    """Return a column with one 64-bit quarter of a word, in which the bits of an interval are set.
+
+    The interval contains the sequences from the column `first` to the column `end`, both included.
+    """
     from pyspark.sql import functions as f
 
     base = f.col("word") * WORD_SEQS + 64 * quarter
     low = f.greatest(f.col("first") - base, f.lit(0))
     high = f.least(f.col("end") - base, f.lit(63))
-    # Use shifts instead of arithmetic: the sign bit of the 64-bit number is an ordinary bit of the word.
+    # Use bit shifts, not arithmetic: Spark treats the quarter as a signed number, but here the sign bit
+    # represents a sequence like every other bit.
     ones = f.call_function("shiftrightunsigned", f.lit(-1).cast("bigint"), (63 - (high - low)).cast("int"))
     return f.when(low <= high, f.call_function("shiftleft", ones, low.cast("int"))).otherwise(
         f.lit(0).cast("bigint")

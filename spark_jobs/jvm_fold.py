@@ -56,10 +56,10 @@ def folded(log: FrozenLog, fold: Fold | None = None) -> DataFrame:
 
 
 def _rows(frame: DataFrame) -> Any:
-    """Return the rows of a frame as Spark's internal rows.
+    """Return the rows of a DataFrame as Spark's internal rows.
 
-    If the plan only reads from Kafka, take the rows directly from the Kafka source. Spark's plan would copy
-    every row, which takes as long as the fold.
+    If the query plan only reads from Kafka, take the rows directly from the Kafka source. If Spark executed
+    the whole plan, it would copy every row, which takes as long as the fold.
     """
     execution: Any = frame._jdf.queryExecution()
     plan = execution.executedPlan()
@@ -82,7 +82,8 @@ def _fold(spark: SparkSession) -> Fold:
 def compiled(spark: SparkSession, source: str, jar: Path, name: str = SOURCE.stem) -> Fold:
     """Compile a fold unless its jar exists, send the jar to the executors, and return the fold.
 
-    Executors identify jars and classes by name. So another fold needs another jar name and class name.
+    Executors identify jars and classes by name. So each different fold must have its own jar name and class
+    name.
     """
     context: Any = spark.sparkContext
     jvm, gateway = context._jvm, context._gateway
@@ -124,9 +125,10 @@ def _compile(jvm: Any, source: str, jar: Path) -> None:
 
 
 def _layout() -> tuple[int, ...]:
-    """Return the numbers that the constructor of the fold in Java needs.
+    """Return the numeric constants that the constructor of the Java class needs.
 
-    They are the positions of the identity's fields, and the maximum number of records in a row.
+    They are byte positions in the identity, the letter that marks pipeline outputs, and the maximum number of
+    records in a folded row.
     """
     fields = {field.name: field for field in (*FIELDS, *ORIGIN_FIELDS)}
     seq, origin = fields["seq"], fields["origin_seq"]

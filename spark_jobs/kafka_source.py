@@ -18,8 +18,8 @@ ISOLATION: Final = "kafka.isolation.level"
 
 _OPTIONS: Final[dict[str, str]] = {
     ISOLATION: "read_committed",
-    # After every poll, Spark's Kafka source requests offsets from the broker twice. So each poll must be
-    # large.
+    # Spark's Kafka source sends two offset requests to the broker after every poll. Large polls reduce the
+    # number of these requests.
     "kafka.max.poll.records": "10000",
     "kafka.max.partition.fetch.bytes": str(8 << 20),
     "kafka.fetch.max.bytes": str(64 << 20),
@@ -27,8 +27,8 @@ _OPTIONS: Final[dict[str, str]] = {
 }
 
 _PATIENCE: Final[dict[str, str]] = {
-    # These time-outs limit every wait while brokers are down. A task fails after a minute, and Spark retries
-    # it.
+    # These time-outs limit how long Spark waits for brokers that are down. A task fails after a minute, and
+    # Spark retries it.
     "kafka.default.api.timeout.ms": "60000",
     "kafka.request.timeout.ms": "15000",
     "kafkaConsumer.pollTimeoutMs": "60000",
@@ -71,7 +71,7 @@ class FrozenLog(NamedTuple):
 
     frame: DataFrame
     numbers: dict[str, dict[int, int]]
-    """Number of the window, by topic and partition."""
+    """Index of the window of each partition, by topic and partition number."""
     identity: str = "value"
     """Name of the column that contains the identity."""
 

@@ -1,9 +1,10 @@
-"""Runs of consecutive sequences and their pieces: the steps from decoded records to words.
+"""Steps from decoded records to words: runs of consecutive sequences, and their pieces within one word.
 
 A run is a part of the log in which the sequences of one lane are consecutive. A piece is the part of a run
-that lies within one word. A log has far fewer runs than records, so the expensive work is done per run.
-Indices and sizes of runs count records, not rows, because a folded row represents several records
-(jvm_fold.py). `Places` maps the index of a record to its offset.
+that lies within one word. A log has far fewer runs than records, so expensive steps are done once per run.
+
+A row may represent several folded records (jvm_fold.py). So indices and sizes of runs count records, not
+rows. `Places` maps the index of a record to its offset.
 """
 
 from __future__ import annotations
@@ -84,9 +85,9 @@ def cut(runs: Runs) -> LanePieces:
 
 
 class Highest:
-    """The highest sequence that was read of every lane so far, with its offset.
+    """The highest sequence of each lane that was read so far, and the offset of its record.
 
-    Both are kept from batch to batch.
+    This state is kept from one batch to the next.
     """
 
     def __init__(self) -> None:
@@ -95,11 +96,11 @@ class Highest:
         self.offsets: Ints = np.zeros(0, np.int64)
 
     def before(self, key: Ints, last: Ints, offset: Ints) -> tuple[Ints, Ints]:
-        """Return the highest sequence of each run's lane that was read before the run, and its offset.
+        """Return, for each run, the highest sequence of its lane before the run, and that record's offset.
 
-        Both are -1 if no sequence of the lane was read before. Then update the highest sequences with these
-        runs. `key` is the lane of each run, `last` is the run's last sequence, and `offset` is the offset of
-        that sequence.
+        Both are -1 if no record of the lane was read before. The method also adds the given runs to the
+        stored state: `key` is the lane of each run, `last` is the run's last sequence, and `offset` is the
+        offset of this sequence.
         """
         if not len(key):
             return key, key
@@ -109,8 +110,8 @@ class Highest:
         sizes = group_sizes(starts, len(key))
         index = self._index(key[starts])
         lane = np.repeat(np.arange(len(starts)), sizes)
-        # Adding lane * width gives each lane its own range of numbers. So one running maximum is enough for
-        # all lanes.
+        # Adding lane * width gives each lane its own range of numbers, above the ranges of all previous
+        # lanes. So one running maximum over all rows is enough.
         width = max(int(last.max()), int(self.seqs.max())) + 2
         carried = lane * width + self.seqs[index][lane] + 1
         line = lane * width + last + 1
@@ -118,7 +119,7 @@ class Highest:
         before = np.concatenate([running[:1], running[:-1]])
         before[starts] = carried[starts]
         rises = line > before
-        # Find the row that set the lane's current maximum: it is the last row that raised it. If no row of
+        # For each run, find the run that set the lane's maximum: the last one that raised it. If no run of
         # this batch has raised it yet, the maximum is from an earlier batch.
         mark = np.where(rises, np.arange(len(line)), 0)
         mark[starts] = starts

@@ -32,8 +32,8 @@ Bytes = npt.NDArray[np.uint8]
 _BY_NAME: Final = {field.name: field for field in (*FIELDS, *ORIGIN_FIELDS)}
 _SEQ = _BY_NAME["seq"]
 _SEQ_LOW: Final = _SEQ.start + _SEQ.width - 8
-# Start positions of the groups of eight bytes that `same_as_before` compares. The groups may overlap.
-# Together they cover the identity, except for the last eight digits of its sequence.
+# `same_as_before` compares eight bytes from each of these positions on. These groups of eight bytes may
+# overlap. Together they cover the whole identity except the last eight digits of the sequence.
 _SAME: Final = (0, 8, 16, _SEQ_LOW - 8, _SEQ.start + _SEQ.width, WIDTH - 8)
 _ORIGIN_SEQ = _BY_NAME["origin_seq"]
 _ORIGIN_LOW: Final = _ORIGIN_SEQ.start + _ORIGIN_SEQ.width - 8
@@ -41,23 +41,24 @@ _POWERS: Final = 10 ** np.arange(12, dtype=np.int64)[::-1]
 
 
 class Values(NamedTuple):
-    """The values of one batch that are long enough for an identity, as a table of bytes.
+    """The values of one batch that are long enough to contain an identity, as a table of bytes.
 
-    `rows` are the indices of these values in the batch.
+    Shorter values are left out. `rows` contains the index in the batch of each remaining value.
     """
 
     table: Bytes
     """One row per value; each row has at least WIDTH bytes."""
     rows: Ints
     lengths: Ints
-    """Length of each of these values in bytes."""
+    """Length in bytes of each value in `table`."""
 
 
 def gather(values: pa.Array) -> Values:
-    """Return the values that are long enough for an identity, as a table of bytes.
+    """Return the values that are long enough to contain an identity, as a table of bytes.
 
-    If all values have the same length, the table is not a copy. If lengths differ, the table is as wide as
-    the identity of an output. The bytes beyond the length of a value are then undefined.
+    If all values have the same length, the table is a view of the data and copies nothing. Otherwise the
+    table is a copy, as wide as the identity of a pipeline output. If a value is shorter, the rest of its row
+    is undefined.
     """
     count = len(values)
     nothing = np.zeros(0, np.int64)
@@ -124,9 +125,9 @@ def field_of(name: str) -> Field:
 
 
 def same_as_before(table: Bytes, places: tuple[int, ...] = _SAME) -> Bools:
-    """Return a mask of the rows that equal their previous row in the compared bytes.
+    """Return a mask of the rows that equal the previous row in certain bytes.
 
-    Eight bytes are compared from each position in `places` on.
+    Eight bytes are compared from each position in `places` on. The mask is False for the first row.
     """
     same = np.ones(len(table), np.bool_)
     same[:1] = False
@@ -148,8 +149,8 @@ output's part number.
 def sequences(table: Bytes, same: Bools) -> Ints:
     """Decode the sequence of every row.
 
-    `same` marks rows that equal the previous row in all other fields. Their first four digits are not decoded
-    again.
+    `same` marks rows that equal the previous row except for the last eight digits of the sequence. For these
+    rows, the first four digits of the sequence are not decoded again.
     """
     return _long_number(table, same, _SEQ)
 
@@ -213,16 +214,16 @@ def _alphanumeric(text: Bytes) -> Bools:
 
 
 def runs_of(table: Bytes, heads: Ints) -> npt.NDArray[Any]:
-    """Return the run ids of the rows with the indices `heads`; a run id has eight bytes."""
+    """Return, for each row with an index in `heads`, the run id of its record (eight bytes)."""
     run = _BY_NAME["run"]
     return np.ascontiguousarray(table[heads, run.start : run.start + run.width]).view("S8").reshape(-1)
 
 
 def outcome_is_abort(table: Bytes, heads: Ints) -> Bools:
-    """Return a mask of the rows with the indices `heads`: whether the intended outcome is abort."""
+    """Return, for each row with an index in `heads`, whether its record's intended outcome is abort."""
     return np.asarray(table[heads, _BY_NAME["outcome"].start] == ord(ABORT))
 
 
 def is_output(table: Bytes, heads: Ints) -> Bools:
-    """Return a mask of the rows with the indices `heads`: whether the record is an output of a pipeline."""
+    """Return, for each row with an index in `heads`, whether its record is an output of a pipeline."""
     return np.asarray(table[heads, _BY_NAME["kind"].start] == ord(KIND_PIPELINE))

@@ -32,7 +32,10 @@ from spark_jobs.record_columns import (
 )
 
 UNFOLDED: Final = 1 << 18
-"""Approximate number of records that a second scan unfolds at a time, to limit memory."""
+"""Approximate number of records that a second scan processes at a time, to limit memory.
+
+A second scan expands folded rows into single records.
+"""
 
 
 class Decoded(NamedTuple):
@@ -89,7 +92,7 @@ class Reader:
         self._last: tuple[int, int, bytes, int] | None = None
 
     def decoded(self, batches: Iterable[pa.RecordBatch]) -> Iterator[Decoded]:
-        """Decode batches in small portions, and skip portions without records of the verified run."""
+        """Yield the decoded records in small portions; skip portions without records of the verified run."""
         for batch in portions(batches, UNFOLDED):
             decoded = self.read(batch)
             if decoded is not None:
@@ -170,11 +173,11 @@ class Reader:
         return numbers[inverse]
 
     def _fresh(self, decoded: Decoded) -> Bools | None:
-        """Return a mask of the rows whose offset is above that of the previous row.
+        """Return a mask of the rows whose offset is above the last offset of the previous row.
 
-        Return None if this is true of all rows. A row that repeats the previous offset is a single record,
-        because the fold never joins such a record. If the two identities at the offset differ, they are added
-        to `clashes`.
+        Return None if this is true of all rows. Any other row repeats the previous offset. Such a row
+        represents a single record, because the fold never joins it with others. If the two identities at the
+        offset differ, they are added to `clashes`.
         """
         window, table, (offset, n) = decoded.window, decoded.table, (decoded.places.offset, decoded.places.n)
         end = offset + n - 1
@@ -200,9 +203,10 @@ class Reader:
 
 
 def _identity_fields(identity: Identity, later: int = 0) -> tuple[int, ...]:
-    """Return the identity's fields as numbers.
+    """Return the numeric fields of a record's identity, including those of its origin.
 
-    For a folded row, return those of the record that is `later` records after the row's first one.
+    `identity` is the identity of the first record of a folded row. The result belongs to the record that is
+    `later` records after the first one.
     """
     producer, lane, seq, part, _ = identity.origin or (-1, -1, -1 - later, -1, -1)
     return identity.producer, identity.lane, identity.seq + later, producer, lane, seq + later, part

@@ -53,13 +53,24 @@ class Doubts:
     """
 
     repeats: Columns
-    """Words with repeated records, as columns: window, producer, lane, word, lo, hi."""
+    """Words with repeated records, as columns: window, producer, lane, word, lo, hi.
+
+    `lo` and `hi` are the lowest and the highest offset of the word's records in this window.
+    """
     lanes: Ints
     """Packed keys of the lanes whose order is in doubt."""
     earlier: WordSet
-    """Records that also occur in a partition with a lower number, as a set."""
+    """Set of records that occur in several windows.
+
+    A window is the range of offsets to read in one partition. For each window, the set contains the records
+    that also occur in a window with a lower number.
+    """
     twice: Columns
-    """Words of inputs with extra outputs, as columns: window, producer, lane, part, word, lo, hi."""
+    """Words of inputs with extra outputs, as columns: window, producer, lane, part, word, lo, hi.
+
+    `part` is the part number of the outputs. `lo` and `hi` are the lowest and the highest offset of the
+    outputs.
+    """
 
     def __bool__(self) -> bool:
         return bool(len(self.lanes) or len(self.repeats["word"]) or len(self.twice["word"]))
@@ -72,7 +83,7 @@ class Doubts:
     def inputs(self) -> WordSet:
         """Return the words of inputs with extra outputs, as a set for the second scan.
 
-        In the packed keys of this set, the part number takes the place of the window.
+        In this set, a packed lane key contains the part number of the outputs instead of the window.
         """
         lane = row.pack(
             np.zeros_like(self.twice["word"]), *(self.twice[n] for n in ("part", "producer", "lane"))
@@ -83,7 +94,7 @@ class Doubts:
 class ScanObservation:
     """Builder of the observation of one witness from the rows of its scan.
 
-    In these rows, the windows are numbered from `first_window` on.
+    In these rows, `first_window` is the number of the observation's first window.
     """
 
     def __init__(self, meta: Meta, table: pa.Table, first_window: int = 0) -> None:
@@ -149,9 +160,10 @@ class ScanObservation:
         return {name: columns[name][keep] for name in names}
 
     def _first_appearances(self) -> tuple[Ints, WordSet]:
-        """Count, for each row of `words`, the records that occur in no partition with a lower number.
+        """Count, for each row of `words`, the records that occur in no window with a lower number.
 
-        Also return the records that do occur in a partition with a lower number, as a set.
+        A record may occur in several windows, because a window is a range of offsets in one partition. Also
+        return the set of the other records, which do occur in a window with a lower number.
         """
         words = self.words
         order = np.lexsort((words["window"], words["word"], words["lane"], words["producer"]))
@@ -160,8 +172,8 @@ class ScanObservation:
         bits = words["bits"][order].copy()
         before = np.zeros_like(bits)
         sizes = group_sizes(starts, len(order))
-        # Step k handles the k-th further partition of every word. Few words occur in several partitions, so
-        # there are few steps.
+        # Step k processes, for every word, the k-th window after the first window in which the word occurs.
+        # Few words occur in several windows, so there are few steps.
         for step in range(1, int(sizes.max(initial=1))):
             at = starts[sizes > step] + step
             before[at] = before[at - 1] | bits[at - 1]
@@ -182,9 +194,9 @@ class ScanObservation:
         base = raw["word"][order] * WORD_SEQS
         broken = _not_rising(key[order], base + first, base + last)
         doubtful = np.unique(np.append(key[order][broken], key[raw["late"] > 0]))
-        # A segment is the rows of one streaming batch; a batch job has one segment. A lane has no late record
-        # if two conditions hold: all its rows are in one segment, and every record whose sequence is not
-        # above an earlier one is a repeat.
+        # Leave out the lanes that certainly have no late record. Such a lane meets two conditions. All its
+        # rows are in one segment, and every record whose sequence is not above an earlier one is a repeat. A
+        # segment is the rows of one streaming batch; a batch job has only one segment.
         lanes, index = np.unique(key, return_inverse=True)
         behind = np.bincount(index, raw["late"])
         again = np.bincount(index, raw["n"] - popcount(raw["bits"]))

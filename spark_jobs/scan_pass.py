@@ -1,9 +1,11 @@
 """The scan: one pass over the records of a Spark task in offset order, from raw bytes to words.
 
 The pass reads every record once, and its result has about one row per 256 records. The scan splits the log
-into runs of consecutive sequences, and runs into pieces: the parts within one word. Each piece has a count
-`late`: the number of its records that are not above the lane's highest sequence before the run. This highest
-sequence is among the records that the task had read. docs/spark.md explains how the order check uses `late`.
+into runs of consecutive sequences, and each run into pieces, which are the parts of the run within one word.
+
+Each piece has a count `late`. To compute it, the scan takes the highest sequence of the lane that this task
+read before the run. `late` is the number of records in the piece whose sequence is not above it.
+docs/spark.md explains how the order check uses `late`.
 """
 
 from __future__ import annotations
@@ -45,8 +47,8 @@ _ORIGIN_NAMES: Final = ("producer", "lane", "part", "word")
 class Wanted(NamedTuple):
     """Options of a scan.
 
-    `run` is the run id of the wanted records (None: those of all runs). With `with_runs`, the scan also
-    returns the runs of consecutive sequences in the log.
+    `run` is the id of the test run whose records are wanted; None means the records of all test runs. If
+    `with_runs` is True, the scan also returns a row for each run of consecutive records.
     """
 
     run: str | None
@@ -172,10 +174,11 @@ class Pass:
 
 
 def to_rows(kind: int, columns: Columns, names: list[str]) -> pa.RecordBatch:
-    """Return columns as rows of the given kind, such as WORD or RUN.
+    """Return columns as a batch of scan rows; `kind` is a constant such as WORD or RUN.
 
-    A column `key` with packed lane keys becomes one column for each part of the key. A column `bits` becomes
-    four columns, one for each quarter.
+    The packed lane keys in a column `key` are split into the columns `window`, `producer` and `lane`. If
+    `names` contains run ids, a column `run` is added. A column `bits` becomes four columns, one for each
+    64-bit quarter of a word.
     """
     columns = dict(columns)
     size = len(columns["word"])
@@ -196,7 +199,10 @@ def merge_in_order(parts: list[Columns]) -> Columns:
 
 
 def _joined(runs: Columns) -> Columns:
-    """Join two runs of sequences if the second one continues the first one, for example in the next batch."""
+    """Merge each run of consecutive records with the run that continues it.
+
+    A run may have been split at the end of a batch.
+    """
     key, seq, n, lo = runs["key"], runs["word"], runs["n"], runs["lo"]
     new = np.ones(len(key), np.bool_)
     new[1:] = (key[1:] != key[:-1]) | (seq[1:] != (seq + n)[:-1]) | (lo[1:] != (lo + n)[:-1])

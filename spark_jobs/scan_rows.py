@@ -17,7 +17,10 @@ WORD: Final = 0
 """One word (256 sequences) of one lane in one partition: its bits, and in `n` the number of records read."""
 
 ORIGIN: Final = 1
-"""One word (256 sequences) of inputs that have outputs: its bits, and in `n` the number of outputs."""
+"""One word (256 sequences) of pipeline inputs: its bits mark the inputs that have outputs.
+
+`n` is the number of these outputs.
+"""
 
 RUN: Final = 2
 """Records with consecutive offsets and sequences: `word` is the first sequence, `n` the number of records."""
@@ -25,11 +28,15 @@ RUN: Final = 2
 FOREIGN: Final = 3
 """Foreign records of one window, which do not belong to the verified run: `n` is their number.
 
-A row with an example has its offset in `lo` and the reason in `detail`. In a row without example, `lo` is -1.
+A row for a single example has the offset of the record in `lo` and the reason in `detail`. The row for all
+other foreign records of the window has -1 in `lo`.
 """
 
 CLASH: Final = 4
-"""A second record at one offset: `word` is its sequence, `b0` is the sequence of the first record."""
+"""Two different records that were read at one offset.
+
+`lo` is the offset, `word` is the sequence of the second record, and `b0` is the sequence of the first record.
+"""
 
 RECORD: Final = 5
 """One record of a second scan: `word` is its sequence, `lo` is its offset."""
@@ -37,8 +44,8 @@ RECORD: Final = 5
 LATE: Final = 6
 """A late record: `word` is its sequence, `lo` is its offset.
 
-`b0` and `hi` are the sequence and the offset of the record before it that was sent later. A row with `lo` -1
-contains only the number of a lane's late records, in `n`.
+In the log, a record of the same lane with a higher sequence precedes it. `b0` and `hi` are the sequence and
+the offset of that record. A row with -1 in `lo` contains only the number of a lane's late records, in `n`.
 """
 
 OUTPUT: Final = 7
@@ -63,13 +70,13 @@ MAX_WINDOWS: Final = 10**5
 MAX_RUNS: Final = 90
 """Maximum number of test runs in one scan.
 
-A packed key holds run, window, producer and lane in one int64, so the numbers of runs and of windows are
-limited.
+A packed lane key holds the run, the window, the producer and the lane in one int64. So the number of runs and
+the number of windows must be limited.
 """
 
 
 class LaneKey(NamedTuple):
-    """The four numbers in a packed key."""
+    """The four numbers that a packed lane key contains."""
 
     run: Ints
     window: Ints
@@ -94,7 +101,7 @@ def unpack(key: Ints) -> LaneKey:
 
 
 def to_batch(columns: Columns, size: int) -> pa.RecordBatch:
-    """Return the columns as an Arrow batch with all columns of a scan; missing ones become zero or null."""
+    """Return an Arrow batch with all columns of the schema; columns not given become zero or null."""
     arrays = []
     for field in SCHEMA:
         given = columns.get(field.name)

@@ -49,7 +49,10 @@ class WordSet(NamedTuple):
 
     @classmethod
     def of(cls, lane: Ints, word: Ints, bits: Words | None = None) -> WordSet:
-        """Build a set from columns. If a word occurs more than once, its bits are united."""
+        """Build a set from columns of words.
+
+        If several rows have the same lane and word number, their bits are combined.
+        """
         lanes = np.unique(lane)
         keys = (np.searchsorted(lanes, lane) << _WORD_SHIFT) + word
         order = np.argsort(keys, kind="stable")

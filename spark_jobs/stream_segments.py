@@ -5,9 +5,11 @@
     frozen.json                   the end offsets, written by the supervisor at the end of the run
     progress.jsonl                one line per batch, for the supervisor
 
-A segment is the rows of one batch. Segments are merged with bit_or, sums, minima and maxima, so these files
-are the complete state. The driver may be killed between any two writes. Spark then repeats the batch that has
-no commit, over the same offsets. The repeated batch replaces its file with the same rows.
+A segment is the rows of one batch. The observation is computed from all segments with bit_or, sums, minima
+and maxima. So these files are the complete state.
+
+The driver may be killed between any two writes. Spark then repeats the batch that has no commit, over the
+same offsets. The repeated batch replaces its file with the same rows.
 """
 
 from __future__ import annotations
@@ -27,7 +29,10 @@ from harness.evidence.observation import Window
 from spark_jobs import scan_rows as row
 
 FINAL: Final = 1 << 30
-"""Segment number of the last pass, which is not a batch of the stream. It is higher than any batch number."""
+"""Segment number of the last pass, which reads the remaining records after the stream has stopped.
+
+It is higher than any batch number.
+"""
 
 
 class Segments:

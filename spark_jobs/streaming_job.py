@@ -33,7 +33,8 @@ LOOK_S: Final = 0.5
 class BatchPace:
     """Pace of the stream: maximum records per batch, seconds between batches, and a time limit for restarts.
 
-    The job gives up if restarts of the query fail for longer than the limit without a successful batch.
+    If the query fails, the job restarts it. The job gives up if queries keep failing for longer than the
+    limit and no batch succeeds in that time.
     """
 
     most_per_batch: int = 2_000_000
@@ -42,7 +43,7 @@ class BatchPace:
 
 
 class Stream:
-    """The stream in one driver process. It lasts until the supervisor writes the final end offsets."""
+    """The streaming query of one driver process. It runs until the supervisor writes the end offsets."""
 
     def __init__(
         self,
@@ -70,8 +71,8 @@ class Stream:
         """
         rows = collect(FrozenLog(frame, self._numbers), scan_words(self.wanted))
         if self._next != number:
-            # This batch is either the first one of this process or a repeated one. Compute the totals from
-            # the earlier batches on disk.
+            # This batch does not follow the last one of this process: it is the first batch or a repeated
+            # batch. Compute the totals again from the files of the earlier batches.
             self.totals = RunningTotals()
             self.totals.add(self.segments.read(number - 1))
         self.totals.add(rows)

@@ -81,9 +81,10 @@ def single_bits(seq: Ints) -> Words:
 
 
 def interval_bits(first: Ints, last: Ints) -> Words:
-    """Return one word for each interval, in which the bits of the interval's sequences are set.
+    """Convert each interval of sequences to a bit word.
 
-    All sequences of an interval must belong to the same word.
+    An interval contains the sequences from `first` to `last`, both included. All of them must belong to the
+    same word. In the result, exactly their bits are set.
     """
     quarters = np.arange(4) * 64
     low = np.clip(first[:, None] % WORD_SEQS - quarters, 0, 64)
@@ -92,8 +93,8 @@ def interval_bits(first: Ints, last: Ints) -> Words:
 
 
 def _low_bits(count: Ints) -> Words:
-    # For an empty quarter, the shift would be 64, which is undefined for 64-bit numbers. So `where` selects 0
-    # instead.
+    # For a count of 0, the shift would be 64, which is undefined for 64-bit numbers. So compute the shift for
+    # a count of 1 instead, and let `where` replace the result with 0.
     shift = (64 - np.maximum(count, 1)).astype(np.uint64)
     bits: Words = np.where(count > 0, np.uint64(0xFFFFFFFFFFFFFFFF) >> shift, np.uint64(0))
     return bits

@@ -1,8 +1,8 @@
-"""Changelog records of a stateful pipeline, which contain totals of the inputs of a key.
+"""Changelog records of a stateful pipeline. Each contains the totals of the inputs with the same key.
 
-The key of an input is its sequence modulo KEYS. Each partition has its own keys, and the changelog has as
-many partitions as the input. Like every record of a run, a changelog record starts with an identity
-(record.py). Its payload contains the totals of the key:
+The key of an input is its sequence modulo KEYS. Totals are kept for each key of each input partition. The
+changelog has as many partitions as the input. Like every record of a run, a changelog record starts with an
+identity (record.py). Its payload contains the totals of the key:
 
     key (5 digits), number of inputs (12 digits), sum of the inputs' sequences (20 digits)
 """

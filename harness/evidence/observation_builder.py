@@ -40,13 +40,18 @@ _COLUMNS = ("partition", "offset", "producer", "lane", "seq", "o_producer", "o_l
 class Records:
     """Records that one witness read, in the order of reading.
 
-    The origin columns are -1 for a record that is not the output of a pipeline.
+    The columns that begin with `o_` describe the input from which a pipeline output was made. They are -1 for
+    other records.
     """
 
     rows: list[tuple[int, ...]] = field(default_factory=list)
 
     def add(self, partition: int, offset: int, identity: Identity) -> None:
-        """Add one record. `partition` is the index of the record's window in the observation."""
+        """Add one record.
+
+        `partition` is not the Kafka partition number. It is the index of the partition's window in
+        Meta.windows.
+        """
         origin = identity.origin
         tail = (-1, -1, -1, -1) if origin is None else origin[:4]
         self.rows.append((partition, offset, identity.producer, identity.lane, identity.seq, *tail))
@@ -112,7 +117,7 @@ def _spot(meta: Meta, columns: dict[str, Ints], i: int, *, other: int, detail: s
 
 
 def _repeats(meta: Meta, columns: dict[str, Ints]) -> Bools:
-    """Find repeated records. Return a mask of the rows that are the first copy of their record."""
+    """Find repeated records. Return a mask that is True for the first copy of each record."""
     order = np.lexsort(
         (columns["offset"], columns["partition"], columns["seq"], columns["lane"], columns["producer"])
     )
@@ -141,8 +146,8 @@ def _late(meta: Meta, columns: dict[str, Ints], first: Bools) -> None:
     kept = {name: column[order] for name, column in kept.items()}
     same_lane = _same_rows(kept, "partition", "producer", "lane")
     lane = np.cumsum(~same_lane) - 1
-    # Lane numbers ascend, so the maximum of lane * width + seq starts again at the first record of every
-    # lane.
+    # In lane * width + seq, every lane has higher values than all lanes before it. So the running maximum
+    # starts again at the first record of every lane.
     width = int(kept["seq"].max(initial=0)) + 1
     highest = np.maximum.accumulate(lane * width + kept["seq"]) if len(lane) else lane
     late = np.flatnonzero(lane * width + kept["seq"] < highest)
@@ -210,8 +215,8 @@ def _rows(columns: Columns, dtype: np.dtype[np.void]) -> Rows:
 
 def _runs(columns: dict[str, Ints]) -> Rows:
     index = np.arange(len(columns["seq"]))
-    # Within a run of consecutive records, offset and sequence grow by one from record to record. So both
-    # differences to the index are constant.
+    # In a run of consecutive records, the offset and the sequence both grow by one per row. So each of them
+    # minus the row index is constant.
     steady = [columns[name] - index for name in ("offset", "seq")]
     starts = group_starts(*steady, *(columns[name] for name in ("partition", "producer", "lane")))
     runs = np.zeros(len(starts), RUN)

@@ -69,9 +69,10 @@ class NotARecordError(ValueError):
 
 
 class Origin(NamedTuple):
-    """Origin of a pipeline's output: the input from which it was made, its part number and its processor.
+    """Origin of a pipeline's output: the input from which it was made.
 
-    If the pipeline makes several outputs of an input, they have different part numbers.
+    `part` is the part number: several outputs of the same input have different part numbers. `processor` is
+    the producer number of the pipeline client that made the output.
     """
 
     producer: int

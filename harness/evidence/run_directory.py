@@ -45,7 +45,10 @@ class RunInfo(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_def
 
 
 class PropertySummary(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """The verdict on one property. `compared` is the number of things that its checker compared."""
+    """The verdict on one property.
+
+    `compared` is the number of items that the checker compared, and `unit` is the kind of these items.
+    """
 
     verdict: str
     compared: int

@@ -1,6 +1,7 @@
-"""The steps of a walkthrough, each with textbook statements, matching observations and evidence.
+"""The steps of a walkthrough. Each step compares textbook statements about Kafka with observations.
 
-The steps are stored while the walkthrough runs. The checker reads them from the run's directory.
+The steps and their evidence are stored while the walkthrough runs. The checker reads them from the run's
+directory.
 """
 
 from __future__ import annotations

@@ -22,7 +22,10 @@ from harness.evidence.checkers.positions import consumed_by
 from harness.evidence.observation import Observation
 
 Key = tuple[int, int]
-"""Partition number and key. A key has the same partition number in the input and in the changelog."""
+"""Partition number and key of an aggregate.
+
+The inputs of a key and its changelog records are in partitions with the same number.
+"""
 
 
 class _Reported(NamedTuple):
@@ -31,10 +34,7 @@ class _Reported(NamedTuple):
 
 
 def check(evidence: Evidence) -> Result:
-    """Partition number and key of an aggregate.
-
-    The inputs of a key and its changelog records are in partitions with the same number.
-    """
+    """Compare the totals in the changelog with the totals computed from the pipeline's inputs."""
     out = Collector("aggregates", "keys")
     pipeline = evidence.expect.pipeline
     if pipeline is None or not pipeline.changelog:

@@ -45,14 +45,15 @@ def check(evidence: Evidence) -> Result:
 
 
 def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
-    """Return each group's size, its number of readable records, and whether its atomicity can be checked.
+    """Return three columns: the size of each group, its number of readable records, whether to check it.
 
-    A group is a transaction, or one send without a transaction.
+    A group is a transaction, or one send without a transaction. Its size is its number of records. Only
+    transactions are checked for atomicity.
     """
     ledger, intervals = index.ledger, index.ledger.intervals
     groups = len(ledger.groups.fate)
     # A witness may read some partitions further than others. So check a transaction only if the witness read
-    # all partitions of the transaction to the end.
+    # each of its partitions to the high watermark.
     readable = index.covered[intervals.lane] if len(index.homes) else np.zeros(0, np.bool_)
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, groups).astype(np.int64)
     visible = np.bincount(intervals.group, index.visible, groups).astype(np.int64)
@@ -105,7 +106,10 @@ def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
 
 
 def _producers_on(ledger: Ledger, clock: str) -> Bools:
-    """Return, for each group, whether its producer used the monotonic clock with the id `clock`."""
+    """Return a mask of the transactions and sends whose producer used the clock with the id `clock`.
+
+    `clock` is the id of a monotonic clock. Times can be compared only if they are from the same clock.
+    """
     numbers = sorted(ledger.producers)
     clocks = {client.name: client.opening.clock for client in ledger.clients if client.opening}
     same = [clocks.get(ledger.client_of(number)) == clock for number in numbers]
@@ -115,7 +119,8 @@ def _producers_on(ledger: Ledger, clock: str) -> Bools:
 def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
     """Find records that a live reader got before the producer requested their commit.
 
-    Return how many of the reader's runs of consecutive records were checked.
+    Return the number of checked runs. A run is a series of consecutive records that the reader got from one
+    poll.
     """
     intervals, groups = ledger.intervals, ledger.groups
     if not len(intervals.lane) or not len(reads.rows):

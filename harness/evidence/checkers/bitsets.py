@@ -29,7 +29,7 @@ class BitSet:
 
     @classmethod
     def of(cls, rows: Rows) -> BitSet:
-        """Return the set of the records in these rows. The partition and the part number are ignored."""
+        """Return the set of all records in the given words, whatever their partition and part number."""
         keys = _keys(rows)
         order = np.argsort(keys, kind="stable")
         keys, bits = keys[order], rows["bits"][order].reshape(-1, 4)

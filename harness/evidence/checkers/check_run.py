@@ -29,7 +29,7 @@ def evidence_of(run: RunDirectory) -> Evidence:
 def check_run(path: Path) -> tuple[ExitCode, Judgement]:
     """Check a run from its directory, and write verdict.json and summary.json.
 
-    Return the exit code and the judgement.
+    Return the exit code, and the judgement, which is the verdict with its details.
     """
     run = RunDirectory.open(path)
     info = run.read("run.json", RunInfo)
@@ -74,7 +74,8 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
 def _counts(anomalies: list[Anomaly]) -> dict[str, int]:
     counts: dict[str, int] = {}
     for anomaly in anomalies:
-        # Two properties may report the same anomaly in different units. Keep the larger count.
+        # Two properties may report the same anomaly in different units, so their counts cannot be added. Keep
+        # the larger count.
         counts[anomaly.name] = max(anomaly.count, counts.get(anomaly.name, 0))
     return counts
 

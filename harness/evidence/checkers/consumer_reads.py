@@ -1,7 +1,7 @@
 """Records that live readers got from their polls, with the time of each poll.
 
-A live reader is a client that consumes records during the run. It serves as a witness, but its observation is
-never complete.
+A live reader is a client that consumes records during the run. It serves as a witness. It need not read all
+records, so its observation is never marked as complete.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Coverage: whether the evidence of a run is complete.
 
-Every planned fault must have taken effect and be healed. A witness must have read every used lane. All
-complete witnesses must agree. This property never reports an anomaly. It lists the reasons why the evidence
-is insufficient. With at least one reason, its result is unknown.
+Every planned fault must have taken effect and be healed. At least one witness must have read every used lane
+to the end. All complete witnesses must agree. This property never reports an anomaly. It lists reasons why
+the evidence is insufficient. If there is any such reason, its result is unknown.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Fencing: once a successor owns the transactional id, the brokers accept nothing from its predecessor.
 
-A predecessor may request the end of a transaction after its successor's init returned. If the brokers
-acknowledge this request, or the transaction's records can be read, it is a zombie_write. If the predecessor
-requested the end earlier, both commit and abort are correct. The raw log is a second source: within a
-partition, the epoch of a producer id must never decrease.
+A successor takes over a transactional id with its init. Its predecessor may still request a commit or an
+abort after this init returned. If the brokers acknowledge this request, or the transaction's records can be
+read, it is a zombie_write. If the predecessor sent the request earlier, both commit and abort are correct.
+The raw log is a second source: within a partition, the epoch of a producer id must never decrease.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def fences_of(ledger: Ledger) -> dict[int, Fence]:
                 fence = Fence(init.at, init.line, f"producer {init.producer} took over its transactional id")
                 fences[number] = min(fence, fences.get(number, fence))
     for at, producer, line in errors:
-        # A producer that initialises again after the error is no longer fenced.
+        # Ignore the error if the producer initialised again after it. The producer is then no longer fenced.
         if at > last_init.get(producer, -1):
             fence = Fence(at, line, "it received a fencing error")
             fences[producer] = min(fence, fences.get(producer, fence))

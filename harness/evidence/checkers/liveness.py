@@ -129,9 +129,10 @@ def _slow_answers(ledger: Ledger, healed: int, limit: int, out: Collector) -> No
 
 
 def _unanswered(client: Scan, healed: int, limit: int, out: Collector) -> None:
-    """Find operations that succeeded too late, and operations without an answer.
+    """Find operations that succeeded too late, and operations that got no answer.
 
-    An operation without an answer is reported if the client closed later than the limit after the request.
+    An operation without an answer is reported if the client stayed open for longer than the limit after the
+    request. The waiting time starts at the last heal if the request was earlier.
     """
     requests = {line.op: (line.mono, number, line.f) for number, line in client.invokes(*LINE_OPERATIONS)}
     for number, done in client.completions(*LINE_OPERATIONS):

@@ -92,7 +92,10 @@ class Anomaly(msgspec.Struct, kw_only=True):
 
 
 class Result(msgspec.Struct, kw_only=True):
-    """The result of the checker of one property. `compared` is the number of things that it compared."""
+    """The result of the checker of one property.
+
+    `compared` is the number of items that the checker compared, and `unit` is the kind of these items.
+    """
 
     property: str
     verdict: Verdict
@@ -104,10 +107,10 @@ class Result(msgspec.Struct, kw_only=True):
 
 
 class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
-    """A consume-transform-produce application: a consumer group reads inputs and makes outputs of each.
+    """A consume-transform-produce application: its consumer group reads inputs, and it produces outputs.
 
-    `outputs` is the number of outputs per input. A stateful pipeline also has a changelog with the number of
-    inputs of each key and the sum of their sequences.
+    `outputs` is the number of outputs per input. A stateful pipeline also has a changelog. For each key, it
+    contains the number of inputs and the sum of their sequences.
     """
 
     group: str
@@ -179,8 +182,8 @@ class Collector:
     def result(self) -> Result:
         """Return the result of the property.
 
-        It is invalid if there are anomalies. Otherwise it is unknown if there are reasons, or if nothing was
-        compared.
+        It is invalid if there are anomalies. Otherwise it is unknown if the checker gave reasons against a
+        valid result, or if it compared nothing.
         """
         cases = sorted(self._cases.items(), key=lambda item: SEVERITY[item[0][1]])
         lists: dict[bool, list[Anomaly]] = {False: [], True: []}
@@ -202,9 +205,9 @@ class Collector:
 
 
 def place(spot: Spot) -> list[OffsetRef]:
-    """Return the offset that proves a finding.
+    """Return the offset at which a finding was made.
 
-    If the finding compares this offset with another one, return the other offset as well.
+    If the finding compares two records, return the offset of the other record as well.
     """
     refs = [OffsetRef(spot.topic, spot.partition, spot.offset, spot.offset)]
     if spot.other_offset >= 0:

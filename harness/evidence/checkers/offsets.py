@@ -75,15 +75,16 @@ def _claims(evidence: Evidence, out: Collector) -> None:
         if observation.runs is not None and len(observation.runs):
             tables.append(_runs(observation, places, len(sources)))
             sources.append(observation.meta.witness)
-    # Columns of a claim: place (index of topic and partition), offset, end (the offset after the last one),
-    # producer, lane, sequence minus offset, source (index into `sources`), history line, durable (0 or 1).
+    # Each claim is a row of nine columns: place (index of topic and partition), first offset, end (the offset
+    # after the last one), producer, lane, first sequence minus first offset, source (index into `sources`),
+    # line number in the history, durable (0 or 1).
     claims = np.concatenate(tables)
     claims = claims[np.lexsort((claims[:, 2], claims[:, 1], claims[:, 0]))]
     names = {i: place for place, i in places.items()}
     durable = claims[:, 8] == 1
-    # First compare only durable claims. A claim is durable if a witness read the records, or if Kafka
-    # promises their producer not to lose acknowledged records. Otherwise an acknowledgement without this
-    # promise could be sorted between the claims of two witnesses, and hide that they contradict each other.
+    # Compare the durable claims first, without the other claims. A claim is durable if a witness read the
+    # records, or if Kafka guarantees that the producer's acknowledged records are not lost. Two witnesses may
+    # contradict each other. A claim that is not durable could be sorted between their claims and hide this.
     for permitted, chosen in ((False, claims[durable]), (True, claims[: 0 if durable.all() else None])):
         pairs, overlaps = _contradictions(chosen)
         out.compared += 0 if permitted else overlaps
@@ -104,8 +105,8 @@ def _contradictions(claims: Ints) -> tuple[list[tuple[int, int]], int]:
         return [], 0
     ends = (claims[:, 0] << _PLACE_SHIFT) + claims[:, 2]
     furthest = np.maximum.accumulate(ends)
-    # Compare each claim only with the earlier claim that reaches furthest: if it overlaps any earlier claim,
-    # it overlaps that one.
+    # Compare each claim with only one earlier claim: the one that reaches the highest offset. If a claim
+    # overlaps any earlier claim, it also overlaps this one.
     reach = np.maximum.accumulate(np.where(ends == furthest, np.arange(len(ends)), 0))
     before, after = reach[:-1], np.arange(1, len(ends))
     overlap = furthest[:-1] > (claims[after, 0] << _PLACE_SHIFT) + claims[after, 1]
@@ -176,9 +177,10 @@ def _claim_example(
 
 
 def _bounds(index: VisibilityIndex, out: Collector) -> None:
-    """Find records that were acknowledged at an offset where the witness cannot have read them.
+    """Find acknowledged offsets at which the witness cannot have read the record.
 
-    An observation has an offset range for each word. The acknowledged offset must be within this range.
+    For each word, an observation has the lowest and the highest offset at which its records were read. The
+    acknowledged offset of a record must be in the range of its word.
     """
     acks, words = index.ledger.acks, index.words
     if not len(acks) or not len(words):

@@ -1,6 +1,6 @@
-"""Checks of a group's position, which are part of the offsets property of pipelines.
+"""Comparison of a consumer group's position with the pipeline's outputs and committed transactions.
 
-The position must match the pipeline's outputs and its committed transactions.
+The checker of the property `offsets` uses it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harness.evidence.observation import Observation, Rows
 
 
 def consumed_by(evidence: Evidence, pipeline: Pipeline) -> list[Observation]:
-    """Return the observations that contain the inputs up to the group's committed position."""
+    """Return the complete observations of the inputs before the consumer group's committed position."""
     return [
         view
         for view in evidence.observations

@@ -1,7 +1,7 @@
-"""Walkthrough: every announced step of a walkthrough was carried out and has its evidence.
+"""Walkthrough: every planned step of a walkthrough was carried out and has its evidence.
 
-This property never reports an anomaly, because the other checkers find broken guarantees. It lists missing
-steps and missing evidence. If it finds any, its result is unknown.
+This property never reports an anomaly, because the other checkers find violations of Kafka's guarantees. It
+lists missing steps and missing evidence. If anything is missing, its result is unknown.
 """
 
 from __future__ import annotations

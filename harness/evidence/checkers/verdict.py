@@ -128,7 +128,11 @@ def _run(name: str, checker: Checker, evidence: Evidence) -> Result:
 
 
 def held_to_exactly_once(result: Result) -> Result:
-    """Return the result with permitted deviations counted as anomalies, and with a reason for this change."""
+    """Return the result with permitted deviations also counted as anomalies.
+
+    A deviation is permitted if Kafka allows it with the producer's settings. If there is one, the result
+    becomes invalid and gets a reason that names the deviation.
+    """
     if not result.permitted:
         return result
     merged = {(anomaly.name, anomaly.unit): anomaly for anomaly in result.anomalies}

@@ -12,13 +12,13 @@ from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Rows
 
 QUARTER_SHIFT: Final = 36
-"""Number of low bits of a key that contain the number of a 64-bit quarter; the higher bits contain the lane.
+"""Number of low bits of a key that hold the number of a quarter, which is a group of 64 sequences of a lane.
 
-2^36 quarters of 64 sequences are enough for all 10^12 possible sequences.
+The higher bits hold the index of the lane. 2^36 quarters are enough for all 10^12 possible sequences.
 """
 
 CHUNK: Final = 1 << 20
-"""Number of intervals that are counted at a time. It limits the memory for temporary columns."""
+"""Number of intervals that are processed at a time, to limit the memory for temporary columns."""
 
 
 class VisibilityIndex:
@@ -46,16 +46,17 @@ class VisibilityIndex:
         order = np.lexsort((self.words["word"], self.word_lane))
         self.words, self.word_lane = self.words[order], self.word_lane[order]
         keys = (self.word_lane[:, None] << QUARTER_SHIFT) | (self.words["word"][:, None] * 4 + np.arange(4))
-        # Keep quarters without set bits: removing them would cost a copy and save nothing.
+        # Keep 64-bit quarters in which no bit is set. Removing them would require a copy and have no benefit.
         self.keys: Ints = keys.reshape(-1)
         self.bits: np.ndarray[Any, np.dtype[np.uint64]] = np.ascontiguousarray(self.words["bits"]).reshape(-1)
         self.before: Ints = np.zeros(len(self.keys) + 1, np.int64)
         np.cumsum(np.bitwise_count(self.bits), out=self.before[1:])
 
     def rank(self, lane: Ints, seq: Ints) -> Ints:
-        """Return, for each pair of `lane` and `seq`, the number of read sequences that come before it.
+        """Return, for each pair of `lane` and `seq`, how many of the sequences before it were read.
 
-        All sequences of lanes with a lower index come before it as well.
+        The sequences before it are the lower sequences of the lane, and all sequences of lanes with a lower
+        index.
         """
         if not len(self.keys):
             return np.zeros(len(lane), np.int64)
@@ -100,9 +101,9 @@ class VisibilityIndex:
         return ranges([seq for seq in range(first, last + 1) if seq not in read])
 
     def offsets(self, lane: int, first: int, last: int) -> list[OffsetRef]:
-        """Return the range of offsets in which the words of an interval were read.
+        """Return the range from the lowest to the highest offset of the words that an interval touches.
 
-        The list is empty if no word of the interval was read.
+        The list is empty if none of these words was read.
         """
         inside = (self.word_lane == lane) & (self.words["word"] >= first // WORD_SEQS)
         rows = self.words[inside & (self.words["word"] <= last // WORD_SEQS)]
@@ -144,7 +145,10 @@ def ranges(numbers: list[int], most: int = 6) -> str:
 
 
 def group_lines(ledger: Ledger, group: int) -> list[HistoryRef]:
-    """Return references to the history lines that determine the fate of a group."""
+    """Return references to the history lines that determine the fate of a transaction or send.
+
+    `group` is its index in the ledger's groups.
+    """
     producer = int(ledger.groups.producer[group])
     if producer not in ledger.producers:
         return []
@@ -154,7 +158,7 @@ def group_lines(ledger: Ledger, group: int) -> list[HistoryRef]:
 
 
 def group_name(ledger: Ledger, group: int) -> str:
-    """Return a group as text for examples: a transaction or a send."""
+    """Describe a transaction or send in words, for examples; `group` is its index in the ledger's groups."""
     producer, txn = int(ledger.groups.producer[group]), int(ledger.groups.txn[group])
     return f"a send of producer {producer}" if txn < 0 else f"transaction {txn} of producer {producer}"
 

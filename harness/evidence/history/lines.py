@@ -120,7 +120,7 @@ class Info(_Done, tag="info"):
 class Sample(LogLine, tag="sample"):
     """Offsets that an observer read from the brokers: bounds of partitions, or positions of a group.
 
-    No fault affects the observer.
+    The harness injects no fault into the observer or its connections.
     """
 
     bounds: list[Bounds] = []
@@ -129,7 +129,10 @@ class Sample(LogLine, tag="sample"):
 
 
 class FaultLine(LogLine, tag="fault"):
-    """One stage of a fault injection. With the "intent" line alone, another process can heal the fault."""
+    """One stage of a fault injection.
+
+    The line of the stage "intent" contains all data that another process needs to heal the fault.
+    """
 
     stage: FaultStage
     id: str

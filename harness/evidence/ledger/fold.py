@@ -114,9 +114,10 @@ def _default_producer(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answers) -> Ints:
-    """Add one group for each transaction, and return the group of each row.
+    """Add one group to the ledger for each transaction, and return the group of each row.
 
-    `rows` are the commits and aborts that a client requested. A transaction may have several of them.
+    `rows` are the commits, aborts and abandons, as row numbers of `scanned.ends`. A transaction may have
+    several such rows.
     """
     ends = scanned.ends[rows]
     order = np.lexsort((ends[:, 2], ends[:, 1], ends[:, 0]))
@@ -207,10 +208,10 @@ def _fold_acks(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _fold_tails(ledger: Ledger, scanned: Scan) -> None:
-    """Add open-ended intervals for transactions whose commit or abort was never requested.
+    """Add open-ended intervals for transactions that have no commit, abort or abandon line in the history.
 
-    A history lists the records of a transaction only when its end is requested. So in each lane, the interval
-    begins after the last sequence that the history lists.
+    Only such a line lists the records of a transaction, so the records of these transactions are not listed.
+    In each lane, the interval begins after the last sequence that the history lists.
     """
     for producer, (txn, line) in scanned.begun.items():
         ends = scanned.ends[scanned.ends[:, 0] == producer]

@@ -41,29 +41,29 @@ ABORT: Final = 1
 SEND: Final = 2
 ABANDON: Final = 3
 ENDS: Final = {"commit": COMMIT, "abort": ABORT, "send": SEND, "abandon": ABANDON}
-"""Operations whose lines list the records sent, with a code for each.
+"""Operations whose history lines list the records sent, with a code for each operation.
 
-`abandon` sends no request, so it gets no answer.
+With `abandon`, the client gives up a transaction. It sends no request, so it gets no answer.
 """
 
 LINE_OPERATIONS: Final = ("init", "send_offsets", "poll")
-"""Operations whose lines the scan keeps as objects. The operations in ENDS are stored as columns instead."""
+"""Operations whose history lines the scan keeps as objects. The operations in ENDS are stored as columns."""
 
 NO_ANSWER: Final = 0
 OK: Final = 1
 FAIL: Final = 2
 INFO: Final = 3
 
-# Each line gets a code of bit flags. One flag marks an answer; its kind is in the two lowest bits. The others
-# mark the end of a transaction or a send, the begin of a transaction, and a line that is kept as an object.
-# All other lines have code 0.
+# Each history line gets a code that consists of bit flags. _ANSWER marks an answer; the two lowest bits are
+# then OK, FAIL or INFO. _END marks an operation in ENDS. _BEGIN marks the begin of a transaction. _RARE marks
+# a line that the scan keeps as an object. A line without any flag has the code 0.
 _ANSWER: Final = 4
 _END: Final = 8
 _BEGIN: Final = 16
 _RARE: Final = 32
 
-# The code of every line is looked up here, so the lookup must be fast. These plain dictionaries contain the
-# usual operations. If a block contains any other operation, `_codes` uses a slower lookup.
+# The scan looks up the code of every line, so this must be fast. CODES contains the usual operations. If a
+# block contains any other operation, `_codes` uses a slower lookup for the whole block.
 CODES: Final[dict[str, dict[str, int]]] = {
     "invoke": dict.fromkeys(ENDS, _END) | {"begin": _BEGIN} | dict.fromkeys(LINE_OPERATIONS, _RARE),
     "ok": dict.fromkeys([*ENDS, "begin"], _ANSWER | OK)
@@ -124,10 +124,12 @@ class Scan:
     closing: HistoryClosed | None = None
     producers: dict[int, At] = field(default_factory=dict)
     begun: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Last begin of each producer, as a pair: the transaction's number and the history line."""
+    """The transaction that each producer began last, as a pair: the transaction's number and the history
+    line.
+    """
     rare: list[At] = field(default_factory=list)
     ends: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
-    """Requested commits, aborts and sends; columns: producer, txn, op, kind (see ENDS), time, line."""
+    """Commits, aborts, abandons and sends; columns: producer, txn, op, kind (see ENDS), time, line."""
     sent: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
     """Intervals of records sent that the lines in `ends` list; columns: row of `ends`, lane, first, last."""
     done: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
@@ -137,7 +139,7 @@ class Scan:
     failed: Ints = field(default_factory=lambda: np.zeros((0, 4), np.int64))
     """Intervals of records that were certainly not written; columns: op, lane, first, last."""
     good: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Monotonic times of the answers with the result ok, sorted."""
+    """Monotonic times of all results of type `ok`, sorted."""
     waiting: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
     """Rows of `ends` that expect an answer but got none."""
 
@@ -154,9 +156,9 @@ class Scan:
         return ((n, line) for n, line in self.rare if isinstance(line, Invoke) and line.f in names)
 
     def completions(self, *names: str) -> Iterator[tuple[int, Completion]]:
-        """Yield the results that the scan kept as objects.
+        """Yield the lines with results (ok, fail, info) that the scan kept as objects.
 
-        If operation names are given, yield only the results of these operations.
+        If `names` of operations are given, yield only the results of these operations.
         """
         for number, line in self.rare:
             if isinstance(line, Ok | Fail | Info) and (line.f in names or not names):

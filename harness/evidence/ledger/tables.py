@@ -23,7 +23,7 @@ UNKNOWN: Final = 3
 NEVER: Final = 4
 FATE_NAMES: Final = {COMMITTED: "committed", ABORTED: "aborted", UNKNOWN: "unknown", NEVER: "never sent"}
 OPEN_END: Final = MAX_SEQ
-"""Last sequence of an interval whose end is unknown, because its client died before it recorded the end."""
+"""Last sequence of an interval whose end is unknown, because the client died before it recorded the end."""
 
 Small = npt.NDArray[np.int32]
 Fates = npt.NDArray[np.uint8]
@@ -72,7 +72,7 @@ class Ownership(NamedTuple):
     time of the send's intent.
     """
     answered: Ints
-    """Monotonic time of the last answer; 0 if there is none."""
+    """Monotonic time of the last answer to a commit, an abort or the send; 0 if there is no answer."""
     ask_line: Ints
     answer_line: Ints
     committing: Bools
