@@ -173,7 +173,7 @@ class Reader:
         return numbers[inverse]
 
     def _fresh(self, decoded: Decoded) -> Bools | None:
-        """Return a mask of the rows whose offset is above the last offset of the previous row.
+        """Return a mask of the rows that start above the last offset of the row before.
 
         Return None if this is true of all rows. Any other row repeats the previous offset. Such a row
         represents a single record, because the fold never joins it with others. If the two identities at the
@@ -203,7 +203,7 @@ class Reader:
 
 
 def _identity_fields(identity: Identity, later: int = 0) -> tuple[int, ...]:
-    """Return the numeric fields of a record's identity, including those of its origin.
+    """Return the numeric fields of a record's identity and, for an output, those of its input's identity.
 
     `identity` is the identity of the first record of a folded row. The result belongs to the record that is
     `later` records after the first one.

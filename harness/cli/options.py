@@ -51,7 +51,7 @@ file_option = click.option(
     "cluster_file",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="File of an external cluster (docs/external-cluster.md).",
+    help="Cluster file of an external cluster.",
 )
 bootstrap_option = click.option(
     "--bootstrap", required=True, metavar="HOST:PORT", help="Brokers; not the proxies."

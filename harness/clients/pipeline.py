@@ -106,7 +106,7 @@ class NonTransactionalOutputs:
         self.serve(0.0)
 
     def begin(self) -> None:
-        """Drop the positions of the previous set of outputs."""
+        """Start a new set of outputs: drop the input positions of the previous set."""
         self._positions = []
 
     def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:  # noqa: ARG002

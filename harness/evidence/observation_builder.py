@@ -117,7 +117,7 @@ def _spot(meta: Meta, columns: dict[str, Ints], i: int, *, other: int, detail: s
 
 
 def _repeats(meta: Meta, columns: dict[str, Ints]) -> Bools:
-    """Find repeated records. Return a mask that is True for the first copy of each record."""
+    """Find repeats. Return a mask that is False for a repeat and True for every other row."""
     order = np.lexsort(
         (columns["offset"], columns["partition"], columns["seq"], columns["lane"], columns["producer"])
     )

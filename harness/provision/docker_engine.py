@@ -112,7 +112,7 @@ class Engine:
         return containers[0]
 
     def run_beside(self, container: Container, image: str, command: list[str]) -> str:
-        """Run a command in a helper container. Return its output.
+        """Run a command in a helper container in the network of `container`, and return its output.
 
         The helper container shares the network namespace of `container` and may change the packet filters
         there.

@@ -9,7 +9,7 @@ from tests.property.model import PARTITIONS, Entry, World
 
 
 class Planting(NamedTuple):
-    """A function that plants an anomaly, and other anomalies that the checkers may report because of it."""
+    """A function that plants one anomaly, and the names of other anomalies that the plant may cause."""
 
     plant: Callable[[World, int], bool]
     companions: frozenset[str] = frozenset()

@@ -35,7 +35,7 @@ _PLACE_SHIFT: Final = 44
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare what acknowledgements and witnesses report at each offset, and group positions with outputs."""
+    """Compare the sources of each record's offset, and the committed offsets of groups with the outputs."""
     out = Collector("offsets", "offsets reported by two sources")
     _clashes(evidence, out)
     _claims(evidence, out)
