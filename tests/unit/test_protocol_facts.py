@@ -44,8 +44,8 @@ def test_defaults_are_read_from_the_loaded_library() -> None:
     assert set(found) == set(asked)
     Producer({**found, "log_level": 0})
     with pytest.raises(KafkaException, match=r"message\.timeout\.ms"):
-        # Without a transaction.timeout.ms in the configuration, the library refuses a message.timeout.ms above
-        # the default of transaction.timeout.ms. So a refusal one millisecond above proves that default.
+        # Without a configured transaction.timeout.ms, the library refuses a message.timeout.ms above the
+        # default of transaction.timeout.ms. So a refusal one millisecond above proves that default.
         Producer({"transactional.id": "x", "message.timeout.ms": int(found["transaction.timeout.ms"]) + 1})
 
 

@@ -81,7 +81,7 @@ def test_the_search_ends_when_its_time_is_over() -> None:
 
 
 def invalid(scenario: Scenario) -> Scenario:
-    """Return the scenario of a run that ended invalid: the injections drawn from seed 5, each at a fixed time.
+    """Return the scenario of an invalid run: the injections drawn from seed 5, each at a fixed time.
 
     The scenario's duration is that of the drawn plan, so every injection fits.
     """
@@ -235,8 +235,8 @@ def test_the_budget_stops_a_candidate_and_does_not_interrupt_the_search(
     failed: Failed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = candidates(monkeypatch, lambda: Candidate([], endless=True))
-    # The fake clock stays at 0.0 until the first run is stopped, so no comparison with the clock can stop that
-    # run. Only the timer that enforces the budget can.
+    # The fake clock stays at 0.0 until the first run is stopped, so no comparison with the clock can stop
+    # that run. Only the timer that enforces the budget can.
     cluster: Any = None
     limits = SearchLimits(budget=0.2, tries=5, repeats=1)
     searching = CandidateRuns(
