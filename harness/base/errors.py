@@ -2,8 +2,8 @@
 
     HarnessError         base class                                       exit 2, unless a subclass differs
     ├── UsageError       an argument or a file is wrong                   exit 4
-    ├── RefusedError     possible, but refused because it could do harm   exit 5
-    │   └── CapabilityError  not possible on this kind of cluster         exit 5
+    ├── RefusedError     the request could do harm or mislead             exit 5
+    │   └── CapabilityError  the request needs another kind of cluster    exit 5
     ├── WaitTimeoutError a condition did not become true within its time limit
     ├── NoBiteError      a fault was injected but had no effect
     └── HealError        a fault was healed but its effect persists

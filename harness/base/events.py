@@ -95,7 +95,7 @@ class ClientEnded(Event, frozen=True, kw_only=True, tag="client_ended"):
 
     client: str
     exit_code: int | None
-    last_line: str = msgspec.field(name="said")  # prose: keep ("said" is the name in events.jsonl)
+    last_line: str = msgspec.field(name="said")  # prose: keep ("said" is the field's name in events.jsonl)
     """The last line of the client's log."""
 
 
@@ -127,7 +127,7 @@ class EventHandler:
 
 
 class EventStream:
-    """Distributor of a run's events: it sets the time of each event and passes it to every listener."""
+    """Distributor of a run's events. It sets the time of an event and passes the event to every listener."""
 
     def __init__(self, listeners: Sequence[EventListener]) -> None:
         self.began = time.monotonic()

@@ -20,9 +20,10 @@ import psutil
 
 from harness.base.waits import wait_until
 
-# The harness sets this environment variable for every process that outlives an `eos` command. The search also
-# requires this variable, because the mark alone is not enough. A user's `less` or `tail` on a log file has
-# the same path in its arguments and must not be killed.
+# The harness sets this environment variable for every process that outlives an `eos` command. The search for
+# these processes requires both the mark and this variable. The mark alone is not enough: it is the path of
+# the state directory, so it also occurs in the arguments of a user's `less` or `tail` on a log file. Such a
+# process must not be killed.
 SUPERVISED = "EOS_SUPERVISED"
 
 

@@ -102,7 +102,10 @@ class StrictFile:
 
 
 def nearest(name: str, allowed: list[str], intro: str) -> str:
-    """Return a hint that suggests the most similar allowed name and lists all allowed names."""
+    """Return a hint that suggests the most similar allowed name and lists all allowed names.
+
+    `intro` is the text before the list, such as "allowed are".
+    """
     return f"{meant(name, allowed)} {intro} {', '.join(allowed) or 'none'}".lstrip()
 
 

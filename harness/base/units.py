@@ -81,9 +81,9 @@ class Span(tuple[Duration, Duration]):
 
 
 def plain(value: object) -> object:
-    """Return a value in the form in which files store it: a text, or numbers without a unit.
+    """Return a duration, size, rate or text in the form in which a run's JSON files store it.
 
-    The numbers are seconds, bytes or bytes per second.
+    Numbers have no unit there; they are seconds, bytes or bytes per second.
     """
     if isinstance(value, str):
         return str(value)

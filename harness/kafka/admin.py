@@ -48,13 +48,13 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Quorum:
-    """The state of the controller quorum: its leader, its epoch and the log end of each voter."""
+    """The state of the controller quorum: its leader, the leader's epoch, and the log end of each voter."""
 
     leader: int
     epoch: int
     high_watermark: int
     voter_log_ends: Mapping[int, int]
-    behind_ms: Mapping[int, int]  # time since each voter was last caught up with the leader
+    behind_ms: Mapping[int, int]  # by node id: milliseconds since a voter was last caught up with the leader
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,10 @@ class Admin:
                 check(f"election for {topic}-{partition}", result.error_code)
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
-        """Return high watermark and last stable offset of every partition, as its leader reports them."""
+        """Return the high watermark and last stable offset of each partition of a topic.
+
+        The leader of each partition reports these offsets.
+        """
         # Request the last stable offset first. The high watermark is requested later and is then at least as
         # high.
         stable = self.list_offsets(topic, LATEST, "read_committed")

@@ -16,7 +16,8 @@ from harness.kafka.security import PLAINTEXT, Security
 
 CLIENT_ID = "eos-harness"
 _API_VERSIONS_KEY = 18
-_MAX_FRAME = 100 * 1024 * 1024  # the broker's default socket.request.max.bytes; its answers are smaller
+# The largest frame to accept: the default of the broker's socket.request.max.bytes. Answers are smaller.
+_MAX_FRAME = 100 * 1024 * 1024
 
 
 class RawConnection(Closing):
@@ -70,7 +71,7 @@ class RawConnection(Closing):
         return self._read_exactly(size)
 
     def read_some(self, most: int = 65536) -> bytes:
-        """Return the bytes of a single socket read; empty if the peer closed the connection."""
+        """Return up to `most` bytes from a single socket read; empty if the peer closed the connection."""
         return self._socket.recv(most)
 
     def _read_exactly(self, count: int) -> bytes:

@@ -94,7 +94,10 @@ USED_BY_ALL = {"kind", "clients", "settings"}
 
 
 class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Table [[fault]]: a fault with its parameters, and the rules by which the plan draws its injections."""
+    """Table [[fault]]: a fault with its parameters and target.
+
+    It also contains the time, the duration and the weight (relative frequency) of the fault's injections.
+    """
 
     fault: str
     target: Target
@@ -111,7 +114,10 @@ class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanRules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Table [plan]: how long the plan lasts, and by which rules its injections are drawn."""
+    """Table [plan]: the duration of the steady phase and of the plan, and the gaps between injections.
+
+    The steady phase is the time without faults before the plan starts.
+    """
 
     steady: Duration = Duration(5)
     duration: Duration = Duration(30)

@@ -42,8 +42,8 @@ def observe_raw(
 ) -> Observation:
     """Return an observation of the records that a read_committed consumer must return.
 
-    The observation also lists every batch whose producer epoch is lower than an earlier epoch of the same
-    producer id.
+    The observation also counts the batches with a producer epoch that is too low: an earlier batch of the
+    same producer id in the same partition has a higher epoch.
     """
     records, foreign, epochs = Records(), Findings(), Findings()
     windows = []
@@ -81,7 +81,7 @@ def observe_raw(
 
 
 def _with_cause(spot: Spot, batches_of: dict[PartitionId, list[Batch]]) -> Spot:
-    """Add to an example of a repeated record the reason why the record is in the log twice.
+    """Return an example of a repeated record, with the reason why the log contains the record twice.
 
     The reason is derived from the two batches that contain the record.
     """
@@ -136,7 +136,7 @@ def committed_of(batches: Iterable[Batch]) -> list[Batch]:
 
 
 def _check_epochs(partition_id: PartitionId, batches: list[Batch], epochs: Findings) -> None:
-    """Add to `epochs` every batch whose producer epoch is lower than an earlier epoch of its producer id."""
+    """Count in `epochs` every batch with a lower producer epoch than an earlier one of its producer id."""
     newest: dict[int, Batch] = {}
     for batch in batches:
         if batch.producer_id == NO_PRODUCER:

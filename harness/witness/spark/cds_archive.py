@@ -18,7 +18,9 @@ from harness.provision.paths import cache_dir
 from harness.witness.spark.spark_session import SPARK_VERSION
 
 TRAINING_LIMIT_S: Final = 600.0
-"""Time limit for creating the archive. Creation took minutes on two cores shared with dozens of JVMs."""
+"""Time limit for creating the archive. It is long because creation took minutes on a busy machine: two cores
+shared with dozens of JVMs.
+"""
 
 _QUIET: Final = ["-Xlog:cds=off", "-Xlog:cds+dynamic=off", "-Xlog:class+path=off"]
 

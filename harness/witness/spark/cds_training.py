@@ -1,7 +1,7 @@
 """Training session for the class-data archive (CDS) of Spark's JVM.
 
-The session uses each Spark feature of a verification once. The archive then contains the classes of these
-features.
+The session uses every Spark feature that a verification uses, once each. The archive then contains the
+classes that these features need.
 """
 
 from __future__ import annotations

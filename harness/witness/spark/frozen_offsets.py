@@ -17,7 +17,10 @@ coordinators abort timed-out transactions.
 
 
 class Frozen(NamedTuple):
-    """The frozen windows of all partitions; `hanging` lists those in which a transaction was still open."""
+    """The frozen windows of all partitions.
+
+    `hanging` lists the windows in which a transaction was still open.
+    """
 
     windows: list[Window]
     hanging: list[Window]
@@ -27,8 +30,8 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
     """Wait until all transactions in these topics have ended, then freeze the end offsets and return them.
 
     If transactions are still open after `limit` seconds, freeze the end offsets anyway. Call this function
-    after the clients have finished. While clients write, the last stable offset is always behind the high
-    watermark.
+    after the clients have finished. While transactional clients write, the last stable offset is usually
+    behind the high watermark, so the wait would reach its time limit.
     """
     names = sorted(topics)
     windows: list[Window] = []

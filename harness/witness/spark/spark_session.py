@@ -61,8 +61,8 @@ def settings_for(
         "spark.driver.extraJavaOptions": " ".join(java_options),
     }
     if is_local(master):
-        # Put the jars on the JVM's class path. The setting spark.jars would add them after the JVM has
-        # started, and the archive cannot contain classes of jars that are added then.
+        # Put the jars on the JVM's class path when it starts. The setting spark.jars would add them later,
+        # and the class-data archive (CDS) cannot contain classes of jars that are added later.
         settings["spark.driver.extraClassPath"] = ":".join(map(str, jars))
         settings["spark.driver.host"] = "127.0.0.1"
         settings["spark.driver.bindAddress"] = "127.0.0.1"
@@ -96,8 +96,9 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     java = find_java().executable
     if not java.is_symlink() and java.parent.name == "bin":
         os.environ["JAVA_HOME"] = str(java.parent.parent)
-    # Spark's Python workers must run this interpreter, because it has numpy and the right version. On a
-    # remote cluster the interpreter may have another path, which the user sets in PYSPARK_PYTHON.
+    # Spark's Python workers must run this process's Python interpreter, because it has numpy and the right
+    # version. On a remote Spark cluster the interpreter may have another path, which the user sets in
+    # PYSPARK_PYTHON.
     remote = None if is_local(settings["spark.master"]) else os.environ.get("PYSPARK_PYTHON")
     os.environ["PYSPARK_PYTHON"] = settings.get("spark.pyspark.python") or remote or sys.executable
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
@@ -107,8 +108,8 @@ def build_session(name: str, settings: Mapping[str, str]) -> SparkSession:
     session = builder.getOrCreate()
     code = str(code_archive())
     session.sparkContext.addPyFile(code)
-    # Remove the archive from the import path of this process. Only workers import from the archive; this
-    # process imports its own files.
+    # Remove the zip file of code from the import path of this process. Only Spark's workers import from the
+    # zip file; this process imports the original files.
     sys.path[:] = [entry for entry in sys.path if Path(entry).name != Path(code).name]
     return session
 

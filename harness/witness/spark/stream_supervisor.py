@@ -173,7 +173,7 @@ class StreamVerification:
         limit: float = FINISH_LIMIT_S,
         hurry: Callable[[], bool] = lambda: False,
     ) -> Observation:
-        """Set the end offsets, wait until the job has read to them, and return its observation.
+        """Give the job its end offsets, wait until it has read up to them, and return its observation.
 
         Once `hurry()` returns true, wait at most INTERRUPTED_LIMIT_S longer.
         """

@@ -96,8 +96,9 @@ class RunWithoutLedger(msgspec.Struct, kw_only=True):
 class Share(NamedTuple):
     """Counts of the records that one producer has in one partition and that have the same fate.
 
-    The fate of a record is its outcome according to the ledger, such as committed. `expected` counts the
-    records with this fate in the ledger. `read` counts those of them that can be read.
+    The fate of a record is its outcome according to the ledger, such as committed. `expected` is the number
+    of records with this fate in the ledger. `read` is the number of these records that Spark read with
+    read_committed.
     """
 
     producer: int
@@ -160,7 +161,7 @@ def verify_topics(
 
 
 def _expected(expect: Expect | None) -> Expect:
-    """Return what a verification with Spark can check of the run's expectations.
+    """Return those expectations of a run that a verification with Spark can check.
 
     These are the properties in WITH_LEDGER. If the run expects a pipeline, the properties of the pipeline are
     checked too. Other expectations are dropped. For example, the list of witnesses is dropped because Spark
@@ -222,7 +223,10 @@ def own_findings(frames: Frames) -> dict[str, int]:
 
 
 def own_shares(frames: Frames, windows: Sequence[Window]) -> list[Share]:
-    """Return Spark's own counts of expected and readable records per producer, partition and fate."""
+    """Return the number of expected records and of read records per producer, partition and fate.
+
+    Spark counts these records itself, without the checkers.
+    """
     from spark_jobs.crosscheck import counts
 
     rows = counts(frames).where("window >= 0").collect()
@@ -240,7 +244,10 @@ def own_shares(frames: Frames, windows: Sequence[Window]) -> list[Share]:
 
 
 def frames_of(spark: SparkSession, ledger: Ledger, observed: Observed) -> Frames:
-    """Return Spark's scan rows and the ledger's lanes and intervals as DataFrames for crosscheck.py."""
+    """Return the input of crosscheck.py.
+
+    The input is three DataFrames: the rows of Spark's scan, the ledger's lanes, and the ledger's intervals.
+    """
     from spark_jobs.crosscheck import Frames
     from spark_jobs.expected_words import frame_of, intervals_table, lanes_table
 
@@ -292,9 +299,11 @@ def observe_without_ledger(
 
 
 def check_without_ledger(run: str, observation: Observation, aborted: int) -> RunWithoutLedger:
-    """Find the gaps below the highest sequence of each lane, and add the findings of the observation.
+    """Check the records of one run without a ledger, and return the result.
 
-    The findings are duplicate records, reordered records, and records without the run's identity.
+    Missing records are the gaps below the highest sequence of each lane. The observation contains the other
+    findings: duplicate records, reordered records, and records without the run's identity. `aborted` is the
+    number of records with the intended outcome abort.
     """
     words, meta = observation.words, observation.meta
     columns = {name: words[name] for name in ("producer", "lane", "word", "bits")}
