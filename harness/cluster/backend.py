@@ -50,7 +50,8 @@ class Backend(Protocol):
     def prepare(self, report: Callable[[str], None]) -> ClusterRecord:
         """Fetch or build the images or binaries that are needed to start the nodes.
 
-        Return the cluster record. The compose back end adds the names of its images to the record.
+        Return the cluster record of this cluster. The compose back end adds the names of its images to this
+        record.
         """
         ...
 

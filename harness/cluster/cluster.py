@@ -227,7 +227,7 @@ class Cluster(Topics):
         return health.ailments(self)
 
     def look(self) -> list[str]:
-        """Describe the current health problems. If a check itself fails, return the reason as a problem."""
+        """Describe the current health problems. If a check raises an error, return it as a problem."""
         try:
             return self.ailments()
         except HarnessError as error:
@@ -238,8 +238,8 @@ class Cluster(Topics):
     def lasting_ailments(self) -> list[str]:
         """Return the health problems that still exist after a wait of one session timeout.
 
-        A busy machine can cause shorter problems. The wait is there so that these are not reported. It ends
-        early if the cluster becomes healthy.
+        The wait ends early if the cluster becomes healthy. Without the wait, this method would also report
+        the brief problems that a busy machine causes.
         """
         ailments: list[str] = []
 
@@ -256,7 +256,7 @@ class Cluster(Topics):
     ) -> None:
         """Wait until the cluster is healthy, or until the function `enough` returns true.
 
-        If the time limit passes, the error lists the health problems that were seen last.
+        If the time limit passes, the error lists the health problems that the last check found.
         """
 
         def healthy() -> bool:
@@ -291,8 +291,9 @@ class Cluster(Topics):
 
 
 def _node_id(ask: Callable[[], int], what: str) -> int:
-    """Wait until the function `ask` returns a node id, which is 0 or more. Return this id.
+    """Call the function `ask` until it returns the id of a node, which is 0 or more. Return this id.
 
-    A negative number means that no node has the role now.
+    The function asks the cluster which node has a certain role. It returns a negative number while no node
+    has that role.
     """
     return wait_until(lambda: [node_id] if (node_id := ask()) >= 0 else [], ROLE_LIMIT_S, what)[0]

@@ -97,7 +97,7 @@ class ContainerNode:
         return self.container.logs(tail=lines).decode(errors="replace")
 
     def segments(self, partition: str, scratch: Path) -> list[Path]:
-        """Copy the log segment files of a partition's replica out of the container.
+        """Copy the log segment files of a partition's replica from the container to the folder `scratch`.
 
         Return the paths of the copies.
         """

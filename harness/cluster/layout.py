@@ -13,8 +13,8 @@ from harness.base.ports import port_taken
 BROKER_IDS = (1, 2, 3)
 CONTROLLER_IDS = (11, 12, 13)
 HOST = "127.0.0.1"
-# All ports of the clusters are below the range from which Linux and macOS choose the local port of an
-# outgoing connection. If they were in that range, about one start in thirty would find one of its ports in
+# The ports of every cluster are below the range from which Linux and macOS choose the local port of an
+# outgoing connection. Within that range, about one cluster start in thirty would find one of its ports in
 # use.
 _FIRST_PORT, _LAST_PORT, _BLOCK = 12_000, 32_000, 30
 _BLOCKS = (_LAST_PORT - _FIRST_PORT) // _BLOCK

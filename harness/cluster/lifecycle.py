@@ -28,7 +28,7 @@ def up(
 ) -> tuple[Cluster, bool]:
     """Start the cluster of a state directory. If it already runs, reuse it.
 
-    Return the healthy cluster, and True if this call has started it.
+    Return a pair: the healthy cluster, and whether this call has started it.
     """
     with state.locked("up"):
         existing = state.load()
@@ -85,7 +85,7 @@ def down(state: State, *, force: bool = False) -> bool:
 def _sweep(state: State) -> bool:
     """Remove all processes, containers and data of the cluster of this state directory.
 
-    This includes every back end that is available on this machine. Return whether there was anything to
+    The search covers every back end that is available on this machine. Return whether it found anything to
     remove.
     """
     existed = bool(leftovers(state))
@@ -97,7 +97,7 @@ def _sweep(state: State) -> bool:
 def leftovers(state: State) -> list[str]:
     """Describe all processes, containers and data of the cluster of this state directory.
 
-    This includes every back end that is available on this machine.
+    The search covers every back end that is available on this machine.
     """
     return [left for record in _by_name(state) for left in make_backend(state, record).leftovers()]
 
@@ -165,7 +165,7 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
     cluster = Cluster(state, record, backend)
     cluster.wait_healthy()  # first wait without coordinator requests, which slow down the brokers' start
     cluster.wait_transactions_possible()
-    cluster.wait_healthy()  # wait again, because the coordinators' internal topics were created
+    cluster.wait_healthy()  # wait again, because the line above created the coordinators' internal topics
     state.save(msgspec.structs.replace(record, whole=True))
     return cluster
 

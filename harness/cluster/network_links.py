@@ -45,9 +45,9 @@ class NetLinks:
     def cut(self, node: str, others: list[str], direction: Direction) -> None:
         """Drop packets between the node `node` and the nodes `others`.
 
-        `direction` selects which packets are dropped. With `in`, they are those of connections that the
-        others open to the node. With `out`, they are those of connections that the node opens to the others.
-        With `both`, they are all packets.
+        `direction` selects the connections whose packets are dropped. `in` selects connections that the
+        others open to the node. `out` selects connections that the node opens to the others. `both` drops all
+        packets.
         """
         for port, peers in self._by_port(node, others, direction).items():
             self._run(node, "cut", direction, str(port), *peers)
@@ -60,7 +60,7 @@ class NetLinks:
             self._run(node, "heal")
 
     def open_to(self, node: str, others: list[str]) -> dict[str, bool]:
-        """Return, for each of the nodes `others`, whether a new connection from `node` reaches it."""
+        """Return, for each node in `others`, whether the node `node` can open a connection to it."""
         ids = {address(self._subnet, self._nodes[o].node_id): o for o in others}
         reached: dict[str, bool] = {}
         for port, peers in self._by_port(node, others, "out").items():
@@ -72,10 +72,10 @@ class NetLinks:
         return reached
 
     def _by_port(self, node: str, others: list[str], direction: Direction) -> dict[int, list[str]]:
-        """Group the addresses of the nodes `others` by the port to which the connections go.
+        """Group the addresses of the nodes `others` by the port that the filter or probe must use.
 
-        With direction `out`, this is the port on which each of the others accepts connections. Otherwise, it
-        is the port of `node`.
+        With direction `out`, `node` opens the connections. The port is then the one on which the other node
+        accepts connections. Otherwise, it is the port on which `node` accepts connections.
         """
         grouped: dict[int, list[str]] = {}
         for other in others:

@@ -30,8 +30,8 @@ _BROKER = "kafka-"
 _CONTROLLERS = tuple(map(node_name, CONTROLLER_IDS))
 # Broker ids are not checked here: an external cluster may use any ids.
 _NODE = re.compile("|".join([_BROKER + r"(?:0|[1-9]\d*)", *_CONTROLLERS]))
-# Roles whose first argument is the name of a topic, a group or a transactional id. Each run gives its own
-# names to these, so `scoped` must replace the argument.
+# Roles whose first argument is the name of a topic or group, or a transactional id. Each run uses its own
+# names for topics, groups and transactional ids, so `scoped` must replace this argument.
 _NAMED_ROLES = ("leader_of", "txn_coordinator", "group_coordinator")
 _CLIENT_PATTERN = re.compile(r"[\w.*~-]+")
 _ALLOWED = (
@@ -43,7 +43,7 @@ _ALLOWED = (
 class Target(str):
     """A parsed target, such as `leader_of(orders, 0)`.
 
-    As a string, it is the text from which it was parsed.
+    A target is also a string: the text from which it was parsed.
     """
 
     __slots__ = ("arguments", "kind")
@@ -76,7 +76,7 @@ class Target(str):
 
     @property
     def broker(self) -> int | None:
-        """Id of the broker if the target is a broker's name such as `kafka-2`; None for any other target."""
+        """Id of the broker if the target names a broker, such as `kafka-2`; None for any other target."""
         named = _NODE.fullmatch(self.kind) and self.kind.startswith(_BROKER)
         return int(self.kind.removeprefix(_BROKER)) if named else None
 
@@ -99,7 +99,7 @@ class Target(str):
     def drawn(self, seed: int) -> Target:
         """Replace a random choice of one node, such as the target `one`, by the node that this seed selects.
 
-        Return any other target unchanged, also a random choice of several nodes.
+        Return any other target unchanged. This includes a random choice of several nodes.
         """
         names = self._drawn_names(random.Random(seed))
         return Target.parse(names[0]) if names is not None and len(names) == 1 else self
@@ -107,7 +107,8 @@ class Target(str):
     def preview(self, seed: int) -> str:
         """Describe the nodes to which the target resolves with this seed, without access to a cluster.
 
-        If this depends on the cluster's state, return a text that the target is resolved at the injection.
+        For a client, or for a role such as `leader_of(orders, 0)`, return a note that the target is resolved
+        when the fault is injected.
         """
         if _NODE.fullmatch(self.kind):
             return self.kind

@@ -16,7 +16,7 @@ from harness.kafka.errors import ErrorCode, KafkaAnswerError
 
 LIMIT_S: Final = 30.0
 _NO_CONTROLLER: Final = (ErrorCode.REQUEST_TIMED_OUT, ErrorCode.NOT_CONTROLLER)
-"""Error codes of a broker that still sends requests to the previous controller.
+"""Error codes that a broker returns while it still forwards requests to the previous controller.
 
 A request that fails with one of these codes is repeated.
 """
@@ -67,7 +67,8 @@ class Topics(ABC):
             return [(p.leader, set(p.isr)) for p in partitions] == wanted
 
         wait_until(placed, LIMIT_S, f"topic {name} to have its leaders and replicas")
-        # The brokers receive the new metadata at different times. A client may ask any of them first.
+        # The brokers receive the new metadata at different times, and a client may use any broker. Therefore
+        # wait until every broker lists the topic.
         for broker in self.broker_ids:
             wait_until(
                 lambda b=broker: len(self.admin.metadata([name], broker=b).partitions) == len(wanted),  # type: ignore[misc]
@@ -79,7 +80,8 @@ class Topics(ABC):
     def _prepare_topic(self, name: str) -> dict[str, str]:  # noqa: ARG002  # external clusters record it
         """Return settings for a new topic: none on a cluster that the harness started.
 
-        An external cluster overrides this method. It returns settings, and records the topic's name.
+        ExternalCluster overrides this method. Its method records the topic's name, and returns the settings
+        that the cluster file requires.
         """
         return {}
 
@@ -151,10 +153,10 @@ class Topics(ABC):
 
 
 def _carried_out(order: Callable[[], None], what: str) -> None:
-    """Send a request by calling the function `order`, and repeat it until the controller accepts it.
+    """Send a request by calling the function `order`. Repeat this until the controller accepts the request.
 
-    It is repeated while the controller is unreachable or has changed, so the request must be harmless if
-    repeated. `what` describes the expected result in the time-out error.
+    The request is repeated while the controller is unreachable or has just changed. A second execution of the
+    request must therefore be harmless. `what` describes the expected result in the time-out error.
     """
 
     def done() -> bool:

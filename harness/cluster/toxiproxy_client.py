@@ -88,7 +88,8 @@ class Toxiproxy:
     def add_proxy(self, name: str, listen: str, upstream: str) -> None:
         """Add a proxy.
 
-        `listen` is an address of the host on which Toxiproxy runs; `upstream` is where the proxy connects.
+        `listen` is an address of the host on which Toxiproxy runs. `upstream` is the address to which the
+        proxy connects.
         """
         try:
             self._call(lambda: LibraryServer().create(upstream, name, listen, enabled=True))

@@ -25,7 +25,8 @@ def set_feature(cluster: Cluster, feature: str, level: int) -> None:
 class FeatureLevel(Fault[None]):
     """Fault that sets a cluster feature to the level `level`. Nodes are not restarted.
 
-    Heal sets the feature to the level `back`, which it has in every cluster that the harness starts.
+    Heal sets the feature to the level `back`. This is the feature's level in every cluster that the harness
+    starts.
     """
 
     name: ClassVar[str] = "feature_level"

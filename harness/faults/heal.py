@@ -21,8 +21,9 @@ from harness.tap.tap_client import ensure_tap, find_tap, was_started
 
 Report = Callable[[str], None]
 # Time limits in seconds for the cluster to become healthy. Without faults this takes one or two session
-# timeouts. Packet filters that cut links prevent it. Therefore heal waits only _SOON_S, then removes all
-# packet filters, and then waits LIMIT_S. On a back end without packet filters, heal waits LIMIT_S at once.
+# timeouts. A cluster whose links are cut by packet filters does not become healthy. Therefore heal first
+# waits up to _SOON_S, then removes all packet filters, and then waits up to LIMIT_S. On a back end without
+# packet filters, heal only waits up to LIMIT_S.
 _SOON_S, LIMIT_S = 30.0, 60.0
 
 
@@ -33,8 +34,8 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
     that was added by hand, or a node that the operating system killed. Afterwards the cluster is healthy, as
     after `eos up`; otherwise an error is raised. Calling heal twice is harmless.
 
-    With `spare_clients`, heal does not end running clients. A run sets it when the run itself heals the
-    cluster, because its clients still have to finish their work.
+    With `spare_clients`, heal does not end running clients. A run uses `spare_clients` when the run itself
+    heals the cluster, because its clients still have to finish their work.
     """
     done = 0 if spare_clients else _end_clients(cluster, report)
     if cluster.owned:
@@ -53,7 +54,8 @@ def heal(cluster: Cluster, report: Report, *, spare_clients: bool = False) -> in
     try:
         cluster.wait_healthy(_SOON_S if Capability.PARTITION in cluster.backend.capabilities else LIMIT_S)
     except WaitTimeoutError:
-        # A packet filter whose intent was lost may still exist, because none of the repairs above removes it.
+        # The cluster may have packet filters whose intent was lost. The repairs above do not remove them.
+        # Only back ends that can cut links between nodes have packet filters.
         if Capability.PARTITION not in cluster.backend.capabilities:
             raise
         report("not healthy yet: removing packet filters")

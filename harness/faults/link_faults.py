@@ -42,10 +42,12 @@ If a link does not answer within this time, another fault is assumed to affect i
 _HINT = "is the listener of this fault the one that the clients use? `eos status` shows the proxies"
 _MOST_PROBES = 20
 _PAIRS = 3
-# How slow a link is before a fault is the median over this number of pairs of round trips: one over the link,
-# and one over the DIRECT listener. If a busy machine delays a single pair, the median hardly changes.
+# Number of pairs of round trips in one median. Each pair is one round trip over the link and one over the
+# DIRECT listener. The median difference within the pairs is how slow the link is before the fault. If a busy
+# machine delays a single pair, the median hardly changes.
 _BASELINE = 9
-# Maximum number of such medians; the lowest is used. A busy machine may delay all pairs of one median.
+# Maximum number of medians that are measured for a link before the fault. The lowest median is used, because
+# a busy machine may delay all pairs of one median.
 _BASELINES = 4
 _SHARED_PROBES = 16
 """Minimum number of connections that the bite of `slow_some` measures.
@@ -313,8 +315,9 @@ class Jitter(ToxicFault[Baseline]):
     def health(self, context: FaultContext[Baseline]) -> Measured:
         """Check that the links are no longer delayed. Skip the links that another fault still affects.
 
-        A link passes as soon as one round trip over it is slower than over the DIRECT listener by less than
-        the delay of the fault. On a busy machine this may take several attempts.
+        Each round trip over a link is compared with one over the DIRECT listener. The link passes as soon as
+        the difference is once smaller than the shortest delay of the fault. On a busy machine this may take
+        several attempts.
         """
         shortest_delay = max(self.latency_ms - self.jitter_ms, self.latency_ms / 2)
         for link in _untouched(context):

@@ -14,7 +14,7 @@ from typing import Any
 from harness.kafka.connection import RawConnection
 from harness.kafka.security import PLAINTEXT, Security
 
-QUICK_S = 0.6  # seconds; loopback answers take milliseconds, so a later answer counts as held
+QUICK_S = 0.6  # seconds; loopback answers take milliseconds, so a peer that takes longer counts as silent
 
 
 @dataclass(frozen=True)

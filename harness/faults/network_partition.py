@@ -17,8 +17,8 @@ from harness.cluster.network_links import Direction
 from harness.faults.injection import Fault, FaultContext, Measured
 from harness.faults.undo import UndoStep, undo_verb
 
-# Seconds within which a target broker must still answer clients. A busy broker may need some of this time. A
-# broker that the fault has wrongly cut from its clients never answers.
+# Time limit in seconds for a target broker to answer clients during the fault. A busy broker may need some of
+# this time. A broker that the fault has wrongly cut from its clients never answers.
 ANSWER_S = 5.0
 _HINT = "`eos status` shows the nodes"
 Others = dict[str, list[str]]

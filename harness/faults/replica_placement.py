@@ -1,7 +1,8 @@
 """Fault that moves a partition to other brokers. Heal moves it back.
 
-A walkthrough uses it to keep a transaction coordinator alive while the brokers that lead the transaction's
-partitions are killed.
+A walkthrough uses this fault to move a partition of __transaction_state, and with it a transaction
+coordinator, to one broker. The walkthrough then kills brokers that lead the transaction's partitions, and the
+coordinator keeps running.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 class ComposeProject:
     """A group of services of docker-compose.yml that are started with one env file.
 
-    If no services are named, these are the services of the cluster.
+    If no services are named, the group consists of the services of the cluster.
     """
 
     def __init__(self, env_file: Path, services: Sequence[str] = (), profiles: Sequence[str] = ()) -> None:
@@ -71,14 +71,14 @@ class ComposeProject:
                     f"the {what} of `docker compose` failed: {output}", "run `eos doctor`"
                 ) from error
             finally:
-                # After Ctrl-C, the thread would otherwise wait for the end of its docker command.
+                # After Ctrl-C, the thread would otherwise wait until its docker command ends by itself.
                 self._kill_commands()
 
     @contextmanager
     def _environment(self) -> Iterator[None]:
-        """Hide shell variables inside the block if they would override the env file.
+        """Remove environment variables that would override the env file.
 
-        Such variables may have been set for another cluster.
+        They may have been set for another cluster. They are restored at the end of the `with` block.
         """
         in_file = {line.split("=")[0] for line in self._env_file.read_text().splitlines()}
         hidden = {

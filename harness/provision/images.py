@@ -72,7 +72,7 @@ def find_images() -> dict[str, str | None]:
 
 
 def ensure_images(report: Report, env_file: Path | None = None) -> Images:
-    """Pull or build the missing images. Return all images; the Docker engine then has each of them.
+    """Pull or build the missing images. Return all images, which are now present in the Docker engine.
 
     If images were built, write their names to `env_file`, by default the .env file of the checkout. A user
     who calls `docker compose` without the harness then gets these images, because `docker compose` reads that

@@ -97,7 +97,8 @@ def asks_cluster(name: str, arguments: Sequence[str]) -> bool:
 def asks_help(arguments: Sequence[str]) -> bool:
     """Return whether the arguments request help or the version.
 
-    The caller then ignores the exit code, because some tools exit with an error after printing help.
+    If they do, the caller ignores the exit code of the tool, because some tools exit with an error after
+    printing help.
     """
     return bool({"--help", "-h", "--version"} & set(arguments))
 

@@ -1,4 +1,4 @@
-"""Connection to an external cluster. It checks that the cluster has the id given in the cluster file."""
+"""Connection to an external cluster, after a check that the cluster has the id in the cluster file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from harness.provision.paths import state_dir
 def external_state(file: ClusterFile) -> State:
     """Return the state directory of an external cluster. The cluster id is part of the directory's name.
 
-    The directory contains the intents of those faults that earlier runs did not heal.
+    The directory contains the intents of faults that earlier runs injected and did not heal.
     """
     return State(state_dir("eos-external") / re.sub(r"[^\w-]", "_", file.cluster.id))
 

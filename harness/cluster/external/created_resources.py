@@ -86,7 +86,7 @@ class Made:
         return names
 
     def delete_groups(self) -> list[str]:
-        """Delete each recorded group as soon as it is empty. Return their names."""
+        """Delete each recorded group as soon as it is empty. Return the names of the deleted groups."""
         names = self.groups()
         for name in names:
             self._delete_group(name)

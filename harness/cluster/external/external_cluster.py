@@ -106,9 +106,9 @@ class ExternalCluster(Cluster):
 
     @contextmanager
     def locked(self, doing: str) -> Iterator[None]:
-        """Hold the cluster's lock.
+        """Hold the cluster's lock inside the block.
 
-        The process that holds the lock may enter this block again without waiting.
+        A `locked` block inside another one of the same object does not wait for the lock.
         """
         if self._held:
             yield
@@ -157,9 +157,10 @@ class ExternalCluster(Cluster):
             shutil.rmtree(self.state.nodes, ignore_errors=True)
 
     def without_links(self) -> ExternalCluster:
-        """Return an object for the same cluster that uses no proxies.
+        """Return an object for the same external cluster that ignores all proxies in the cluster file.
 
-        A dry run needs it for its checks if the harness would start Toxiproxy only in the real run.
+        A dry run uses it for its checks if the cluster file asks the harness to start Toxiproxy, because a
+        dry run does not start Toxiproxy.
         """
         file = msgspec.structs.replace(self.file, links=None, proxy=[])
         view = Metadata(self.record.cluster_id, frozenset(self.addresses), (), self.addresses)
@@ -203,10 +204,10 @@ class ExternalCluster(Cluster):
         return not {parse_address(proxy.listen) for proxy in self.file.proxy} & set(self.addresses.values())
 
     def caveats(self, capabilities: frozenset[Capability]) -> list[str]:
-        """Return a caveat if the faults include link faults and these would affect the observer too.
+        """Return one caveat if the faults of a run could disturb the observer, else an empty list.
 
-        The observer is the harness's own reader. It is affected if it can reach the brokers only through the
-        proxies.
+        `capabilities` are the capabilities that the faults need. The observer is the harness's own reader.
+        Link faults disturb the observer if it can reach the brokers only through the proxies.
         """
         if Capability.LINK not in capabilities or self.unfaulted:
             return []

@@ -137,7 +137,7 @@ class LabelledEngine(Engine):
     def container(self, service: str) -> Container:
         """Return the only container with the user's label, running or not.
 
-        Raise HarnessError if there is not exactly one.
+        Raise HarnessError if there is no such container, or more than one.
         """
         found = self.client.containers.list(all=True, filters={"label": self.label})
         if len(found) != 1:
@@ -149,9 +149,10 @@ class LabelledEngine(Engine):
 
 
 def labelled_node(name: str, node_id: int, template: str, host: str) -> Node:
-    """Return the node of a broker. Its container has the label that results from `template`.
+    """Return a node object for a broker that runs in a Docker container of the user.
 
-    In `template`, {host} is replaced by `host` and {id} by `node_id`.
+    The container is found by its label. The label is the text `template` with {host} replaced by `host` and
+    {id} replaced by `node_id`.
     """
     return ContainerNode(name, node_id, "broker", LabelledEngine(template, host, node_id))
 

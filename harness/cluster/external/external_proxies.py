@@ -31,15 +31,15 @@ class AuditedToxiproxy(Toxiproxy):
 
 
 def proxy_name(proxy: ProxyPart) -> str:
-    """Return the name of a proxy: the one in the cluster file, or else `eos-` with the broker id."""
+    """Return the name of a proxy: the name in the cluster file, or else `eos-` followed by the broker id."""
     return proxy.name or f"eos-{proxy.broker}"
 
 
 def toxiproxy_node(folder: Path, proxies: list[ProxyPart]) -> ProcessNode:
-    """Return the Toxiproxy that the harness starts, as a node.
+    """Return a node object for the Toxiproxy that the harness starts.
 
-    Its port and configuration are files in `folder`. After a crash of the harness, a later command uses these
-    files to find the process.
+    The port and the configuration of Toxiproxy are files in `folder`. After a crash of the harness, a later
+    command uses these files to find the Toxiproxy process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = folder / "port"
