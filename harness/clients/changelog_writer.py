@@ -120,7 +120,7 @@ class Changelog(ClientPart[PipelineSpec]):
         return admin.list_offsets(self._spec.changelog, LATEST, partitions=partitions)
 
     def _read_to(self, ends: dict[int, int], limit: float) -> list[int]:
-        """Read up to `ends`, from where the last call stopped.
+        """Read each changelog partition up to its offset in `ends`, from where the last call stopped.
 
         Return the partitions that were not read to the end.
         """

@@ -95,7 +95,7 @@ class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
     source: str  # input topic
     group: str
     sink: str
-    partitions: Positive  # partitions of the sink
+    partitions: Positive  # number of partitions of the output topic, `sink`
     transactional_id: str | None = None
     outputs: Positive = 1  # expected outputs per input
     group_metadata: bool = True  # False: use the group metadata of a consumer that never subscribed
@@ -114,7 +114,10 @@ class PipelineSpec(TransactionsBase, frozen=True, kw_only=True, tag="pipeline"):
 
 
 class ReaderSpec(BaseSpec, frozen=True, kw_only=True, tag="reader"):
-    """Specification of a reader of whole topics, as a group member or assigned to every partition."""
+    """Specification of a reader of whole topics.
+
+    With a `group`, the reader joins this group. Without one, it is assigned every partition of the topics.
+    """
 
     topics: list[str]
     group: str | None = None

@@ -6,7 +6,8 @@ the state that the coordinator reports for the transactional id:
 
     time-out    The producer id is the same, and the epoch is one higher. The last transaction was aborted,
                 and it began before the time-out of the client's own transaction had passed.
-    successor   Anything else: more epochs, another producer id, or a state without an abort.
+    successor   Any other state, for example an epoch that is two higher, another producer id, or a
+                transaction that was not aborted.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ class BurstProducer:
         self._next[lane] = 0
 
     def send(self, lane: int, values: list[bytes]) -> None:
-        """Write the intent to the history, then produce the burst."""
+        """Record the start of the operation in the history, then produce the burst."""
         count, first = len(values), self._next[lane]
         self._next[lane] = first + count
         op = self._history.invoke(

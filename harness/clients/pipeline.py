@@ -1,9 +1,10 @@
 """A consume-transform-produce worker: one transaction contains outputs and the positions of their inputs.
 
 The transform is deterministic. An input may have several outputs; `part` is the number of an output among
-them. An output is written to sink partition (sequence + part) mod partitions. It carries the input's identity
-and ends with the checksum of the input's value. A stateful worker also counts and sums its inputs by key, and
-writes the changes to its changelog in the same transaction.
+them. The partition of an output in the sink topic is (sequence of the input + part) modulo the number of
+partitions. The output carries the input's identity and ends with the checksum of the input's value. A
+stateful worker also counts and sums its inputs by key, and writes the changes to its changelog in the same
+transaction.
 """
 
 from __future__ import annotations
@@ -148,7 +149,10 @@ def output_of(
 
 
 class PipelineClient:
-    """A worker that collects inputs, writes their outputs and positions in one transaction, and ends it."""
+    """A worker that writes the outputs and positions of inputs in one transaction, and then ends it.
+
+    The end of the transaction is a commit or an abort.
+    """
 
     def __init__(
         self, spec: PipelineSpec, history: HistoryWriter, progress: ClientProgress, stop: Deadline

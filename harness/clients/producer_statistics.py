@@ -67,8 +67,8 @@ class IdentityLog:
         self.note(statistics.eos)
         self.reports += 1
         # `txmsgs` counts transmissions of records, and `msgs` counts records. The difference is therefore the
-        # number of repeated transmissions. A record that is still queued counts in `msgs` only, so the
-        # difference is then one too small.
+        # number of repeated transmissions. A record that is still queued counts in `msgs` only, so each
+        # queued record makes the difference one too small.
         counted = [
             partition.txmsgs - partition.msgs
             for topic in statistics.topics.values()

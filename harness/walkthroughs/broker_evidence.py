@@ -56,7 +56,7 @@ class ProducerIdBlock(NamedTuple):
 
 
 def blocks(cluster: Cluster) -> list[ProducerIdBlock]:
-    """Return every block in the metadata log, in log order."""
+    """Return every block of producer ids that the metadata log contains, in log order."""
     return [ProducerIdBlock(step.producer_id, int(step.what)) for step in id_blocks(cluster, 0)]
 
 
@@ -70,7 +70,11 @@ def overlapping(all_blocks: Iterable[ProducerIdBlock]) -> list[tuple[ProducerIdB
 
 
 class SentBatch(NamedTuple):
-    """A batch in a Produce request that passed the tap; `fate` is what the tap did to the frame."""
+    """A batch in a Produce request that passed the tap.
+
+    `fate` is what happened to the frame in the tap: for example, a rule dropped it. It is None if the frame
+    passed.
+    """
 
     producer_id: int
     epoch: int

@@ -1,8 +1,9 @@
 """Walkthrough of a late EndTxn that ends the next transaction.
 
-It compares two client libraries and four variants. In each variant, two transactions A and B commit or abort.
-It also shows two cures: what an application can do when it is unclear how A ended. The EndTxn is delayed in
-two ways: by the wire tap, and by two Toxiproxy proxies in series.
+The walkthrough compares two client libraries and four variants. In each variant, two transactions A and B
+commit or abort. The EndTxn of A is delayed in two ways: by the wire tap, and by two Toxiproxy proxies in
+series. The walkthrough also shows two cures. A cure is what an application can do when it is unclear how A
+ended.
 
 A client without transaction version 2 uses one producer id and epoch for all its transactions. Therefore the
 coordinator cannot distinguish a late EndTxn of one transaction from an EndTxn of the open one.
@@ -62,7 +63,10 @@ def _steps(stage: Stage) -> Iterator[WalkthroughStep]:
 
 
 class DelayedEnds:
-    """Runner of the attempts of one walkthrough. It checks each attempt separately and adds it to a step."""
+    """Runner of the attempts of one walkthrough.
+
+    It checks each attempt separately, and adds the results of several attempts to a step.
+    """
 
     def __init__(self, stage: Stage, drawn: Sequence[str]) -> None:
         self.stage = stage
@@ -112,9 +116,10 @@ class DelayedEnds:
         return attempts
 
     def show_hazard(self, step: WalkthroughStep, attempts: list[Attempt]) -> WalkthroughStep:
-        """Add the claim that the hazard occurs in every attempt, and what each client library reports.
+        """Add two claims to the step for each library and variant.
 
-        The hazard is that a late EndTxn of one transaction ends the next transaction.
+        The first claim states what the client library reports. The second claim is that the hazard occurs in
+        every attempt. The hazard is that a late EndTxn of one transaction ends the next transaction.
         """
         for library, variant in dict.fromkeys((a.case.library, a.case.variant) for a in attempts):
             of_case = [a for a in attempts if (a.case.library, a.case.variant) == (library, variant)]
@@ -134,11 +139,12 @@ class DelayedEnds:
         return step
 
     def show_cure(self, step: WalkthroughStep, cure: Cure) -> WalkthroughStep:
-        """Add the claim that a cure prevents the hazard in every attempt, and the time that the cure takes.
+        """Run attempts with a cure, and add their results to the step.
 
-        A cure is what the application does when it is unclear how transaction A ended. `re-init` creates a
-        new producer with the same transactional id. `standby` continues with a producer that has another
-        transactional id.
+        The claim is that both transactions end as their client reports. The result includes the time that the
+        cure takes. A cure is what the application does when it is unclear how transaction A ended. `re-init`
+        creates a new producer with the same transactional id. `standby` continues with a producer that has
+        another transactional id.
         """
         variants: tuple[Variant, ...] = ("aC", "cA")
         attempts = self.by_tap([Case(client, variant, cure) for client in CLIENTS for variant in variants])

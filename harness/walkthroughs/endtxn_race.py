@@ -62,7 +62,7 @@ STATES: Final[dict[End, list[str]]] = {
     "abort": ["Ongoing", "PrepareAbort", "CompleteAbort"],
     "commit": ["Ongoing", "PrepareCommit", "CompleteCommit"],
 }
-"""The coordinator's states of one transaction, for each way in which it ends."""
+"""The states, without Empty, that the coordinator logs for one committed or one aborted transaction."""
 BEFORE, EARLY, LATE = 0, 1, 2
 LANES: Final = 3
 DELAY_MS: Final = 5000

@@ -35,9 +35,9 @@ class OpenTransactionReader:
         self._producer = producer
 
     def look(self) -> int:
-        """Read the partition from its beginning, and write the observed producer's records to the history.
+        """Read the partition from its beginning, and write the records of one producer to the history.
 
-        Return the number of these records.
+        The producer is the one that was passed to the constructor. Return the number of its records.
         """
         config = {
             "bootstrap.servers": self._bootstrap,

@@ -113,8 +113,8 @@ class _SkippedMarker:
                         commit = self._open(name, role, library, lost, [DIES])
                         closing.callback(commit.client.close)
                         commit.client.init()
-                        # Commit a transaction while all leaders are up, so that the partition has one marker
-                        # from the start.
+                        # Commit a transaction on partition `lost` while all leaders are up, so that this
+                        # partition contains one marker from the start.
                         commit.client.whole("commit", 0)
                         commit.earlier = 1
             for number, (title, carry_out) in enumerate(steps, 1):
@@ -149,8 +149,8 @@ class _SkippedMarker:
 
     def one_replica(self, step: WalkthroughStep) -> None:
         commits = self.commits
-        # All transactions must be open when the broker is killed. Begin them only now: the slow calls are
-        # done, so no transaction times out before its commit.
+        # All transactions must be open when the broker is killed. Begin them only now: opening the producers
+        # is slow, and transactions begun earlier could time out before their commit.
         for commit in commits:
             commit.client.begin()
             commit.client.send(0, "commit")
@@ -170,8 +170,9 @@ class _SkippedMarker:
     def two_replicas(self, step: WalkthroughStep) -> None:
         """Kill both brokers that have a replica of the partition.
 
-        The coordinator must survive on the third broker. So first move the coordinator's partition of the
-        transaction log to the third broker alone.
+        The coordinator of the transactional id must survive on the third broker. So first move one partition
+        of __transaction_state, to which the transactional id hashes, so that only the third broker has a
+        replica.
         """
         double = self._open(DOUBLE, DOUBLE, self.libraries[0], TWO, [])
         partitions = self.cluster.admin.metadata([TRANSACTION_TOPIC]).partitions
@@ -378,10 +379,11 @@ class _SkippedMarker:
         self._check_read(step, aborted, RECORDS, "they can be read where the marker was written", LIVES)
 
     def next_transaction(self, step: WalkthroughStep) -> None:
-        """Let producers make their next transactions.
+        """Let each producer with the role `again` make two more transactions and abort them.
 
-        The abort marker of a transaction on the same partition also ends the older transaction there, whose
-        own commit marker was never written.
+        The first one writes only to another partition. The second one writes to the partition with the
+        hanging transaction. The abort marker of the second one also ends the hanging transaction, whose own
+        commit marker was never written. Finally, show that the records of the `freed` producers can be read.
         """
         for library, commits in self._by_library(self._with_role(AGAIN)):
             self._abort_next(commits, lane=1)

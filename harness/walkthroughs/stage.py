@@ -24,7 +24,7 @@ OPEN_LIMIT_S: Final = 60.0
 
 @dataclass(frozen=True)
 class Walkthrough:
-    """Definition of a walkthrough: titles of its steps, layout of its topic, clients to draw, and code."""
+    """Definition of a walkthrough: step titles, topic layout, clients in the sequence diagram, and code."""
 
     titles: Sequence[str]
     placement: Sequence[Sequence[int]]
@@ -76,7 +76,10 @@ class Stage:
         return self._keep(Injection(self.cluster, fault, target, journal=self.journal))
 
     def arm(self, fault: Fault[Any], target: str = "all") -> ArmedFrameFault:
-        """Return a fault that is armed in the tap and waits for a matching frame."""
+        """Return an injection of a frame fault, for use in a `with` block.
+
+        The fault is armed when the block begins, and then waits for a matching frame.
+        """
         armed = ArmedFrameFault(self.cluster, fault, target, journal=self.journal)
         self._keep(armed)
         return armed

@@ -1,4 +1,4 @@
-"""Walkthrough of transactions in eight steps: begin, records, offsets, commit, abort, readers, fencing.
+"""Walkthrough of transactions in eight steps, from `init_transactions` to the fencing of a producer.
 
 The application reads from a source topic, writes to partitions A and B, and commits its position in the
 source topic. All this happens in one transaction.
@@ -312,7 +312,10 @@ class _TransactionalSteps:
         )
 
     def _process(self, app: TransactionalProducer, inputs: list[Given], outcome: str) -> None:
-        """Begin a transaction, send the outputs for these inputs, and add the position after the inputs."""
+        """Begin a transaction and send the outputs of these inputs.
+
+        Then add the group's position after these inputs to the transaction.
+        """
         app.begin()
         for lane in (A, B):
             app.hand_over_outputs(lane, inputs[lane::2], outcome)

@@ -51,7 +51,10 @@ def document(directory: Path) -> str:
 
 
 def _verdict(run: RunDirectory) -> list[str]:
-    """Return the lines with the verdict and the counts, or an empty list if the run has no verdict."""
+    """Return the lines with the verdict and the number of records that the witnesses read.
+
+    Return an empty list if the run has no verdict.
+    """
     if not (run.path / "summary.json").exists():
         return []
     summary = run.read("summary.json", Summary)

@@ -47,8 +47,8 @@ class ProducerProcess:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps([name, *arguments]) + "\n")
-        # The process prints one line per call. So the buffer of `stdout`, which `select` does not see, cannot
-        # contain a part of this answer.
+        # The process prints exactly one line per call, and each call reads its whole line. So the buffer of
+        # `stdout` is empty here, and `select`, which cannot see that buffer, does not miss an answer.
         ready, _, _ = select.select([self._process.stdout], [], [], ANSWER_LIMIT_S)
         assert ready, f"no answer from the producer for {ANSWER_LIMIT_S:g} s: see {self._log.name}"
         line = self._process.stdout.readline()
