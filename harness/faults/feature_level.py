@@ -41,7 +41,8 @@ class FeatureLevel(Fault[None]):
     def before(self, context: FaultContext[None]) -> None:
         now = _level(context.cluster, context.cluster.broker_ids[0], self.feature)
         if now != self.back or now == self.level:
-            raise NoBiteError(f"{self.feature} is at {now}, expected {self.back}", "`eos heal` sets it")
+            hint = "set `back` to the current level, and `level` to another one"
+            raise NoBiteError(f"{self.feature} is at {now}, expected {self.back}", hint)
 
     def apply(self, context: FaultContext[None]) -> None:
         features.change(context.cluster.admin, self.feature, now=self.back, level=self.level)
