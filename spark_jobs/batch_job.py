@@ -1,4 +1,4 @@
-"""The batch job: it scans fixed offset ranges once, and scans suspicious offsets a second time."""
+"""The batch job: it scans fixed offset ranges once, and doubtful words and lanes in them a second time."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Observed:
     aborted: int
 
     def with_case(self, case: int) -> pa.Table:
-        """Return the rows with an additional column `case`, which the functions of crosscheck.py need.
+        """Return the scan rows with an additional column `case`, which the functions of crosscheck.py need.
 
         crosscheck.py can check several ledgers at once. `case` is the number of the ledger to which these
         rows belong.
@@ -96,7 +96,7 @@ def _observed(
 
 
 def new_meta(witness: str, windows: Sequence[Window], purpose: Literal["all", "consumed"] = "all") -> Meta:
-    """Return the metadata of an observation for which a witness reads every window up to its `read_to`."""
+    """Return metadata for an observation in which a witness reads every window from `start` to `read_to`."""
     return Meta(
         witness=witness,
         kind="spark",
@@ -113,8 +113,9 @@ def complete(
 ) -> tuple[Observation, pa.Table]:
     """Run the second scans that are needed, and complete the observation with their results.
 
-    The first scan determines which of three second scans are needed: for repeated records, for late records,
-    and for extra outputs. Also return the rows of the scan for late records.
+    There are three second scans: for repeated records, for late records, and for extra pipeline outputs. The
+    result of the first scan determines which of them are needed. Also return the rows of the scan for late
+    records.
     """
     doubts = scanned.doubts()
     records = late = outputs = empty()

@@ -133,7 +133,7 @@ def _where(condition: Column, value: Column) -> Column:
 
 
 def findings_from(frame: DataFrame, *columns: tuple[str, str, bool, str]) -> DataFrame:
-    """Return a finding for every pair of a row of `frame` and an item of `columns`.
+    """Return one finding for each row of `frame` and each item of the argument `columns`.
 
     An item of `columns` has four fields: the finding's name, its unit, whether Kafka permits it, and the name
     of the column of `frame` that contains the count.

@@ -24,9 +24,10 @@ INPUTS: Final = "inputs"
 def pipeline_findings(outputs: DataFrame, inputs: DataFrame, expected: DataFrame) -> DataFrame:
     """Count extra outputs, missing outputs, and inputs that contradict the consumer group's position.
 
-    `outputs` are the rows from a scan of the output topics. `inputs` are the rows from a scan of the input
-    partitions up to the group's committed positions. `expected` contains, for every ledger, the number of
-    outputs that the pipeline makes of each input.
+    The functions `twice`, `never` and `drift` define these three. `outputs` are the rows from a scan of the
+    output topics. `inputs` are the rows from a scan of the input partitions up to the group's committed
+    positions. `expected` contains, for every ledger, the number of outputs that the pipeline makes of each
+    input.
     """
     processed, consumed = processed_inputs(outputs).cache(), consumed_inputs(inputs).cache()
     return summed(
@@ -41,8 +42,9 @@ def pipeline_findings(outputs: DataFrame, inputs: DataFrame, expected: DataFrame
 def processed_inputs(outputs: DataFrame) -> DataFrame:
     """Return the inputs that have outputs, as bit words.
 
-    A set bit is an input that has an output with the part number in the column `part`. The column `n` is the
-    number of these outputs.
+    Each row covers the inputs of one word and one part number of their outputs. A set bit marks an input that
+    has an output with this part number. The column `n` is the number of all outputs of these inputs with this
+    part number.
     """
     from pyspark.sql import functions as f
 
@@ -53,7 +55,7 @@ def processed_inputs(outputs: DataFrame) -> DataFrame:
 def consumed_inputs(inputs: DataFrame) -> DataFrame:
     """Return the inputs before the consumer group's position, as bit words.
 
-    The four 64-bit quarters of a word are in the columns `m0` to `m3`.
+    The columns `m0` to `m3` contain the four 64-bit quarters of each word.
     """
     from pyspark.sql import functions as f
 

@@ -26,7 +26,7 @@ _LANES: Final = ("case", "window", "producer", "lane")
 def covered_windows(meta: Meta) -> list[bool]:
     """Return, for each window, whether a committed record that was not read there is certainly lost.
 
-    This is so if the witness read the partition completely, up to the high watermark.
+    The record is certainly lost if the witness read the whole partition, up to the high watermark.
     """
     return [meta.complete and window.read_to >= window.hw for window in meta.windows]
 
@@ -100,7 +100,7 @@ def expected_words(intervals: DataFrame, lanes: DataFrame, observed: DataFrame) 
 def mask(quarter: int) -> Column:
     """Return a column with one 64-bit quarter of a word, in which the bits of an interval are set.
 
-    The interval contains the sequences from the column `first` to the column `end`, both included.
+    The columns `first` and `end` contain the first and the last sequence of the interval.
     """
     from pyspark.sql import functions as f
 

@@ -79,7 +79,7 @@ class FrozenLog(NamedTuple):
 def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Window]) -> FrozenLog:
     """Read every window from `start` to `read_to`.
 
-    The end is always a given offset, never "latest" and never a number of records.
+    Each range ends at a given offset. It never ends at "latest" or after a number of records.
     """
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
@@ -108,7 +108,10 @@ def read_ranges(spark: SparkSession, source: KafkaSource, windows: Sequence[Wind
 def read_stream(
     spark: SparkSession, source: KafkaSource, windows: Sequence[Window], most_per_batch: int
 ) -> DataFrame:
-    """Read the partitions of the windows as a stream that begins at `start`, in batches of limited size."""
+    """Read the partitions of the windows as a stream, in batches of limited size.
+
+    In each partition, the stream begins at the `start` of the window.
+    """
     starts: dict[str, dict[str, int]] = {}
     for window in windows:
         starts.setdefault(window.topic, {})[str(window.partition)] = window.start
@@ -124,7 +127,7 @@ def read_stream(
 
 
 def _narrow(frame: DataFrame, source: KafkaSource) -> DataFrame:
-    """Select only the columns that a Log needs, with the identity in the column `value`."""
+    """Select only the columns that the fold or the stream needs, with the identity in the column `value`."""
     from pyspark.sql import functions as f
 
     header = f"try_element_at(filter(headers, h -> h.key = '{HEADER}'), -1).value"

@@ -28,7 +28,7 @@ class Runs(NamedTuple):
 
 
 class LanePieces(NamedTuple):
-    """Pieces as columns: runs that were split at word boundaries."""
+    """Pieces of runs, as columns. Each run was split at word boundaries, so a piece lies within one word."""
 
     key: Ints
     word: Ints
@@ -119,8 +119,8 @@ class Highest:
         before = np.concatenate([running[:1], running[:-1]])
         before[starts] = carried[starts]
         rises = line > before
-        # For each run, find the run that set the lane's maximum: the last one that raised it. If no run of
-        # this batch has raised it yet, the maximum is from an earlier batch.
+        # For each run, find the run of this batch that last raised the highest sequence of the lane, up to
+        # and including the run itself. If there is none, the highest sequence is from an earlier batch.
         mark = np.where(rises, np.arange(len(line)), 0)
         mark[starts] = starts
         holder = np.maximum.accumulate(mark)

@@ -173,11 +173,11 @@ class Reader:
         return numbers[inverse]
 
     def _fresh(self, decoded: Decoded) -> Bools | None:
-        """Return a mask of the rows that start above the last offset of the row before.
+        """Return a mask that is False for every row that repeats the last offset of the previous row.
 
-        Return None if this is true of all rows. Any other row repeats the previous offset. Such a row
-        represents a single record, because the fold never joins it with others. If the two identities at the
-        offset differ, they are added to `clashes`.
+        Return None if no row does so. A row that repeats an offset represents a single record, because the
+        fold never joins it with others. If the records at the repeated offset have different identities, both
+        are added to `clashes`.
         """
         window, table, (offset, n) = decoded.window, decoded.table, (decoded.places.offset, decoded.places.n)
         end = offset + n - 1

@@ -44,7 +44,7 @@ class RunningTotals:
         self.foreign += int(np.asarray(foreign["n"]).sum())
 
     def as_dict(self) -> dict[str, int]:
-        """Return the totals as fields of a progress line."""
+        """Return the totals as fields of a line in progress.jsonl."""
         return {
             "records": self.records,
             "duplicates": self.duplicates,

@@ -94,7 +94,8 @@ class Doubts:
 class ScanObservation:
     """Builder of the observation of one witness from the rows of its scan.
 
-    In these rows, `first_window` is the number of the observation's first window.
+    The column `window` of these rows contains window numbers. `first_window` is the number of the
+    observation's first window.
     """
 
     def __init__(self, meta: Meta, table: pa.Table, first_window: int = 0) -> None:
@@ -139,7 +140,8 @@ class ScanObservation:
     def _outputs_too_many(self) -> Columns:
         """Count extra outputs: their input already has an output with the same part number.
 
-        Return the first words that contain such inputs. Examples are taken from these words.
+        Return the rows of the first EXAMPLES words that contain inputs with extra outputs. The report takes
+        its examples from these words.
         """
         names = ("window", *_INPUT, "lo", "hi")
         columns = columns_of(self._kinds[row.ORIGIN], (*names, "n"))
@@ -172,8 +174,8 @@ class ScanObservation:
         bits = words["bits"][order].copy()
         before = np.zeros_like(bits)
         sizes = group_sizes(starts, len(order))
-        # Step k processes, for every word, the k-th window after the first window in which the word occurs.
-        # Few words occur in several windows, so there are few steps.
+        # Step 1 processes the second window of every word that occurs in several windows, step 2 the third
+        # window, and so on. Hardly any word occurs in many windows, so there are few steps.
         for step in range(1, int(sizes.max(initial=1))):
             at = starts[sizes > step] + step
             before[at] = before[at - 1] | bits[at - 1]
@@ -195,8 +197,9 @@ class ScanObservation:
         broken = _not_rising(key[order], base + first, base + last)
         doubtful = np.unique(np.append(key[order][broken], key[raw["late"] > 0]))
         # Leave out the lanes that certainly have no late record. Such a lane meets two conditions. All its
-        # rows are in one segment, and every record whose sequence is not above an earlier one is a repeat. A
-        # segment is the rows of one streaming batch; a batch job has only one segment.
+        # rows are in one segment. Every record whose sequence is not above the highest sequence before it in
+        # the lane is a repeat. A segment is the rows of one streaming batch; a batch job has only one
+        # segment.
         lanes, index = np.unique(key, return_inverse=True)
         behind = np.bincount(index, raw["late"])
         again = np.bincount(index, raw["n"] - popcount(raw["bits"]))
@@ -207,9 +210,10 @@ class ScanObservation:
         return np.setdiff1d(doubtful, settled)
 
     def _example_words(self, united: Columns, repeated: Ints) -> Columns:
-        """Return the first words that contain repeated records, once for each partition in which they occur.
+        """Return the rows of the first EXAMPLES words with repeated records, one row for each window.
 
-        The examples in the report are taken from these words.
+        A window is the range of offsets to read in one partition. The report takes its examples from these
+        words.
         """
         names = ("producer", "lane", "word")
         chosen = zip(*(united[name][repeated[:EXAMPLES]].tolist() for name in names), strict=True)

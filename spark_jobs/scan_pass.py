@@ -138,9 +138,9 @@ class Pass:
             self._origins = [merge(self._origins, ("window", *_ORIGIN_NAMES))]
 
     def _add_runs(self, decoded: Decoded) -> None:
-        """Add the runs of consecutive sequences. A run also ends where offsets are not consecutive.
+        """Add the runs of records of one batch. Within each, offset and sequence both grow by one.
 
-        Such a gap in the offsets is caused by a transaction marker or an aborted record.
+        A gap in the offsets ends a run of records. It is caused by a transaction marker or an aborted record.
         """
         offset, n = decoded.places.offset, decoded.places.n
         step = np.ones(len(offset), np.bool_)
@@ -177,8 +177,8 @@ def to_rows(kind: int, columns: Columns, names: list[str]) -> pa.RecordBatch:
     """Return columns as a batch of scan rows; `kind` is a constant such as WORD or RUN.
 
     The packed lane keys in a column `key` are split into the columns `window`, `producer` and `lane`. If
-    `names` contains run ids, a column `run` is added. A column `bits` becomes four columns, one for each
-    64-bit quarter of a word.
+    `names`, a list of test run ids, is not empty, a column `run` with the id of each row's test run is added.
+    A column `bits` becomes four columns, one for each 64-bit quarter of a word.
     """
     columns = dict(columns)
     size = len(columns["word"])

@@ -28,8 +28,8 @@ RUN: Final = 2
 FOREIGN: Final = 3
 """Foreign records of one window, which do not belong to the verified run: `n` is their number.
 
-A row for a single example has the offset of the record in `lo` and the reason in `detail`. The row for all
-other foreign records of the window has -1 in `lo`.
+Each example has its own row, with the offset of the record in `lo` and the reason in `detail`. One more row,
+with -1 in `lo`, counts all other foreign records of the window.
 """
 
 CLASH: Final = 4
@@ -70,8 +70,8 @@ MAX_WINDOWS: Final = 10**5
 MAX_RUNS: Final = 90
 """Maximum number of test runs in one scan.
 
-A packed lane key holds the run, the window, the producer and the lane in one int64. So the number of runs and
-the number of windows must be limited.
+A packed lane key holds the test run, the window, the producer and the lane in one int64. So the number of
+test runs and the number of windows must be limited.
 """
 
 

@@ -72,7 +72,7 @@ class WordSet(NamedTuple):
         return position
 
     def has(self, lane: Ints, seq: Ints) -> Bools:
-        """Return a mask of the given records: whether each is in the set."""
+        """Return a mask that is True for each of the given records that is in the set."""
         at = self.find(lane, seq // WORD_SEQS)
         if not len(self.keys):
             return at >= 0

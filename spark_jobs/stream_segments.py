@@ -70,7 +70,7 @@ class Segments:
         return max(done, default=-1)
 
     def ends(self, windows: Sequence[Window]) -> dict[PartitionId, int]:
-        """Return the offset of each partition up to which the committed batches have read.
+        """Return, for each partition, the offset up to which the committed batches have read it.
 
         The offsets are from Spark's checkpoint.
         """
@@ -105,7 +105,10 @@ class Segments:
                 self.path(batch).unlink()
 
     def freeze(self, windows: Sequence[Window]) -> None:
-        """Write the final end offsets of the windows. The job stops its stream when it finds this file."""
+        """Write frozen.json, which contains the windows with their final end offsets.
+
+        The job stops its stream when it finds this file.
+        """
         temporary = self.frozen.with_suffix(".new")
         temporary.write_bytes(msgspec.json.encode(list(windows)))
         temporary.replace(self.frozen)

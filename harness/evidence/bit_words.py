@@ -67,7 +67,7 @@ def group_sizes(starts: Ints, rows: int) -> Ints:
 
 
 def popcount(bits: Words) -> Ints:
-    """Return the number of set bits in each word, which is the number of its sequences."""
+    """Return the number of set bits in each word, which is the number of sequences that the word contains."""
     count: Ints = np.bitwise_count(bits).sum(axis=1).astype(np.int64)
     return count
 

@@ -38,9 +38,9 @@ def key_of(seq: int) -> int:
 
 
 def key_bytes(key: int) -> bytes:
-    """Return the Kafka record key for the totals of a key.
+    """Return the Kafka key of the changelog records that contain the totals of the pipeline's key `key`.
 
-    Compaction keeps the last changelog record of each key.
+    In each partition, compaction keeps the last changelog record of each Kafka key.
     """
     return b"%0*d" % (_KEY, key)
 

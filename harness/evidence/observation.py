@@ -77,7 +77,10 @@ class Window(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Spot(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Example of a finding: the offset that proves it, and the other offset that it is compared with."""
+    """Example of a finding: the place of a record, and of the other record with which it is compared.
+
+    `other_offset` is -1 if there is no other record in the same partition.
+    """
 
     topic: str
     partition: int
@@ -129,8 +132,8 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 def second_output(here: tuple[Window, int], first: tuple[Window, int], origin: tuple[int, ...]) -> Spot:
     """Describe an extra output: its input already had an output with the same part number.
 
-    `here` is the place of the extra output, and `first` is that of the first output. `origin` contains the
-    input's producer, lane and sequence, and the part number.
+    `here` is the window and the offset of the extra output. `first` is the window and the offset of the first
+    output. `origin` contains the input's producer, lane and sequence, and the part number.
     """
     (window, offset), (before, other) = here, first
     producer, lane, seq, part = origin

@@ -106,7 +106,7 @@ def _early(index: VisibilityIndex, visible: Ints, out: Collector) -> None:
 
 
 def _producers_on(ledger: Ledger, clock: str) -> Bools:
-    """Return a mask of the transactions and sends whose producer used the clock with the id `clock`.
+    """Return a mask of the ledger's transactions and sends: True if their producer used the clock `clock`.
 
     `clock` is the id of a monotonic clock. Times can be compared only if they are from the same clock.
     """

@@ -32,7 +32,7 @@ READ: Final = np.dtype(
 
 @dataclass
 class Reads:
-    """The runs of consecutive records that one client read, with the time of the poll of each run."""
+    """The runs of consecutive records that one client got from its polls. Each has the time of its poll."""
 
     client: str
     clock: str

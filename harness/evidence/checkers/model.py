@@ -122,9 +122,9 @@ class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     """The properties to check, and limits for them. The run writes them to expect.json before it starts.
 
-    If `properties` is empty, the properties are chosen by the run's producers and pipeline. Kafka permits
-    some deviations for some producer settings, such as duplicates without idempotence. If `hold_to` is
-    "settings", these deviations are not anomalies; if it is "exactly_once", they are.
+    If `properties` is empty, the run's producers and its pipeline determine which properties are checked.
+    Kafka permits some deviations for some producer settings, such as duplicates without idempotence. If
+    `hold_to` is "settings", these deviations are not anomalies; if it is "exactly_once", they are.
     """
 
     hold_to: Literal["settings", "exactly_once"] = "settings"
@@ -205,9 +205,9 @@ class Collector:
 
 
 def place(spot: Spot) -> list[OffsetRef]:
-    """Return the offset at which a finding was made.
+    """Return a reference to the offset of an example.
 
-    If the finding compares two records, return the offset of the other record as well.
+    If the example compares two records, return a reference to the offset of the other record as well.
     """
     refs = [OffsetRef(spot.topic, spot.partition, spot.offset, spot.offset)]
     if spot.other_offset >= 0:

@@ -35,7 +35,11 @@ _PLACE_SHIFT: Final = 44
 
 
 def check(evidence: Evidence) -> Result:
-    """Compare the sources of each record's offset, and the committed offsets of groups with the outputs."""
+    """Compare the records that different sources report at an offset.
+
+    Also compare the position of the pipeline's group with its outputs, and the offsets of acknowledged
+    records with the offsets that the witnesses read.
+    """
     out = Collector("offsets", "offsets reported by two sources")
     _clashes(evidence, out)
     _claims(evidence, out)
@@ -77,7 +81,7 @@ def _claims(evidence: Evidence, out: Collector) -> None:
             sources.append(observation.meta.witness)
     # Each claim is a row of nine columns: place (index of topic and partition), first offset, end (the offset
     # after the last one), producer, lane, first sequence minus first offset, source (index into `sources`),
-    # line number in the history, durable (0 or 1).
+    # line number in the history (0 for a witness), durable (0 or 1).
     claims = np.concatenate(tables)
     claims = claims[np.lexsort((claims[:, 2], claims[:, 1], claims[:, 0]))]
     names = {i: place for place, i in places.items()}

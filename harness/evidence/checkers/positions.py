@@ -32,7 +32,7 @@ def inputs_of(observation: Observation, pipeline: Pipeline) -> Rows:
 
 
 def input_offsets(consumed: Observation, producer: int, lane: int, sequences: list[int]) -> list[OffsetRef]:
-    """Return the offsets of the first EXAMPLES sequences in the list.
+    """Return the offsets of the first EXAMPLES sequences in `sequences`.
 
     They are exact if the witness recorded runs of consecutive records. Otherwise each is the offset range of
     the sequence's word.

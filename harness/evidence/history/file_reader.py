@@ -35,7 +35,7 @@ class HistoryFile:
     """
 
     def __init__(self, path: Path, data: bytes | None = None) -> None:
-        """Use the content of the file at `path`, or `data` if it is given."""
+        """Use the content of the file at `path`; if `data` is given, use `data` instead."""
         self.path = path
         self._data = data
         self.lines = 0

@@ -55,8 +55,8 @@ FAIL: Final = 2
 INFO: Final = 3
 
 # Each history line gets a code that consists of bit flags. _ANSWER marks an answer; the two lowest bits are
-# then OK, FAIL or INFO. _END marks an operation in ENDS. _BEGIN marks the begin of a transaction. _RARE marks
-# a line that the scan keeps as an object. A line without any flag has the code 0.
+# then OK, FAIL or INFO. _END marks an operation in ENDS. _BEGIN marks the beginning of a transaction. _RARE
+# marks a line that the scan keeps as an object. A line without any flag has the code 0.
 _ANSWER: Final = 4
 _END: Final = 8
 _BEGIN: Final = 16
@@ -124,7 +124,7 @@ class Scan:
     closing: HistoryClosed | None = None
     producers: dict[int, At] = field(default_factory=dict)
     begun: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """The transaction that each producer began last, as a pair: the transaction's number and the history
+    """The last transaction that each producer began, as a pair: number of the transaction, number of the
     line.
     """
     rare: list[At] = field(default_factory=list)
@@ -152,7 +152,7 @@ class Scan:
         return ((number, line) for number, line in self.rare if isinstance(line, Sample))
 
     def invokes(self, *names: str) -> Iterator[tuple[int, Invoke]]:
-        """Yield the invoke lines of operations in LINE_OPERATIONS that have one of these names."""
+        """Yield the invoke lines of the operations with these names, which must be in LINE_OPERATIONS."""
         return ((n, line) for n, line in self.rare if isinstance(line, Invoke) and line.f in names)
 
     def completions(self, *names: str) -> Iterator[tuple[int, Completion]]:

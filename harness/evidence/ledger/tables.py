@@ -155,7 +155,7 @@ class Ledger:
         return np.arange(first, self._count)
 
     def fates_of(self, owner: Ints) -> Fates:
-        """Return the fate of each group in `owner`.
+        """Return the fate of each group; `owner` contains the indices of the groups.
 
         All these groups must belong to the client that was added last.
         """
@@ -235,7 +235,7 @@ class Ledger:
         )
 
     def lane_index(self, keys: Ints) -> tuple[Ints, Bools]:
-        """Return the index of each lane key in `lanes`, and whether a history declared the lane."""
+        """Return the index of each lane key in `lanes`, and a mask of the keys that a history declared."""
         if not len(self.lanes):
             return np.zeros(len(keys), np.int64), np.zeros(len(keys), np.bool_)
         index = np.minimum(np.searchsorted(self.lanes, keys), len(self.lanes) - 1)
