@@ -85,9 +85,9 @@ def survives(mutant: Mutant, project: Path) -> bool:
 def main(words: tuple[str, ...]) -> None:
     """Run the tests against each mutant whose name contains a WORD; without words, against all.
 
-    A mutant replaces one text in one file of a copy of the project, and so weakens one check. The planted and
-    unit tests of the evidence run on the copy and must fail. The exit code is 1 if a mutant survives without
-    an excuse in tests/mutants.toml.
+    A mutant replaces one text in one file of a copy of the project, and so weakens one check. The tests in
+    tests/planted and the unit tests of checkers, ledger and walkthroughs run on the copy; at least one must
+    fail. The exit code is 1 if a mutant survives without an excuse in tests/mutants.toml.
     """
     chosen = [mutant for mutant in load() if not words or any(word in mutant.name for word in words)]
     survivors = []

@@ -16,8 +16,9 @@ _REASONS_SHOWN: Final = 5
 class _ProgressLine(msgspec.Struct):
     """A line of the driver's progress log.
 
-    The line of a batch contains the number of rows. The line of the last pass contains the number of offsets
-    that were read, as `records`. The line of a restart contains the error that caused the restart.
+    The line of a batch contains the number of rows. After the last batch, the driver reads the remaining
+    records in one last pass. The line of this pass contains the number of offsets that it read, as `records`.
+    The line of a restart contains the error that caused the restart.
     """
 
     what: str

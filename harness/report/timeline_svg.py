@@ -12,7 +12,7 @@ WIDTH: Final = 960
 _LEFT, _RIGHT = 170, 20
 _LANE, _PANEL, _GAP = 20, 90, 26
 _NICE = (1, 2, 5)
-_MOST_BARS: Final = 800  # if a run has more injections, a line of text states the number of the rest
+_MOST_BARS: Final = 800  # if a run has more injections, a line of text states how many are not drawn
 
 
 class _Figure:

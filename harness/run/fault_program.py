@@ -1,4 +1,4 @@
-"""The program of most runs: clients under load while the faults of the plan are injected and healed."""
+"""The program of all runs without a walkthrough: clients under load while faults are injected and healed."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from harness.run.shutdown import FAILURES, InterruptedRun
 from harness.run.verification import expectation
 
 DRAIN_EXTRA_S = 30.0
-"""Extra seconds for which the drain phase waits until all transactions have ended. They are added to the
-longest transaction time-out, because the coordinator looks for expired transactions only periodically.
+"""The drain phase waits at most for the longest transaction time-out plus this many seconds, until all
+transactions have ended. The extra time is necessary because the coordinator looks for expired
+transactions only periodically.
 """
 
 
@@ -42,9 +43,9 @@ class FaultProgram:
         )
 
     def expectation(self) -> Expect:
-        """Return what the run must show.
+        """Return the properties and limits that the checkers apply to this run.
 
-        This includes the number of faults, so that a run that ends early is not valid.
+        The result includes the number of planned faults, so that a run that ends early is not valid.
         """
         capabilities = frozenset(step.entry.capability for step in self._planned)
         return msgspec.structs.replace(

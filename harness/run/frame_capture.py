@@ -1,6 +1,7 @@
 """Capture of the Kafka frames of a run by the wire tap.
 
-When the capture ends, it adds events that are stored in the brokers' partitions, such as transaction markers.
+When the capture ends, the harness also reads events from the brokers' partitions that no client's frame
+contains, such as transaction markers. It stores these events in the run directory too.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class FrameCapture:
         """Stop the frame log.
 
         Then read events that no client's frame contains, such as transaction markers, from the brokers'
-        partitions.
+        partitions, and write them into the run directory.
         """
         if not self._since:
             return

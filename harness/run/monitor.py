@@ -106,8 +106,9 @@ class Monitor:
                 unknown=totals.unknown,
                 in_flight=totals.in_flight,
                 active=list(self.active),
-                # The two offsets come from separate requests. After a fail-over, the high watermark may be
-                # lower than the last stable offset. This is no lag, so report 0.
+                # The high watermark and the last stable offset come from separate requests. After a
+                # fail-over, the high watermark may therefore be lower than the last stable offset. This is no
+                # lag, so report 0.
                 lso_lag=None if bounds is None else max([0, *(w.hw - w.lso for w in bounds)]),
                 spark=self._spark.progress(bounds),
                 isr=self._smallest_isr(),

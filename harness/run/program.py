@@ -39,7 +39,10 @@ class Program(Protocol):
     """Interface of the program of one kind of run: its expectation, its actions, and its documents."""
 
     def expectation(self) -> Expect:
-        """Return what the run must show. The run stores it before the program acts on the cluster."""
+        """Return the properties and limits that the checkers apply to this run.
+
+        The run stores the result before the program acts on the cluster.
+        """
         ...
 
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:

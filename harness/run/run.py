@@ -77,7 +77,11 @@ class Run:
         self._stop = StopRequest()
 
     def add_handler(self, handler: EventHandler) -> None:
-        """Add an event handler. It shuts down before the results and the report are written."""
+        """Add an event handler.
+
+        At the end of the run, the handler is shut down before the run writes its line of results.jsonl and
+        its report.
+        """
         self._handlers.append(handler)
 
     def stop(self, reason: str) -> None:

@@ -127,8 +127,8 @@ def _fixed_entry(step: PlannedFault) -> FaultEntry:
 def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callable[[], bool]) -> Scenario:
     """Return the smallest scenario whose run still has an anomaly of the original run.
 
-    The search ends when `over` returns True because its budget is used up. It also ends when no smaller
-    candidate breaks.
+    The search ends when no smaller candidate breaks, or when `over` returns True because the time or the
+    number of runs is used up.
     """
     known: set[bytes] = set()
     smallest, cut = scenario, True
@@ -150,9 +150,9 @@ def search(scenario: Scenario, breaks: Callable[[Scenario], bool], over: Callabl
 def _key(candidate: Scenario, smallest: Scenario) -> bytes:
     """Return the key under which the search remembers that it has tried a candidate.
 
-    The search does not try two candidates with the same key. If a candidate differs from the smallest
-    scenario in its faults or workloads, its key ignores the times of the plan. The same faults and workloads
-    are then not tried again when only those times have become shorter.
+    The search does not try two candidates with the same key. If a candidate has other faults or workloads
+    than the smallest scenario, its key does not include the table [plan]. The search then does not try the
+    same faults and workloads again only because a phase has become shorter.
     """
     if (candidate.fault, candidate.workload) != (smallest.fault, smallest.workload):
         candidate = msgspec.structs.replace(candidate, plan=PlanRules())

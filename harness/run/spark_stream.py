@@ -79,7 +79,7 @@ class SparkStream:
     def finish(
         self, freeze_ends: Callable[[], list[Window]], logs: Path, should_stop_waiting: Callable[[], bool]
     ) -> Observation | None:
-        """Let Spark read up to the final end offsets, and keep its logs.
+        """Let Spark read up to the final end offsets, then copy the driver's logs into the folder `logs`.
 
         Return None if Spark was never started.
         """

@@ -35,7 +35,10 @@ _WITNESS_ERRORS = (HarnessError, OSError, EOFError)
 
 
 def expectation(scenario: Scenario) -> Expect:
-    """Return what a run of this scenario must show. The result is stored before the run starts."""
+    """Return the properties and limits that the checkers apply to a run of this scenario.
+
+    The result is stored before the run starts.
+    """
     pipelines = [
         Pipeline(group=w.group, inputs=[w.source], changelog=w.changelog)
         for w in scenario.workload
@@ -98,7 +101,7 @@ class Verification:
         try:
             read()
         except RefusedError:
-            raise  # a refused action ends the run; it is not a failure of the witness
+            raise  # a refusal ends the run and does not count as a failure of the witness
         except _WITNESS_ERRORS as error:
             log(f"could not read {witness}: {error}")
 

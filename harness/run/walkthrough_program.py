@@ -54,9 +54,9 @@ class WalkthroughProgram:
         self._transactional_ids: list[str] = []
 
     def expectation(self) -> Expect:
-        """Return what the run must show.
+        """Return the properties and limits that the checkers apply to this run.
 
-        This includes the number of steps, so that a run that ends early is not valid.
+        The result includes the number of steps, so that a run that ends early is not valid.
         """
         steps = len(self._walkthrough.titles)
         return msgspec.structs.replace(expectation(self._run.scenario), walkthrough_steps=steps)
@@ -85,7 +85,7 @@ class WalkthroughProgram:
         return limits
 
     def is_complete(self) -> bool:
-        """Return whether every step was carried out and made all observations that it needs."""
+        """Return whether every step was carried out and recorded all the evidence that it needs."""
         return len(self._steps) == len(self._walkthrough.titles) and not any(s.missing for s in self._steps)
 
     def write_documents(self) -> None:

@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 def on_request(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> str | None:
-    """Apply a rule to a request that it hit. Return the fate of the request, or None if it passed."""
+    """Apply a rule to a request that it hit.
+
+    Return the value of `fate` for the request's line in the frame log. It is None if the request passed.
+    """
     rule = armed.rule
     if rule.verb == "lose_request":
         _touch(relay, exchange, frame, armed, "lost")
@@ -38,7 +41,10 @@ def on_request(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> 
 
 
 def on_response(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) -> str | None:
-    """Apply a rule to the answer to a request that it hit. Return the answer's fate, or None if it passed."""
+    """Apply a rule to the answer to a request that the rule hit.
+
+    Return the value of `fate` for the answer's line in the frame log. It is None if the answer passed.
+    """
     rule = armed.rule
     if rule.verb == "lose_response":
         _touch(relay, exchange, frame, armed, "lost")

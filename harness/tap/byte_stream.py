@@ -1,6 +1,6 @@
 """One direction of a connection: it forwards all bytes except those that a fault drops or holds back.
 
-While no rule is armed, bytes are forwarded as soon as they are read, and are cut into frames afterwards.
+While no rule is armed, bytes are forwarded as soon as they are read, and are split into frames afterwards.
 While a rule is armed, a frame is forwarded only when it is complete, because the rule may act on it.
 """
 
@@ -41,7 +41,7 @@ class Handler(Protocol):
 
 
 class ByteStream:
-    """The bytes from one socket to another, cut into pieces. A handler decides what happens to each piece."""
+    """The bytes from one socket to another, split into pieces. A handler decides what to do with each."""
 
     def __init__(
         self, side: Side, source: NonblockingSocket, target: NonblockingSocket, handler: Handler
@@ -158,6 +158,6 @@ class ByteStream:
         self.take(self.rest().unsent)
 
     def _limit_reading(self) -> None:
-        """Pause reading while too many bytes wait for the target or behind a kept frame."""
+        """Pause reading while too many bytes wait to be written, or wait behind a frame that is kept back."""
         waiting = self.framer.buffered if self._kept else 0
         self.source.set_reading(on=self.target.queued < MOST_QUEUED and waiting < MOST_QUEUED)

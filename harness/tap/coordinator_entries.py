@@ -60,7 +60,7 @@ class CoordinatorEntry(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_
     transactional_id: str | None = None
     what: str = ""
     """The meaning depends on `kind`. Marker: commit or abort. Decision: the state of the transaction. Ids:
-    the broker that received the block. Copy: the follower that has the copy.
+    the broker that received the block. Copy: the id of the follower that copied the batch.
     """
     places: list[PartitionId] = []
     """For a decision: the partitions of the transaction."""

@@ -16,7 +16,10 @@ Side = Literal["request", "response"]
 
 
 class ByteAccount(msgspec.Struct, kw_only=True):
-    """Byte counts of one direction of a connection. At its end, received = sent + taken + undelivered."""
+    """Byte counts of one direction of a connection.
+
+    Once the connection is closed, received = sent + taken + undelivered.
+    """
 
     received: int = 0
     sent: int = 0
@@ -113,7 +116,10 @@ class Touch(LogLine, tag="touch"):
 
 
 class Sampled(LogLine, tag="sampled"):
-    """Exchanges omitted because of the log limits: their number per api since the monotonic time `since`."""
+    """Number of exchanges, per api, that the log omitted because of its limits since the time `since`.
+
+    An exchange is a request and its answer. The time is that of the monotonic clock.
+    """
 
     since: int
     exchanges: dict[str, int]

@@ -1,8 +1,9 @@
 """Writer of the frame log. It decodes frames only after they were forwarded, and within limits.
 
 The log must not slow the tap. Frames wait in a queue and are decoded in short slices between socket events.
-If a limit of the log is reached (exchanges per second, file size or queue size), the log keeps only the
-requests that control transactions. It counts the other exchanges per api.
+An exchange is a request and its answer. If a limit of the log is reached (exchanges per second, file size or
+queue size), the log keeps only the exchanges that control transactions. It counts the other exchanges per
+api.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ class FrameLog:
         self._file, self.path = None, None
 
     def wants(self, api: str, mono: int) -> bool:
-        """Return whether to log an exchange that begins now. If a limit forbids it, count the exchange."""
+        """Return whether to log an exchange (a request and its answer) that begins now.
+
+        If a limit forbids it, count the exchange as not logged.
+        """
         if self._file is None:
             return False
         if mono - self._window >= _SECOND_NS:
@@ -185,4 +189,4 @@ class FrameLog:
             try:
                 file.close()
             except OSError:
-                self._stats.log_errors += 1  # close() tries to write the buffer again, and fails again
+                self._stats.log_errors += 1  # close() tried to write the buffer again, and failed again

@@ -50,7 +50,7 @@ class MalformedError(ValueError):
 
 
 class Framer:
-    """Framer of one direction of a connection. It cuts the bytes into pieces."""
+    """Framer of one direction of a connection. It splits the bytes into frames and other pieces."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._most = most

@@ -113,7 +113,7 @@ class Hub:
     def match(self, relay: Relay, exchange: Exchange, frame: bytes) -> Armed | None:
         """Return the rule that hits a request, or None.
 
-        Also record in the exchange the kept frames that the answer to this request will release.
+        Some kept frames may be released by the answer to this request. Record these frames in the exchange.
         """
         waits = [k for k in self.kept if k.armed.rule.until == exchange.api]
         facts = self.peek(exchange, frame) if waits or self.book.needs_facts(exchange.head) else None

@@ -97,7 +97,7 @@ class Relay:
     def ended(self, stream: ByteStream) -> None:
         """Forward the bytes of an incomplete last frame, then the end of the stream.
 
-        If a fault silenced the stream or cut the client off, drop these bytes instead.
+        If a fault has silenced the stream or closed the client's connection, drop these bytes instead.
         """
         rest = stream.rest()
         if stream.silenced or (self.dropped_by and stream is self.request):
@@ -247,7 +247,7 @@ class Relay:
             self._log(line, frame, fate, armed)
         hub.answered(exchange, frame)
         if self.dropped_by and self.request.over and not self._asked:
-            self.upstream.finish()  # an earlier shutdown could make the broker skip the last request
+            self.upstream.finish()  # only after the last answer, as the broker could skip a pending request
 
     def _answered(self, correlation: int) -> Exchange | None:
         """Return the exchange to which an answer belongs, or None.

@@ -7,8 +7,9 @@
     duplicate       the frame is sent a second time, on a connection of the tap
     cut_after       the frame is delivered, then the client's connection is cut
 
-A TCP stream cannot continue after the loss of a frame. The connection is therefore cut (`then = "cut"`), or
-it stays open but carries no more bytes in this direction (`then = "silence"`).
+A TCP stream cannot continue after the loss of a frame. If `then` is "cut", the tap therefore cuts the
+connection. If `then` is "silence", the connection stays open, but the tap drops all later bytes in the
+direction of the lost frame.
 """
 
 from __future__ import annotations

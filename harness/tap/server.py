@@ -93,7 +93,7 @@ class Server:
             upstream = await dial(hub.loop, *hub.upstreams[broker])
             relay = Relay(hub, conn, broker, client, upstream)
         except OSError as error:
-            if upstream:  # the client closed its connection in the meantime
+            if upstream:  # the broker is connected, so the error means that the client has disconnected
                 upstream.close()
             # If the broker is down, the client gets a connection that closes at once, as with Toxiproxy.
             client.close()

@@ -89,7 +89,7 @@ PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[str]]]] = {
     "latency": latency.measure,
     "bookkeeping": bookkeeping.measure,
 }
-"""The parts of the benchmark, by the names of --part."""
+"""The parts of the benchmark, by the names that the option --part accepts."""
 
 
 def measure(
@@ -152,7 +152,10 @@ def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind
 
 
 def _await_replication(cluster: Cluster, topic: str) -> None:
-    """Wait until the followers have all records. With acks=1, replication would slow the next run."""
+    """Wait until the followers have all records.
+
+    With acks=1, replication would otherwise continue during the next run and slow it.
+    """
     producer = _producer(cluster, BASE)
     for partition in range(PARTITIONS):
         producer.produce(topic, b"last", partition=partition, on_delivery=nothing)

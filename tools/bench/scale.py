@@ -28,7 +28,10 @@ BATCH: Final = 50_000
 
 
 def intervals(records: int, partitions: int) -> dict[str, Any]:
-    """Return all committed and aborted intervals of sequences, with one producer and lane per partition."""
+    """Return the ledger's intervals for the generated records: every tenth transaction is aborted.
+
+    Each partition has one producer and one lane.
+    """
     share = TXN // partitions
     count = records // partitions // share
     first = np.tile(np.arange(count) * share, partitions)

@@ -83,7 +83,7 @@ def eos(*arguments: str) -> float:
 
 @contextmanager
 def temporary_state() -> Iterator[Path]:
-    """Create a state directory. After the block, remove it, and any cluster whose state is in it."""
+    """Create a state directory. After the block, remove the directory and the cluster that it describes."""
     path = Path(tempfile.mkdtemp(prefix="eos-bench-"))
     try:
         yield path

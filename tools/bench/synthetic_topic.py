@@ -26,7 +26,7 @@ class Plan:
     """The transactions of a synthetic topic. Each writes to all partitions, and every tenth is aborted.
 
     There are as many transactions as are needed to commit `records` records. Each partition has `turns`
-    lanes, and records of different lanes alternate one by one.
+    lanes. The records of a partition come from its lanes in turn, one record at a time.
     """
 
     topic: str

@@ -16,8 +16,8 @@ from harness.run.external.write_budget import bytes_per_second
 from harness.scenario import Scenario
 from harness.scenario.plan import Plan
 
-# Operations that the run needs on each kind of resource whose name begins with the prefix in the cluster
-# file. The operations have the names that kafka-acls.sh uses.
+# For each kind of resource: the operations that the run needs on the resources whose names begin with the
+# prefix in the cluster file. The operations have the names that kafka-acls.sh uses.
 _RIGHTS: Final = (
     ("--topic", ("Create", "Delete", "Describe", "Read", "Write")),
     ("--group", ("Describe", "Read", "Delete")),

@@ -104,7 +104,7 @@ def execute(
 def _check(
     cluster: ExternalCluster, scenario: Scenario, plan: Plan, consent: Consent, report: Report
 ) -> None:
-    """Report which resources of other users the node faults of the run may move.
+    """Report the resources of other users that node faults may move to other brokers or make unavailable.
 
     Raise RefusedError with all reasons to refuse the run, if there are any.
     """

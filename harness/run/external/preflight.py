@@ -37,7 +37,7 @@ class Consent(NamedTuple):
     """The user's consent to a run on an external cluster, given on the command line.
 
     `cluster_id` is the id that the user typed. `moves_foreign` permits node faults that move resources of
-    other users.
+    other users to other brokers.
     """
 
     cluster_id: str = ""
@@ -45,10 +45,11 @@ class Consent(NamedTuple):
 
 
 class Moved(NamedTuple):
-    """Resources of other users on one broker that a node fault may move.
+    """Resources of other users on one broker; they move or become unavailable if a fault hits the broker.
 
     These are the partitions that the broker leads, its replicas, and the groups and transactional ids that it
-    coordinates. Names that begin with the prefix of the harness are not included.
+    coordinates. Resources whose names begin with the prefix in the cluster file belong to the harness and are
+    left out.
     """
 
     broker: str
@@ -101,7 +102,10 @@ def refusals(
 
 
 def foreign_moves(cluster: ExternalCluster, plan: Plan) -> list[Moved]:
-    """Return, for each broker, the resources of other users that the node faults of the plan may move."""
+    """Return, for each broker, the resources of other users that a fault on this broker may move elsewhere.
+
+    The list is empty if the plan has no node faults.
+    """
     if not any(step.entry.capability in NODE_CAPABILITIES for step in plan.injections):
         return []
     with _refused("cannot determine what its node faults would move"):
