@@ -91,9 +91,9 @@ class ClientCase:
         wait_until(lambda: client.progress().committed > more_than, limit, what)
 
     def wait_caught_up(self, source: str, group: str) -> None:
-        """Wait until the group has committed offsets behind the last record of every input partition.
+        """Wait until the group's committed offsets are past the last record of every input partition.
 
-        Markers after the last record also have offsets, but the group need not pass them.
+        A marker after the last record also has an offset, but the group need not commit past it.
         """
         bootstrap = self.cluster.bootstrap("DIRECT")
         last = observe_topics(bootstrap, [source], RUN)
@@ -110,7 +110,7 @@ class ClientCase:
         wait_until(caught_up, 60, f"group {group} to have processed {source}", every=0.5)
 
     def wait_at_rest(self) -> None:
-        """Wait until all markers are written. A client gets the answer to its commit before that."""
+        """Wait until all markers are written: a client may receive the answer to its commit earlier."""
 
         def stable() -> bool:
             ends = [end for topic in self.topics for end in self.cluster.end_offsets(topic).values()]

@@ -1,4 +1,4 @@
-"""Additions to harness.testing.plugin for this project: soak options, folder order, seconds per folder.
+"""Pytest hooks for this project: soak options, the order of the test folders, and the time of each folder.
 
 Options:
     pytest --soak               also run the long repeats and properties

@@ -1,4 +1,4 @@
-"""Short runs of the benchmarks: each comparison prints a line, and open transactions delay readers."""
+"""Short runs of the benchmarks: each comparison prints a line, and an open transaction delays readers."""
 
 from __future__ import annotations
 

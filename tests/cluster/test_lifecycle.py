@@ -158,7 +158,7 @@ def test_up_removes_an_earlier_start_that_was_killed(cluster: Cluster, tmp_path:
 
 
 def cut_short(state: State, backend: str) -> ClusterRecord:
-    """Kill `eos up` after it has started some nodes; return the cluster record that it left."""
+    """Kill `eos up` after it has started some nodes; return the ClusterRecord from the state directory."""
     command = [str(Path(sys.executable).with_name("eos")), "up", "--backend", backend]
     with subprocess.Popen([*command, "--state", str(state.path)], stderr=subprocess.DEVNULL) as starting:
         wait_until(lambda: _something_runs(state), 60, "the start to have started something")

@@ -260,9 +260,11 @@ class User:
 def standin(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandIn]:
     """Yield the stand-in cluster. Its users have only the rights that a dry run lists as required."""
     with stand_in(tmp_path_factory.mktemp("standin")) as cluster:
-        for login in ("plain", "certificate"):  # PLAIN and SCRAM use the same user
+        # PLAIN and SCRAM logins have the same user name, so the rights of "plain" also cover SCRAM.
+        for login in ("plain", "certificate"):
             user = User(cluster, tmp_path_factory.mktemp("rights"), login)
-            logs = user.logs() if login == "certificate" else ""  # only this user may read the logs
+            # Only the user with a certificate may read the cluster's logs.
+            logs = user.logs() if login == "certificate" else ""
             cluster.grant(acls(load_cluster_file(user.file(more=logs), external_faults())))
         yield cluster
 

@@ -187,8 +187,8 @@ def test_the_users_commands_fault_brokers_only_with_separate_consent(
     done = user.do(user.run_command(scenario, file, "--move-foreign"))
     assert done.returncode == ExitCode.VALID, done.stderr
     verbs = [(line["node"], line["verb"]) for line in user.audit() if line["action"] == "node"]
-    # The console lists only a few of the foreign partitions, groups and transactional ids; the audit log
-    # lists all of them.
+    # The audit log lists all foreign partitions, groups and transactional ids that the faults may move. The
+    # console lists only a few of them.
     moved = {line["broker"]: line for line in user.audit() if line["action"] == "may move"}
     assert set(moved) == {"kafka-1", "kafka-2", "kafka-3"}
     assert {name for one in moved.values() for name in one["leaders"]} >= {"payments-0", "shipments-1"}

@@ -153,7 +153,7 @@ def begin(user: User) -> subprocess.Popen[str]:
 
 
 def ended(user: User, why: str) -> None:
-    """Check that the run reported this reason, healed its injections, and left nothing behind."""
+    """Check that the run stopped for the reason `why`, healed its injections, and left no process behind."""
     output = user.background_output()
     assert why in output.partition("stopped by the guard: ")[2]
     assert unhealed(State(user.state)) == []

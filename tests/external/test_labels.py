@@ -20,7 +20,7 @@ pytestmark = pytest.mark.engine
 
 @pytest.fixture
 def label() -> Iterator[str]:
-    """Yield a label that two containers have, each with its own value. The containers need not be brokers."""
+    """Yield the name of a label with different values on two containers, which are not brokers."""
     import docker
 
     image = ensure_images(lambda _: None).toxiproxy

@@ -46,7 +46,7 @@ class WalkedThrough:
         return attempts
 
     def missing(self, step: int) -> str:
-        """Return a message that lists the missing evidence of a step; empty if none is missing."""
+        """Return a message that lists the missing evidence of a step, or "" if none is missing."""
         missing = self.steps[step - 1].missing
         return f"{'; '.join(missing)}. {CHANGED}" if missing else ""
 

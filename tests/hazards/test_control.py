@@ -1,7 +1,7 @@
 """Control test with Kafka's Java client: a late EndTxn is refused only with transaction version 2.
 
-A late EndTxn belongs to a transaction that has already ended. If the coordinator accepts it, it ends the next
-transaction (docs/hazards.md).
+A late EndTxn belongs to a transaction that has already ended. If the coordinator accepts this EndTxn, it ends
+the producer's next transaction (docs/hazards.md).
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""The late EndTxn harms transactions of both clients in every variant, and each cure prevents the harm.
+"""With both client libraries, a late EndTxn ends the next transaction, and each cure prevents this.
 
-A late EndTxn belongs to a transaction that has already ended, and ends the next one (docs/hazards.md). The
-walkthrough delays it in two ways: in the wire tap, and in two proxies in series.
+A late EndTxn belongs to a transaction that has already ended (docs/hazards.md). Each variant combines a
+commit or abort of that transaction with a commit or abort of the next one. The walkthrough delays the EndTxn
+in two ways: in the wire tap, and in two proxies in series.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Removed replicas remain eligible as leaders, so their partition never gets a leader again.
 
-This was found during the work on the skipped marker, because its partitions have few replicas.
+This hazard was found during the work on the skipped marker (test_skipped_marker.py): the partitions of that
+work also have few replicas.
 """
 
 from __future__ import annotations

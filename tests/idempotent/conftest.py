@@ -1,4 +1,4 @@
-"""Fixtures of the idempotent producer's tests."""
+"""Fixtures for the tests of the idempotent producer."""
 
 from __future__ import annotations
 

@@ -6,10 +6,10 @@ from harness.evidence.checkers.model import Expect
 from tests.planted.tiny import Tiny
 
 PLAIN = {"p2": {"transactional_id": None}}
-"""Settings with which p2 is idempotent but not transactional."""
+"""Settings with which producer p2 is idempotent but not transactional."""
 
 LOOSE = {"p2": {"transactional_id": None, "idempotent": False, "acks": "1"}}
-"""Settings with which p2 has neither idempotence nor acks=all, so Kafka guarantees it nothing."""
+"""Settings with which producer p2 has neither idempotence nor acks=all, so Kafka gives it no guarantees."""
 
 THREE = "p1 commit ok a:0-9\n p1 commit ok a:10-19\n p1 commit ok a:20-29"
 

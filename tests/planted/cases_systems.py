@@ -6,7 +6,7 @@ from harness.evidence.checkers.model import Expect
 from tests.planted.tiny import Tiny, pipeline
 
 SHARED = {"p1": {"transactional_id": "x"}, "p2": {"transactional_id": "x"}}
-"""Settings with which p1 and p2 use one transactional id, so the second producer fences the first."""
+"""Settings with which producers p1 and p2 use one transactional id, so the second one fences the first."""
 
 PIPE = """
     p1 commit ok i:0-9
@@ -16,7 +16,10 @@ PIPE = """
     p9 commit ok o:5-9
     group i:10
 """
-"""A history of a pipeline: p1 wrote ten inputs, and p9 wrote one output per input, in two transactions."""
+"""A history of a pipeline: producer p1 wrote ten inputs; worker p9 made one output per input.
+
+The worker wrote its outputs in two transactions.
+"""
 
 IN = "p1:0-9 ."
 FIVE = "p9:0<p1:0 p9:1<p1:1 p9:2<p1:2 p9:3<p1:3 p9:4<p1:4"

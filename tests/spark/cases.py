@@ -1,4 +1,4 @@
-"""Test cases: planted cases, and generated ledgers whose logs agree with them except for random flaws."""
+"""Test cases for Spark: planted cases, and random ledgers whose logs match them except for flaws."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Case:
 
 
 def planted() -> Iterator[Case]:
-    """Yield every planted case that needs no separate observation of inputs, with its records as bytes."""
+    """Yield the planted cases that have no separate observation of inputs; encode their records as bytes."""
     tables: list[tuple[str, dict[str, Any]]] = []
     for module in (cases_records, cases_transactions, cases_systems):
         for table in (module.CAUGHT, module.NEAR_MISSES):

@@ -126,7 +126,7 @@ def outputs() -> Iterator[Log]:
 
 
 def edited(seed: int) -> Log:
-    """Return a log of bursts on three lanes. Sequences are consecutive except for a few random flaws."""
+    """Return blocks of up to 120 consecutive records on three lanes, with a few random flaws."""
     rng = random.Random(seed)
     first = rng.choice([0, 990, 10**8 - 60])
     following = [first] * 3

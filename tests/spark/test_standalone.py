@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.soak]
 
 
 def verify_apart(cluster: Cluster, folder: Path, master: str, settings: dict[str, str]) -> Judgement:
-    """Verify planted violations on a Spark cluster and in one process, and compare the two results."""
+    """Verify the same planted violations on a Spark cluster and in one process, and compare the results."""
     run = uuid.uuid4().hex[:8]
     topics = make(f"sv-{run}", flawed=True)
     ledger = fold(history_files(write(cluster, topics, run, folder / "history")))

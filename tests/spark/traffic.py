@@ -59,8 +59,8 @@ class Traffic:
                 self.producer.produce(self.topic, value, partition=lane)
                 self.records += 1
             self.producer.poll(0)
-        # Flush, so that aborted records are in the log as well. Otherwise, no reader could return them by
-        # mistake.
+        # Flush before the abort, so that the log contains the aborted records. Otherwise the tests could
+        # not detect a reader that returns aborted records by mistake.
         assert self.producer.flush(60) == 0
         f = "abort" if aborted else "commit"
         (self.producer.abort_transaction if aborted else self.producer.commit_transaction)(60)

@@ -1,4 +1,4 @@
-"""Fixtures of the transactional producer's tests."""
+"""Fixtures for the tests of the transactional producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kills of coordinators: before a commit, between a logged commit and its markers, with pending offsets."""
+"""Kills of coordinators: before a commit, between a logged commit and its markers, with offsets pending."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def test_a_thawed_coordinator_refuses_an_abort_from_before(
 def test_a_transaction_waits_for_min_insync_replicas(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """Require three replicas in sync while one is dead: the coordinator decides, but readers wait."""
+    """Require three replicas in sync while one is dead: the coordinator logs the commit, but readers wait."""
     topic = case.topic("t", [[1, 2, 3]], min_insync_replicas="3")
     ident, hasty_id, since = case.transactional_id, f"{case.name}-hasty", time.time_ns()
     for name in (ident, hasty_id):

@@ -1,4 +1,4 @@
-"""`eos facts` on a real cluster: it reports the cluster's own settings, and probes give the known values."""
+"""`eos facts` on a real cluster: it reports the cluster's settings and the values that its probes measure."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ FEW, MANY = 3, 20
 
 
 class Death(NamedTuple):
-    """Kill of a worker: its last request, whether offsets were pending, and the seconds until recovery."""
+    """Kill of a worker: what the worker had requested last, and the effects of the kill on its group."""
 
     asked: str
     pending: bool
@@ -60,9 +60,10 @@ def test_a_pipeline_stays_exactly_once_when_workers_are_killed_between_produce_a
         worker = started(case, source, sink, f"{case.name}-p0")
         while not enough(deaths, wanted) and len(deaths) < wanted + MANY:
             case.wait_committed(worker)
-            # Until one kill has left pending offsets, choose the case that blocks longest: the offsets are
-            # pending, and the successor has another transactional id. Offsets are pending only after the
-            # first response to `send_offsets`, so wait for at least one response delay.
+            # As long as no kill has left pending offsets, set up the case that blocks longest: the offsets
+            # are pending, and the successor has another transactional id. Offsets are pending only after the
+            # first response to `send_offsets`, so kill the worker at least one response delay after this
+            # request. Once a kill has left pending offsets, draw the step and the successor's id at random.
             drawn = any(death.pending for death in deaths)
             step, earliest = (rng.choice(BETWEEN), 0.0) if drawn else ("send_offsets", ANSWER_MS / 1000)
             die_at(cluster, worker, step, rng.uniform(earliest, WORK_S))
@@ -90,7 +91,7 @@ def test_a_pipeline_stays_exactly_once_when_workers_are_killed_between_produce_a
 
 
 def enough(deaths: list[Death], wanted: int) -> bool:
-    """Return whether enough workers died between produce and commit, at least one with pending offsets."""
+    """Return whether enough kills were between produce and commit, and any kill left pending offsets."""
     return sum(d.asked in BETWEEN for d in deaths) >= wanted and any(d.pending for d in deaths)
 
 
@@ -107,7 +108,7 @@ def started(case: TransactionalCase, source: str, sink: str, ident: str) -> Clie
 
 
 def die_at(cluster: Cluster, worker: ClientProcess, step: str, later: float) -> None:
-    """Wait until a worker's last request is this step, and kill the worker `later` seconds afterwards."""
+    """Wait until the last request of a worker is `step`; kill the worker `later` seconds afterwards."""
     wait_until(lambda: asked_last(worker) == step, 30, f"the worker to {step}", every=0.005)
     due = time.monotonic() + later
     wait_until(lambda: time.monotonic() >= due, 5, "the moment", every=0.005)

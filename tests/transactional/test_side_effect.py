@@ -28,7 +28,7 @@ BATCH, INPUTS = 10, 60
 def test_an_effect_outside_kafka_is_repeated_after_an_abort(
     cluster: Cluster, case: TransactionalCase, tmp_path: Path, evidence: Evidence
 ) -> None:
-    """Abort and repeat every third transaction: its outputs can be read once, but its rows exist twice."""
+    """Abort and repeat every third transaction: its outputs are readable once, but it writes rows twice."""
     source, sink, group = case.topic("source", 1), case.topic("sink"), f"{case.name}-g"
     writer = case.producer(source)
     assert writer.init().ok

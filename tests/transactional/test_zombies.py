@@ -124,7 +124,7 @@ def refused_by_hand(
 def test_a_group_accepts_offsets_only_with_current_metadata(
     cluster: Cluster, case: TransactionalCase, frames: Frames, evidence: Evidence, protocol: str
 ) -> None:
-    """Send offsets with a member's metadata: while current, after a rebalance, and after it has left."""
+    """Send offsets with metadata of a current member, from before a rebalance, or of a former member."""
     source, sink, group = case.topic("source", 2), case.topic("sink"), f"{case.name}-g"
     config = {
         **settings(GROUP[protocol]),

@@ -42,7 +42,7 @@ NOT_YET = (
     "NOT_COORDINATOR",
     "COORDINATOR_NOT_AVAILABLE",
 )
-"""Errors after which an init must be retried: an id, markers or a coordinator are not ready yet."""
+"""Errors after which an init must be retried: coordinator, producer id or markers are not ready yet."""
 UNKNOWN_ID = 105
 FIRST_SCRIPTED = 101
 """Number of the first scripted producer. Client processes of a case are numbered from 1."""
@@ -102,7 +102,7 @@ class TransactionalCase(ClientCase):
         return identities[0]
 
     def wait_ended(self, *transactional_ids: str) -> None:
-        """Wait until every ended transaction has its markers. A commit is answered before they exist."""
+        """Wait until every ended transaction has its markers; clients get the ack of a commit earlier."""
         for name in transactional_ids or sorted(self._ids):
             wait_until(partial(self._has_markers, name), 20, f"the markers of {name} to be written")
 
@@ -133,7 +133,7 @@ class TransactionalCase(ClientCase):
         self.wait_ended()
 
     def open_transactions(self, *topics: str) -> list[BlockingTransaction]:
-        """Return the open transactions in these topics."""
+        """Return the open transactions in the given topics; without an argument, in the case's topics."""
         return find_blocking(self.cluster.admin, topics or self.topics)
 
     def logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:

@@ -25,7 +25,7 @@ class Laps:
         self.seen: dict[str, float] = {}
 
     def __call__(self, name: str) -> float:
-        """Record that the phase with this name has just ended; return the seconds since the start."""
+        """Record the end of the phase with this name; return the seconds since the stopwatch was started."""
         self.seen[name] = round(time.monotonic() - self._started, 1)
         return self.seen[name]
 
@@ -55,14 +55,15 @@ def decisions(cluster: Cluster, ident: str, since: int, until: int | None = None
     """Return the decisions and completions that coordinators logged for an id, in order.
 
     `until` is a time of the coordinator's clock: later entries are left out. With it, a test can read the log
-    later and still get the state at that time. Reading at once may take longer than a broker's session lasts.
+    later and still get the state at that time. A test should not read the log between two faults, because
+    reading may take longer than a broker's session lasts.
     """
     noted = (s for s in states(cluster, ident, since) if until is None or s.wall < until)
     return [s.what for s in noted if s.what.startswith(("Prepare", "Complete"))]
 
 
 def wait_decisions(cluster: Cluster, ident: str, since: int, wanted: list[str]) -> list[str]:
-    """Wait until the log has at least as many decisions as `wanted` and the same last one; return them."""
+    """Wait for at least `len(wanted)` logged decisions of which the last is `wanted[-1]`; return them."""
 
     def reached() -> list[str]:
         found = decisions(cluster, ident, since)

@@ -29,7 +29,7 @@ LACKING = PartitionInfo("payments", 1, 1, 0, (1, 2), (1,))
 
 
 def plan(folder: Path, *faults: str) -> tuple[Scenario, Plan]:
-    """Return a scenario of one idempotent client with these faults, and its plan."""
+    """Return a scenario with one idempotent client and these faults, and the scenario's plan."""
     path = folder / "one.toml"
     path.write_text(
         '[scenario]\nname = "one"\nshows = "x"\n[[workload]]\nkind = "idempotent"\nrate = 100\n'

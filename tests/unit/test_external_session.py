@@ -180,8 +180,8 @@ def test_the_guard_ends_before_log_capture_and_its_failure_keeps_the_outcome(
     messages: list[str] = []
     assert running._guarded(theirs, ran, messages.append).interrupted is interrupted
     assert done == ["begun", "closed", "collected"]
-    # The second message is expected only if the guard interrupted the run. A deadline that passes after the
-    # verdict no longer interrupts it.
+    # The guard's message is expected only if the guard interrupted the run. A deadline that passes after the
+    # verdict no longer interrupts the run.
     assert "could not write the captured broker logs: No space left" in messages[0]
     assert messages[1:] == (["stopped by the guard: the deadline has passed"] if interrupted else [])
     noted = [json.loads(line) for line in (theirs.state.path / "audit.jsonl").read_text().splitlines()]

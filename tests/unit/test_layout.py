@@ -1,4 +1,4 @@
-"""Ports and subnets of clusters do not overlap with each other or with outgoing connections."""
+"""Ports and subnets of clusters: none is used by two clusters, or by an outgoing connection."""
 
 from __future__ import annotations
 

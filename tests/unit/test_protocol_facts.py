@@ -1,4 +1,4 @@
-"""Published numbers about exactly-once: their comparison with observed values, their format, and defaults."""
+"""Published numbers about exactly-once: comparison with observed values, formats, library defaults."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def invalid(scenario: Scenario) -> Scenario:
 
 
 def run_of(root: Path, scenario: Scenario, verdict: str, *, earlier_version: bool = False) -> RunDirectory:
-    """Make a run directory with the files that a shrink reads."""
+    """Make a run directory with the files that `eos shrink` reads."""
     run = make_run(root)
     mark = msgspec.json.decode((run.path / "run.json").read_bytes())["run"]
     names, plan = Names("", mark), draw(scenario, 7)

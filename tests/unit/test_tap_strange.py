@@ -141,7 +141,7 @@ def test_incomplete_frames_are_forwarded_while_no_rule_is_armed(monkeypatch: pyt
             client = await made.client()
             client.send(end_txn(1)[:20])
             await made.until(lambda: made.broker.raw == end_txn(1)[:20])
-            made.arm(verb="lose_request")  # the rule is too late for this frame, but not for the next
+            made.arm(verb="lose_request")  # frame 1 is partly forwarded, so the rule acts on frame 2 only
             client.send(end_txn(1)[20:], end_txn(2))
             await made.until(lambda: made.hits)
             await made.settled()
