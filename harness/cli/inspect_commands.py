@@ -125,7 +125,7 @@ def diagram(
 @click.command(epilog="Example:  eos walkthrough runs/idempotent-walkthrough/latest > page.md")
 @_directory
 def walkthrough(directory: Path) -> None:
-    """Print a walkthrough as a page: textbook claims and observations, evidence, sequence diagram."""
+    """Print a walkthrough as a page: claims, what the cluster did, evidence, sequence diagram."""
     from harness.walkthroughs.walkthrough_page import document
 
     click.echo(document(directory), nl=False)
@@ -145,8 +145,8 @@ def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master:
     """Check the records of topics with Spark.
 
     Spark reads the topics read_committed, up to the offsets at which they end now. Without --ledger it
-    checks what the records show by themselves: holes, duplicates, order, and records that were meant to be
-    aborted. It also lists what it could not check.
+    checks the records alone: holes, duplicates, order, and records whose intended outcome is abort. It also
+    lists what it could not check.
     """
     from harness.evidence.checkers.model import Expect
     from harness.evidence.run_directory import RunDirectory

@@ -125,7 +125,7 @@ class HistoryWriter:
         offsets: Iterable[Position] = (),
         limit_ms: int | None = None,
     ) -> int:
-        """Write the intent of an operation and return the operation's number.
+        """Record the start of an operation and return the operation's number.
 
         Call this before the request is sent.
         """
