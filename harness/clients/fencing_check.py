@@ -21,7 +21,7 @@ from harness.kafka.transactions import describe_transactions
 
 CALL_S: Final = 3.0
 DECIDED_S: Final = 20.0
-"""Limit for the coordinator to write the markers of a decided transaction: one transaction time-out."""
+"""Seconds to wait until the coordinator has written the markers of a decided transaction."""
 
 
 class Known(NamedTuple):

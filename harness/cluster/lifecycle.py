@@ -103,7 +103,7 @@ def leftovers(state: State) -> list[str]:
 
 
 def _by_name(state: State) -> list[ClusterRecord]:
-    """Return a cluster record for each back end that is available on this machine.
+    """Return the `ClusterRecord` of each back end that is available on this machine.
 
     The records are not read from disk. All have the cluster name that is derived from the state directory's
     path.

@@ -11,7 +11,7 @@ from harness.kafka.admin import Admin
 
 
 def run_training_workload(port: int) -> None:
-    """Send topic, transaction, group and offset requests to the only broker of a training cluster."""
+    """Send topic, transaction, group and offset requests to the broker whose classes are recorded."""
     from confluent_kafka import Consumer, Producer
 
     admin = Admin({1: ("127.0.0.1", port)}, timeout=15)

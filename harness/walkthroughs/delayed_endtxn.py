@@ -85,7 +85,7 @@ class DelayedEnds:
     def _attempt(
         self, make: Callable[[Sequence[Case]], list[Attempt]], cases: Sequence[Case]
     ) -> list[Attempt]:
-        """Run and check the attempts.
+        """Make attempts of each case with `make`, and check what the broker did in each attempt.
 
         An attempt is repeated, at most MOST_REPEATS times, if a call of its client library never returned.
         """

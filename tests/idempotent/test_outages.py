@@ -71,7 +71,7 @@ def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged
     assert given_up.error.name() == "_MSG_TIMED_OUT"
     assert unanswered == 1
     assert [s[:2] for s in stored] == [(0, 1)]  # no refused record is in the log
-    # After the heal, the client library delivered the record of the producer `patient`. No record is missing.
+    # After the heal, the client library delivered the one record that the producer `patient` still held.
     assert waiting.count == 1
     assert (judged.verdict, judged.names()) == ("valid", [])
 

@@ -72,7 +72,7 @@ class World:
         return Tiny("\n".join(self.history), log, self.settings)
 
     def entries(self) -> list[tuple[str, int, Entry]]:
-        """Return the partition, offset and entry of every offset."""
+        """Return a tuple (partition, offset, entry) for every offset of the log."""
         return [(name, i, e) for name, entries in self.log.items() for i, e in enumerate(entries)]
 
     def append(self, deed: Deed, name: str, count: int, fate: str, *, shown: bool) -> tuple[int, int]:

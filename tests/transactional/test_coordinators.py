@@ -144,7 +144,7 @@ def test_a_new_coordinator_writes_the_markers_of_a_decision(
     assert (judged.verdict, judged.names()) == ("valid", []), text(judged)
 
 
-@pytest.mark.soak  # soak only: like the test before, it reaches a logged commit without markers
+@pytest.mark.soak  # soak only: the test before covers a logged commit without markers
 @pytest.mark.needs("partition")
 def test_a_new_coordinator_writes_markers_that_could_not_be_sent(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence

@@ -63,8 +63,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     python = folder / "venv" / "bin" / "python"
     pip("--python", python, "install", *offline, wheel)
     (site,) = (folder / "venv").glob("lib/python*/site-packages")
-    # Python ignores .pth files in a folder that another .pth file adds, so the checkout stays off the import
-    # path.
+    # Borrow the installed packages. Their folder may hold the .pth file of the checkout, but Python does not
+    # read .pth files in a folder that another .pth file adds. So the checkout stays off the import path.
     (site / "borrowed.pth").write_text(f"{Path(numpy.__file__).parents[1]}\n")
     return folder / "venv"
 

@@ -51,11 +51,11 @@ class Made:
         self._groups = folder / GROUPS
 
     def note_topic(self, name: str) -> None:
-        """Record a topic. Call this before the topic is created."""
+        """Note the name of a topic that is about to be created."""
         _note(self._topics, [name])
 
     def note_groups(self, names: Iterable[str]) -> None:
-        """Record groups. Call this before clients join them."""
+        """Note the names of consumer groups that clients are about to join."""
         _note(self._groups, names)
 
     def topics(self) -> list[str]:
