@@ -31,7 +31,7 @@ _NEEDED_DISK_GB = 3.0
 
 
 class Finding(NamedTuple):
-    """The result of one check."""
+    """The result of one check of this machine: its grade (green, amber or red), a description, and a hint."""
 
     grade: Grade
     what: str

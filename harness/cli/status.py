@@ -22,7 +22,10 @@ class NodeRow(msgspec.Struct, frozen=True):
 
 
 class Status(msgspec.Struct, frozen=True):
-    """The state of a cluster."""
+    """The state of a cluster as `eos status` shows it.
+
+    `unhealed` lists the injections that are not healed, and `ailments` lists the problems of the cluster.
+    """
 
     name: str
     backend: str

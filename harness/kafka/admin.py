@@ -48,7 +48,7 @@ class Metadata:
 
 @dataclass(frozen=True)
 class Quorum:
-    """The state of the controller quorum: its leader, the leader's epoch, and the log end of each voter."""
+    """The state of the controller quorum: leader, leader epoch, and the log end offset of each voter."""
 
     leader: int
     epoch: int
@@ -283,8 +283,8 @@ class Admin:
 
         The leader of each partition reports these offsets.
         """
-        # Request the last stable offset first. The high watermark is requested later and is then at least as
-        # high.
+        # Request the last stable offset first. The high watermark is requested later. Unless a
+        # fail-over happens in between, it is then at least as high as the last stable offset.
         stable = self.list_offsets(topic, LATEST, "read_committed")
         high = self.list_offsets(topic, LATEST)
         return {partition: EndOffsets(high[partition], stable[partition]) for partition in stable}

@@ -85,7 +85,7 @@ class RawConnection(Closing):
 
 
 def answers(host: str, port: int, timeout: float = 1.0, security: Security = PLAINTEXT) -> bool:
-    """Return whether a broker answers at this address within the time-out."""
+    """Return whether a broker answers an ApiVersions request at this address within `timeout` seconds."""
     try:
         with RawConnection(host, port, timeout, security) as connection:
             connection.send_api_versions()

@@ -135,7 +135,7 @@ class Security(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         return bool(self.key) and _PLAIN_KEY not in self.key_bytes()
 
     def key_bytes(self) -> bytes:
-        """Return the content of the private key file."""
+        """Return the bytes of the private key file; raise UsageError if the file cannot be read."""
         try:
             return Path(self.key).read_bytes()
         except OSError as error:

@@ -127,8 +127,8 @@ class FaultProgram:
         try:
             wait_until(self._all_stable, limit, "every transaction to end", every=0.2)
         except WaitTimeoutError as error:
-            # Do not raise an error. The monitor has recorded the end offsets, so the checkers find a last
-            # stable offset that does not advance.
+            # Report the time-out without raising an error, because the verdict covers this case. The monitor
+            # has recorded the end offsets, so the checkers find a last stable offset that does not advance.
             run.events.phase("drain", error.message)
 
     def _all_stable(self) -> bool:

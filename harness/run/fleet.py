@@ -105,7 +105,7 @@ class Fleet:
         return (client for client in self.active() if client.exit_code() is not None)
 
     def totals(self) -> FleetTotals:
-        """Return the totals of all clients.
+        """Return the numbers of records and transactions, summed over all clients, even those that crashed.
 
         The number of records in flight includes only the active clients.
         """
@@ -161,7 +161,7 @@ class Fleet:
             return [client for client, code in zip(active, pool.map(_stop, active), strict=True) if code != 0]
 
     def kill(self) -> None:
-        """Kill the clients that still run."""
+        """Kill every client of the run that is still running."""
         for client in self.clients:
             client.kill()
 

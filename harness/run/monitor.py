@@ -61,7 +61,7 @@ class Monitor:
             self.acknowledged_in[self.phase] = self.acknowledged_in.get(self.phase, 0) + gained
 
     def start(self) -> None:
-        """Start sampling."""
+        """Start the thread that takes the samples."""
         self._thread.start()
 
     def stop(self, *, last_sample: bool = False) -> None:

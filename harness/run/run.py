@@ -38,7 +38,11 @@ from harness.scenario.plan import Plan
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a run."""
+    """The result of a run: its judgement, its exit code and its run directory.
+
+    `expected` is true if the program completed its plan, the verdict is the one that the scenario expects,
+    and the run found every anomaly that the scenario names.
+    """
 
     scenario: str
     exit_code: ExitCode
@@ -89,7 +93,7 @@ class Run:
         self._stop.make(reason)
 
     def execute(self) -> Outcome:
-        """Carry out the run, check it, and write its outputs."""
+        """Carry out the run, check it, write its outputs, and return its result."""
         info = RunInfo(
             run=self.run_id,
             scenario=self.scenario.name,
@@ -97,7 +101,8 @@ class Run:
             started=time.strftime("%Y-%m-%dT%H:%M:%S"),
             environment=environment(self._cluster),
         )
-        # Clients have working directories of their own, so they need an absolute path.
+        # Make the path absolute: it is passed to client processes, each of which has its own working
+        # directory.
         root = self._root.resolve()
         directory = RunDirectory.create(root, info)
         for name, value in self._as_drawn.items():
@@ -106,8 +111,8 @@ class Run:
         handlers = [Recorder(), *self._handlers, FinalFiles(root)]
         events = EventStream([*(handler.handle for handler in handlers), *self._listeners])
         with ExitStack() as outputs:
-            # ExitStack closes in reverse order. Therefore start the last handler first: the first handler is
-            # then shut down first.
+            # ExitStack closes in reverse order. Therefore start the last handler first: the handlers are then
+            # shut down in the order of the list.
             for handler in reversed(handlers):
                 handler.start(directory.path)
                 outputs.callback(handler.shutdown)

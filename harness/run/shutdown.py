@@ -52,7 +52,7 @@ class StopRequest:
             raise InterruptedRun
 
     def describe(self) -> str:
-        """Return the line that is shown for an interrupted run."""
+        """Return the message for an interrupted run: the reason if there is one, and the next steps."""
         return f"{f'{self.reason}: ' if self.reason else ''}healing, then checking what was recorded"
 
 

@@ -43,7 +43,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def injections(self) -> list[PlannedFault]:
-        """All injections of the plan."""
+        """All injections of the plan in one list: first those of `throughout`, then those of `steps`."""
         return [*self.throughout, *self.steps]
 
 

@@ -58,7 +58,7 @@ def _lines(table: dict[str, Any]) -> list[str]:
 
 
 def _value(value: object) -> str:
-    """Return one value as TOML text. Every JSON string is also a valid TOML string."""
+    """Return one value as TOML text. Strings are encoded as JSON, because a JSON string is valid TOML."""
     if isinstance(value, Span):
         return _value(value[0]) if value[0] == value[1] else _value(list(value))
     if isinstance(value, Duration | Size | Rate):

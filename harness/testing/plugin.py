@@ -54,7 +54,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def backend(config: pytest.Config) -> BackendName:
-    """Return the back end of this session; `auto` is resolved only once."""
+    """Return the back end of this session. For `auto`, choose it in the first call only."""
     if _BACKEND not in config.stash:
         name = config.getoption("backend")
         config.stash[_BACKEND] = lifecycle.choose_backend(_log) if name == "auto" else name
@@ -109,12 +109,12 @@ class Ran:
 
     @property
     def verdict(self) -> str:
-        """The verdict: valid, unknown or invalid."""
+        """The verdict of the run as text: valid, unknown or invalid."""
         return str(self.outcome.judgement.verdict)
 
     @property
     def judgement(self) -> Judgement:
-        """The verdict with its evidence."""
+        """The verdict of the run, with the results of all properties and limits."""
         return self.outcome.judgement
 
     @property
@@ -124,7 +124,7 @@ class Ran:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The fate of every record, read from the histories."""
+        """The fate of every record of the run, computed from the histories."""
         return fold(history_files(self.directory / "history"))
 
 

@@ -35,9 +35,10 @@ class Batch(NamedTuple):
 
 
 def stored_batches(data: bytes) -> Iterator[Any]:
-    """Yield the batches as kafka-python objects, after checking their format and checksum.
+    """Yield the batches in `data` as kafka-python objects; check the format and the checksum of each batch.
 
-    A fetch response may end in the middle of a batch. This incomplete last batch is skipped.
+    `data` is the content of a segment file or of a fetch response. A fetch response may end in the middle of
+    a batch. This incomplete last batch is skipped.
     """
     from kafka.record.memory_records import MemoryRecords
 

@@ -70,7 +70,7 @@ class Moved(NamedTuple):
 
     @property
     def nothing(self) -> bool:
-        """Whether no foreign resource would move."""
+        """True if no resource of another user would move or become unavailable."""
         return not (self.leaders or self.replicas or self.groups or self.transactional_ids)
 
 
@@ -102,7 +102,7 @@ def refusals(
 
 
 def foreign_moves(cluster: ExternalCluster, plan: Plan) -> list[Moved]:
-    """Return, for each broker, the resources of other users that a fault on this broker may move elsewhere.
+    """Return one `Moved` per broker: the resources of other users that a fault on it may move elsewhere.
 
     The list is empty if the plan has no node faults.
     """

@@ -46,7 +46,7 @@ def freeze_ends(bootstrap: str, topics: Iterable[str], limit: float = STABLE_LIM
             limit,
             f"every transaction in {', '.join(names)} to end",
             every=0.2,
-            not_yet=(*NOT_YET_ERRORS, WaitTimeoutError),  # an outage can outlast one freeze(), so retry
+            not_yet=(*NOT_YET_ERRORS, WaitTimeoutError),  # an outage can outlast the retries in freeze()
         )
     except WaitTimeoutError:
         if not windows:

@@ -46,7 +46,10 @@ class Lag(NamedTuple):
 
 
 class StreamProgress(NamedTuple):
-    """The latest progress of the job."""
+    """The latest progress of the streaming job: counts of its records, its restarts, and its lag.
+
+    `silent_s` is the number of seconds since the job reported its last batch.
+    """
 
     batch: int
     rows: int
@@ -127,7 +130,7 @@ class StreamVerification:
         return time.time() - max(changes, default=time.time())
 
     def done(self) -> bool:
-        """Return whether the job has written its observation."""
+        """Return whether the job is done, which is when it has written its observation completely."""
         return (self.folder / OBSERVATION / "meta.json").exists()
 
     def lines(self) -> list[dict[str, Any]]:
@@ -211,7 +214,7 @@ class StreamVerification:
 
 
 def _lag(last: dict[str, Any], now: Sequence[Window]) -> Lag:
-    """Return how far the last batch is behind the current end offsets."""
+    """Return the job's lag, computed from its last batch and the current end offsets in `now`."""
     behind = sum(w.lso - last["ends"].get(w.topic, {}).get(str(w.partition), w.start) for w in now)
     return Lag(max(0, behind), sum(w.hw - w.lso for w in now))
 

@@ -111,7 +111,11 @@ class Share(NamedTuple):
 
 @dataclass
 class Verified:
-    """The result of a verification of topics."""
+    """The result of a verification of topics: the windows, the observations and the findings.
+
+    `hanging` lists the windows in which a transaction was still open. `without_ledger` has one entry per run,
+    and is filled only if no ledger was given.
+    """
 
     windows: list[Window]
     hanging: list[Window]
