@@ -53,7 +53,7 @@ class PlanOptions:
         return dict(change.split("=", 1) for change in self.changes)
 
     def load(self, name: str) -> tuple[Scenario, Plan]:
-        """Load a scenario with the changes of --set, and draw its plan."""
+        """Return a scenario with the changes of --set, and a plan that is drawn from it."""
         from harness.scenario import find, load
         from harness.scenario.plan import draw
 

@@ -104,7 +104,8 @@ class WalkthroughProgram:
             )
             drawn_clients = frozenset(self._walkthrough.drawn)
             diagram_file.write(path, SequenceFilter(clients=drawn_clients, most=MOST_DRAWN))
-        except FAILURES as error:  # for example, the run was interrupted before the first frame
+        except FAILURES as error:
+            # The diagram cannot be drawn, for example if the run was interrupted before the first frame.
             run.events.phase("diagram", describe_error(error))
         run.directory.write(walkthrough_page.NAME, walkthrough_page.document(path))
 

@@ -292,7 +292,7 @@ def disagreements(by_spark: dict[str, int], judgement: Judgement) -> list[str]:
 def observe_without_ledger(
     spark: SparkSession, source: KafkaSource, verified: Verified
 ) -> list[RunWithoutLedger]:
-    """Observe every run that has records in the verified windows, and check the records of each run."""
+    """Check the records of every run found in the windows of `verified`; add the observations to it."""
     from spark_jobs import batch_job
 
     results = []
