@@ -70,7 +70,7 @@ def _rows(frame: DataFrame) -> Any:
 
 
 def _fold(spark: SparkSession) -> Fold:
-    """Return the fold for this session. Its Java code is compiled once, and the jar is cached."""
+    """Return the fold for a Spark session. Its Java code is compiled once, and the jar is cached."""
     context = spark.sparkContext
     if context not in _known:
         source = SOURCE.read_text()

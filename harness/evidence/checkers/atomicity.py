@@ -53,7 +53,7 @@ def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
     ledger, intervals = index.ledger, index.ledger.intervals
     groups = len(ledger.groups.fate)
     # A witness may read some partitions further than others. So check a transaction only if the witness read
-    # each of its partitions to the high watermark.
+    # every partition with records of this transaction to the high watermark.
     readable = index.covered[intervals.lane] if len(index.homes) else np.zeros(0, np.bool_)
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, groups).astype(np.int64)
     visible = np.bincount(intervals.group, index.visible, groups).astype(np.int64)

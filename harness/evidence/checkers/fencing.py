@@ -108,8 +108,8 @@ def _events(ledger: Ledger) -> tuple[list[_Init], list[tuple[int, int, HistoryRe
                 if producer in ledger.producers:
                     inits.append(_Init(done.mono, producer, ref, clock))
             elif only is not None and done.error and done.error.name in FENCED_NAMES:
-                # A completion line does not name its producer. So use it only if the client has a single
-                # producer.
+                # The line that completes an operation does not name the producer. So use the line only if the
+                # client has a single producer.
                 errors.append((done.mono, only, ref))
     return inits, errors
 
