@@ -130,9 +130,9 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
     width = OPEN_END + 1
     keys = intervals.lane.astype(np.int64) * width + intervals.first
     last = reads.rows["seq"] + reads.rows["count"] - 1
-    # A run of consecutive records may span several transactions. Their producer commits one after another, so
-    # the transaction of the run's last record is committed last. Compare the time of the poll with that
-    # commit.
+    # A run of consecutive records may span several transactions of its producer. The producer commits them
+    # one after another, so the transaction of the run's last record is committed last. Compare the time of
+    # the poll with that commit.
     at = np.searchsorted(keys, lane * width + last, side="right") - 1
     held = known & (at >= 0) & (intervals.lane[at] == lane) & (intervals.last[at] >= last)
     group = intervals.group[at]

@@ -87,7 +87,8 @@ def fences_of(ledger: Ledger) -> dict[int, Fence]:
                 fence = Fence(init.at, init.line, f"producer {init.producer} took over its transactional id")
                 fences[number] = min(fence, fences.get(number, fence))
     for at, producer, line in errors:
-        # Ignore the error if the producer initialised again after it. The producer is then no longer fenced.
+        # Ignore the error if the producer initialised again after the error. The producer is then no longer
+        # fenced.
         if at > last_init.get(producer, -1):
             fence = Fence(at, line, "it received a fencing error")
             fences[producer] = min(fence, fences.get(producer, fence))

@@ -213,7 +213,8 @@ class Ledger:
             rows, fate, index = rows[known], fate[known], index[known]
         keys = index * (MAX_SEQ + 1) + rows[:, 1]
         if np.any(keys[1:] < keys[:-1]):
-            # The rows of each file are almost sorted by lane, so a stable sort is fast.
+            # The rows that come from the same history file are almost sorted by lane, so a stable sort is
+            # fast.
             order = np.argsort(keys, kind="stable")
             rows, fate, index, keys = rows[order], fate[order], index[order], keys[order]
         # If a client repeats a commit request, it lists the intervals of the transaction again. Keep each
