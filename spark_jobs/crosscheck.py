@@ -75,9 +75,9 @@ def summed(parts: list[DataFrame]) -> DataFrame:
 def observed_words(frames: Frames) -> DataFrame:
     """Merge the scan rows that different tasks and batches returned for the same word.
 
-    Two columns from the ledger are added: `covered` (whether the lane's partition was read to the high
-    watermark) and `no_duplicates` (whether Kafka guarantees this for the producer). Both are null if the
-    ledger declares no such lane in this partition.
+    Two columns from the ledger are added. `covered` is whether the lane's partition was read to the high
+    watermark. `no_duplicates` is whether Kafka guarantees the producer that no record is duplicated. Both are
+    null if the ledger declares no such lane in this partition.
     """
     from pyspark.sql import functions as f
 

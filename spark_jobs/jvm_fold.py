@@ -40,9 +40,9 @@ _known: WeakKeyDictionary[Any, Fold] = WeakKeyDictionary()
 
 
 def folded(log: FrozenLog, fold: Fold | None = None) -> DataFrame:
-    """Fold consecutive records of a log into rows.
+    """Fold consecutive records of a log, and return the folded rows as a DataFrame.
 
-    Each task must have all records of its windows in offset order.
+    Each Spark task must have all records of its windows in offset order.
     """
     from pyspark.sql import DataFrame as Frame
 
@@ -70,7 +70,7 @@ def _rows(frame: DataFrame) -> Any:
 
 
 def _fold(spark: SparkSession) -> Fold:
-    """Return the fold for this session. Its Java code is compiled once, and the jar is cached."""
+    """Return the fold for a Spark session. Its Java code is compiled once, and the jar is cached."""
     context = spark.sparkContext
     if context not in _known:
         source = SOURCE.read_text()

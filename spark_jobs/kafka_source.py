@@ -51,7 +51,7 @@ class KafkaSource:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def all_options(self) -> dict[str, str]:
-        """Return the options for every read.
+        """Return the options that every read passes to Spark's Kafka source.
 
         Raise NotReadCommittedError if the isolation level is not read_committed.
         """

@@ -33,7 +33,7 @@ class LanePieces(NamedTuple):
     key: Ints
     word: Ints
     first: Ints
-    """First sequence of each piece; `last` is the last one."""
+    """First sequence of each piece; the column `last` contains the last sequence of each piece."""
     last: Ints
     at: Ints
     """Index of the first record of each piece."""
@@ -71,7 +71,7 @@ class Places:
 
 
 def cut(runs: Runs) -> LanePieces:
-    """Split runs at word boundaries."""
+    """Split runs at word boundaries, and return the resulting pieces as columns."""
     last = runs.seq + runs.size - 1
     low = runs.seq // WORD_SEQS
     touched = last // WORD_SEQS - low + 1

@@ -120,7 +120,10 @@ def number(table: Bytes, field: Field) -> Ints:
 
 
 def field_of(name: str) -> Field:
-    """Return the field with this name."""
+    """Return the place of the named field: its first byte and its width in bytes.
+
+    The field belongs to the identity of a record, or to the origin of a pipeline output.
+    """
     return _BY_NAME[name]
 
 

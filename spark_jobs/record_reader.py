@@ -78,7 +78,7 @@ def _records_per_row(batch: pa.RecordBatch) -> Ints:
 
 
 class Reader:
-    """Decoder of successive batches.
+    """Decoder of the raw records of one Spark task, which arrive in successive batches.
 
     It remembers the last record of the previous batch, and collects the foreign records.
     """

@@ -25,7 +25,7 @@ class RunningTotals:
     _bits: dict[tuple[int, ...], int] = field(default_factory=dict)
 
     def add(self, rows: pa.Table) -> None:
-        """Add the rows of one batch."""
+        """Add the scan rows of one or several batches to the totals."""
         kinds = np.asarray(rows["kind"])
         words = rows.filter(pa.array(kinds == row.WORD))
         names = ("producer", "lane", "word", "n", "aborted", "late")

@@ -225,7 +225,11 @@ class ScanObservation:
         return {name: self.words[name][keep] for name in ("window", *names, "lo", "hi")}
 
     def close(self, records: pa.Table, late: pa.Table, outputs: pa.Table) -> Observation:
-        """Add the results of the second scans, and return the complete observation."""
+        """Add late records, foreign records, clashes and examples, and return the complete observation.
+
+        A clash is an offset at which two different records were read. The arguments are the rows that the
+        three second scans returned.
+        """
         self._name_repeats(records)
         self._name_twice(outputs)
         self._name_late(late)

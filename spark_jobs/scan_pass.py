@@ -138,7 +138,7 @@ class Pass:
             self._origins = [merge(self._origins, ("window", *_ORIGIN_NAMES))]
 
     def _add_runs(self, decoded: Decoded) -> None:
-        """Add the runs of records of one batch. Within each, offset and sequence both grow by one.
+        """Add the runs of records of one batch. Within each run, offset and sequence both grow by one.
 
         A gap in the offsets ends a run of records. It is caused by a transaction marker or an aborted record.
         """

@@ -44,7 +44,7 @@ class WordSet(NamedTuple):
     lanes: Ints
     """Packed keys of the lanes, sorted."""
     keys: Ints
-    """One number per word, sorted: the index of its lane in `lanes`, combined with the number of the word."""
+    """One number per word, sorted. It combines the lane's index in `lanes` with the number of the word."""
     bits: Words
 
     @classmethod

@@ -57,7 +57,7 @@ class Records:
         self.rows.append((partition, offset, identity.producer, identity.lane, identity.seq, *tail))
 
     def columns(self) -> dict[str, Ints]:
-        """Return the records as columns by name."""
+        """Return the records as columns: each column name with an array of one value per record."""
         table = np.array(self.rows, np.int64).reshape(-1, len(_COLUMNS))
         return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
 

@@ -147,14 +147,14 @@ class RunDirectory:
         return self.path / "observations"
 
     def write(self, name: str, value: msgspec.Struct | dict[str, Any] | list[Any] | str | bytes) -> None:
-        """Write one file of the run atomically."""
+        """Write one file of the run atomically. A value that is neither text nor bytes is written as JSON."""
         if isinstance(value, str):
             value = value.encode()
         data = value if isinstance(value, bytes) else msgspec.json.format(msgspec.json.encode(value)) + b"\n"
         write_atomic(self.path / name, data)
 
     def read(self, name: str, kind: type[T], default: T | None = None) -> T:
-        """Read one file of the run; return the default if the file does not exist."""
+        """Decode one JSON file of the run as type `kind`; return the default if the file does not exist."""
         path = self.path / name
         if not path.exists() and default is not None:
             return default

@@ -47,7 +47,7 @@ class WalkthroughStep(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
         self._add(textbook, observed, "same" if holds else "different")
 
     def show(self, **evidence: object) -> None:
-        """Add evidence to the step, converted to plain data for JSON."""
+        """Add evidence to this step. Each argument is stored under its name, as plain data for JSON."""
         self.evidence |= msgspec.to_builtins(evidence)
 
     @property

@@ -53,7 +53,7 @@ def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
     ledger, intervals = index.ledger, index.ledger.intervals
     groups = len(ledger.groups.fate)
     # A witness may read some partitions further than others. So check a transaction only if the witness read
-    # each of its partitions to the high watermark.
+    # every partition with records of this transaction to the high watermark.
     readable = index.covered[intervals.lane] if len(index.homes) else np.zeros(0, np.bool_)
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, groups).astype(np.int64)
     visible = np.bincount(intervals.group, index.visible, groups).astype(np.int64)
@@ -130,9 +130,9 @@ def _early_polls(ledger: Ledger, reads: Reads, out: Collector) -> int:
     width = OPEN_END + 1
     keys = intervals.lane.astype(np.int64) * width + intervals.first
     last = reads.rows["seq"] + reads.rows["count"] - 1
-    # A run of consecutive records may span several transactions. Their producer commits one after another, so
-    # the transaction of the run's last record is committed last. Compare the time of the poll with that
-    # commit.
+    # A run of consecutive records may span several transactions of its producer. The producer commits them
+    # one after another, so the transaction of the run's last record is committed last. Compare the time of
+    # the poll with that commit.
     at = np.searchsorted(keys, lane * width + last, side="right") - 1
     held = known & (at >= 0) & (intervals.lane[at] == lane) & (intervals.last[at] >= last)
     group = intervals.group[at]

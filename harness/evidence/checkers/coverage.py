@@ -19,7 +19,7 @@ from harness.evidence.observation import Observation
 
 
 def check(evidence: Evidence) -> Result:
-    """Collect the reasons why the evidence is not sufficient."""
+    """Collect the reasons why the evidence is not sufficient for a valid verdict."""
     out = Collector("coverage", "faults, lanes and witnesses")
     ledger = evidence.ledger
     out.reasons += [*ledger.problems, *evidence.expect.caveats]

@@ -87,7 +87,8 @@ def fences_of(ledger: Ledger) -> dict[int, Fence]:
                 fence = Fence(init.at, init.line, f"producer {init.producer} took over its transactional id")
                 fences[number] = min(fence, fences.get(number, fence))
     for at, producer, line in errors:
-        # Ignore the error if the producer initialised again after it. The producer is then no longer fenced.
+        # Ignore the error if the producer initialised again after the error. The producer is then no longer
+        # fenced.
         if at > last_init.get(producer, -1):
             fence = Fence(at, line, "it received a fencing error")
             fences[producer] = min(fence, fences.get(producer, fence))
@@ -108,8 +109,8 @@ def _events(ledger: Ledger) -> tuple[list[_Init], list[tuple[int, int, HistoryRe
                 if producer in ledger.producers:
                     inits.append(_Init(done.mono, producer, ref, clock))
             elif only is not None and done.error and done.error.name in FENCED_NAMES:
-                # A completion line does not name its producer. So use it only if the client has a single
-                # producer.
+                # The line that completes an operation does not name the producer. So use the line only if the
+                # client has a single producer.
                 errors.append((done.mono, only, ref))
     return inits, errors
 

@@ -114,7 +114,7 @@ def _default_producer(ledger: Ledger, scanned: Scan) -> None:
 
 
 def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answers) -> Ints:
-    """Add one group to the ledger for each transaction, and return the group of each row.
+    """Add one group to the ledger for each transaction, and return the index of each row's group.
 
     `rows` are the commits, aborts and abandons, as row numbers of `scanned.ends`. A transaction may have
     several such rows.

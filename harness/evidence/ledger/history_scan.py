@@ -115,7 +115,7 @@ class At(NamedTuple):
 
 @dataclass
 class Scan:
-    """The contents of one history file."""
+    """Contents of one history file: frequent lines as arrays, rare lines as objects."""
 
     name: str
     lines: int = 0
@@ -144,21 +144,25 @@ class Scan:
     """Rows of `ends` that expect an answer but got none."""
 
     def faults(self) -> Iterator[tuple[int, FaultLine]]:
-        """Yield the fault events of this file."""
+        """Yield the lines about fault injections, each as a pair: line number and line."""
         return ((number, line) for number, line in self.rare if isinstance(line, FaultLine))
 
     def samples(self) -> Iterator[tuple[int, Sample]]:
-        """Yield the samples of this file."""
+        """Yield the lines with offsets that an observer read, each as a pair: line number and line."""
         return ((number, line) for number, line in self.rare if isinstance(line, Sample))
 
     def invokes(self, *names: str) -> Iterator[tuple[int, Invoke]]:
-        """Yield the invoke lines of the operations with these names, which must be in LINE_OPERATIONS."""
+        """Yield the invoke lines of the operations with these names, each as a pair: line number and line.
+
+        The names must be in LINE_OPERATIONS.
+        """
         return ((n, line) for n, line in self.rare if isinstance(line, Invoke) and line.f in names)
 
     def completions(self, *names: str) -> Iterator[tuple[int, Completion]]:
-        """Yield the lines with results (ok, fail, info) that the scan kept as objects.
+        """Yield the kept lines with results (ok, fail, info), each as a pair: line number and line.
 
-        If `names` of operations are given, yield only the results of these operations.
+        The scan keeps all fail and info lines, and the ok lines of the operations in LINE_OPERATIONS. If
+        `names` of operations are given, yield only the results of these operations.
         """
         for number, line in self.rare:
             if isinstance(line, Ok | Fail | Info) and (line.f in names or not names):

@@ -66,13 +66,13 @@ class Ownership(NamedTuple):
     """Number of the transaction; -1 if the group is a send."""
     fate: Fates
     asked: Ints
-    """Monotonic time of the first commit intent.
+    """Monotonic time in nanoseconds of the first commit intent.
 
     If there is none, it is the time of the first abort intent, or 0 without any intent. For a send, it is the
     time of the send's intent.
     """
     answered: Ints
-    """Monotonic time of the last answer to a commit, an abort or the send; 0 if there is no answer."""
+    """Monotonic time in ns of the last answer to a commit, an abort or the send; 0 if there is no answer."""
     ask_line: Ints
     answer_line: Ints
     committing: Bools
@@ -110,9 +110,9 @@ class Ledger:
     clients: list[Scan] = field(default_factory=list)
     producers: dict[int, Declared] = field(default_factory=dict)
     lanes: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Lane keys, sorted."""
+    """Sorted keys of all declared lanes. Intervals and acknowledgements contain indices of this array."""
     places: list[PartitionId] = field(default_factory=list)
-    """Topic and partition of each lane."""
+    """Topic and partition of each lane, in the order of `lanes`."""
     groups: Ownership = field(init=False)
     intervals: Intervals = field(init=False)
     acks: Ints = field(default_factory=lambda: np.zeros((0, 5), np.int64))
@@ -213,7 +213,8 @@ class Ledger:
             rows, fate, index = rows[known], fate[known], index[known]
         keys = index * (MAX_SEQ + 1) + rows[:, 1]
         if np.any(keys[1:] < keys[:-1]):
-            # The rows of each file are almost sorted by lane, so a stable sort is fast.
+            # The rows that come from the same history file are almost sorted by lane, so a stable sort is
+            # fast.
             order = np.argsort(keys, kind="stable")
             rows, fate, index, keys = rows[order], fate[order], index[order], keys[order]
         # If a client repeats a commit request, it lists the intervals of the transaction again. Keep each
