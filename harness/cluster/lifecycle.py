@@ -53,7 +53,8 @@ def up(
             report("the start failed: removing its nodes" + (f" (logs: {kept})" if kept else ""))
             try:
                 _destroy(state, record)
-            except (HarnessError, OSError) as error:  # report only; the user needs the error of the start
+            except (HarnessError, OSError) as error:
+                # Only report a failed removal. The user must see the error of the start, raised below.
                 report(f"the removal failed: {error}")
             raise
 

@@ -148,7 +148,7 @@ class ProcessBackend:
             node.start()
 
     def destroy(self) -> None:
-        """Send SIGKILL to every process that runs from this state directory, and remove the nodes' data."""
+        """Send SIGKILL to every process that runs from this state directory. Delete the nodes' folders."""
         processes.end_all(f"{self._state.nodes}/")
         shutil.rmtree(self._state.nodes, ignore_errors=True)
 

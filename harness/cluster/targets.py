@@ -138,7 +138,8 @@ class Target(str):
     def resolve(self, cluster: Cluster, rng: random.Random) -> list[str]:
         """Return the names of the nodes to which the target resolves now.
 
-        If the target is a client, return the client's name or name pattern instead.
+        `rng` draws the nodes if the target is a random choice, such as `one`. If the target is a client,
+        return the client's name or name pattern instead.
         """
         if _NODE.fullmatch(self.kind):
             self.check(cluster)
