@@ -174,9 +174,9 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
 def _reuse(
     state: State, record: ClusterRecord, backend: BackendName | Literal["auto"], profile: Profile
 ) -> Cluster:
-    """Return the running cluster.
+    """Return the cluster that already runs from this state directory, so that `up` can reuse it.
 
-    Raise RefusedError if it is unhealthy, or if its back end or profile is not the requested one.
+    Raise RefusedError if the cluster is unhealthy, or if its back end or profile is not the requested one.
     """
     if backend not in ("auto", record.backend) or profile != record.profile:
         raise RefusedError(

@@ -47,7 +47,7 @@ class ProcessNode:
             return None
 
     def status(self) -> NodeStatus:
-        """Return the condition of the process."""
+        """Return whether the process runs, is frozen or has ended, with its process id or exit code."""
         pid = self._pid()
         state = processes.state_of(pid, self._mark) if pid else ProcessState.GONE
         if state is ProcessState.GONE:

@@ -145,7 +145,7 @@ class Topics(ABC):
         self._wait_led(topic)
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
-        """Return the high watermark and the last stable offset of each partition."""
+        """Return the high watermark and the last stable offset of each partition of a topic."""
         return self.admin.end_offsets(topic)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo:
