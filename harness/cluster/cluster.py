@@ -131,7 +131,11 @@ class Cluster(Topics):
         return HOST, port(broker)
 
     def second_proxy_address(self, broker: int) -> str:
-        """Return a free address for a second Toxiproxy proxy, between the first proxy and a broker."""
+        """Return the host and port of a second Toxiproxy proxy for a broker.
+
+        The layout of the cluster reserves this port for it. The second proxy forwards the connections of the
+        first proxy to the broker.
+        """
         return f"127.0.0.1:{self.ports.inner_proxy(broker)}"
 
     def direct(self, broker: int, timeout: float = 5.0) -> RawConnection:
@@ -227,7 +231,7 @@ class Cluster(Topics):
         return health.ailments(self)
 
     def look(self) -> list[str]:
-        """Describe the current health problems. If a check raises an error, return it as a problem."""
+        """Describe the current health problems. If a check raises an error, return its error message."""
         try:
             return self.ailments()
         except HarnessError as error:
@@ -254,9 +258,10 @@ class Cluster(Topics):
     def wait_healthy(
         self, limit: float = HEALTHY_LIMIT_S, *, enough: Callable[[], bool] = lambda: False
     ) -> None:
-        """Wait until the cluster is healthy, or until the function `enough` returns true.
+        """Wait until the cluster is healthy, or until the argument `enough`, a function, returns true.
 
-        If the time limit passes, the error lists the health problems that the last check found.
+        If neither happens within `limit` seconds, the error lists the health problems that the last check
+        found.
         """
 
         def healthy() -> bool:

@@ -142,7 +142,7 @@ class ComposeBackend:
         return self._record
 
     def start(self) -> None:
-        """Create and start every container."""
+        """Create and start the containers of all nodes, including Toxiproxy."""
         ComposeProject(self._env_file).start()
 
     def destroy(self) -> None:

@@ -96,7 +96,7 @@ class Ports:
 
     @property
     def subnet(self) -> str:
-        """First three bytes of the subnet of the cluster's containers.
+        """First three bytes of the subnet of the cluster's containers, as text such as `10.213.0`.
 
         Each block of ports has a different subnet.
         """

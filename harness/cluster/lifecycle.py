@@ -53,7 +53,8 @@ def up(
             report("the start failed: removing its nodes" + (f" (logs: {kept})" if kept else ""))
             try:
                 _destroy(state, record)
-            except (HarnessError, OSError) as error:  # report only; the user needs the error of the start
+            except (HarnessError, OSError) as error:
+                # Only report a failed removal. The user must see the error of the start, raised below.
                 report(f"the removal failed: {error}")
             raise
 
@@ -173,9 +174,9 @@ def _start(state: State, record: ClusterRecord, report: Report) -> Cluster:
 def _reuse(
     state: State, record: ClusterRecord, backend: BackendName | Literal["auto"], profile: Profile
 ) -> Cluster:
-    """Return the running cluster.
+    """Return the cluster that already runs from this state directory, so that `up` can reuse it.
 
-    Raise RefusedError if it is unhealthy, or if its back end or profile is not the requested one.
+    Raise RefusedError if the cluster is unhealthy, or if its back end or profile is not the requested one.
     """
     if backend not in ("auto", record.backend) or profile != record.profile:
         raise RefusedError(

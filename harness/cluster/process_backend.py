@@ -47,7 +47,7 @@ class ProcessNode:
             return None
 
     def status(self) -> NodeStatus:
-        """Return the condition of the process."""
+        """Return whether the process runs, is frozen or has ended, with its process id or exit code."""
         pid = self._pid()
         state = processes.state_of(pid, self._mark) if pid else ProcessState.GONE
         if state is ProcessState.GONE:
@@ -148,7 +148,7 @@ class ProcessBackend:
             node.start()
 
     def destroy(self) -> None:
-        """Send SIGKILL to every process that runs from this state directory, and remove the nodes' data."""
+        """Send SIGKILL to every process that runs from this state directory. Delete the nodes' folders."""
         processes.end_all(f"{self._state.nodes}/")
         shutil.rmtree(self._state.nodes, ignore_errors=True)
 

@@ -28,7 +28,8 @@ _SHARES: dict[str, Callable[[int], int]] = {
 }
 _BROKER = "kafka-"
 _CONTROLLERS = tuple(map(node_name, CONTROLLER_IDS))
-# Broker ids are not checked here: an external cluster may use any ids.
+# The pattern accepts any broker id, because an external cluster may use any ids. The method `check` rejects
+# a broker that the cluster does not have.
 _NODE = re.compile("|".join([_BROKER + r"(?:0|[1-9]\d*)", *_CONTROLLERS]))
 # Roles whose first argument is the name of a topic or group, or a transactional id. Each run uses its own
 # names for topics, groups and transactional ids, so `scoped` must replace this argument.
@@ -138,7 +139,8 @@ class Target(str):
     def resolve(self, cluster: Cluster, rng: random.Random) -> list[str]:
         """Return the names of the nodes to which the target resolves now.
 
-        If the target is a client, return the client's name or name pattern instead.
+        `rng` draws the nodes if the target is a random choice, such as `one`. If the target is a client,
+        return the client's name or name pattern instead.
         """
         if _NODE.fullmatch(self.kind):
             self.check(cluster)

@@ -23,7 +23,7 @@ A request that fails with one of these codes is repeated.
 
 
 class Topics(ABC):
-    """The topics of a cluster."""
+    """Base class of the clusters, with the methods that create, move and inspect topics."""
 
     admin: Admin
     # Number of replicas of each partition if only the number of partitions is given.
@@ -55,7 +55,8 @@ class Topics(ABC):
             try:
                 self.admin.create_topic(name, replicas, settings)
             except KafkaAnswerError as error:
-                # An earlier attempt, which timed out, may have created the topic.
+                # The error TOPIC_ALREADY_EXISTS is harmless if the topic did not exist before this method. An
+                # earlier attempt of this method, which timed out, has then created the topic.
                 if error.code != ErrorCode.TOPIC_ALREADY_EXISTS or existed:
                     raise
 
@@ -144,7 +145,7 @@ class Topics(ABC):
         self._wait_led(topic)
 
     def end_offsets(self, topic: str) -> dict[int, EndOffsets]:
-        """Return the high watermark and the last stable offset of each partition."""
+        """Return the high watermark and the last stable offset of each partition of a topic."""
         return self.admin.end_offsets(topic)
 
     def partition(self, topic: str, partition: int) -> PartitionInfo:

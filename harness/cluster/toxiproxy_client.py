@@ -71,11 +71,11 @@ class Toxiproxy:
         self._session.trust_env = False  # Toxiproxy runs on loopback, so HTTP_PROXY must not apply
 
     def proxies(self) -> list[Proxy]:
-        """Read every proxy with its toxics."""
+        """Return every proxy of the server, with the toxics that the proxy has now."""
         return [_proxy(data) for data in self._get("/proxies").values()]
 
     def proxy(self, name: str) -> Proxy:
-        """Read one proxy with its toxics."""
+        """Return the proxy with this name, with the toxics that it has now."""
         return _proxy(self._get(f"/proxies/{name}"))
 
     def set_enabled(self, proxy: str, enabled: bool) -> None:
@@ -154,7 +154,7 @@ class Toxiproxy:
             raise ToxiproxyError(f"toxic {name} of {proxy} still exists after its removal", _LOOK)
 
     def version(self) -> str:
-        """Read the version of the server."""
+        """Return the version that the Toxiproxy server reports, as text."""
         return str(self._get("/version").get("version"))
 
     def _handle(self, proxy: str) -> LibraryProxy:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 @cache
 def import_fault_modules() -> tuple[ModuleType, ...]:
-    """Import every module of this package."""
+    """Import every module of the package `harness.faults`, and return the modules."""
     modules = pkgutil.iter_modules(harness.faults.__path__, "harness.faults.")
     return tuple(import_module(module.name) for module in modules)
 
 
 @cache
 def fault_classes() -> dict[str, type[Fault[Any]]]:
-    """Return all fault classes by name."""
+    """Return all fault classes as a dict. The key is the name of the fault, such as `jitter`."""
     return {kind.name: kind for kind in _classes()}
 
 
@@ -44,9 +44,9 @@ def fault_class(name: object) -> type[Fault[Any]]:
 
 
 def external_faults() -> dict[str, Capability]:
-    """Return the names of the faults that may be allowed on an external cluster.
+    """Return the faults that a cluster file may allow on an external cluster.
 
-    Each name is mapped to the capability that the fault needs.
+    The dict maps the name of each fault to the capability that the fault needs.
     """
     return {name: kind.capability for name, kind in fault_classes().items() if kind.allowed_on_external}
 

@@ -50,7 +50,7 @@ class ClientFault(Fault[None]):
         processes.send(client.pid, client.mark, self.signal_sent)
 
     def bite(self, context: FaultContext[None]) -> Measured:
-        """Wait until the operating system reports that the process has the expected state."""
+        """Wait until the client process is in the state that the fault causes, such as ended or frozen."""
         client = _process(context)
         wait_until(
             lambda: processes.state_of(client.pid, client.mark) is self.expected,

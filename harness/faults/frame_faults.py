@@ -76,7 +76,7 @@ class FrameFault(Fault[None]):
         return Rule(id=mark, verb=self.verb, brokers=brokers, **fields, **self.special())
 
     def special(self) -> dict[str, Any]:
-        """Return the additional fields of the rule that this fault class needs."""
+        """Return the fields that this fault class adds to the rule, such as `then` or `seconds`."""
         return {}
 
     def undo_steps(self, context: FaultContext[None]) -> list[UndoStep]:

@@ -52,7 +52,7 @@ class MarkedProcess(Protocol):
 
 
 class TargetKind(Enum):
-    """What a fault acts on: nodes or a client."""
+    """Kind of target that a fault acts on: nodes or a client."""
 
     NODES = "nodes"
     CLIENT = "client"
@@ -117,7 +117,7 @@ class Fault(ABC, Generic[S]):
 
     @abstractmethod
     def apply(self, context: FaultContext[S]) -> None:
-        """Inject the fault."""
+        """Carry out the disturbance, for example kill the node or add the toxic."""
 
     @abstractmethod
     def bite(self, context: FaultContext[S]) -> Measured:

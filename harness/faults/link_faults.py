@@ -408,7 +408,7 @@ class Stall(ToxicFault[OpenConnections]):
         return {"silent_for_s": QUICK_S, "links": len(connections)}
 
     def health(self, context: FaultContext[OpenConnections]) -> Measured:
-        """Read the answers that the fault held."""
+        """Read the held answers, which heal has released. Then check that the links answer new requests."""
         try:
             returned = sum(bool(connection.read_frame()) for _, connection in context.state.connections)
         finally:
@@ -477,7 +477,7 @@ class Slice(ToxicFault[Pieces]):
         return Pieces(answering, {link.proxy: link.reads_for_one_answer() for link in answering})
 
     def bite(self, context: FaultContext[Pieces]) -> Measured:
-        """Check that one answer arrives in more pieces than before the fault."""
+        """Check on each link that one answer arrives in at least two more pieces than before the fault."""
         before = context.state.pieces
         measured = {link.proxy: link.reads_for_one_answer() for link in context.state.links}
         for proxy, pieces in measured.items():

@@ -60,7 +60,7 @@ class Partition(Fault[Others]):
         return others
 
     def apply(self, context: FaultContext[Others]) -> None:
-        """Set the packet filters that cut the links."""
+        """Set packet filters that block the traffic between each target and the nodes in `context.state`."""
         for name in context.nodes:
             context.cluster.links.cut(name, context.state[name], self.direction)
 
@@ -111,9 +111,9 @@ class Partition(Fault[Others]):
         return others
 
     def _still(self, cluster: Cluster, name: str, others: list[str], *, is_open: bool) -> list[str]:
-        """Probe the links between `name` and `others` in the directions that the fault cuts.
+        """Return the open links between `name` and `others`; the closed ones if `is_open` is false.
 
-        If `is_open` is true, return the links that are open. Otherwise return the links that are closed.
+        Only the directions that the fault cuts are probed.
         """
         probes = [(name, others)] if self.direction != "in" else []
         probes += [(other, [name]) for other in others] if self.direction != "out" else []
@@ -128,7 +128,7 @@ class Partition(Fault[Others]):
         ]
 
     def _check_untouched(self, cluster: Cluster, name: str, others: list[str]) -> None:
-        """Check that a one-way cut left the other direction open.
+        """Check that a one-way cut left the opposite direction of each link open.
 
         If the target `name` is a broker, also check that it still answers clients.
         """

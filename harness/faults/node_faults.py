@@ -77,8 +77,8 @@ def _exit_code(cluster: Cluster, name: str, allowed: tuple[int, ...]) -> int | s
     Raise NoBiteError if the node has not exited, or exited with a code that is not in `allowed`.
     """
     status = cluster.node(name).status()
-    # The exit code of an external node may be unknown. The harness then only observes that the node does not
-    # answer.
+    # The exit code of an external node may be unknown. It is then enough that the node accepts no
+    # connections.
     unknown = status.exit_code is None and not cluster.owned
     if status.condition is not Condition.EXITED or not (unknown or status.exit_code in allowed):
         raise NoBiteError(f"{name} is {status}, expected exit code {' or '.join(map(str, allowed))}", _HINT)

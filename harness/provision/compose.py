@@ -71,7 +71,8 @@ class ComposeProject:
                     f"the {what} of `docker compose` failed: {output}", "run `eos doctor`"
                 ) from error
             finally:
-                # After Ctrl-C, the thread would otherwise wait until its docker command ends by itself.
+                # End the docker commands that still run. After Ctrl-C or a time-out, the `with` block would
+                # otherwise wait for them.
                 self._kill_commands()
 
     @contextmanager

@@ -45,7 +45,11 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True)
 class Recipe:
-    """An image that can be built. `content` is the fingerprint of everything that goes into the image."""
+    """Description of an image that can be built: its name and tag.
+
+    `content` is the fingerprint of everything that goes into the image. An image with another fingerprint is
+    out of date.
+    """
 
     name: str
     tag: str
@@ -173,13 +177,14 @@ def _build_kafka(client: DockerClient, recipe: Recipe, base: str, context: Path,
 
 
 def _train(client: DockerClient, image: str, target: Path) -> None:
-    """Run a Kafka node from this image under a small workload.
+    """Make a class-data archive for the JVM, and store it in the folder `target`.
 
-    At its exit the node writes a class-data archive. Copy this archive from the container to the folder
-    `target`.
+    The function starts a container from `image`. The container runs one Kafka node, which serves a small
+    workload. The node's JVM writes the archive at its exit. The function then copies the archive out of the
+    container.
     """
     for left in client.containers.list(all=True, filters={"label": _TRAINING_LABEL}):
-        left.remove(force=True, v=True)  # it was left by an earlier build that was killed
+        left.remove(force=True, v=True)  # a container of an earlier build, which was killed
     (port,) = free_ports(1)
     node = client.containers.run(
         image,
@@ -191,7 +196,7 @@ def _train(client: DockerClient, image: str, target: Path) -> None:
     try:
         wait_until(lambda: answers("127.0.0.1", port), 90, "the training node to answer")
         run_training_workload(port)
-        node.stop(timeout=120)  # SIGTERM, because the JVM writes the archive only at a clean exit
+        node.stop(timeout=120)  # sends SIGTERM, because the JVM writes the archive only at a clean exit
         chunks, _ = node.get_archive("/opt/kafka/kafka.jsa")
         with tarfile.open(fileobj=io.BytesIO(b"".join(chunks))) as archive:
             archive.extract("kafka.jsa", target, filter="data")

@@ -17,7 +17,7 @@ VERBS = ("kill", "stop", "start", "pause", "resume")
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Base class of the tables of a cluster file."""
+    """Base class of the structs of a cluster file. A key that the struct does not define is an error."""
 
 
 class ClusterPart(Part, frozen=True, kw_only=True):

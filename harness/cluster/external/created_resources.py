@@ -69,7 +69,7 @@ class Made:
         return _noted(self._groups)
 
     def keep(self) -> None:
-        """Delete the two record files, but not the topics and groups themselves.
+        """Delete the two record files of a run, and leave its topics and groups on the cluster.
 
         The topics and groups then belong to the user: no later run or heal deletes them.
         """
@@ -77,7 +77,10 @@ class Made:
         self._groups.unlink(missing_ok=True)
 
     def delete_topics(self) -> list[str]:
-        """Delete the recorded topics, and no others. Return their names."""
+        """Delete the recorded topics that exist on the cluster. Return their names.
+
+        Wait until the topics no longer exist, then delete the record file of the topics.
+        """
         names = self.topics()
         if names:
             self._cluster.delete_topics(names)
@@ -86,7 +89,10 @@ class Made:
         return names
 
     def delete_groups(self) -> list[str]:
-        """Delete each recorded group as soon as it is empty. Return the names of the deleted groups."""
+        """Delete each recorded group. Return the names of the groups.
+
+        A group can be deleted only when it has no members. The method waits up to GROUP_S seconds for this.
+        """
         names = self.groups()
         for name in names:
             self._delete_group(name)

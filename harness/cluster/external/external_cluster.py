@@ -108,7 +108,8 @@ class ExternalCluster(Cluster):
     def locked(self, doing: str) -> Iterator[None]:
         """Hold the cluster's lock inside the block.
 
-        A `locked` block inside another one of the same object does not wait for the lock.
+        If this object holds the lock already, the block runs at once. Blocks of the same object can therefore
+        be nested.
         """
         if self._held:
             yield
