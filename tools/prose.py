@@ -73,7 +73,7 @@ _RULES: Final = (
 
 
 def check_text(path: str, text: str) -> Iterator[Finding]:
-    """Find the phrases in one text, in the order of its lines."""
+    """Yield a finding for each phrase in a text, in the order of the lines."""
     matches = [
         (match.start(1), match.group(1), instead) for rule, instead in _RULES for match in rule.finditer(text)
     ]

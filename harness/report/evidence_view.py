@@ -29,7 +29,7 @@ _LINE_LENGTH: Final = 400
 
 
 class _Op(msgspec.Struct):
-    """The fields of a history line that this module reads: the operation and the time."""
+    """The fields of a history line that this module reads: operation number and time."""
 
     mono: int = 0
     op: int | None = None

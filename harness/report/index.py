@@ -26,7 +26,7 @@ def write(runs: Path) -> Path:
 def _row(runs: Path, directory: Path) -> dict[str, Any]:
     try:
         cells = _cells(RunDirectory.open(directory))
-    except UsageError as error:  # an unreadable run must not hide the other runs
+    except UsageError as error:  # show the run as unreadable, and continue with the other runs
         cells = [directory.name, directory.parent.name, "", "cannot be read", error.message, ""]
     place = directory.relative_to(runs)
     target = place / REPORT if (directory / REPORT).exists() else place

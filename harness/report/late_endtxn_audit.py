@@ -97,8 +97,8 @@ def find_broken_transactions(run: Path) -> tuple[list[BrokenTransaction], int]:
             what
             for wall, what in decisions[ids[producer]]
             if span.begun < wall < span.asked - LOG_RESOLUTION_NS
-            # A coordinator commits only on request. If the client requested only an abort, a late EndTxn
-            # caused the commit.
+            # A coordinator commits only on request. If it committed although the client requested only an
+            # abort, it acted on a late EndTxn of an earlier transaction.
             or (span.begun < wall < over and what == "PrepareCommit" and not span.commit)
         ]
         overtaken = _overtaken_endtxn(frames[clients[producer]], span)

@@ -116,8 +116,8 @@ def _log_rows(path: Path) -> Rows:
 def _diagram(path: Path, room: int) -> Markup | None:
     """Return the sequence diagram of a run as SVG.
 
-    The result is None if the run has no diagram. It is empty if the diagram is larger than its own limit or
-    than `room`, the number of bytes that are left in the page.
+    The result is None if the run has no diagram. It is empty if the diagram is larger than `_DIAGRAM_BYTES`,
+    or than `room`, the number of bytes that are left in the page.
     """
     drawing = path / "diagram.svg"
     if not drawing.exists():

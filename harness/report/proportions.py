@@ -26,7 +26,7 @@ def bounds(hits: int, of: int) -> tuple[float, float]:
 
 
 def format_per_thousand(hits: int, of: int) -> str:
-    """Format a proportion per thousand, with its confidence interval."""
+    """Return a text with the counts, the hits per thousand attempts, and their confidence interval."""
     if not of:
         return "0 of 0: nothing was counted"
     low, high = bounds(hits, of)
@@ -37,7 +37,10 @@ def format_per_thousand(hits: int, of: int) -> str:
 
 
 def _first_share(beyond: Callable[[float], bool]) -> float:
-    """Return the smallest share between 0 and 1 for which `beyond` is true, by bisection."""
+    """Return the smallest share between 0 and 1 for which `beyond` is true, found by bisection.
+
+    `beyond` must be false below a certain share and true above it.
+    """
     low, high = 0.0, 1.0
     for _ in range(_HALVINGS):
         middle = (low + high) / 2

@@ -85,7 +85,10 @@ def result_of(directory: Path) -> RunResult:
 
 
 def append(file: Path, result: RunResult) -> None:
-    """Append a line in a single write, so that the lines of runs that end at the same time do not mix."""
+    """Append a result to results.jsonl in a single write.
+
+    The lines of runs that end at the same time therefore do not mix.
+    """
     with file.open("ab") as out:
         out.write(msgspec.json.encode(result) + b"\n")
 

@@ -56,8 +56,9 @@ def on_response(relay: Relay, exchange: Exchange, frame: bytes, armed: Armed) ->
     relay.response.forward(frame)
     if rule.verb == "cut_after":
         _touch(relay, exchange, frame, armed, "cut")
-        # From here on, count the connection's bytes as dropped by the rule, and close both sides with FIN.
-        # After a TCP reset, the client's kernel could discard the answer that was just forwarded.
+        # Count all further bytes of the connection as dropped by the rule. Close both sockets with FIN, not
+        # with a TCP reset: after a reset, the client's kernel could discard the answer that was just
+        # forwarded.
         relay.dropped_by = rule.id
         relay.request.silence()
         relay.upstream.finish()

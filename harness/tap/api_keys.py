@@ -33,7 +33,8 @@ def _requests() -> dict[int, Any]:
 
     classes: dict[int, Any] = {}
     for message in _subclasses(ApiMessage):
-        # Skip the classes that are for a single version. Each of them only wraps the class for all versions.
+        # Skip the classes that support only one version of an api. They only wrap the class that supports all
+        # versions.
         if message._class_version is None and message.is_request():
             classes.setdefault(message.API_KEY, message)
     return classes

@@ -67,18 +67,18 @@ class ByteStream:
 
     @property
     def over(self) -> bool:
-        """Whether the end of the stream was passed to the handler."""
+        """Whether the source has ended and `Handler.ended` was called for this stream."""
         return self._over
 
     def forward(self, data: bytes) -> None:
         self.target.send(data)
 
     def take(self, data: bytes) -> None:
-        """Drop bytes because of a fault, and add their number to the counter `taken`."""
+        """Count bytes that are dropped because of a fault, in the counter `taken`. They are not forwarded."""
         self.taken += len(data)
 
     def keep(self, frame: bytes) -> None:
-        """Keep a frame back, and with it all bytes after it."""
+        """Keep back a frame and all bytes after it, until `resume` is called or the connection is closed."""
         self._kept = frame
 
     def resume(self, *, deliver: bool) -> None:

@@ -69,7 +69,7 @@ class TapStatus(msgspec.Struct, kw_only=True):
 
 
 class TapAnswer(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """The answer to any request. The request determines which fields are set."""
+    """The answer to any request to the tap. The type of the request determines which fields are set."""
 
     error: str | None = None
     hint: str = ""

@@ -33,7 +33,7 @@ LOG_NAME: Final = "logsteps.jsonl"
 PRODUCER_ID_BLOCK: Final = 1000
 """Number of producer ids in a block that the controllers give to a broker."""
 _METADATA_LOG: Final = "__cluster_metadata-0"
-_MAX_COPIES: Final = 200  # limit per partition; a diagram shows fewer copies
+_MAX_COPIES: Final = 200  # maximum number of batches to compare per partition
 _LEADER_LIMIT_S: Final = 20.0
 _IDS_RECORD: Final = 15
 # Fields of a ProducerIdsRecord after its three-byte head: the broker, the broker's epoch, and the first id

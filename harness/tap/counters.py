@@ -29,7 +29,9 @@ class Stats(msgspec.Struct, kw_only=True):
     log_errors: int = 0
     request_bytes: ByteAccount = msgspec.field(default_factory=ByteAccount)
     response_bytes: ByteAccount = msgspec.field(default_factory=ByteAccount)
-    """`request_bytes` and `response_bytes` cover closed connections only."""
+    """Byte counts of both directions (`request_bytes` and `response_bytes`), added up over all closed
+    connections.
+    """
     duplicate_bytes: int = 0
     """Number of bytes of duplicate requests, which the tap sent on connections of its own."""
 

@@ -11,7 +11,7 @@ import msgspec
 
 
 class _Compact(msgspec.Struct, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Base class of structures whose fields are written to the log only if they are not empty."""
+    """Base class of structures whose fields are logged only if they differ from their default values."""
 
 
 class BatchFields(_Compact):
@@ -88,6 +88,6 @@ class Facts(_Compact):
 
     @property
     def refusals(self) -> list[str]:
-        """The distinct errors in the frame."""
+        """The different errors in the frame: of the frame, its partitions and its coordinators."""
         inner = [p.error for p in self.partitions] + [c.error for c in self.coordinators]
         return list(dict.fromkeys(e for e in (self.error, *inner) if e))

@@ -31,7 +31,11 @@ class TopicNames:
                 self._names[topic.topic_id] = topic.name
 
     def of(self, topic: Any, field: str = "name") -> str:
-        """Return the name of a topic in a message, or its id if no metadata response contained its name."""
+        """Return the name of a topic in a message. `topic` is the part of the message about the topic.
+
+        If this part has no name in `field`, return the name that a metadata response contained for the topic
+        id. If there was none, return the id.
+        """
         name = getattr(topic, field, None)
         if name:
             return str(name)

@@ -141,7 +141,7 @@ class Hub:
         return ", ".join(facts.refusals) or "NONE"
 
     def keep(self, armed: Armed, hit: Hit, relay: Relay, stream: ByteStream, exchange: Exchange) -> KeptFrame:
-        """Keep back a frame of a stream until it is released or discarded."""
+        """Keep back a frame of a stream until the returned object releases or discards it."""
 
         def finish(deliver: bool) -> None:
             if not deliver:  # drop later bytes too: a TCP stream cannot continue after a lost frame
@@ -198,7 +198,7 @@ class Hub:
         armed = self.book.armed.pop(rule_id, None)
         for kept in [k for k in self.kept if k.armed.rule.id == rule_id]:
             if kept.armed.rule.verb == "delay" and kept.alive():
-                kept.release()  # its client still waits for the answer
+                kept.release()  # the client of the delayed frame still waits for the answer
             else:
                 kept.discard()
         for relay in list(self.relays.values()):
@@ -207,7 +207,7 @@ class Hub:
         return armed
 
     def touched(self, armed: Armed, hit: Hit) -> None:
-        """Log the outcome for a frame that a rule hit."""
+        """Write a line to the frame log about what happened to a frame that a rule hit."""
         self.log.put(
             Touch(
                 rule=armed.rule.id,

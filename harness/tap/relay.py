@@ -40,7 +40,7 @@ class Exchange:
     triggers: list[KeptFrame] = field(default_factory=list)
 
     def line(self, side: Side, conn: int, broker: int, size: int, clocks: Timestamps) -> Frame:
-        """Return the frame log line of the request or, for the side `response`, of its answer."""
+        """Return the line of the frame log for the request or, if `side` is `response`, for its answer."""
         return Frame(
             n=self.n,
             conn=conn,
@@ -247,7 +247,7 @@ class Relay:
             self._log(line, frame, fate, armed)
         hub.answered(exchange, frame)
         if self.dropped_by and self.request.over and not self._asked:
-            self.upstream.finish()  # only after the last answer, as the broker could skip a pending request
+            self.upstream.finish()  # not before the last answer, as the broker could skip a pending request
 
     def _answered(self, correlation: int) -> Exchange | None:
         """Return the exchange to which an answer belongs, or None.

@@ -107,7 +107,7 @@ class Armed(msgspec.Struct, kw_only=True):
 
     @property
     def spent(self) -> bool:
-        """Whether the rule has made all of its hits, so that it acts on no more frames."""
+        """Whether the rule has hit as many frames as it may, so that it acts on no more frames."""
         return self.rule.times is not None and self.matched >= self.rule.nth + self.rule.times - 1
 
 

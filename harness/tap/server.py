@@ -95,7 +95,8 @@ class Server:
         except OSError as error:
             if upstream:  # the broker is connected, so the error means that the client has disconnected
                 upstream.close()
-            # If the broker is down, the client gets a connection that closes at once, as with Toxiproxy.
+            # If the broker is down, the client first gets a connection, and then this close ends the
+            # connection. Toxiproxy behaves in the same way.
             client.close()
             what = "vanished" if upstream else "unreachable"
             count(hub.stats.odd, what)

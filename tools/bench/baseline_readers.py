@@ -77,7 +77,10 @@ def cpu_seconds() -> float:
 def consumer_performance(
     bootstrap: str, topic: str, records: int, log: Callable[[str], None]
 ) -> tuple[int, float]:
-    """Run Kafka's ConsumerPerformance; return the number of records, and records per second of fetch time."""
+    """Run Kafka's ConsumerPerformance; return the number of records that it read, and its rate.
+
+    The rate is in records per second of the time that it spent fetching.
+    """
     jars = ensure_jars(log, "kafka", "tools")
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder) / "consumer.properties"

@@ -43,7 +43,10 @@ def nothing(error: KafkaError | None, message: Message) -> None:
 
 
 def bare_idempotent(bootstrap: str, topic: str, length: Length) -> Cost:
-    """Send records with an idempotent producer and an empty delivery callback; return the cost."""
+    """Send records with an idempotent producer and an empty delivery callback.
+
+    Return the number of records and the time that they took.
+    """
     config: dict[str, Any] = {**settings(PRODUCER), "bootstrap.servers": bootstrap}
     producer = Producer(config)
     producer.list_topics(topic, LIMIT_S)
@@ -75,7 +78,10 @@ def _produce(producer: Producer, topic: str, value: bytes, lane: int) -> None:
 
 
 def harness_idempotent(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
-    """Send records as the harness's idempotent client does; return the cost."""
+    """Send records as the harness's idempotent client does, with identities and a history.
+
+    Return the number of records and the time that they took.
+    """
     spec = IdempotentSpec(
         run=RUN,
         client="bench",
@@ -110,7 +116,10 @@ def harness_idempotent(bootstrap: str, topic: str, length: Length, folder: Path)
 
 
 def bare_transactional(bootstrap: str, topic: str, length: Length) -> Cost:
-    """Send transactions of one hundred records each with a plain producer; return the cost."""
+    """Send transactions of one hundred records each with a producer that keeps no history.
+
+    Return the number of records and the time that they took.
+    """
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-bare", 20_000, {}),
         "bootstrap.servers": bootstrap,
@@ -134,7 +143,10 @@ def bare_transactional(bootstrap: str, topic: str, length: Length) -> Cost:
 
 
 def harness_transactional(bootstrap: str, topic: str, length: Length, folder: Path) -> Cost:
-    """Send transactions as the harness's transactional client does; return the cost."""
+    """Send transactions as the harness's transactional client does, with identities and a history.
+
+    Return the number of records and the time that they took.
+    """
     spec = TransactionalSpec(
         run=RUN,
         client="bench",

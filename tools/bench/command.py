@@ -101,7 +101,7 @@ def spark_options(function: Any) -> Any:
 def cluster_up(
     backend: BackendChoice, state_path: Path | None, profile: Profile, *, keep: bool = False
 ) -> Iterator[Cluster]:
-    """Yield the cluster that is up, or start one.
+    """Yield the cluster that is already up or, if there is none, start one and yield it.
 
     After the block, remove the cluster if this function started it, unless `keep` is set.
     """

@@ -31,7 +31,10 @@ class Length(NamedTuple):
     seconds: float
 
     def bursts(self, size: int) -> Iterator[int]:
-        """Yield the number of each burst until the run is long enough. A burst has `size` records."""
+        """Yield the number of each burst, from 0, until the run is long enough.
+
+        A burst has `size` records.
+        """
         end = time.perf_counter() + self.seconds
         number = 0
         while number * size < self.records or time.perf_counter() < end:
@@ -48,7 +51,7 @@ class Cost(NamedTuple):
 
     @property
     def rate(self) -> float:
-        """Records sent per second."""
+        """Number of records per second of wall time."""
         return self.records / self.wall
 
     @property
@@ -83,7 +86,7 @@ class Spread:
 
     @property
     def doubt(self) -> str:
-        """The reason why the result is inconclusive; empty if it is conclusive."""
+        """Text that explains why the result is inconclusive. It is empty if the result is conclusive."""
         if self.of < FEWEST:
             return f"inconclusive: {self.of} rounds are too few for quartiles, use more --rounds"
         apart = self.high - self.low
@@ -123,7 +126,7 @@ def interleave(base: Run, others: Sequence[Run], length: Length, rounds: int) ->
         run(short)
     bases, measured = [base(length)], []
     for number in range(rounds):
-        # Each round begins with a different run, so that no run is always the first one.
+        # The order of the other runs rotates from round to round, so that no run is always the first one.
         for i in range(len(others)):
             other = (number + i) % len(others)
             measured.append((other, others[other](length)))

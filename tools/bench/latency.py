@@ -127,7 +127,7 @@ class _Bench:
         )
 
     def _hold(self, seconds: float, over: threading.Event, spans: list[tuple[float, float]]) -> None:
-        """Keep one transaction after the other open, and add the times of each to `spans`."""
+        """Keep one transaction after the other open, and add the begin and end of each to `spans`."""
         while not over.is_set():
             self._holder.begin_transaction()
             self._holder.produce(self._topic, b"", partition=0)

@@ -61,7 +61,7 @@ class Kind(NamedTuple):
 
 
 BASE: Final = Kind("acks=all", {"acks": "all", "enable.idempotence": False})
-"""The producer with which the other producers are compared."""
+"""The producer that is the baseline for acks=1 and for idempotence."""
 IDEMPOTENT: Final = Kind("acks=all, idempotent", {"acks": "all", "enable.idempotence": True})
 KINDS: Final = (BASE, Kind("acks=1", {"acks": "1", "enable.idempotence": False}), IDEMPOTENT)
 
@@ -89,7 +89,9 @@ PARTS: Final[dict[str, Callable[[Cluster, Length, int], Iterator[str]]]] = {
     "latency": latency.measure,
     "bookkeeping": bookkeeping.measure,
 }
-"""The parts of the benchmark, by the names that the option --part accepts."""
+"""The parts of the benchmark. Each key is a value of the option --part; each value is the function that
+measures the part.
+"""
 
 
 def measure(
@@ -107,7 +109,10 @@ def measure(
 def _compare(
     cluster: Cluster, names: Sequence[str], runs: Sequence[Callable[..., Cost]], length: Length, rounds: int
 ) -> Iterator[str]:
-    """Compare the first run with each of the others. Every run uses a new topic."""
+    """Compare the first run (the baseline) with each other run; yield the records per second and the ratios.
+
+    Every run writes to a new topic.
+    """
     base, *others = (on_scratch_topics(cluster, PARTITIONS, run) for run in runs)
     yield from format_rates(names, interleave(base, others, length, rounds), names[0])
 
@@ -123,13 +128,14 @@ def _producer(cluster: Cluster, kind: Kind, **changes: Value) -> Producer:
 
 
 def _rate(cluster: Cluster, topic: str, length: Length, *, size: int, kind: Kind) -> Cost:
-    """Measure the time from the first send to the last acknowledgement.
+    """Send records to a topic with one of the compared producers, and return the cost of the run.
 
-    Raise TimeoutError if an acknowledgement is missing.
+    The time runs from the first send to the last acknowledgement. Raise TimeoutError if an acknowledgement is
+    missing.
     """
     producer = _producer(cluster, kind)
     producer.produce(topic, b"warm", partition=0, on_delivery=nothing)
-    producer.flush(LIMIT_S)  # connect and get a producer id before the measurement
+    producer.flush(LIMIT_S)  # connect to the cluster and get a producer id before the measurement starts
     value, produce = b"x" * size, producer.produce
 
     def work() -> int:
@@ -164,7 +170,10 @@ def _await_replication(cluster: Cluster, topic: str) -> None:
 
 
 def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, records: int) -> Cost:
-    """Measure consecutive transactions, each over all partitions, until the last one is committed."""
+    """Write transactions of `records` records each over all partitions; return the cost of the run.
+
+    The time ends when the last transaction is committed.
+    """
     config: dict[str, Any] = {
         **transaction_settings(f"{topic}-{records}", int(LIMIT_S * 1000), {}),
         **IN_FLIGHT,
@@ -193,7 +202,7 @@ def _transactional(cluster: Cluster, topic: str, length: Length, *, size: int, r
 
 
 def _batch_bytes(cluster: Cluster) -> Iterator[str]:
-    """Compare the sizes of a batch in the log with and without idempotence."""
+    """Yield a line that compares the bytes of one batch in the log, with and without idempotence."""
     plain, idempotent = (_stored_bytes(cluster, kind) for kind in (BASE, IDEMPOTENT))
     yield (
         f"a batch of {BATCH} records of {SIZES[0]} bytes takes {plain} bytes in the log, {idempotent} with "

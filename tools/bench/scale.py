@@ -46,7 +46,10 @@ def intervals(records: int, partitions: int) -> dict[str, Any]:
 
 
 def scan_generated(records: int, partitions: int) -> Any:
-    """Return a function for mapInArrow that generates and scans the records of its input partitions."""
+    """Return a function for Spark's mapInArrow that generates and scans records.
+
+    The input rows of the function are partition numbers. It generates the records of these partitions.
+    """
     wanted, share = Wanted(RUN), TXN // partitions
     count = records // partitions // share
 
@@ -82,14 +85,14 @@ def scan_generated(records: int, partitions: int) -> Any:
 
 
 def shuffled(spark: SparkSession) -> int:
-    """Return the number of bytes that all tasks of a session have written for shuffles."""
+    """Return the number of bytes that all tasks of a Spark session have written for shuffles."""
     java: Any = spark.sparkContext._jsc
     executors = java.sc().statusStore().executorList(True)
     return int(sum(executors.apply(i).totalShuffleWrite() for i in range(executors.size())))
 
 
 def measure(spark: SparkSession, records: int, partitions: int) -> dict[str, float]:
-    """Scan and check a number of generated records; return seconds, rows and bytes."""
+    """Scan and check a number of generated records; return seconds, and counts of rows and bytes."""
     from spark_jobs.crosscheck import Frames, findings
     from spark_jobs.expected_words import frame_of
 

@@ -1,4 +1,7 @@
-"""A topic for one run. It is deleted before the next run, so that its data does not burden the disk."""
+"""Temporary topics for benchmark runs. Each topic and its files are deleted after one run.
+
+The data of a run therefore does not stay on the disk and slow the next run.
+"""
 
 from __future__ import annotations
 

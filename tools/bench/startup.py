@@ -48,17 +48,17 @@ class Figure:
 
     @property
     def held(self) -> bool:
-        """Whether the median is within the target."""
+        """Whether the median of the measured values is at most the target."""
         return statistics.median(self.values) <= self.target
 
     def cells(self) -> list[str]:
-        """Return the cells of the figure's row in the table."""
+        """Return a row of the printed table: name, median with range, target, and whether it was met."""
         low, middle, high = min(self.values), statistics.median(self.values), max(self.values)
         measured = f"{middle:.2f} {self.unit} ({low:.2f}-{high:.2f} of {len(self.values)})"
         return [self.name, measured, f"{self.target:g} {self.unit}", "yes" if self.held else "no"]
 
     def plain(self) -> dict[str, Any]:
-        """Return the figure as a dict for JSON."""
+        """Return the quantity as a dict for JSON, with its median and whether the target was met."""
         return {
             "what": self.name,
             "unit": self.unit,
@@ -89,7 +89,7 @@ def temporary_state() -> Iterator[Path]:
         yield path
     finally:
         lifecycle.down(State(path))
-        shutil.rmtree(path)  # after `down`, because `down` finds the nodes through a file in this directory
+        shutil.rmtree(path)  # only after `down`, which finds the nodes through a file in this directory
 
 
 def measure(backend: BackendName, rounds: int) -> tuple[list[Figure], str]:

@@ -35,7 +35,7 @@ class Plan:
 
     @cached_property
     def aborted(self) -> list[bool]:
-        """One value per transaction, in order: whether the transaction is aborted."""
+        """For each transaction in order: True if it is aborted, False if it is committed."""
         ends: list[bool] = []
         while ends.count(False) * TXN < self.records:
             ends.append(len(ends) % 10 == 9)
@@ -43,11 +43,11 @@ class Plan:
 
     @property
     def lanes(self) -> list[PartitionId]:
-        """Topic and partition of every lane."""
+        """The partition of every lane, as a pair of topic and partition number."""
         return [(self.topic, lane % PARTITIONS) for lane in range(PARTITIONS * self.turns)]
 
     def sent(self, txn: int) -> list[tuple[int, int, int]]:
-        """Return (lane, first sequence, last sequence) for each lane of a transaction."""
+        """Return (lane, first sequence, last sequence) of the records of a transaction, for each lane."""
         size = SHARE // self.turns
         return [(lane, txn * size, txn * size + size - 1) for lane in range(len(self.lanes))]
 

@@ -46,11 +46,7 @@ class Operations:
             self._by_client[first.client] = self._read(first.client, file)
 
     def of(self, frame: Frame) -> Operation | None:
-        """Return the operation of the frame's client that was in progress when the frame passed the tap.
-
-        If several operations were in progress, return the one that began last. If there was none, return
-        None.
-        """
+        """Name of the operation in a diagram: client, number and kind, such as `p1 op 7 (commit)`."""
         ident = frame.facts.transactional_id if frame.facts else None
         client = self._clients.get(frame.client_id) or self._clients.get(f"txn:{ident}")
         latest = None
