@@ -103,7 +103,7 @@ class Client:
         self.writer = writer
 
     async def ask(self, *frames: bytes) -> bytes:
-        """Send frames and return the next answer; return nothing if the connection ends first."""
+        """Send frames and return the next answer; return no bytes if the connection ends first."""
         self.send(*frames)
         return await self.answer()
 

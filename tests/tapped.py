@@ -27,7 +27,7 @@ RESULTS = "soak.jsonl"
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """In a soak, repeat the cases that depend on timing, to find failures as rare as one in twenty."""
+    """In a soak, repeat the tests that depend on timing, to find failures as rare as one in twenty."""
     if metafunc.definition.get_closest_marker("timing") and metafunc.config.getoption("soak"):
         metafunc.fixturenames.append("repeat")
         metafunc.parametrize("repeat", range(1, metafunc.config.getoption("repeats") + 1))
@@ -67,7 +67,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def make_topic(cluster: Cluster) -> Iterator[Callable[..., str]]:
-    """Yield a function that creates topics with a given placement; they are deleted after the case."""
+    """Yield a function that creates topics with a given placement of replicas; delete them after the test."""
     made: list[str] = []
 
     def make(placement: list[list[int]] | int = 1, **settings: str) -> str:
@@ -89,6 +89,6 @@ def topic(make_topic: Callable[..., str]) -> str:
 
 @pytest.fixture
 def frames(cluster: Cluster, tmp_path: Path) -> Iterator[Frames]:
-    """Yield a function that returns the frame log lines of one case."""
+    """Yield a function that returns the frame log lines of one test."""
     with logged(ensure_tap(cluster), tmp_path) as read:
         yield read

@@ -72,7 +72,10 @@ def test_heal_cleans_up_after_a_harness_that_was_killed_during_a_fault(
 
 
 def test_a_second_up_starts_nothing(cluster: Cluster) -> None:
-    """Compare only the processes. `make bench-startup` measures the time on an idle machine."""
+    """Compare the process ids before and after a second `eos up`, but do not check its duration.
+
+    `make bench-startup` measures the duration on an idle machine.
+    """
     before = {name: node.status().pid for name, node in cluster.nodes.items()}
 
     again = eos("up", "--backend", cluster.record.backend, state=cluster.state.path)

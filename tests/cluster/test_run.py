@@ -80,8 +80,9 @@ def test_single_answers_are_lost_and_the_diagram_shows_the_retries(run_scenario:
     retried = {message.text.split()[0] for message in retries}
     lost = {m.text.split()[0] for m in retries if m.retry_of and m.retry_of.answer_lost}
     assert lost >= {"Produce", "AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"}
-    # `lost` contains the retried requests whose answers were lost. It need not contain AddPartitionsToTxn:
-    # the client library may add more partitions to its next request, which is then not a retry.
+    # `retried` contains the requests that a client sent again for any reason, and `lost` only those sent
+    # again after a lost answer. AddPartitionsToTxn need not be in `lost`. After a lost answer, the client
+    # library may send AddPartitionsToTxn with more partitions, which the diagram does not show as a retry.
     assert retried >= lost | {"AddPartitionsToTxn"}
     from_logs = {m.text.split()[0] for m in drawn.sequence.messages if m.mark == "log"}
     assert from_logs >= {"copy", "marker"}

@@ -247,7 +247,7 @@ def test_a_frame_sent_twice_is_written_twice_only_without_idempotence(
         with arm(cluster, DuplicateFrame(api="Produce", topic=topic)) as injection:
             send(client, topic, b"once")
             injection.wait("delivered")
-        assert injection.bite["hits"][0]["answer"] == "NONE"  # a duplicate is acknowledged too
+        assert injection.bite["hits"][0]["answer"] == "NONE"  # the broker acknowledges a duplicate too
     assert read_all(cluster, topic)[0] == [b"once"] * records
 
 

@@ -31,7 +31,7 @@ def test_a_leader_that_is_cut_off_loses_records_with_acks_1(
 def test_a_leader_without_followers_loses_records_with_acks_all(
     case: ClientCase, cluster: Cluster, evidence: Evidence
 ) -> None:
-    """The topic permits acks while one replica is in sync, and a leader that lacks acknowledged records."""
+    """The settings let a lone leader acknowledge records, and let a broker without them become the leader."""
     topic = case.topic("t", [[1, 2, 3]], min_insync_replicas="1", unclean_leader_election_enable="true")
     client = case.start(IdempotentSpec, topic=topic, partitions=1, rate=1000)
     wait_until(lambda: client.progress().acknowledged > 100, 30, "the first records")

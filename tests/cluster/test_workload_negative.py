@@ -70,7 +70,7 @@ def filled(case: ClientCase) -> str:
 def test_without_transactions_a_kill_makes_outputs_twice(case: ClientCase, cluster: Cluster) -> None:
     source, sink = filled(case), case.topic("sink")
     # This worker commits its input offsets long after it has written its outputs. So the kill falls between
-    # the two.
+    # the outputs and the commit.
     first = case.pipeline(source, sink, transactional_id=None, records=(10**6, 10**6), linger=60.0)
     wait_until(lambda: high_watermarks(cluster, sink) > 0, 60, "outputs in the log")
     assert operations(first, "commit_offsets") == []

@@ -76,7 +76,11 @@ class User:
         self.output: list[str] = []
 
     def file(self, *, more: str = "", **changes: str) -> Path:
-        """Write a cluster file. `limits__deadline='"5s"'` sets the key limits.deadline; "" removes a key."""
+        """Write a cluster file, with the given changes of its keys, and return its path.
+
+        The argument `limits__deadline='"5s"'` sets the key limits.deadline to "5s". An empty string removes
+        a key. `more` is text to append.
+        """
         keys: dict[str, dict[str, str]] = {
             "cluster": {
                 "id": f'"{self.cluster.cluster_id}"',
@@ -245,7 +249,7 @@ class User:
         return [json.loads(line) for line in (self.latest() / "audit.jsonl").read_text().splitlines()]
 
     def left(self) -> list[str]:
-        """Return the processes of a run that still exist on this host."""
+        """Return the command lines of this user's processes that still run on this host."""
         return [one.command[:120] for one in processes.find(f"{self.state}/")]
 
     def clean(self) -> None:

@@ -299,7 +299,7 @@ class StandIn:
         return sorted({p.topic for p in self.admin.metadata(None).partitions if p.topic.startswith(PREFIX)})
 
     def lacking(self) -> int:
-        """Return the number of foreign partitions that have a replica outside the ISR at this moment."""
+        """Return the number of partitions of foreign topics that now have a replica outside the ISR."""
         view = self.admin.metadata(None).partitions
         return sum(set(p.isr) != set(p.replicas) for p in view if not p.topic.startswith(PREFIX))
 

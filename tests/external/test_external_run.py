@@ -18,7 +18,7 @@ CRASH = '[[fault]]\nfault = "crash_client"\ntarget = "client(*)"\nat = "1s"\nlas
 
 
 def events_of(user: User) -> list[dict[str, Any]]:
-    """Return the events of the latest run."""
+    """Return the events of the user's latest run."""
     return [json.loads(line) for line in (user.latest() / "events.jsonl").read_text().splitlines()]
 
 
@@ -112,7 +112,7 @@ def test_link_faults_use_a_toxiproxy_started_for_the_run(user: User, evidence: C
     bites = through_toxiproxy(user)
     changes = [line for line in user.audit() if line["action"] == "toxiproxy"]
     assert {line["method"] for line in changes} >= {"POST", "DELETE"}
-    # The replay command repeats the options of the command that was typed.
+    # The replay command in the verdict event repeats the options with which the user started the run.
     again = [event["replay"] for event in events_of(user) if event["event"] == "verdict"]
     scenario, file, typed = user.folder / "short.toml", user.folder / "cluster.toml", user.cluster.cluster_id
     where = f"--runs {user.folder / 'runs'} --state {user.folder / 'state'}"

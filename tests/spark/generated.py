@@ -30,7 +30,7 @@ Value = bytes | None
 
 @dataclass
 class Log:
-    """The contents of a topic: partition, offset and value, in offset order."""
+    """The contents of a topic: partition, offset and value of each record, in offset order."""
 
     partitions: int
     rows: list[tuple[int, int, Value]] = field(default_factory=list)

@@ -171,8 +171,8 @@ def test_records_alone_show_duplicates_reordering_and_gaps(
     assert (one.run, one.duplicates.count, one.reordered.count, one.foreign.count) == (flawed.run, 2, 2, 1)
     assert one.unchecked
     gaps = {(gap.producer, gap.lane): gap.missing for gap in one.gaps}
-    assert gaps[3, 0] == 1 + 2 * 100  # missing: a first record, an aborted and an unclear transaction
-    assert (4, 1) in gaps  # aborted records leave a gap; a missing last record does not
+    assert gaps[3, 0] == 1 + 2 * 100  # a first record, an aborted and an unclear transaction are missing
+    assert (4, 1) in gaps  # aborted records cause a gap in the sequences; a missing last record does not
     assert one.aborted_intent == 1
     assert one.anomalies == 5
     (two,) = observe_without_ledger(

@@ -1,4 +1,4 @@
-"""Fixture of all unit tests: it undoes the registration of secrets and their redaction after each test."""
+"""Fixture of all unit tests: after each test, the secrets that the test resolved are no longer redacted."""
 
 from __future__ import annotations
 

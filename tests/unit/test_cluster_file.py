@@ -181,7 +181,7 @@ def test_the_principal_of_a_certificate_has_the_brokers_form(tmp_path: Path) -> 
     assert loaded(tmp_path, with_key).security.who == "User:SUBJECT-OF-THE-CERTIFICATE"
     (tmp_path / "me.key").write_text("-----BEGIN ENCRYPTED ")
     with pytest.raises(UsageError, match="the key is encrypted, and key_password is missing"):
-        loaded(tmp_path, with_key)  # OpenSSL would ask for the password at the terminal, and wait
+        loaded(tmp_path, with_key)  # without this error, OpenSSL would ask for the password at the terminal
     (tmp_path / "me.key").write_text("-----BEGIN PRIVATE ")
     named = with_key.replace('key = "me.key"', 'key = "me.key"\nprincipal = "User:CN=chaos"')
     assert "--allow-principal User:CN=chaos " in acls(loaded(tmp_path, named))[0]

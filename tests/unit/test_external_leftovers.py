@@ -1,4 +1,4 @@
-"""Checks before a run on an external cluster: leftovers, other users' resources at risk, broker ids."""
+"""Checks of an external cluster before a run: leftovers of earlier runs, foreign resources, broker ids."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def do(theirs: Observed, folder: Path, *, keep: bool = False) -> Any:
 
 
 def ready(monkeypatch: pytest.MonkeyPatch, folder: Path, ended: Any) -> None:
-    """Let every run pass the checks, and call `ended` instead of executing it."""
+    """Let every run pass the checks, and call `ended` instead of executing the run."""
     made = SimpleNamespace(scenario=planned(folder)[0])
     monkeypatch.setattr(running, "_check", lambda *_: None)
     monkeypatch.setattr(running, "make_run", lambda *_, **__: made)

@@ -38,7 +38,7 @@ def test_the_table_has_a_line_for_each_fact_and_marks_it() -> None:
 
 
 def test_defaults_are_read_from_the_loaded_library() -> None:
-    """The lookup takes names of client and topic settings; the client accepts the returned values."""
+    """The lookup finds both client settings and topic settings; a client accepts the returned defaults."""
     asked = ("transaction.timeout.ms", "message.timeout.ms", "enable.idempotence")
     found = client_defaults(asked)
     assert set(found) == set(asked)

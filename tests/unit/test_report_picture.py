@@ -26,7 +26,7 @@ addEventListener("load", () => {
 
 
 def probed(report: Path, probe: str, width: int, *settings: str) -> Any:
-    """Load a copy of a report with a script in it, and return the title that the script sets."""
+    """Load a copy of a report with the script `probe` in a browser; return the title that the script sets."""
     page_file = report.with_name("probed.html")
     page_file.write_text(report.read_text().replace("</title>", f"</title>{probe}", 1))
     assert "<script" in page_file.read_text(), "the probe is in the copy, and only there"

@@ -246,7 +246,7 @@ class ProgramStub:
         return True
 
     def write_documents(self) -> None:
-        """Write nothing."""
+        """Write nothing: this stub has no documents besides the report."""
 
 
 def stub_run(

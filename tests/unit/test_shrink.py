@@ -197,7 +197,7 @@ def candidates(monkeypatch: pytest.MonkeyPatch, made: Callable[[], Candidate]) -
 
 
 def allowed(_: object) -> None:
-    """Accept every capability."""
+    """Accept every required capability, as a cluster does that has all of them."""
 
 
 def test_a_result_that_never_breaks_again_is_an_error(

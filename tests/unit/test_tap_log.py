@@ -263,7 +263,7 @@ def test_frames_are_joined_to_the_operation_that_was_open(tmp_path: Path) -> Non
         return operation.op if operation else None
 
     assert [joined(before), joined(inside), joined(after)] == [outer, inner, never]
-    assert joined(inside, "librdkafka", "t") == inner  # matched by the transactional id
+    assert joined(inside, "librdkafka", "t") == inner  # the operation is found by the transactional id
     assert joined(inside, "stranger", "u") is None
     assert joined(0) is None
     assert joined(between) is None

@@ -84,7 +84,7 @@ def test_a_frame_that_cannot_be_decoded_passes_and_is_logged_with_the_reason(tmp
     made, got = through(broken, answer=raw_answer, log=tmp_path / "frames.jsonl")
 
     assert got == broken
-    assert made.hub.stats.odd["undecodable"] == 2  # the request and its answer
+    assert made.hub.stats.odd["undecodable"] == 2  # the request and the broker's answer
     frames = [line for line in log_of(tmp_path / "frames.jsonl") if isinstance(line, frame_lines.Frame)]
     assert all(f.facts is None and f.undecoded for f in frames)
 

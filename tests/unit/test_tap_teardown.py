@@ -13,10 +13,10 @@ from harness.cluster.state_directory import ClusterRecord, State
 
 
 class Containers:
-    """Stub of a back end without processes."""
+    """Stub of a back end that runs no nodes."""
 
     def destroy(self) -> None:
-        """Remove nothing."""
+        """Do nothing, because the stub has no nodes to remove."""
 
 
 def test_removing_a_compose_cluster_ends_the_tap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

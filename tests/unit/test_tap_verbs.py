@@ -62,7 +62,7 @@ async def test_lose_request_never_reaches_the_broker(made: Rig) -> None:
     assert await client.ask(end_txn(2), end_txn(3)) == b""
     await made.settled()
     assert made.broker.got == [end_txn(1)]
-    # The frames that follow the lost one on the same connection are lost too.
+    # Frame 3 follows the lost frame 2 on the same connection, so frame 3 is lost too.
     assert made.hub.stats.request_bytes.taken == len(end_txn(2)) + len(end_txn(3))
 
 

@@ -214,7 +214,7 @@ def test_changes_of_an_external_toxiproxy_are_in_the_audit_log(server: StandIn, 
     entries = [json.loads(line) for line in log.read_text().splitlines()]
 
     assert [(entry["method"], entry["path"]) for entry in entries] == [
-        ("POST", "/proxies/proxied-1"),  # logged although it failed
+        ("POST", "/proxies/proxied-1"),  # this request failed, but it is logged too
         ("POST", "/proxies/proxied-1/toxics"),
         ("POST", "/proxies/proxied-1/toxics/late"),
         ("DELETE", "/proxies/proxied-1/toxics/late"),

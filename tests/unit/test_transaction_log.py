@@ -23,7 +23,7 @@ def test_the_partitions_of_the_old_format() -> None:
 
 
 def test_the_partitions_of_the_flexible_format_with_unknown_tags() -> None:
-    long = "t" * 200  # its length needs two bytes
+    long = "t" * 200  # the length of this topic name is encoded in two bytes
     tags = bytes([1, 9, 2]) + b"xy"  # one tagged field: number 9, two bytes
     first = bytes([0xC9, 0x01]) + long.encode() + b"\x02" + struct.pack(">i", 5) + tags
     second = b"\x02b\x03" + struct.pack(">ii", 1, 2) + b"\x00"

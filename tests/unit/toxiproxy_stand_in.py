@@ -112,6 +112,6 @@ class StandIn:
             do_GET = do_POST = do_PATCH = do_DELETE = do  # noqa: N815  # the names that http.server calls
 
             def log_message(self, *_: object) -> None:
-                """Print nothing; the tests read `requests`."""
+                """Print nothing: http.server would print each request, but the tests read `requests`."""
 
         return Handler
