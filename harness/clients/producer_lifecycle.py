@@ -91,8 +91,8 @@ class ProducerLife:
                 raise CannotGoOnError("the transactional id could not be initialised", error)
             if not error.retriable():
                 self._create()
-        # The new producer has no transaction yet, so nothing can be in doubt. Clear `doubt`, because a broken
-        # connection may have set it.
+        # The new producer has no transaction yet, so the end of a transaction cannot be in doubt. A broken
+        # connection may have set `doubt` meanwhile, so clear it.
         self.renew_because = self.watch.doubt = ""
 
     def _create(self) -> None:

@@ -91,7 +91,7 @@ def test_a_pipeline_stays_exactly_once_when_workers_are_killed_between_produce_a
 
 
 def enough(deaths: list[Death], wanted: int) -> bool:
-    """Return whether enough kills were between produce and commit, and any kill left pending offsets."""
+    """Return whether `wanted` kills were between produce and commit, and any kill left pending offsets."""
     return sum(d.asked in BETWEEN for d in deaths) >= wanted and any(d.pending for d in deaths)
 
 
