@@ -61,7 +61,7 @@ class Outputs(Protocol):
         ...
 
     def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:
-        """Add the group's positions after the processed inputs to the set of outputs."""
+        """Add the group's positions after the processed inputs; `commit` makes them effective."""
         ...
 
     def commit(self) -> Ended:

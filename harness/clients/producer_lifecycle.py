@@ -116,7 +116,7 @@ class ProducerLife:
         """
         if self._producer is None:
             return
-        # Drop the records of the ended transaction, so that nothing waits for them.
+        # Drop the records that are queued or in flight, so that nothing waits for their delivery.
         self._producer.purge()
         self.serve_quietly()
         self._resent_before += self.watch.resent_ends

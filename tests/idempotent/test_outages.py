@@ -156,8 +156,8 @@ def test_a_restarted_leader_restores_producer_state_from_its_log(
 ) -> None:
     """Restart the only replica, and check the producer state that the broker restores.
 
-    After a clean stop the broker reads a snapshot. After a kill it scans the log. Unless
-    its records were deleted, the result is the same.
+    After a clean stop the broker reads a snapshot, unless the records were deleted. After a kill it scans the
+    log. If no records were deleted, the restored state is the same in both cases.
     """
     raw = RawProducer(cluster, make_topic([[1]], min_insync_replicas="1"))
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
