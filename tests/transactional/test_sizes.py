@@ -21,7 +21,7 @@ WIDE, LONG = 50, 10_000
 def test_an_empty_transaction_sends_no_endtxn(
     case: TransactionalCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """Commit and abort transactions without records: the coordinator gets no EndTxn for either."""
+    """Commit and abort transactions without records: the coordinator gets no request for either."""
     topic = case.topic("t")
     producer = case.producer(topic)
     assert producer.init().ok
