@@ -241,7 +241,7 @@ class IdempotentClient:
         self._producer = BurstProducer(spec, spec.topic, history, progress, idempotence=spec.idempotence)
 
     def run(self) -> None:
-        """Send until the time is over or a fatal error occurs."""
+        """Send bursts until the client's time is over, a stop is requested, or a fatal error occurs."""
         pace, lane = Pace(self._spec.rate), 0
         producer = self._producer
         while not self._stop:

@@ -49,7 +49,7 @@ class Outputs(Protocol):
         ...
 
     def send(self, lane: int, values: list[bytes]) -> None:
-        """Produce outputs."""
+        """Produce output records with these values in a lane."""
         ...
 
     def serve(self, seconds: float) -> None:
@@ -61,15 +61,15 @@ class Outputs(Protocol):
         ...
 
     def send_offsets(self, group: str, positions: list[Position], metadata: object) -> None:
-        """Add the positions of the processed inputs."""
+        """Add the group's positions after the processed inputs; `commit` makes them effective."""
         ...
 
     def commit(self) -> Ended:
-        """Commit the outputs and positions."""
+        """Commit the outputs and positions; return the result: committed, aborted or unknown."""
         ...
 
     def abort(self) -> Ended:
-        """Discard the outputs and positions."""
+        """Discard the outputs and positions; return the result as `commit` does."""
         ...
 
     def close(self) -> None: ...
@@ -115,7 +115,7 @@ class NonTransactionalOutputs:
         self._positions = positions
 
     def commit(self) -> Ended:
-        """Wait for the outputs, then commit the positions."""
+        """Wait for the delivery of the outputs, then commit the positions of their inputs."""
         self.abort()
         if self._positions and self._source.commit(self._positions):
             self._progress.committed += 1
@@ -124,7 +124,7 @@ class NonTransactionalOutputs:
         return Ended.UNKNOWN
 
     def abort(self) -> Ended:
-        """Wait for the outputs: they are in the log and cannot be withdrawn."""
+        """Wait for the delivery of the outputs, which stay in the log: no transaction can discard them."""
         self._producer.flush(self._stop.limit(END_LIMIT_S))
         self._producer.complete(final=True)
         return Ended.ABORTED

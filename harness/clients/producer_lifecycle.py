@@ -91,8 +91,8 @@ class ProducerLife:
                 raise CannotGoOnError("the transactional id could not be initialised", error)
             if not error.retriable():
                 self._create()
-        # The new producer has no transaction yet, so nothing can be in doubt. Clear `doubt`, because a broken
-        # connection may have set it.
+        # The new producer has no transaction yet, so the end of a transaction cannot be in doubt. A broken
+        # connection may have set `doubt` meanwhile, so clear it.
         self.renew_because = self.watch.doubt = ""
 
     def _create(self) -> None:
@@ -116,7 +116,7 @@ class ProducerLife:
         """
         if self._producer is None:
             return
-        # Drop the records of the ended transaction, so that nothing waits for them.
+        # Drop the records that are queued or in flight, so that nothing waits for their delivery.
         self._producer.purge()
         self.serve_quietly()
         self._resent_before += self.watch.resent_ends

@@ -62,7 +62,7 @@ class IdentityLog:
         self.resent = 0
 
     def on_statistics(self, text: str) -> None:
-        """Read a statistics message; usable as the library's callback."""
+        """Read producer id, epoch and number of repeated transmissions; usable as the library's callback."""
         statistics = msgspec.json.decode(text, type=_Statistics)
         self.note(statistics.eos)
         self.reports += 1
@@ -78,7 +78,7 @@ class IdentityLog:
         self.resent = max(self.resent, sum(counted))
 
     def note(self, eos: _Eos) -> None:
-        """Record a producer id or epoch that differs from the last one."""
+        """Record the producer id and epoch in the history if one of them has changed."""
         identity = (eos.producer_id, eos.producer_epoch)
         if eos.producer_id >= 0 and identity != self.seen:
             self.seen = identity
@@ -103,7 +103,7 @@ class RequestCounter:
         self._asked[request] += 1
 
     def on_statistics(self, text: str) -> None:
-        """Read a statistics message; usable as the library's callback."""
+        """Compare the requests in statistics with the calls made; usable as the library's callback."""
         statistics = msgspec.json.decode(text, type=_Statistics)
         self._reports += 1
         self._identity.note(statistics.eos)

@@ -40,7 +40,7 @@ class ReaderClient(ClientPart[ReaderSpec]):
         self._consumer = Consumer(config)
 
     def run(self) -> None:
-        """Read until the time is over or a fatal error occurs."""
+        """Poll and record until the reader's time is over, a stop is requested, or a fatal error occurs."""
         if self._spec.group:
             self._consumer.subscribe(self._spec.topics)
         else:

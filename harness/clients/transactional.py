@@ -34,7 +34,7 @@ class TransactionalClient:
         self._transactor = Transactor(spec, history, progress, stop)
 
     def run(self) -> None:
-        """Run transactions until the time is over or a fatal error occurs."""
+        """Run transactions until the time is over, a stop is requested, or a fatal error occurs."""
         self._transactor.settle()
         pace = Pace(self._spec.rate)
         while not self._stop:

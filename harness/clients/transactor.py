@@ -71,7 +71,7 @@ class Transactor:
 
     @property
     def identity(self) -> tuple[int, int] | None:
-        """Producer id and epoch from the latest statistics."""
+        """Producer id and epoch from librdkafka's latest statistics, or None if no id has arrived yet."""
         return self._life.identity.seen
 
     def begin(self) -> None:

@@ -88,7 +88,7 @@ class SentBatch(NamedTuple):
 
     @property
     def identity(self) -> tuple[int, int, int]:
-        """The fields by which a broker recognises a batch that was sent again."""
+        """Producer id, epoch and base sequence, by which a broker recognises a batch that was sent again."""
         return self.producer_id, self.epoch, self.base_sequence
 
 
@@ -104,7 +104,7 @@ def sent_batches(log: Iterable[Line], client: str, partition_id: PartitionId) ->
 
 
 def sent_again(batches: Iterable[SentBatch]) -> list[tuple[int, int, int]]:
-    """Return the identities of batches that were sent more than once."""
+    """Return the identities (producer id, epoch, base sequence) of batches that were sent more than once."""
     return [identity for identity, count in Counter(b.identity for b in batches).items() if count > 1]
 
 

@@ -211,7 +211,7 @@ def _answers(attempts: list[Attempt]) -> str:
 def _proof(attempts: list[Attempt]) -> list[str]:
     """Describe the anomalies of the first attempt of each case.
 
-    Each description refers to lines of the histories and to offsets.
+    Each description names the lines of the histories and the offsets that prove the anomaly.
     """
     first_of_case = {a.case: a for a in reversed(attempts)}
     found: list[tuple[str, str, Example]] = [

@@ -96,7 +96,7 @@ class Attempt:
     producers: list[LibraryProducer]
     reader: OpenTransactionReader | None = None
     late_answer: str = ""
-    """The broker's answer to the late EndTxn; empty if it was not observed."""
+    """The broker's answer to the late EndTxn, or an empty string if the answer was not observed."""
     error: str = ""
     cure_ms: float = 0.0
     decided: list[str] = field(default_factory=list)
@@ -113,7 +113,7 @@ class Attempt:
 
     @property
     def anomalies(self) -> set[str]:
-        """The anomalies that the checkers found."""
+        """The names of the anomalies that the checkers found in this attempt."""
         return set(self.judgement.names()) if self.judgement else set()
 
     @property

@@ -160,7 +160,7 @@ def _highest_epoch(send: Send) -> int:
     highest = 0
     for bits in (7, 15, 31):
         try:
-            # A broker accepts an unknown producer id with any epoch, so each attempt uses its own id.
+            # A broker accepts any epoch for an unknown producer id, so each attempt uses a new id.
             accepted = send(10**12 + bits, 2**bits - 1, 0).code == 0
         except (struct.error, ValueError):
             break

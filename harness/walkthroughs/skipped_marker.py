@@ -159,7 +159,7 @@ class _SkippedMarker:
         with self.stage.inject(Kill(), f"kafka-{DIES}"):
             for lost in sorted({commit.lost for commit in commits}):
                 wait_leaderless(self.cluster, (self.stage.topic, lost), survivors)
-            for commit in commits:  # commit all before any transaction times out
+            for commit in commits:  # commit every transaction before one of them times out
                 self._end(commit)
             for commit in commits:
                 self._wait_complete(commit)

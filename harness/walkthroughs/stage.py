@@ -19,7 +19,9 @@ from harness.tap.frame_lines import Line
 from harness.tap.tap_client import LOG_NAME, ensure_tap
 
 OPEN_LIMIT_S: Final = 60.0
-"""Transaction time-out of producers; long, because several steps inspect one open transaction."""
+"""Transaction time-out of producers in seconds. It is long, because several steps inspect one open
+transaction.
+"""
 
 
 @dataclass(frozen=True)

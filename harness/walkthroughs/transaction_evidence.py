@@ -135,16 +135,18 @@ class ReaderView(NamedTuple):
     ends: dict[int, EndOffsets]
     committed: list[tuple[int, int]]
     uncommitted: list[tuple[int, int]]
-    """Partition and offset of each record. `committed` has the same form."""
+    """Partition and offset of each record that a read_uncommitted reader receives. `committed` has the same
+    form for a read_committed reader.
+    """
 
     @property
     def hidden(self) -> int:
-        """The number of records that only one of the two readers receives."""
+        """The number of records that only one of the two isolation levels lets a reader receive."""
         return len(set(self.uncommitted) ^ set(self.committed))
 
 
 def view(cluster: Cluster, topic: str, partitions: int, readers: tuple[str, str]) -> ReaderView:
-    """Read a topic to its end with read_committed, then with read_uncommitted.
+    """Read a topic to its end with read_committed, then with read_uncommitted; return what each received.
 
     `readers` has the client ids of the two readers.
     """
@@ -180,7 +182,7 @@ def read_all(
 
 
 def refusals(cluster: Cluster, producer: ProducerIdentity, partition_id: PartitionId) -> dict[str, str]:
-    """Send four transactional requests with this producer id and epoch; return the result of each."""
+    """Send four transactional requests with this producer id and epoch; return the error name of each."""
     admin = cluster.admin
     codes = {
         "InitProducerId 4": initialise(

@@ -50,8 +50,8 @@ INPUTS: Final = 6
 STATE_LIMIT_S: Final = 15.0
 QUIET_S: Final = 0.3
 QUESTIONS: Final = NOISE | {"FindCoordinator"}
-"""Requests that the client library sends on its own. One of them may happen to follow a begin call without
-being caused by it. Therefore they do not count as requests of the call.
+"""Requests that the client library sends on its own, whatever the application calls. One of them may be sent
+right after a `begin` call by chance. So these requests do not count as effects of that call.
 """
 FENCED: Final = ("_FENCED", "PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")
 
@@ -139,7 +139,7 @@ class _TransactionalSteps:
         )
 
     def _view(self, name: str) -> ReaderView:
-        """Read the topic with both isolation levels, and keep the result under `name`."""
+        """Read the topic with both isolation levels; store the result in `views[name]` and return it."""
         self.views[name] = evidence.view(self.cluster, self.stage.topic, self.stage.partitions, READERS)
         return self.views[name]
 

@@ -35,13 +35,13 @@ class WalkedThrough:
 
     @property
     def topic(self) -> str:
-        """The topic of the run."""
+        """The name of the topic that this run of the walkthrough created."""
         run = RunDirectory.open(self.outcome.directory)
         names, scenario = run.read("names.json", Names), run.read("scenario.json", dict[str, Any])
         return names.scoped(scenario["walkthrough"]["topic"])
 
     def tries(self, step: int) -> list[dict[str, Any]]:
-        """Return the attempts of a step."""
+        """Return one dictionary with the results of each attempt of a step. The first step is 1."""
         attempts: list[dict[str, Any]] = self.steps[step - 1].evidence["tries"]
         return attempts
 

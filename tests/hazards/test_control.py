@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.cluster, pytest.mark.jdk]
 
 @pytest.fixture(scope="module")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
-    """Run the walkthrough once, with one attempt per case."""
+    """Run the walkthrough once, with one attempt per case; return its outcome and events."""
     return run_walkthrough(
         cluster, tmp_path_factory.mktemp("runs"), "delayed-endtxn-control", walkthrough__tries="1"
     )

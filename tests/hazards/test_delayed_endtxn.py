@@ -1,8 +1,9 @@
-"""With both client libraries, a late EndTxn ends the next transaction, and each cure prevents this.
+"""Hazard of a late EndTxn, with two client libraries: it ends the producer's next transaction.
 
-A late EndTxn belongs to a transaction that has already ended (docs/hazards.md). Each variant combines a
-commit or abort of that transaction with a commit or abort of the next one. The walkthrough delays the EndTxn
-in two ways: in the wire tap, and in two proxies in series.
+A late EndTxn belongs to a transaction that has already ended (docs/hazards.md). The walkthrough delays the
+EndTxn in two ways: in the wire tap, and in two proxies in series. Each variant combines a commit or abort of
+that transaction with a commit or abort of the next one. The walkthrough also shows two cures, which prevent
+the hazard: a new producer with the same transactional id, and a standby producer with another one.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ Note = Callable[..., None]
 
 @pytest.fixture(scope="module")
 def walked(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> WalkedThrough:
-    """Run the walkthrough once, with one attempt per case."""
+    """Run the walkthrough once, with one attempt per case; return its outcome and events."""
     return run_walkthrough(cluster, tmp_path_factory.mktemp("runs"), "delayed-endtxn", walkthrough__tries="1")
 
 

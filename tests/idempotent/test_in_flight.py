@@ -21,7 +21,7 @@ ONE_EACH = {"batch_num_messages": 1, "linger_ms": 0}
 
 
 def warm(case: IdempotentCase, **settings: object) -> IdempotentProducer:
-    """Return a producer that has its id and a connection, and has sent sequence 0 to partition 0."""
+    """Return a producer that has a producer id and a connection, and has sent sequence 0 to partition 0."""
     producer = case.producer(**ONE_EACH, **settings)
     producer.send(0)
     return producer
@@ -82,11 +82,12 @@ def test_the_client_refuses_more_than_five_requests_in_flight(cluster: Cluster, 
 def test_a_fatal_error_of_one_batch_fails_every_batch_in_flight(
     cluster: Cluster, case: IdempotentCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """Let another producer use the next ten sequences, so that the broker refuses all batches in flight.
+    """Use up the sequences of the batches in flight, so that the broker refuses all these batches.
 
-    If it used fewer sequences than there are batches in flight, the broker would accept the later batches.
-    The client library would then conclude that the refused ones were written too: it assumes that no other
-    client uses its producer id.
+    A hand-made batch has the producer's id and the next ten sequences, twice the number of batches in flight.
+    So the broker refuses every batch in flight. With fewer sequences, the broker would accept the later
+    batches. The client library would then conclude that the refused ones were written too: it assumes that no
+    other client uses its producer id.
     """
     producer = warm(case, message_timeout_ms=8000)
     pid, epoch, _ = producer_ids(frames(), producer.name)[0]
@@ -122,7 +123,7 @@ def test_a_fatal_error_of_one_batch_fails_every_batch_in_flight(
     # batches at once or lets them time out; the test accepts both.
     assert len(errors) == IN_FLIGHT
     assert set(errors[1:]) <= {"_PURGE_QUEUE", "_MSG_TIMED_OUT"}
-    # None of the producer's batches is in the log.
+    # The log has no batch after the hand-made one, so the broker wrote none of the producer's batches.
     assert mine == []
     assert raw.end() == end
     assert {"lost", "duplicate"}.isdisjoint(case.judge().names())

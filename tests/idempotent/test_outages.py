@@ -71,7 +71,8 @@ def test_below_min_insync_replicas_no_record_is_acknowledged_and_no_acknowledged
     assert given_up.error.name() == "_MSG_TIMED_OUT"
     assert unanswered == 1
     assert [s[:2] for s in stored] == [(0, 1)]  # no refused record is in the log
-    # After the heal, the client library delivered the one record that the producer `patient` still held.
+    # The producer `patient` still held one record during the outage. After the heal, its client library
+    # delivered it.
     assert waiting.count == 1
     assert (judged.verdict, judged.names()) == ("valid", [])
 
@@ -104,7 +105,10 @@ def test_all_brokers_are_killed_and_restarted_in_any_order(
 
 
 def resend_last_batches(cluster: Cluster, case: IdempotentCase) -> list[tuple[ProduceResult, int]]:
-    """Send each partition's last batch again; return the response and the offset of the batch."""
+    """Send the last batch of each partition again, and check that the log does not grow.
+
+    Return a pair for each partition: the leader's response, and the offset of the original batch.
+    """
     found = []
     for partition in range(case.partitions):
         raw = RawProducer(cluster, case.topic, partition)
@@ -150,7 +154,11 @@ def recovery(cluster: Cluster, place: tuple[str, int]) -> list[str]:
 def test_a_restarted_leader_restores_producer_state_from_its_log(
     cluster: Cluster, make_topic: MakeTopic, evidence: Evidence, hard: bool, emptied: bool
 ) -> None:
-    """A clean stop leaves a snapshot; after a kill the broker scans the log. The result is the same."""
+    """Restart the only replica, and check the producer state that the broker restores.
+
+    After a clean stop the broker reads a snapshot, unless the records were deleted. After a kill it scans the
+    log. If no records were deleted, the restored state is the same in both cases.
+    """
     raw = RawProducer(cluster, make_topic([[1]], min_insync_replicas="1"))
     pid = new_producer_ids((HOST, cluster.ports.direct(1)), 1)[0]
     assert [raw.send(pid, 0, s, 2).offset for s in (0, 2, 4)] == [0, 2, 4]

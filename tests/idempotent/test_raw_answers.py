@@ -26,7 +26,7 @@ def pid(cluster: Cluster) -> int:
 
 
 def written(raw: RawProducer) -> list[tuple[int, int, int, int]]:
-    """Return offset, epoch, base sequence and count of each batch."""
+    """Return first offset, epoch, base sequence and number of records of each batch in the log."""
     return [(b.base_offset, b.epoch, b.base_sequence, len(b.values)) for b in raw.log()]
 
 
@@ -37,7 +37,7 @@ def six_batches(raw: RawProducer, pid: int, epoch: int = 0) -> None:
 
 
 def refused(raw: RawProducer, answer: ProduceResult, code: int) -> None:
-    """Assert that the response is this error, and that the log still has six batches."""
+    """Assert that the response has this error code, and that the log still has only the first six batches."""
     assert answer.code == code, answer
     assert answer.offset == -1
     assert written(raw) == [(s, 0, s, 2) for s in range(0, 12, 2)]

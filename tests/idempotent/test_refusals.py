@@ -43,7 +43,10 @@ def outcome(producer: Producer, topic: str) -> str:
 
 
 def test_the_right_to_write_a_topic_is_needed_to_send(guarded: OneBroker, evidence: Evidence) -> None:
-    """WRITE on the topic includes the right to a producer id. IDEMPOTENT_WRITE alone is not enough."""
+    """Give the producer more rights step by step: it can send only with WRITE on the topic.
+
+    WRITE on the topic includes the right to a producer id. IDEMPOTENT_WRITE alone is not enough.
+    """
 
     def attempt(topic: str) -> tuple[set[str], int]:
         errors: list[str] = []
@@ -70,7 +73,7 @@ def test_the_right_to_write_a_topic_is_needed_to_send(guarded: OneBroker, eviden
 
 
 def test_the_right_to_write_a_topic_is_enough(guarded: OneBroker, evidence: Evidence) -> None:
-    """Since Kafka 2.8, no producer needs IDEMPOTENT_WRITE."""
+    """Send with WRITE on the topic and without IDEMPOTENT_WRITE, which is not needed since Kafka 2.8."""
     guarded.allow(ResourceType.TOPIC, "enough", AclOperation.WRITE)
     guarded.forbid(ResourceType.BROKER, "kafka-cluster", AclOperation.IDEMPOTENT_WRITE)
     delivered = outcome(Producer(guarded.as_alice | IDEMPOTENT), "enough")

@@ -24,7 +24,7 @@ def execute(cluster: Cluster, root: Path, seed: int, duration: str) -> Outcome:
 
 
 def resent(directory: Path) -> dict[str, int]:
-    """Return the number of records that each producer reports as retried."""
+    """Return the number of records that each producer sent again, according to its history."""
     found = {}
     for path in sorted((directory / "history").glob("idempotent-*.jsonl")):
         resent = [

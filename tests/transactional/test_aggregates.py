@@ -45,8 +45,8 @@ def test_totals_match_the_inputs_after_the_changelogs_leader_is_killed(
     evidence(bites=bitten, rebuilt=rebuilt, compared=compared, verdict=ran.verdict)
     assert ran.verdict == "valid", text(ran.judgement)
     assert bitten["kill"] > 0
-    # The state of each of the three partitions is restored once at the start. Further restores follow an
-    # abort or a takeover.
+    # Workers restore the state of each of the three partitions once at the start. They restore it again only
+    # after an abort or a takeover.
     assert rebuilt > 3
     assert compared["aggregates"] > 0
 
@@ -54,7 +54,10 @@ def test_totals_match_the_inputs_after_the_changelogs_leader_is_killed(
 def test_positions_outside_the_transaction_count_inputs_twice(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """Kill the worker after it has committed the totals and before it commits its input offsets."""
+    """Kill a worker after it has committed the totals of its inputs and before it commits their offsets.
+
+    Its successor reads these inputs again and adds them to the totals a second time.
+    """
     source, sink, group = case.topic("source"), case.topic("sink"), f"{case.name}-g"
     log = case.topic("totals", cleanup_policy="compact")
     writer = case.transactional(source, abort_share=0.0)

@@ -79,7 +79,8 @@ def test_transactions_survive_a_kill_of_all_brokers(
             case, topic, {1: 5}, transactional_id=names["waiting"], transaction_timeout_ms=int(LIMIT_S * 1000)
         )
         pid = case.describe(names["decided"]).producer_id
-        # The leader of partition 0 is dead but still in the metadata, so it cannot receive the marker.
+        # The commit must lack a marker, so kill broker 1, the leader of partition 0. The metadata still name
+        # broker 1 as leader when the coordinator wants to send the marker.
         kills = [inject(cluster, Kill(), "kafka-1", journal=journal).start()]
         try:
             ended, killed_at = decided.commit(), time.time_ns()

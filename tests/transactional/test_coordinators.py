@@ -66,7 +66,8 @@ def test_a_transaction_commits_after_its_coordinator_is_killed(
     assert moved.leader != 3
     assert (ended.name, following.name) == (OK, OK)
     assert noted == DONE * 2
-    # Each transaction has one marker in each partition, written by the broker that was its coordinator then.
+    # Each of the two transactions has exactly one marker in each partition. The broker that was coordinator
+    # at the end of the transaction wrote it.
     assert Counter((m.partition, m.what) for m in marks) == {(0, "commit"): 2, (1, "commit"): 2}
     before = [home.leader_epoch] if when == "after the end" else []
     assert epochs(marks) == [*before, moved.leader_epoch]
@@ -80,7 +81,11 @@ def test_a_transaction_commits_after_its_coordinator_is_killed(
 def test_a_new_coordinator_writes_the_markers_of_a_decision(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence, woken: bool
 ) -> None:
-    """Freeze a partition's leader. The commit is acknowledged although that partition has no marker."""
+    """Let a new coordinator write the marker of a commit that the old coordinator could not deliver.
+
+    The partition's leader is frozen, so the commit is acknowledged although that partition has no marker.
+    Then the old coordinator is killed, and the leader thaws.
+    """
     ident, topic = case.transactional_id, case.topic("t", [[3, 1, 2], [1, 3, 2]])
     places = [(topic, 0), (topic, 1)]
     lap = Laps()
@@ -136,8 +141,8 @@ def test_a_new_coordinator_writes_the_markers_of_a_decision(
     assert [ended.name, following.name] == [OK] * 2
     assert (at_kill, unmarked) == (["PrepareCommit"], [None])
     assert {m.what for m in marks} == {"commit"}
-    # The new coordinator writes a marker to every partition. Where the partition already has a marker, the
-    # second one has no effect.
+    # The new coordinator sends a marker to both partitions, because it cannot know which markers were
+    # written. In a partition that already has the marker, the second one has no effect.
     assert epochs(marks)[-1] == moved.leader_epoch > home.leader_epoch
     assert (moved.leader, seen) == (1, {0: 3, 1: 2})
     assert finished == DONE
@@ -149,7 +154,11 @@ def test_a_new_coordinator_writes_the_markers_of_a_decision(
 def test_a_new_coordinator_writes_markers_that_could_not_be_sent(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The coordinator cannot open connections, but the other brokers still replicate its decisions."""
+    """Let the coordinator log a commit and then kill it before it can write the markers.
+
+    The coordinator cannot open connections. The other brokers can still fetch from it and replicate its
+    decision.
+    """
     ident, topic = case.transactional_id, case.topic("t", [[1, 2, 3], [2, 1, 3]])
     places, since = [(topic, 0), (topic, 1)], time.time_ns()
     home = lead(cluster, TRANSACTION_TOPIC, ident, 3)

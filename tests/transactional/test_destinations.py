@@ -30,7 +30,7 @@ FROZEN_LIMIT_S = 30.0
 STALE = b"from before"
 
 
-@pytest.mark.soak  # soak only, because the test with a frozen leader also replaces the leader
+@pytest.mark.soak  # soak only, because the next test also replaces a partition's leader
 def test_a_transaction_commits_after_a_partitions_leader_is_killed(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
@@ -51,7 +51,11 @@ def test_a_transaction_commits_after_a_partitions_leader_is_killed(
 def test_a_thawed_leader_refuses_a_batch_from_before(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The batch waits in the frozen broker's socket. After the thaw, the broker reads this batch first."""
+    """Send a batch to a frozen leader, and check that it refuses the batch after the thaw.
+
+    The batch waits in the socket of the frozen broker. Meanwhile another broker becomes the leader. After the
+    thaw, the broker reads this batch first.
+    """
     topic = case.topic("t", [[3, 1, 2]])
     place = (topic, 0)
     lead(cluster, TRANSACTION_TOPIC, case.transactional_id, 2)
@@ -66,8 +70,8 @@ def test_a_thawed_leader_refuses_a_batch_from_before(
             sent = pool.submit(produce, old, place, late, transactional_id=who.transactional_id)
             more, ended = producer.send(0, 2), producer.commit()
         stale = sent.result(FROZEN_LIMIT_S)
-    # The frozen broker may have been the coordinator of this id. Then the abort fails until the metadata name
-    # the new coordinator, so repeat it.
+    # Abort the transaction of the hand-made producer `who`. Broker 3, which was frozen, may have been its
+    # coordinator. In this case the abort fails until the metadata name a new coordinator, so repeat it.
     wait_until(lambda: by_hand.end(cluster.admin, who, commit=False) == 0, 20, "the stale one to be aborted")
     following = producer.whole({0: 1})
     log = case.log(topic)
@@ -88,7 +92,10 @@ def test_a_thawed_leader_refuses_a_batch_from_before(
 def test_a_thawed_coordinator_refuses_an_abort_from_before(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """When the late abort arrives, its transaction is already committed, and the next transaction is open."""
+    """Send an abort to a frozen coordinator, and check that it refuses the abort after the thaw.
+
+    By then, another coordinator has committed the transaction, and the producer's next transaction is open.
+    """
     ident, topic, since = case.transactional_id, case.topic("t", [[1, 2, 3]]), time.time_ns()
     lead(cluster, TRANSACTION_TOPIC, ident, 3)
     producer = opened(case, topic, {0: 3})

@@ -127,7 +127,11 @@ def test_with_verification_a_late_batch_is_refused(
 def test_an_operators_abort_of_a_live_transaction_loses_committed_records(
     cluster: Cluster, case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The coordinator is not involved in the abort, so it acknowledges the commit of the aborted records."""
+    """Abort a live transaction at the partition's leader, then let its producer commit.
+
+    The coordinator does not take part in the abort. So it acknowledges the commit, although the records were
+    aborted.
+    """
     topic = case.topic("t")
     live = case.producer(topic)
     assert live.init().ok

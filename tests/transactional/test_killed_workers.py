@@ -91,7 +91,10 @@ def test_a_pipeline_stays_exactly_once_when_workers_are_killed_between_produce_a
 
 
 def enough(deaths: list[Death], wanted: int) -> bool:
-    """Return whether enough kills were between produce and commit, and any kill left pending offsets."""
+    """Return whether the test has seen enough kills.
+
+    At least `wanted` kills must be between produce and commit, and any kill must have left pending offsets.
+    """
     return sum(d.asked in BETWEEN for d in deaths) >= wanted and any(d.pending for d in deaths)
 
 

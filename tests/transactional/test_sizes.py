@@ -21,7 +21,7 @@ WIDE, LONG = 50, 10_000
 def test_an_empty_transaction_sends_no_endtxn(
     case: TransactionalCase, frames: Frames, evidence: Evidence
 ) -> None:
-    """The coordinator gets no request, whether the client commits or aborts."""
+    """Commit and abort transactions without records: the coordinator gets no request for either."""
     topic = case.topic("t")
     producer = case.producer(topic)
     assert producer.init().ok

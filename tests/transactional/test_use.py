@@ -53,7 +53,7 @@ MISUSES: dict[str, Callable[[TransactionalProducer], Answer]] = {
 def test_a_call_in_the_wrong_order_is_refused_without_harm(
     case: TransactionalCase, evidence: Evidence
 ) -> None:
-    """The error does not break the producer: the right call still works afterwards."""
+    """Make calls in the wrong order: each returns an error, and the producer works when called correctly."""
     topic = case.topic("t")
     answers = {}
     for number, (misuse, call) in enumerate(MISUSES.items()):
@@ -88,7 +88,8 @@ def test_no_record_is_read_after_an_abort_with_sends_in_flight(
     producers, waiting, took, answers = [producer.name], [], [], Counter[str]()
     with ExitStack() as slow:
         if how == "while on the way":
-            # Delay the batch but not the EndTxn, which goes to another broker.
+            # Delay requests to the leader of this partition, and so the batch. The EndTxn is not delayed,
+            # because it goes to the coordinator, which is another broker.
             fault = Jitter(latency_ms=SLOW_MS, stream="upstream")
             slow.enter_context(inject(cluster, fault, f"leader_of({topic}, {lane})"))
         for _ in range(ROUNDS):

@@ -177,7 +177,7 @@ def test_a_group_accepts_offsets_only_with_current_metadata(
 
 
 def polled(consumer: Consumer) -> list[int]:
-    """Poll once; return the member's assigned partitions."""
+    """Poll once; return the numbers of the partitions that are assigned to the consumer."""
     consumer.poll(0.05)
     return [place.partition for place in consumer.assignment()]
 

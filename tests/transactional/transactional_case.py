@@ -42,7 +42,9 @@ NOT_YET = (
     "NOT_COORDINATOR",
     "COORDINATOR_NOT_AVAILABLE",
 )
-"""Errors after which an init must be retried: coordinator, producer id or markers are not ready yet."""
+"""Errors after which InitProducerId must be sent again. The coordinator, the producer id or the markers of
+the last transaction are not ready yet.
+"""
 UNKNOWN_ID = 105
 FIRST_SCRIPTED = 101
 """Number of the first scripted producer. Client processes of a case are numbered from 1."""
@@ -50,7 +52,7 @@ _observers = itertools.count(1)
 
 
 class TransactionalCase(ClientCase):
-    """Transactional producers on topics of one test."""
+    """The clients and topics of one test of transactions, with the check of all their records."""
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         super().__init__(cluster, folder)
@@ -86,11 +88,11 @@ class TransactionalCase(ClientCase):
         return f"{self.name}-t{next(self._names)}", defaults | fields | {"partitions": partitions}
 
     def describe(self, transactional_id: str = "") -> fencing_check.Known:
-        """Return the coordinator's description of a transactional id."""
+        """Return state, producer id and epoch of a transactional id, as its coordinator reports them."""
         return fencing_check.ask(self.cluster.bootstrap("DIRECT"), transactional_id or self.transactional_id)
 
     def init_by_hand(self, transactional_id: str = "", timeout_ms: int = 10_000) -> by_hand.ProducerIdentity:
-        """Initialise a transactional id with hand-made requests."""
+        """Send InitProducerId by hand until it succeeds; return transactional id, producer id and epoch."""
         name = transactional_id or self.transactional_id
 
         def identity() -> list[by_hand.ProducerIdentity]:
@@ -102,7 +104,7 @@ class TransactionalCase(ClientCase):
         return identities[0]
 
     def wait_ended(self, *transactional_ids: str) -> None:
-        """Wait until every ended transaction has its markers; clients get the ack of a commit earlier."""
+        """Wait until every ended transaction has all its markers. The ack of a commit does not prove this."""
         for name in transactional_ids or sorted(self._ids):
             wait_until(partial(self._has_markers, name), 20, f"the markers of {name} to be written")
 
@@ -129,7 +131,10 @@ class TransactionalCase(ClientCase):
         )
 
     def wait_at_rest(self) -> None:
-        """Wait only for the markers of ended transactions: a test may leave others open or hanging."""
+        """Wait until ended transactions have their markers. Do not wait for open transactions to end.
+
+        A test may leave transactions open or hanging on purpose.
+        """
         self.wait_ended()
 
     def open_transactions(self, *topics: str) -> list[BlockingTransaction]:
@@ -198,7 +203,7 @@ class TransactionalCase(ClientCase):
 
 
 def markers(log: Sequence[Batch]) -> list[int]:
-    """Return the markers of a log in order: 1 for a commit, 0 for an abort."""
+    """Return a number for each marker of a log, in order: 1 for a commit, 0 for an abort."""
     return [batch.control for batch in log if batch.control is not None]
 
 
@@ -214,7 +219,7 @@ def refusals(log: Sequence[Line], client: str) -> list[tuple[str, str]]:
 
 
 def requests(log: Sequence[Line], client: str) -> list[str]:
-    """Return the APIs of a client's requests, in order."""
+    """Return the API names of a client's requests, in the order in which they were sent."""
     return [
         line.api
         for line in log

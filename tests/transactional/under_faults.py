@@ -52,7 +52,7 @@ def decided_by(cluster: Cluster, ident: str, brokers: list[int]) -> Iterator[Coo
 
 
 def decisions(cluster: Cluster, ident: str, since: int, until: int | None = None) -> list[str]:
-    """Return the decisions and completions that coordinators logged for an id, in order.
+    """Return the Prepare and Complete states that coordinators logged for a transactional id, in order.
 
     `until` is a time of the coordinator's clock: later entries are left out. With it, a test can read the log
     later and still get the state at that time. A test should not read the log between two faults, because
@@ -73,14 +73,14 @@ def wait_decisions(cluster: Cluster, ident: str, since: int, wanted: list[str]) 
 
 
 def epochs(marks: list[CoordinatorEntry]) -> list[int]:
-    """Return the distinct coordinator epochs of these markers."""
+    """Return the distinct coordinator epochs of these markers, in ascending order."""
     return sorted({mark.coordinator_epoch for mark in marks})
 
 
 def opened(
     case: TransactionalCase, topic: str, lanes: dict[int, int], **fields: object
 ) -> TransactionalProducer:
-    """Return a producer with an open transaction whose records are delivered."""
+    """Return a producer whose transaction is open and has delivered records in each of the lanes."""
     producer = case.producer(topic, **fields)  # type: ignore[arg-type]
     assert producer.init().ok
     assert producer.begin().ok

@@ -40,16 +40,16 @@ class LibraryClient(Protocol):
     """Interface of a transactional producer of any client library."""
 
     def init(self) -> None:
-        """Initialise the transactional id, which fences an earlier producer."""
+        """Initialise the transactional id. This fences an earlier producer with the same id."""
 
     def begin(self) -> None:
-        """Begin a transaction."""
+        """Begin a transaction. Later calls of `send` add records to it."""
 
     def send(self, topic: str, partition: int, values: Sequence[bytes]) -> None:
         """Send records and wait for the ack of each."""
 
     def end(self, how: str) -> None:
-        """Commit or abort."""
+        """Commit or abort the open transaction, as `how` requests."""
 
     def close(self) -> None:
         """Drop the producer without ending its transaction."""

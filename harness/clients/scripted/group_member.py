@@ -40,7 +40,7 @@ class GroupMember:
 
     @property
     def metadata(self) -> object:
-        """Group metadata of the membership that read the last records."""
+        """Group metadata of the membership with which the last `take` read its records."""
         return self._source.metadata
 
     def rewind(self) -> None:
@@ -56,6 +56,6 @@ class GroupMember:
 
 
 def next_positions(records: list[Given]) -> list[Position]:
-    """Return the position after these records: for each partition, the offset after its last record."""
+    """Return the positions to commit: for each partition, one more than the offset of its last record."""
     last = {(record.topic, record.partition): record.offset + 1 for record in records}
     return [(topic, partition, offset) for (topic, partition), offset in sorted(last.items())]

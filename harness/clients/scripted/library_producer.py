@@ -63,11 +63,11 @@ class LibraryProducer(TransactionHistory):
         self.client.send(self.spec.topic, self.partitions[lane], values)
 
     def end(self, how: End) -> None:
-        """Commit or abort, and record the library's answer."""
+        """Commit or abort the open transaction, as `how` requests, and record the library's answer."""
         self._record(self._invoke_end(how, limit_ms=int(CALL_S * 1000)), lambda: self.client.end(how))
 
     def whole(self, how: End, *lanes: int) -> None:
-        """Make a complete transaction with records in each of these lanes."""
+        """Make a complete transaction with records in each of these lanes, and end it as `how` requests."""
         self.begin()
         for lane in lanes:
             self.send(lane, how)

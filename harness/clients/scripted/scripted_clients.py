@@ -78,7 +78,7 @@ class ScriptedClients:
         return self.keep(LibraryProducer(spec, library, lanes))
 
     def group_member(self, name: str, source: str, group: str, **fields: Any) -> GroupMember:
-        """Return a consumer of `source` in a group."""
+        """Return a consumer that is a member of the group and reads the topic `source`."""
         fields = {"source": source, "group": group, "sink": "", "partitions": 1} | fields
         return self.keep(GroupMember(self.spec(PipelineSpec, name, **fields)))
 

@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the call succeeded."""
+        """Whether the call succeeded. If so, `name` is `ok`."""
         return self.name == OK
 
 
@@ -120,7 +120,11 @@ class TransactionalProducer(TransactionHistory):
         return self._end("abort", partial(self.producer.abort_transaction, limit))
 
     def whole(self, sends: dict[int, int], *, commits: bool = True) -> Answer:
-        """Make a complete transaction; `sends` maps each lane to its number of records."""
+        """Make a complete transaction, and return the result of its commit or abort.
+
+        `sends` maps each lane to its number of records. If the call `begin` fails, nothing is sent, and the
+        result of `begin` is returned.
+        """
         begun = self.begin()
         if not begun.ok:
             return begun
