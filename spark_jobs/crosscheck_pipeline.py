@@ -90,7 +90,7 @@ def never(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> Dat
 
 
 def drift(processed: DataFrame, consumed: DataFrame, expected: DataFrame) -> DataFrame:
-    """Count the inputs that contradict the consumer group's position.
+    """Count the inputs whose processing contradicts the committed offset of the group.
 
     An input before the position contradicts it if the input has no output at all. An input at or after the
     position contradicts it if the input has an output.

@@ -32,7 +32,7 @@ class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     history: str
     seconds: float
     number: int = 0  # producer number in the run; readers have none
-    settings: dict[str, Value] = {}  # overrides of the confluent-kafka settings table
+    settings: dict[str, Value] = {}  # confluent-kafka settings that override the harness's defaults
     security: Security = PLAINTEXT
     alone: str = ALONE
 

@@ -176,7 +176,7 @@ class ProducerLife:
             raise BrokenTransactionError(kafka_error(exception)) from exception
 
     def serve_quietly(self, seconds: float = 0.0) -> None:
-        """Serve callbacks like `serve`, but only log errors. A later call handles a fatal error."""
+        """Serve callbacks like `serve`, but only log errors; the next other call handles a fatal one."""
         try:
             self.producer.poll(seconds)
         except KafkaException as exception:

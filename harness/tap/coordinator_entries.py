@@ -100,7 +100,7 @@ def collect(
 
 
 def read(directory: Path) -> list[CoordinatorEntry]:
-    """Return the steps that `collect` wrote into a directory. Without its file, the list is empty."""
+    """Return the entries that `collect` wrote into a directory, or an empty list if there are none."""
     path = directory / LOG_NAME
     if not path.exists():
         return []

@@ -1,4 +1,4 @@
-"""Removed replicas remain eligible as leaders, so their partition never gets a leader again.
+"""Replicas that a reassignment removed stay in the ELR, and their partition never gets a leader again.
 
 This hazard was found during the work on the skipped marker (test_skipped_marker.py): the partitions of that
 work also have few replicas.

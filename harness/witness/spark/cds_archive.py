@@ -49,7 +49,7 @@ def make_archive(log: Callable[[str], None]) -> Path:
     """Create the archive unless it exists. Do not call this during a run: it takes a minute or more."""
     path = archive_path(ensure_jars(log, "spark"))
     path.parent.mkdir(parents=True, exist_ok=True)
-    # This lock is not the lock for downloads, so a process that downloads jars does not wait here.
+    # One process at a time creates the archive. Downloads have a lock of their own and need not wait.
     with (path.parent / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
