@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from collections.abc import Collection
 from typing import Final
 
 import psutil
@@ -28,11 +29,14 @@ def port_taken(port: int) -> bool:
     return False
 
 
-def free_ports(count: int) -> list[int]:
-    """Return `count` ports that are free now and that are not in the port range of the harness's clusters."""
+def free_ports(count: int, avoid: Collection[int] = ()) -> list[int]:
+    """Return `count` ports that are free now and that are not in the port range of the harness's clusters.
+
+    `avoid` contains ports that are free now but that another server will use.
+    """
     # The order is random, so that two commands that run at the same time do not choose the same ports.
     candidates = random.SystemRandom().sample(_SINGLE, len(_SINGLE))
-    free = (port for port in candidates if not port_taken(port))
+    free = (port for port in candidates if port not in avoid and not port_taken(port))
     return [next(free) for _ in range(count)]
 
 

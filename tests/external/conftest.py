@@ -146,9 +146,8 @@ class User:
     @contextmanager
     def own_toxiproxy(self) -> Iterator[str]:
         """Start a Toxiproxy as a user would, outside the harness; yield the cluster file's lines for it."""
-        # The listen ports of the proxies are free until Toxiproxy starts, so the search may return them too.
-        listens = {ports["listen"] for ports in self.cluster.ports.values()}
-        api = next(port for port in free_ports(len(listens) + 1) if port not in listens)
+        # The listen ports of the proxies are free until Toxiproxy starts.
+        (api,) = free_ports(1, avoid={ports["listen"] for ports in self.cluster.ports.values()})
         served = [
             {
                 "name": f"kafka-{i}",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.base import ports
 from harness.cluster.external import external_proxies
 from harness.cluster.external.cluster_file import ProxyPart
 
@@ -14,7 +15,8 @@ def test_the_port_of_the_interface_is_no_port_of_a_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     proxies = [ProxyPart(broker=i, listen=f"127.0.0.1:{11000 + i}", upstream=f"b{i}:9092") for i in (1, 2)]
-    monkeypatch.setattr(external_proxies, "free_ports", lambda count: [11002, 11001, 11003][:count])
+    monkeypatch.setattr(ports, "_SINGLE", range(11001, 11004))
+    monkeypatch.setattr(ports, "port_taken", lambda _port: False)
 
     external_proxies.toxiproxy_node(tmp_path, proxies)
 

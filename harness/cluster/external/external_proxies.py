@@ -44,9 +44,9 @@ def toxiproxy_node(folder: Path, proxies: list[ProxyPart]) -> ProcessNode:
     folder.mkdir(parents=True, exist_ok=True)
     port = folder / "port"
     if not port.exists():
-        # The proxies' own ports are free until Toxiproxy starts, so the search may return them too.
+        # The proxies' own ports are free until Toxiproxy starts.
         listens = {parse_address(proxy.listen)[1] for proxy in proxies}
-        port.write_text(str(next(p for p in free_ports(len(listens) + 1) if p not in listens)))
+        port.write_text(str(free_ports(1, avoid=listens)[0]))
     served = [
         {"name": proxy_name(p), "listen": p.listen, "upstream": p.upstream, "enabled": True} for p in proxies
     ]
