@@ -38,9 +38,9 @@ class Mutant(NamedTuple):
 
 
 def load() -> list[Mutant]:
-    """Read the mutants of tests/mutants.toml."""
-    table = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text())
-    return [Mutant(**row) for row in table["mutant"]]
+    """Read the mutants of all files in tests/mutants."""
+    files = sorted((ROOT / "tests" / "mutants").glob("*.toml"))
+    return [Mutant(**row) for file in files for row in tomllib.loads(file.read_text())["mutant"]]
 
 
 def copy_project(into: Path) -> None:
@@ -60,7 +60,7 @@ def survives(mutant: Mutant, project: Path) -> bool:
     text = path.read_text()
     if text.count(mutant.old) < 1:
         raise click.ClickException(
-            f"{mutant.name}: {mutant.file} has no {mutant.old!r}: update tests/mutants.toml"
+            f"{mutant.name}: {mutant.file} has no {mutant.old!r}: update tests/mutants"
         )
     path.write_text(text.replace(mutant.old, mutant.new, 1))
     command = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *TESTS]
@@ -87,7 +87,7 @@ def main(words: tuple[str, ...]) -> None:
 
     A mutant replaces one text in one file of a copy of the project, and so weakens one check. The tests in
     tests/planted and the unit tests of checkers, ledger and walkthroughs run on the copy; at least one must
-    fail. The exit code is 1 if a mutant survives without an excuse in tests/mutants.toml.
+    fail. The exit code is 1 if a mutant survives without an excuse in its entry.
     """
     chosen = [mutant for mutant in load() if not words or any(word in mutant.name for word in words)]
     survivors = []

@@ -6,29 +6,42 @@ error but is none.
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import msgspec
 import pytest
 
 from harness.evidence.checkers.model import ANOMALIES, Verdict
 from harness.evidence.checkers.verdict import judge
-from tests.planted import cases_records, cases_systems, cases_transactions
+from tests import planted
+from tests.planted import cases_records
 from tests.planted.tiny import Tiny
 
+MODULES = [
+    importlib.import_module(f"tests.planted.{module.name}")
+    for module in pkgutil.iter_modules(planted.__path__)
+    if module.name.startswith("cases_")
+]
+"""Every module of cases. It may define CAUGHT, NEAR_MISSES (each by anomaly, then by label) and UNKNOWN."""
+
 CAUGHT: list[tuple[str, str, Tiny, set[str] | None]] = [
-    (name, label, case, None) for name, cases in cases_records.CAUGHT.items() for label, case in cases.items()
-]
-CAUGHT += [
-    (name, label, case, names)
-    for table in (cases_transactions.CAUGHT, cases_systems.CAUGHT)
-    for name, cases in table.items()
-    for label, (case, names) in cases.items()
-]
-NEAR = [
-    (name, label, case)
-    for table in (cases_records.NEAR_MISSES, cases_transactions.NEAR_MISSES, cases_systems.NEAR_MISSES)
-    for name, cases in table.items()
+    (name, label, *(case if isinstance(case, tuple) else (case, None)))
+    for module in MODULES
+    for name, cases in getattr(module, "CAUGHT", {}).items()
     for label, case in cases.items()
 ]
+"""Name of the anomaly, label, case, and all names that the verdict must contain; None permits COMPANIONS."""
+
+NEAR: list[tuple[str, str, Tiny]] = [
+    (name, label, case)
+    for module in MODULES
+    for name, cases in getattr(module, "NEAR_MISSES", {}).items()
+    for label, case in cases.items()
+]
+UNKNOWN: dict[str, Tiny] = {
+    label: case for module in MODULES for label, case in getattr(module, "UNKNOWN", {}).items()
+}
 COMPANIONS = {"torn_transaction", "aborted_read"}
 """Anomalies that the checkers may report for a case besides the one that the case is named after.
 
@@ -85,9 +98,9 @@ def test_a_run_that_demands_exactly_once_counts_permitted_deviations(name: str) 
     assert any("Kafka permits this" in reason for result in judgement.results for reason in result.reasons)
 
 
-@pytest.mark.parametrize("label", cases_records.UNKNOWN)
+@pytest.mark.parametrize("label", UNKNOWN)
 def test_insufficient_evidence_is_unknown(label: str) -> None:
-    judgement = cases_records.UNKNOWN[label].judge()
+    judgement = UNKNOWN[label].judge()
 
     assert judgement.verdict is Verdict.UNKNOWN, judgement.encode().decode()
     assert any(result.reasons for result in judgement.results)
