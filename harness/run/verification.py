@@ -50,6 +50,7 @@ def expectation(scenario: Scenario) -> Expect:
     timeouts += [scenario.walkthrough.transaction_timeout] if scenario.walkthrough else []
     return Expect(
         hold_to="exactly_once",
+        clients=True,
         witnesses=list(scenario.verify.witnesses),
         pipeline=pipelines[0] if pipelines else None,
         stall_ms=round(scenario.limits.recovery * 1000),

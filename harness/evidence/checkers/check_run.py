@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from harness.base.errors import ExitCode
-from harness.evidence import observation, step_report
+from harness.evidence import client_list, observation, step_report
 from harness.evidence.checkers.consumer_reads import observation_of, reads_of
 from harness.evidence.checkers.model import Anomaly, Evidence, Expect
 from harness.evidence.checkers.verdict import Judgement, Limit, judge
+from harness.evidence.client_list import ClientList
 from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
 from harness.evidence.observation import Observation
@@ -23,7 +24,10 @@ def evidence_of(run: RunDirectory) -> Evidence:
     observations = [observation.load(path) for path in witnesses]
     observations += [observation_of(reads) for reads in reads_of(ledger)]
     expect = run.read("expect.json", Expect, Expect())
-    return Evidence(ledger, observations, expect, run.read(step_report.FILE, list[WalkthroughStep], []))
+    evidence = Evidence(ledger, observations, expect, run.read(step_report.FILE, list[WalkthroughStep], []))
+    if (run.path / client_list.FILE).exists():
+        evidence.clients = run.read(client_list.FILE, ClientList)
+    return evidence
 
 
 def check_run(path: Path) -> tuple[ExitCode, Judgement]:

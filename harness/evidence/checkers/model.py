@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from harness.evidence.bit_words import EXAMPLES
+from harness.evidence.client_list import ClientList
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Spot
 from harness.evidence.step_report import WalkthroughStep
@@ -136,6 +137,8 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     transaction_timeout_ms: int = 60_000
     faults: int = 0
     walkthrough_steps: int = msgspec.field(name="flow_steps", default=0)
+    # Whether the run writes clients.json. Runs of earlier releases did not.
+    clients: bool = False
     # Reasons why the verdict cannot be valid. They are known before the run starts.
     caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 
@@ -148,6 +151,7 @@ class Evidence:
     observations: list[Observation]
     expect: Expect = field(default_factory=Expect)
     walkthrough: list[WalkthroughStep] = field(default_factory=list)
+    clients: ClientList | None = None
     cache: dict[int, Any] = field(default_factory=dict, init=False)
 
     def committed_views(self) -> list[Observation]:
