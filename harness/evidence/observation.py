@@ -169,6 +169,11 @@ class Observation:
     runs: Rows | None = None
     aggregates: Rows | None = None
 
+    @property
+    def rows(self) -> int:
+        """Number of Kafka records that the witness read, including those that do not belong to the run."""
+        return self.meta.records + self.meta.foreign.count
+
     def window(self, index: int) -> Window:
         """Return the window with this index. The column `partition` of a row contains such an index."""
         return self.meta.windows[index]
