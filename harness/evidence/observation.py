@@ -65,6 +65,35 @@ RUN: Final = np.dtype(
 )
 
 
+INTENTS: Final = ("n", "c", "a")
+"""Intended outcomes that records carry. Tables contain the index of an outcome in this tuple."""
+LABEL: Final = np.dtype(
+    [
+        ("partition", "<i4"),
+        ("producer", "<i4"),
+        ("lane", "<i4"),
+        ("txn", "<i8"),
+        ("intent", "<i4"),  # index into INTENTS
+        ("first", "<i8"),  # first and last sequence
+        ("last", "<i8"),
+        ("n", "<i8"),
+        ("lo", "<i8"),  # lowest and highest offset
+        ("hi", "<i8"),
+    ]
+)
+MARKER: Final = np.dtype(
+    [
+        *((name, LABEL[name]) for name in LABEL.names or ()),
+        ("pid", "<i8"),  # producer id and epoch of the batches
+        ("epoch", "<i4"),
+        ("marker", "<i8"),  # offset of the marker that ended the transaction, -1 if there is none
+        ("decision", "<i4"),  # 1: commit, 0: abort, -1: no marker
+        ("marker_epoch", "<i4"),
+        ("coordinator_epoch", "<i4"),
+    ]
+)
+
+
 class Window(msgspec.Struct, forbid_unknown_fields=True):
     """Range of offsets that a witness read in one partition. It includes `start` but not `read_to`."""
 
@@ -106,7 +135,7 @@ class Findings(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 
 
 class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Metadata of an observation: everything except the tables of words, origins, runs and aggregates."""
+    """Metadata of an observation: everything except its tables."""
 
     witness: str
     kind: Literal["reference", "spark", "raw", "client"]
@@ -126,6 +155,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     clashes: Findings = msgspec.field(default_factory=Findings)
     epochs: Findings = msgspec.field(default_factory=Findings)
     twice: Findings = msgspec.field(default_factory=Findings)
+    corrupted: Findings = msgspec.field(default_factory=Findings)
     detail: str = ""
 
 
@@ -157,7 +187,9 @@ class Observation:
 
     `words` contains the records as bit words. `origins` contains the inputs of pipeline outputs as bit words.
     `runs` contains runs of consecutive records; it exists only if the log is small. `aggregates` contains the
-    last changelog record of each key.
+    last changelog record of each key. `labels` contains the transaction numbers and intended outcomes that
+    the records carry. `markers` contains the parts of transactions in each partition, with the markers that
+    ended them; only the raw log has it.
     """
 
     meta: Meta
@@ -165,6 +197,8 @@ class Observation:
     origins: Rows = field(default_factory=lambda: np.zeros(0, ORIGIN))
     runs: Rows | None = None
     aggregates: Rows | None = None
+    labels: Rows | None = None
+    markers: Rows | None = None
 
     def window(self, index: int) -> Window:
         """Return the window with this index. The column `partition` of a row contains such an index."""
@@ -182,6 +216,8 @@ def save(observation: Observation, directory: Path) -> None:
         "origins": observation.origins,
         "runs": observation.runs,
         "aggregates": observation.aggregates,
+        "labels": observation.labels,
+        "markers": observation.markers,
     }
     for name, table in rows.items():
         if table is not None:
@@ -199,19 +235,25 @@ def load(directory: Path) -> Observation:
         )
     try:
         meta = msgspec.json.decode(meta_path.read_bytes(), type=Meta)
-        runs, aggregates = directory / "runs.jsonl", directory / "aggregates.jsonl"
+        optional = {
+            name: _decode_rows(directory / f"{name}.jsonl", dtype)
+            for name, dtype in _OPTIONAL.items()
+            if (directory / f"{name}.jsonl").exists()
+        }
         return Observation(
             meta,
             _decode_rows(directory / "words.jsonl", WORD),
             _decode_rows(directory / "origins.jsonl", ORIGIN),
-            _decode_rows(runs, RUN) if runs.exists() else None,
-            _decode_rows(aggregates, AGGREGATE) if aggregates.exists() else None,
+            **optional,
         )
     except (msgspec.DecodeError, KeyError) as error:
         raise UsageError(
             f"the observation {directory} is damaged: {describe_error(error)}",
             "read the cluster again, or restore the run directory",
         ) from error
+
+
+_OPTIONAL: Final = {"runs": RUN, "aggregates": AGGREGATE, "labels": LABEL, "markers": MARKER}
 
 
 def _encode_rows(rows: Rows) -> bytes:
