@@ -47,6 +47,7 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,14 @@ class Tiny:
         identity = _identity(name, token)
         if token[-1] not in "$!" or identity.origin is None:
             return encode(identity)
-        source = [f"p{identity.origin.producer}", str(identity.origin.seq)]
-        inputs = [t for t in _offsets(self.log["i"]) if re.split("[:~]", t)[:2] == source]
-        checksum = zlib.crc32(self._value("i", inputs[0])) ^ (token[-1] == "!")
+        checksum = self._checksums[identity.origin[:3]] ^ (token[-1] == "!")
         return encode(identity, b"%08x" % checksum)
+
+    @cached_property
+    def _checksums(self) -> dict[tuple[int, ...], int]:
+        """The checksum of each input in the log: by producer, lane and sequence."""
+        inputs = [_identity("i", token) for token in _offsets(self.log["i"]) if token not in ".?"]
+        return {(i.producer, i.lane, i.seq): zlib.crc32(encode(i)) for i in inputs}
 
     def _observe_raw(self) -> Observation:
         logs = []
