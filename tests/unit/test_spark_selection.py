@@ -221,7 +221,7 @@ def test_a_restricted_ledger_renumbers_its_lanes(tmp_path: Path) -> None:
         (lambda history: history.joinpath("p1.jsonl").write_text(""), "belong to 0 runs"),
         (lambda history: history.joinpath("p1.jsonl").write_text("{}\n{}\n"), "not a history line"),
         (lambda history: history.joinpath("p1.jsonl").write_bytes(b"\xff\xfe\n"), "not a history line"),
-        (lambda history: history.joinpath("p2.jsonl").mkdir(), "are damaged"),
+        (lambda history: history.joinpath("p2.jsonl").mkdir(), "Is a directory"),
     ],
     ids=["deleted", "empty", "garbled", "not UTF-8", "a folder"],
 )

@@ -8,7 +8,7 @@ import pytest
 
 from harness.base.errors import HarnessError, WaitTimeoutError
 from harness.base.waits import wait_until
-from harness.evidence.observation import Meta, Observation, save
+from harness.evidence.observation import Findings, Meta, Observation, save
 from harness.witness.spark import stream_supervisor as supervisor_module
 from harness.witness.spark.spark_process import OBSERVATION, SECOND_OPINION, Job
 from harness.witness.spark.stream_supervisor import MAX_FAILED_STARTS, StreamVerification, last_line
@@ -73,7 +73,8 @@ def test_an_interrupted_run_keeps_the_stream_and_does_not_wait_for_the_batch_job
 ) -> None:
     verification = supervisor(tmp_path, monkeypatch)
     monkeypatch.setattr(supervisor_module, "INTERRUPTED_LIMIT_S", 0.1)
-    save(Observation(Meta(witness="spark", kind="spark", complete=True, records=5)), tmp_path / OBSERVATION)
+    read = Meta(witness="spark", kind="spark", complete=True, foreign=Findings(count=5))
+    save(Observation(read), tmp_path / OBSERVATION)
 
     stream, batch = verification.finish(WINDOWS, limit=60, hurry=lambda: True)
 
