@@ -68,7 +68,7 @@ class RecordSet:
         word = first[owner] // WORD_SEQS + step
         low = np.maximum(first[owner], word * WORD_SEQS)
         high = np.minimum(last[owner], word * WORD_SEQS + WORD_SEQS - 1)
-        return cls(word_keys(lane[owner], word), interval_bits(low, high))
+        return cls(key_of_words(lane[owner], word), interval_bits(low, high))
 
     def __or__(self, other: RecordSet) -> RecordSet:
         return RecordSet(
@@ -93,7 +93,7 @@ class RecordSet:
         return list(sequences.items())
 
 
-def word_keys(lane: Ints, word: Ints) -> Ints:
+def key_of_words(lane: Ints, word: Ints) -> Ints:
     """Return the key of each word in a RecordSet."""
     return (lane.astype(np.int64) << WORD_SHIFT) | word
 

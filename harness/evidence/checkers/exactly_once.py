@@ -18,7 +18,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Bools, Ints, lane_key, popcount
-from harness.evidence.checkers.distinct import Copies, RecordSet, Tally, expand, word_keys
+from harness.evidence.checkers.distinct import Copies, RecordSet, Tally, expand, key_of_words
 from harness.evidence.checkers.given_records import Gone, gone_records, undecided_reads
 from harness.evidence.checkers.model import (
     Collector,
@@ -194,7 +194,7 @@ def _duplicate(index: VisibilityIndex, out: Collector) -> None:
             (int(index.word_lane[i]), int(words["word"][i])): _duplicate_example(index, i, int(extra[i]))
             for i in worst
         }
-        keys = word_keys(index.word_lane[repeated], words["word"][repeated])
+        keys = key_of_words(index.word_lane[repeated], words["word"][repeated])
         copies = Copies(keys, extra[repeated], _copies(index, keys))
         out.add("duplicate", "records", copies, examples, permitted=permitted, witness=index.name)
 
@@ -210,14 +210,14 @@ def _copies(index: VisibilityIndex, keys: Ints) -> Ints:
         spots = [(s.producer, s.lane, s.seq, s.offset) for s in named if index.is_home(s)]
         table = np.array(spots, np.int64).reshape(-1, 4)
         lane, _ = index.ledger.lane_index(lane_key(table[:, 0], table[:, 1]))
-        rows = np.column_stack([word_keys(lane, table[:, 2] // WORD_SEQS), table[:, 2:]])
+        rows = np.column_stack([key_of_words(lane, table[:, 2] // WORD_SEQS), table[:, 2:]])
         return rows[np.isin(rows[:, 0], keys)]
     lane, known = index.ledger.lane_index(lane_key(runs["producer"].astype(np.int64), runs["lane"]))
     known &= np.isin(lane, keys >> 32) & (runs["partition"] == index.homes[lane])
     runs, lane = runs[known], lane[known]
     owner, step = expand(runs["count"])
     seq = runs["seq"][owner] + step
-    rows = np.column_stack([word_keys(lane[owner], seq // WORD_SEQS), seq, runs["offset"][owner] + step])
+    rows = np.column_stack([key_of_words(lane[owner], seq // WORD_SEQS), seq, runs["offset"][owner] + step])
     rows = rows[np.isin(rows[:, 0], keys)]
     rows = rows[np.lexsort((rows[:, 2], rows[:, 1], rows[:, 0]))]
     again = np.zeros(len(rows), np.bool_)

@@ -18,7 +18,7 @@ from harness.evidence.checkers.distinct import expand
 from harness.evidence.checkers.model import Evidence
 from harness.evidence.checkers.visibility_index import VisibilityIndex, visibility_of
 from harness.evidence.ledger import Ledger
-from harness.evidence.observation import Observation
+from harness.evidence.observation import Meta, Observation
 
 _PLACE_SHIFT: Final = 44
 _FOREVER: Final = 1 << 60
@@ -86,7 +86,10 @@ class Gone:
 
 
 def readers_of(evidence: Evidence) -> list[Reader]:
-    """Return all read_committed readers. Polls after the end of a complete witness do not count."""
+    """Return all read_committed readers.
+
+    Polls after a complete witness had captured the ends of the partitions do not count.
+    """
     readers: list[Reader] | None = evidence.cache.get("readers")
     if readers is None:
         by_client = {reads.client: reads for reads in reads_of(evidence.ledger)}
@@ -105,19 +108,24 @@ def readers_of(evidence: Evidence) -> list[Reader]:
 
 
 def _live_reader(evidence: Evidence, observation: Observation, reads: Reads) -> Reader:
-    finished = [
-        view.meta.finished
+    ends = [
+        end_time(view.meta)
         for view in evidence.committed_views()
-        if view.meta.complete and view.meta.finished and view.meta.clock == reads.clock
+        if view.meta.complete and end_time(view.meta) and view.meta.clock == reads.clock
     ]
-    later = reads.rows["mono"] > min(finished, default=_FOREVER)
+    later = reads.rows["mono"] > min(ends, default=_FOREVER)
     if later.any():
-        # These records may have been appended after the witness had captured the ends of the partitions.
+        # These records may be newer than what the witness read.
         reads = Reads(reads.client, reads.clock, reads.places, reads.rows[~later], reads.isolation)
         index = VisibilityIndex(evidence.ledger, observation_of(reads))
     else:
         index = visibility_of(evidence, observation)
     return Reader(reads.client, index, _rows_of_polls(evidence.ledger, reads), reads.clock, live=True)
+
+
+def end_time(meta: Meta) -> int:
+    """Return the time at which a witness captured the ends of the partitions, or else finished; or 0."""
+    return meta.frozen or meta.finished
 
 
 def _rows_of_polls(ledger: Ledger, reads: Reads) -> Rows:
@@ -179,9 +187,9 @@ def undecided_reads(evidence: Evidence) -> list[str]:
 
 
 def _is_earlier(reader: Reader, index: VisibilityIndex) -> bool:
-    """Return whether a live reader got its records before the witness finished."""
+    """Return whether a live reader got its records before the witness captured the ends, as far as known."""
     meta = index.observation.meta
-    return not meta.finished or meta.clock == reader.clock
+    return not end_time(meta) or meta.clock == reader.clock
 
 
 def _compare(reader: Reader, index: VisibilityIndex) -> Gone:

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 
 from harness.evidence.bit_words import WORD_SEQS, Bools, Ints, interval_bits, lane_key, split_lane_key
-from harness.evidence.checkers.distinct import RecordSet, expand, word_keys
+from harness.evidence.checkers.distinct import RecordSet, expand, key_of_words
 from harness.evidence.checkers.model import Evidence, HistoryRef, OffsetRef
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Rows, Spot
@@ -98,14 +98,14 @@ class VisibilityIndex:
 
     def word_at(self, lane: Ints, word: Ints) -> Ints:
         """Return the row of each word in `words`. It is the row of another word if the word was not read."""
-        at = np.searchsorted(word_keys(self.word_lane, self.words["word"]), word_keys(lane, word))
+        at = np.searchsorted(key_of_words(self.word_lane, self.words["word"]), key_of_words(lane, word))
         return np.minimum(at, len(self.words) - 1)
 
     def read_in(self, lane: Ints, first: Ints, last: Ints) -> RecordSet:
         """Return the records of the given intervals that were read."""
-        keys = word_keys(self.word_lane, self.words["word"])
-        low = np.searchsorted(keys, word_keys(lane, first // WORD_SEQS))
-        high = np.searchsorted(keys, word_keys(lane, last // WORD_SEQS), side="right")
+        keys = key_of_words(self.word_lane, self.words["word"])
+        low = np.searchsorted(keys, key_of_words(lane, first // WORD_SEQS))
+        high = np.searchsorted(keys, key_of_words(lane, last // WORD_SEQS), side="right")
         owner, step = expand(high - low)
         row = low[owner] + step
         start = self.words["word"][row] * WORD_SEQS
