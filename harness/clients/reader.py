@@ -69,7 +69,9 @@ class ReaderClient(ClientPart[ReaderSpec]):
             return [TopicPartition(t, p, 0) for t in self._spec.topics for p in sorted(known[t].partitions)]
 
     def _poll(self) -> None:
-        op = self._history.invoke("poll", group=self._spec.group)
+        # Polls with read_committed are the rule, so their lines do not repeat it.
+        isolation = self._spec.isolation if self._spec.isolation != "read_committed" else None
+        op = self._history.invoke("poll", group=self._spec.group, isolation=isolation)
         try:
             messages = self._consumer.consume(MOST_A_POLL, timeout=POLL_S)
         except KafkaException as exception:

@@ -178,12 +178,10 @@ def describe(judgement: Judgement, recorded: str = "") -> str:
     lines += [f"note: {note}" for note in judgement.notes]
     for result in judgement.results:
         lines.append(f"{result.property}: {result.verdict}, compared {result.compared} {result.unit}")
-        lines += [
-            f"  permitted: {anomaly.name}, {anomaly.count} {anomaly.unit}" for anomaly in result.permitted
-        ]
+        lines += [f"  permitted: {anomaly.name}, {anomaly.counted}" for anomaly in result.permitted]
         lines += [f"  because {reason}" for reason in result.reasons]
         for anomaly in result.anomalies:
-            lines.append(f"  {anomaly.name}: {anomaly.count} {anomaly.unit}")
+            lines.append(f"  {anomaly.name}: {anomaly.counted}")
             for example in anomaly.examples:
                 lines.append(f"    {example.what}")
                 proof = [f"history/{ref.client}.jsonl:{ref.line}" for ref in example.lines]

@@ -92,7 +92,8 @@ def properties_of(evidence: Evidence) -> list[str]:
         return [name for name in CHECKERS if name in evidence.expect.properties]
     declared = [producer.producer.transactional_id for producer in evidence.ledger.producers.values()]
     ids = [transactional_id for transactional_id in declared if transactional_id is not None]
-    wanted = {"exactly_once", "order", "offsets", "liveness", "coverage"}
+    wanted = {"exactly_once", "order", "liveness", "coverage"}
+    wanted |= {"offsets"} if offsets.applies(evidence) else set()
     wanted |= {"atomicity"} if ids else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
     wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()
@@ -175,6 +176,7 @@ def held_to_exactly_once(result: Result) -> Result:
                 forbidden,
                 count=forbidden.count + permitted.count,
                 examples=[*forbidden.examples, *permitted.examples][:EXAMPLES],
+                witnesses=sorted({*forbidden.witnesses, *permitted.witnesses}),
             )
         )
     names = ", ".join(sorted({anomaly.name for anomaly in result.permitted}))
@@ -208,4 +210,4 @@ def _notes(evidence: Evidence) -> list[str]:
         for c in clients
         if not c.closing
     ]
-    return torn + killed
+    return torn + killed + exactly_once.unknown_share(evidence.ledger)
