@@ -15,6 +15,7 @@ from harness.evidence.step_report import WalkthroughStep
 
 ANOMALIES: Final = {
     "lost": "a committed record cannot be read",
+    "log_truncated": "a partition's end went back: offsets that were readable are gone",
     "torn_transaction": "a transaction can be read in part",
     "zombie_write": "a write of a fenced producer was accepted",
     "aborted_read": "a record of an aborted transaction can be read",

@@ -3,6 +3,7 @@
 Anomalies:
 
     two different records are reported at one offset                inconsistent_offset
+    an end of a partition went back (log_ends.py)                   log_truncated
     an input before the group's position has no output,             offset_drift
     or an input at or after the position has one
 
@@ -19,6 +20,7 @@ import numpy as np
 
 from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Ints, split_lane_key
+from harness.evidence.checkers.log_ends import check_log_ends
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.evidence.checkers.positions import check_positions
 from harness.evidence.checkers.visibility_index import (
@@ -45,6 +47,7 @@ def check(evidence: Evidence) -> Result:
     _claims(evidence, out)
     for observation in evidence.committed_views():
         _bounds(visibility_of(evidence, observation), out)
+    check_log_ends(evidence, out)
     if evidence.expect.pipeline is not None:
         check_positions(evidence, evidence.expect.pipeline, out)
     return out.result()

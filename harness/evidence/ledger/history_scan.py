@@ -46,7 +46,7 @@ ENDS: Final = {"commit": COMMIT, "abort": ABORT, "send": SEND, "abandon": ABANDO
 With `abandon`, the client gives up a transaction. It sends no request, so it gets no answer.
 """
 
-LINE_OPERATIONS: Final = ("init", "send_offsets", "poll")
+LINE_OPERATIONS: Final = ("init", "send_offsets", "commit_offsets", "poll")
 """Operations whose history lines the scan keeps as objects. The operations in ENDS are stored as columns."""
 
 NO_ANSWER: Final = 0
@@ -103,7 +103,9 @@ class _Slim(_Loose, gc=False):
     # msgspec returns an existing string for the value of a Literal. This avoids creating and hashing a string
     # for each line.
     type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "fault", "close"]
-    f: Literal["", "init", "begin", "commit", "abort", "abandon", "send", "send_offsets", "poll"] = ""
+    f: Literal[
+        "", "init", "begin", "commit", "abort", "abandon", "send", "send_offsets", "commit_offsets", "poll"
+    ] = ""
 
 
 class At(NamedTuple):
