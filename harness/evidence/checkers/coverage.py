@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.evidence.bit_words import Bools
+from harness.evidence.checkers.client_ends import check_clients, check_phases
 from harness.evidence.checkers.fault_overlap import check_faults
 from harness.evidence.checkers.model import Collector, Evidence, Result
 from harness.evidence.checkers.visibility_index import lane_name, visibility_of
@@ -24,6 +25,8 @@ def check(evidence: Evidence) -> Result:
     ledger = evidence.ledger
     out.reasons += [*ledger.problems, *evidence.expect.caveats]
     _runs(ledger, out)
+    check_clients(evidence, out)
+    check_phases(evidence, out)
     check_faults(evidence, out)
     _lanes(evidence, out)
     check_witnesses(evidence, out)
