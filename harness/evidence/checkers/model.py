@@ -18,6 +18,7 @@ from harness.evidence.step_report import WalkthroughStep
 
 ANOMALIES: Final = {
     "lost": "a committed record cannot be read",
+    "log_truncated": "a partition's end went back: offsets that were readable are gone",
     "torn_transaction": "a transaction can be read in part",
     "fate_mismatch": "a marker in the log contradicts what the client of the transaction recorded",
     "wrong_transaction": "a record is in a transaction to which it does not belong",

@@ -126,12 +126,14 @@ class Info(_Done, tag="info"):
 class Sample(LogLine, tag="sample"):
     """Offsets that an observer read from the brokers: bounds of partitions, or positions of a group.
 
-    The harness injects no fault into the observer or its connections.
+    The harness injects no fault into the observer or its connections. `asked` is the monotonic time at which
+    the first of the requests was sent; 0 means that it is the time of the line.
     """
 
     bounds: list[Bounds] = []
     group: str | None = None
     positions: list[Position] = []
+    asked: int = 0
 
 
 class FaultLine(LogLine, tag="fault"):

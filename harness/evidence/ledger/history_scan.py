@@ -46,7 +46,7 @@ ENDS: Final = {"commit": COMMIT, "abort": ABORT, "send": SEND, "abandon": ABANDO
 With `abandon`, the client gives up a transaction. It sends no request, so it gets no answer.
 """
 
-LINE_OPERATIONS: Final = ("init", "send_offsets", "poll")
+LINE_OPERATIONS: Final = ("init", "send_offsets", "commit_offsets", "poll")
 """Operations whose history lines the scan keeps as objects. The operations in ENDS are stored as columns."""
 
 _KEPT: Final = (*LINE_OPERATIONS, "identity")
@@ -106,7 +106,17 @@ class _Slim(_Loose, gc=False):
     # for each line.
     type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "fault", "close"]
     f: Literal[
-        "", "init", "identity", "begin", "commit", "abort", "abandon", "send", "send_offsets", "poll"
+        "",
+        "init",
+        "identity",
+        "begin",
+        "commit",
+        "abort",
+        "abandon",
+        "send",
+        "send_offsets",
+        "commit_offsets",
+        "poll",
     ] = ""
 
 
