@@ -1,4 +1,4 @@
-"""Whether the ends of a partition went back. The checker of the property `offsets` uses it.
+"""Ends of the log: whether the end of a partition went back.
 
 Anomaly:
 
@@ -23,7 +23,7 @@ import numpy as np
 from harness.base.partition_id import PartitionId, partition_name
 from harness.evidence.bit_words import Bools, Ints, split_lane_key
 from harness.evidence.checkers.consumer_reads import reads_of
-from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef
+from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result
 from harness.evidence.checkers.visibility_index import contract_of_lanes, visibility_of
 from harness.evidence.ledger import COMMITTED, Ledger, Scan
 from harness.evidence.observation import Meta, Observation, Window
@@ -74,8 +74,15 @@ class Worst(dict[PartitionId, Example]):
             )
 
 
-def check_log_ends(evidence: Evidence, out: Collector) -> None:
+def applies(evidence: Evidence) -> bool:
+    """Return whether an observer sampled ends, or a live reader got records."""
+    sampled = any(sample.bounds for client in evidence.ledger.clients for _, sample in client.samples())
+    return sampled or bool(reads_of(evidence.ledger))
+
+
+def check(evidence: Evidence) -> Result:
     """Find partitions whose log went back: readable offsets that are gone when the witnesses read."""
+    out = Collector("log_ends", "known ends of partitions")
     marks: Marks = {}
     for client in evidence.ledger.clients:
         _add_samples(client, marks)
@@ -84,6 +91,7 @@ def check_log_ends(evidence: Evidence, out: Collector) -> None:
     for view in frozen:
         _add_finished(view.meta, marks)
     worst = Worst()
+    out.compared += sum(map(len, marks.values()))
     for view in frozen:
         for window in view.meta.windows:
             for mark in marks.get((window.topic, window.partition), []):
@@ -98,6 +106,7 @@ def check_log_ends(evidence: Evidence, out: Collector) -> None:
     for place, reason in sorted(worst.reasons.items()):
         if place not in worst:
             out.reasons.append(f"{partition_name(place)}: {reason}")
+    return out.result()
 
 
 def _clock(client: Scan) -> str:

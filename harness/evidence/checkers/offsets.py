@@ -4,7 +4,6 @@ Anomalies:
 
     two different records are reported at one offset                inconsistent_offset
     a reader was given a record that is now at another offset       inconsistent_offset
-    an end of a partition went back (log_ends.py)                   log_truncated
     an input before the group's position has no output,             offset_drift
     or an input at or after the position has one
 
@@ -23,7 +22,6 @@ from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Bools, Ints, split_lane_key
 from harness.evidence.checkers.distinct import RecordSet, Tally
 from harness.evidence.checkers.given_records import Gone, gone_records
-from harness.evidence.checkers.log_ends import check_log_ends
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.evidence.checkers.positions import check_positions
 from harness.evidence.checkers.visibility_index import (
@@ -55,7 +53,6 @@ def check(evidence: Evidence) -> Result:
     # Both checks may look at the same offset, which counts once. So take the larger number.
     out.compared = max(_claims(evidence, out), _bounds(evidence, out))
     _moved(evidence, out)
-    check_log_ends(evidence, out)
     if evidence.expect.pipeline is not None:
         check_positions(evidence, evidence.expect.pipeline, out)
     return out.result()

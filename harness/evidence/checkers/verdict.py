@@ -20,6 +20,7 @@ from harness.evidence.checkers import (
     exactly_once,
     fencing,
     liveness,
+    log_ends,
     offsets,
     order,
     pipeline_outputs,
@@ -38,6 +39,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "second_opinion": second_opinion.check,
     "order": order.check,
     "offsets": offsets.check,
+    "log_ends": log_ends.check,
     "pipeline": pipeline_outputs.check,
     "aggregates": aggregates.check,
     "fencing": fencing.check,
@@ -94,6 +96,7 @@ def properties_of(evidence: Evidence) -> list[str]:
     ids = [transactional_id for transactional_id in declared if transactional_id is not None]
     wanted = {"exactly_once", "order", "liveness", "coverage"}
     wanted |= {"offsets"} if offsets.applies(evidence) else set()
+    wanted |= {"log_ends"} if log_ends.applies(evidence) else set()
     wanted |= {"atomicity"} if ids else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
     wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()
