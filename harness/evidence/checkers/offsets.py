@@ -36,12 +36,6 @@ from harness.evidence.observation import Observation
 _PLACE_SHIFT: Final = 44
 
 
-def applies(evidence: Evidence) -> bool:
-    """Return whether two sources report offsets, so that there is something to compare."""
-    with_runs = [view for view in evidence.observations if view.runs is not None and len(view.runs)]
-    return len(evidence.ledger.acks) > 0 or len(with_runs) > 1 or evidence.expect.pipeline is not None
-
-
 def check(evidence: Evidence) -> Result:
     """Compare the records that different sources report at an offset.
 
