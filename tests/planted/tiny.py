@@ -14,6 +14,7 @@ operation that was requested at 3 s and answered at 5 s. The answers are ok, fai
     p1 init ok                    p1 got its producer id; `@1-90 p1 init ok` got it after 89 s
     p1 offsets i:7                p1 adds offset 7 of input i to the transaction that it ends next
     r1 read a@100 p1:0-4          during the run, reader r1 got sequences 0-4 of p1, the first at offset 100
+                                  (with read_uncommitted if the settings of r1 have this isolation)
     look a 10/12                  an observer saw last stable offset 10 and high watermark 12
     group i:7                     an observer saw that the group had committed offset 7 of input i
     fault f1 intent               a stage of fault f1; other stages are bite, no_bite, healed
@@ -353,7 +354,8 @@ class _Writers:
             identity = _identity(partition, token)
             runs.append((*LANES[partition], place, identity.producer, identity.lane, identity.seq, 1))
             place += 1
-        self.write(who, at, type="invoke", f="poll", op=op)
+        isolation = {k: v for k, v in self.settings.get(who, {}).items() if k == "isolation"}
+        self.write(who, at, type="invoke", f="poll", op=op, **isolation)
         self.write(who, at, type="ok", f="poll", op=op, read=runs)
 
 

@@ -46,6 +46,7 @@ def check(evidence: Evidence) -> Result:
     out = Collector("atomicity", "transactions")
     ledger = evidence.ledger
     compared = np.zeros(len(ledger.groups.fate), np.bool_)
+    covered = np.zeros(len(ledger.lanes), np.bool_)
     for observation in evidence.committed_views():
         index = visibility_of(evidence, observation)
         size, visible, judged = _totals(index)
@@ -55,9 +56,12 @@ def check(evidence: Evidence) -> Result:
         _torn(evidence, index, torn | contradicted.torn, out)
         _aborted(index, visible, out)
         _early(index, visible, out)
-        compared |= judged | contradicted.torn
+        covered |= index.covered
     for reads in reads_of(ledger):
         compared |= _early_polls(ledger, reads, out)
+    # Several witnesses may together cover all partitions of a transaction. If one of them read a part of it,
+    # the transaction is promoted, and each other witness must have the rest.
+    compared |= _is_covered(ledger, covered)
     out.compared = int(compared.sum())
     return out.result()
 
@@ -70,14 +74,23 @@ def _totals(index: VisibilityIndex) -> tuple[Ints, Ints, Bools]:
     """
     ledger, intervals = index.ledger, index.ledger.intervals
     groups = len(ledger.groups.fate)
-    # A witness may read some partitions further than others. So check a transaction only if the witness read
-    # every partition with records of this transaction to the high watermark.
-    readable = index.covered[intervals.lane] if len(index.homes) else np.zeros(0, np.bool_)
     size = np.bincount(intervals.group, intervals.last - intervals.first + 1, groups).astype(np.int64)
     visible = np.bincount(intervals.group, index.visible, groups).astype(np.int64)
-    unreadable = np.bincount(intervals.group, ~readable, groups) > 0
-    judged = (ledger.groups.txn >= 0) & (size > 0) & ~unreadable
-    return size, visible, judged
+    return size, visible, _is_covered(ledger, index.covered)
+
+
+def _is_covered(ledger: Ledger, covered: Bools) -> Bools:
+    """Return a mask of the transactions whose records all lie in the covered lanes.
+
+    A witness may read some partitions further than others. So check a transaction only if every partition
+    with records of this transaction was read to the high watermark.
+    """
+    intervals, groups = ledger.intervals, ledger.groups
+    if not len(covered):
+        return np.zeros(len(groups.fate), np.bool_)
+    records = np.bincount(intervals.group, minlength=len(groups.fate))
+    uncovered = np.bincount(intervals.group, ~covered[intervals.lane], len(groups.fate))
+    return (groups.txn >= 0) & (records > 0) & (uncovered == 0)
 
 
 def _torn(evidence: Evidence, index: VisibilityIndex, mask: Bools, out: Collector) -> None:

@@ -83,7 +83,8 @@ def observation_of(reads: Reads) -> Observation:
     windows = []
     for place, (topic, partition) in enumerate(reads.places):
         here = rows[rows["place"] == place]
-        first, end = int(here["offset"].min()), int((here["offset"] + here["count"]).max())
+        first = int(here["offset"].min()) if len(here) else 0
+        end = int((here["offset"] + here["count"]).max(initial=0))
         windows.append(Window(topic=topic, partition=partition, start=first, lso=end, hw=end, read_to=end))
     meta = Meta(witness=reads.client, kind="client", clock=reads.clock, windows=windows)
     return observe_columns(meta, columns)

@@ -174,7 +174,8 @@ def _gone_examples(evidence: Evidence, gone: Gone) -> dict[Hashable, Example]:
             lines=[*([HistoryRef(name, line)] if gone.reader.live else []), *group_lines(ledger, group)],
             offsets=[OffsetRef(topic, partition, int(offsets.min()), int(offsets.max()))],
         )
-        examples[name, line, lane, example.what] = example
+        # Several readers that were given the same records are one case.
+        examples[lane, ranges(sequences.tolist())] = example
     return examples
 
 

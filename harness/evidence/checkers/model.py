@@ -272,7 +272,7 @@ class Collector:
             lists[permitted].append(found.anomaly(name, unit))
         reasons = list(self.reasons)
         if not self.compared:
-            reasons.append(f"nothing was compared: no {self.unit}")
+            reasons.append(nothing_compared(self.unit))
         verdict = Verdict.INVALID if lists[False] else Verdict.UNKNOWN if reasons else Verdict.VALID
         return Result(
             property=self.name,
@@ -283,6 +283,11 @@ class Collector:
             permitted=lists[True],
             reasons=reasons,
         )
+
+
+def nothing_compared(unit: str) -> str:
+    """Return the reason for an unknown result of a checker that compared nothing."""
+    return f"nothing was compared: no {unit}"
 
 
 def join_names(names: Sequence[str]) -> str:

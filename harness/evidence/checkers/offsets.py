@@ -14,6 +14,7 @@ readable record holds a transaction marker or an aborted record.
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Final
 
 import numpy as np
@@ -34,12 +35,6 @@ from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation
 
 _PLACE_SHIFT: Final = 44
-
-
-def applies(evidence: Evidence) -> bool:
-    """Return whether two sources report offsets, so that there is something to compare."""
-    with_runs = [view for view in evidence.observations if view.runs is not None and len(view.runs)]
-    return len(evidence.ledger.acks) > 0 or len(with_runs) > 1 or evidence.expect.pipeline is not None
 
 
 def check(evidence: Evidence) -> Result:
@@ -153,10 +148,12 @@ def _claims(evidence: Evidence, out: Collector) -> int:
         if permitted:
             loose = (chosen[before, 8] & chosen[after, 8]) == 0
             before, after = before[loose], after[loose]
-        examples = [
-            _claim_example(ledger, chosen[a], chosen[b], names, sources)
+        examples: dict[Hashable, Example] = {
+            (int(chosen[b, 0]), int(chosen[b, 1])): _claim_example(
+                ledger, chosen[a], chosen[b], names, sources
+            )
             for a, b in zip(before[:EXAMPLES].tolist(), after[:EXAMPLES].tolist(), strict=True)
-        ]
+        }
         found = RecordSet.of_intervals(
             chosen[after, 0], chosen[after, 1], np.minimum(chosen[before, 2], chosen[after, 2]) - 1
         )

@@ -38,7 +38,7 @@ def check(evidence: Evidence) -> Result:
     for view in evidence.committed_views():
         if view.meta.complete:
             _twice(view, pipeline, out)
-            missing = sum(_never(view, inputs, pipeline, out) for inputs in consumed)
+            missing = max((_never(view, inputs, pipeline, out) for inputs in consumed), default=0)
             # All complete witnesses read the same outputs, so take the largest number.
             out.compared = max(out.compared, int(view.origins["n"].sum()) + missing)
     return out.result()
