@@ -200,7 +200,7 @@ def test_a_partition_without_a_leader_is_asked_again_later() -> None:
     broker.leader = -1
 
     with pytest.raises(ConnectionError, match="t-0 has no leader"):
-        fetch_logs(broker, [window(5)])
+        list(fetch_logs(broker, [window(5)]))
 
 
 def test_a_batch_that_cannot_be_decompressed_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
