@@ -471,7 +471,7 @@ def test_a_run_expects_every_planned_fault_and_the_list_of_its_clients(
     program._planned = [SimpleNamespace(entry=SimpleNamespace(capability="links"))] * 3
     expect = program.expectation()
     assert (expect.faults, expect.clients, expect.hold_to) == (3, True, "exactly_once")
-    assert expect.witnesses == ["spark", "reader"]
+    assert expect.witnesses == ["spark", "reader", "raw-log"]
 
 
 def test_a_broker_that_refuses_before_any_client_is_an_error_of_its_own(
