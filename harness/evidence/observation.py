@@ -63,6 +63,7 @@ RUN: Final = np.dtype(
         ("count", "<i8"),
     ]
 )
+
 INTENTS: Final = ("n", "c", "a")
 """Intended outcomes that records carry. Tables contain the index of an outcome in this tuple."""
 LABEL: Final = np.dtype(
@@ -90,6 +91,8 @@ MARKER: Final = np.dtype(
         ("coordinator_epoch", "<i4"),
     ]
 )
+
+
 _TABLES: Final = {
     "words": WORD,
     "origins": ORIGIN,
@@ -208,6 +211,11 @@ class Observation:
     labels: Rows | None = None
     markers: Rows | None = None
 
+    @property
+    def rows(self) -> int:
+        """Number of Kafka records that the witness read, including those that do not belong to the run."""
+        return self.meta.records + self.meta.foreign.count
+
     def window(self, index: int) -> Window:
         """Return the window with this index. The column `partition` of a row contains such an index."""
         return self.meta.windows[index]
@@ -276,21 +284,14 @@ def _contradiction(observation: Observation) -> str:
     sums.append(("origins", observation.origins, "records with an origin", meta.twice.compared))
     if observation.runs is not None and len(observation.runs):
         sums.append(("runs", observation.runs, "records", meta.records))
-    if observation.labels is not None:
-        sums.append(("labels", observation.labels, "records", meta.records))
     for name, rows, unit, promised in sums:
         counts = rows["count" if name == "runs" else "n"]
         if len(counts) and int(counts.min()) < 1:
             return f"{name}.jsonl has a count below 1"
         if (total := sum(counts.tolist())) != promised:
             return f"{name}.jsonl contains {total} {unit}, but meta.json lists {promised}"
-    for name, table in (
-        ("words", observation.words),
-        ("runs", observation.runs),
-        ("aggregates", observation.aggregates),
-        ("labels", observation.labels),
-        ("markers", observation.markers),
-    ):
+    for name in ("words", "runs", "aggregates", "labels", "markers"):
+        table = getattr(observation, name)
         index = np.zeros(0) if table is None else table["partition"]
         if len(index) and not 0 <= index.min() <= index.max() < len(meta.windows):
             return f"{name}.jsonl names a window that meta.json does not list"

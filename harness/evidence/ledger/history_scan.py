@@ -148,6 +148,8 @@ class Scan:
     """Monotonic times of all results of type `ok`, sorted."""
     waiting: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
     """Rows of `ends` that expect an answer but got none."""
+    refused: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    """Operations of `ends` whose answer is not ok; columns: op, producer, time of the request."""
 
     def faults(self) -> Iterator[tuple[int, FaultLine]]:
         """Yield the lines about fault injections, each as a pair: line number and line."""
