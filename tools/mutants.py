@@ -20,6 +20,8 @@ TESTS = (
     "tests/unit/test_checker_witness.py",
     "tests/unit/test_walkthroughs.py",
     "tests/unit/test_ledger.py",
+    "tests/unit/test_raw_log.py",
+    "tests/unit/test_second_opinion.py",
 )
 LIMIT_S = 300
 

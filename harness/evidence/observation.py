@@ -284,6 +284,8 @@ def _contradiction(observation: Observation) -> str:
     sums.append(("origins", observation.origins, "records with an origin", meta.twice.compared))
     if observation.runs is not None and len(observation.runs):
         sums.append(("runs", observation.runs, "records", meta.records))
+    if observation.labels is not None:
+        sums.append(("labels", observation.labels, "records", meta.records))
     for name, rows, unit, promised in sums:
         counts = rows["count" if name == "runs" else "n"]
         if len(counts) and int(counts.min()) < 1:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Final
 
@@ -19,7 +18,6 @@ from harness.evidence.manifest import Promises
 from harness.evidence.observation import Observation, Window
 from harness.evidence.run_directory import RunDirectory
 from harness.kafka.admin import admin_at
-from harness.kafka.log.batches import Batch
 from harness.run.spark_stream import SparkStream
 from harness.scenario import Scenario
 from harness.witness.plain_consumer import (
@@ -183,10 +181,10 @@ class Verification:
             self._save(records, records.meta.witness)
 
     def _collect_raw_log(self) -> None:
-        def read() -> list[tuple[Window, list[Batch]]]:
+        def read() -> Observation:
             admin = admin_at(self._bootstrap, self._security, REQUEST_LIMIT_S)
-            return fetch_logs(admin, freeze_windows(admin, self._topics))
+            return observe_raw(fetch_logs(admin, freeze_windows(admin, self._topics)), self._run_id)
 
         # Metadata may name a new leader before that broker accepts fetches, so retry.
-        logs = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")
-        self._save(observe_raw(logs, self._run_id, finished=time.monotonic_ns()), "raw-log")
+        records = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")
+        self._save(records, "raw-log")

@@ -156,7 +156,7 @@ class Tiny:
             Spot(topic=LANES[n][0], partition=LANES[n][1], offset=o, other_offset=b)
             for n, o, b in self.epochs
         ]
-        meta.epochs = Findings(compared=len(records.rows), count=len(spots), examples=spots)
+        meta.epochs = Findings(compared=len(records), count=len(spots), examples=spots)
         return observation
 
     def _value(self, name: str, token: str) -> bytes:
