@@ -82,7 +82,9 @@ class WalkthroughProgram:
             cleanup.callback(run.shutdown.heal, stage.heal)
             cleanup.callback(run.shutdown.each, stage.close)
             limits = self._take_steps(stage, observer)
-        run.shutdown.each(lambda: self._sample(observer), lambda: run.shutdown.keep_logs([]))
+        run.shutdown.each(
+            lambda: self._sample(observer), self._stop_capture, lambda: run.shutdown.keep_logs([])
+        )
         return limits
 
     def is_complete(self) -> bool:
@@ -91,24 +93,28 @@ class WalkthroughProgram:
 
     def write_documents(self) -> None:
         """Draw the sequence diagram, then write the page of the walkthrough, which contains the verdict."""
-        run, part = self._run, self._part
+        run = self._run
         path = run.directory.path
         try:
-            ensure_tap(run.cluster).stop_log()
-            coordinator_entries.collect(
-                run.cluster,
-                path,
-                topics=[],
-                transactional_ids=self._transactional_ids,
-                since=self._since,
-                marked=[part.topic, OFFSETS_TOPIC] if part.group else [],
-            )
             drawn_clients = frozenset(self._walkthrough.drawn)
             diagram_file.write(path, SequenceFilter(clients=drawn_clients, most=MOST_DRAWN))
         except FAILURES as error:
             # The diagram cannot be drawn, for example if the run was interrupted before the first frame.
             run.events.phase("diagram", describe_error(error))
         run.directory.write(walkthrough_page.NAME, walkthrough_page.document(path))
+
+    def _stop_capture(self) -> None:
+        """Stop the frame log, and collect what no frame contains, before the manifest lists these files."""
+        run, part = self._run, self._part
+        ensure_tap(run.cluster).stop_log()
+        coordinator_entries.collect(
+            run.cluster,
+            run.directory.path,
+            topics=[],
+            transactional_ids=self._transactional_ids,
+            since=self._since,
+            marked=[part.topic, OFFSETS_TOPIC] if part.group else [],
+        )
 
     def _take_steps(self, stage: Stage, observer: HistoryWriter) -> list[Limit]:
         run, part = self._run, self._part

@@ -129,10 +129,12 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "a client that a fault crashed in a commit": hung(
             CRASH + "@1 p1 commit none a:5-9\n @500 client p1 crash f1"
         ),
-        "a client that a fault retired": hung(RETIRE + "@3 p1 close\n @4 client p1 retire f1"),
+        "a client that a fault retired": hung(
+            RETIRE + "@2-2.5 p1 commit ok a:5-9\n @3 p1 close\n @4 client p1 retire f1", {"a": "p1:0-9"}
+        ),
         "a client that ended by itself when its time was over": hung("@3 p1 close\n @4 client p1 exit 0"),
         "a crashed client and its successor": Tiny(
-            CRASH + "@1 p1 commit ok a:0-4\n @4 client p1 crash f1\n @5 p2 commit ok a:0-4\n @9 p2 close\n"
+            CRASH + "@1-3 p1 commit ok a:0-4\n @4 client p1 crash f1\n @5 p2 commit ok a:0-4\n @9 p2 close\n"
             "@9 client p2 stopped",
             {"a": "p1:0-4 p2:0-4"},
             SHARED,

@@ -23,7 +23,7 @@ from harness.faults.client_faults import CrashClient
 from harness.run import fleet as fleet_module
 from harness.run.fault_runner import FaultRunner
 from harness.run.fleet import Fleet
-from tests.unit.test_run_directory import make_run
+from tests.unit.test_run_directory import make_run, seal
 
 RUN = "r7k2m9qa"
 
@@ -35,6 +35,12 @@ def listed_in(directory: RunDirectory) -> dict[str, dict[str, Any]]:
         record.pop("name"): {k: v for k, v in record.items() if k not in ("started", "at")}
         for record in records
     }
+
+
+def reasons_in(run: RunDirectory) -> list[str]:
+    """Return the reasons about clients in a run whose files were changed before its manifest was written."""
+    seal(run)
+    return reasons_of(evidence_of(run))
 
 
 def reasons_of(evidence: Evidence) -> list[str]:
@@ -53,6 +59,7 @@ def whole_run(tmp_path: Path) -> RunDirectory:
     written = ClientListWriter(run, RUN)
     written.add("p-1", "idempotent", 1)
     written.end("p-1", "stopped", exit_code=0)
+    seal(run)
     return run
 
 
@@ -63,6 +70,7 @@ def test_a_run_whose_clients_all_ended_as_intended_is_valid(whole_run: RunDirect
 
 def test_a_promised_list_that_is_missing_makes_the_run_unknown(whole_run: RunDirectory) -> None:
     (whole_run.path / FILE).unlink()
+    seal(whole_run)
     _, judgement = check_run(whole_run.path)
     assert judgement.verdict is Verdict.UNKNOWN
     assert any("clients.json is missing" in reason for r in judgement.results for reason in r.reasons)
@@ -71,6 +79,7 @@ def test_a_promised_list_that_is_missing_makes_the_run_unknown(whole_run: RunDir
 def test_a_run_of_an_earlier_release_needs_no_list(whole_run: RunDirectory) -> None:
     (whole_run.path / FILE).unlink()
     whole_run.write("expect.json", {"witnesses": ["reader"]})
+    seal(whole_run)
     _, judgement = check_run(whole_run.path)
     assert judgement.verdict is Verdict.VALID
 
@@ -78,7 +87,7 @@ def test_a_run_of_an_earlier_release_needs_no_list(whole_run: RunDirectory) -> N
 @pytest.mark.parametrize("name", ["p-1", "observer", "faults"])
 def test_a_missing_history_is_named(name: str, whole_run: RunDirectory) -> None:
     (whole_run.histories / f"{name}.jsonl").unlink()
-    [reason] = reasons_of(evidence_of(whole_run))
+    [reason] = reasons_in(whole_run)
     assert name in reason
     assert "missing" in reason
 
@@ -86,13 +95,13 @@ def test_a_missing_history_is_named(name: str, whole_run: RunDirectory) -> None:
 def test_the_list_of_another_run_is_named(whole_run: RunDirectory) -> None:
     text = (whole_run.path / FILE).read_bytes().replace(RUN.encode(), b"otherrun")
     (whole_run.path / FILE).write_bytes(text)
-    assert "belongs to run otherrun" in reasons_of(evidence_of(whole_run))[0]
+    assert "belongs to run otherrun" in reasons_in(whole_run)[0]
 
 
 def test_the_history_of_another_producer_is_named(whole_run: RunDirectory) -> None:
     text = (whole_run.path / FILE).read_text().replace('"producer": 1', '"producer": 7')
     (whole_run.path / FILE).write_text(text)
-    [reason] = reasons_of(evidence_of(whole_run))
+    [reason] = reasons_in(whole_run)
     assert "declares producer 1, but the client is producer 7" in reason
 
 
@@ -100,7 +109,7 @@ def test_the_history_of_another_producer_is_named(whole_run: RunDirectory) -> No
 def test_a_history_of_a_killed_run_is_named(name: str, whole_run: RunDirectory) -> None:
     path = whole_run.histories / f"{name}.jsonl"
     path.write_bytes(path.read_bytes().splitlines(keepends=True)[0])
-    [reason] = reasons_of(evidence_of(whole_run))
+    [reason] = reasons_in(whole_run)
     assert f"the history of {name} has no closing line" in reason
 
 
@@ -108,7 +117,7 @@ def test_a_reason_names_exit_code_closing_line_and_last_line_of_the_log(whole_ru
     written = ClientListWriter(whole_run, RUN)
     written.add("p-1", "idempotent", 1)
     written.end("p-1", "by itself", exit_code=137, last_line="out of memory")
-    [reason] = reasons_of(evidence_of(whole_run))
+    [reason] = reasons_in(whole_run)
     assert reason == (
         "client p-1 ended by itself with exit code 137; its history ends with the closing line 'done', "
         "the last line of its log is 'out of memory'"

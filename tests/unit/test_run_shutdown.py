@@ -174,7 +174,7 @@ def test_a_witness_that_fails_is_reported_and_the_others_still_read(
     lines: list[str] = []
     verified = make_verification(tmp_path, error=error)
     verified._collect_reader = lambda: read.append("reader")  # type: ignore[method-assign]
-    monkeypatch.setattr(verification, "check_run", lambda _: (ExitCode.UNKNOWN, "judged"))
+    monkeypatch.setattr(verification, "check_run", lambda _, **__: (ExitCode.UNKNOWN, "judged"))
 
     _, judgement = verified.collect_and_judge([], lines.append)
 

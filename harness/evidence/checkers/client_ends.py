@@ -1,7 +1,7 @@
 """Ends of clients: every client that the run started left a whole history, and ended as the run intended.
 
 These checks belong to the property `coverage`. They never report an anomaly. A client that died, or whose
-history is missing, did work that nobody recorded, so the result is unknown.
+history is missing, did work that no history records, so the result is unknown.
 """
 
 from __future__ import annotations

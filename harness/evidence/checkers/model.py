@@ -96,6 +96,7 @@ class Result(msgspec.Struct, kw_only=True):
     """The result of the checker of one property.
 
     `compared` is the number of items that the checker compared, and `unit` is the kind of these items.
+    `not_counted` are anomalies in damaged evidence: the damage may have caused them.
     """
 
     property: str
@@ -105,6 +106,7 @@ class Result(msgspec.Struct, kw_only=True):
     anomalies: list[Anomaly] = []
     permitted: list[Anomaly] = []
     reasons: list[str] = []
+    not_counted: list[Anomaly] = []
 
 
 class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -145,13 +147,19 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 @dataclass
 class Evidence:
-    """All data that a checker gets as input."""
+    """All data that a checker gets as input.
+
+    `damage` lists evidence that is missing, changed, or from another run. If there is any, the verdict is
+    unknown. `files` is the number of files in the run's manifest; it is None for evidence without files.
+    """
 
     ledger: Ledger
     observations: list[Observation]
     expect: Expect = field(default_factory=Expect)
     walkthrough: list[WalkthroughStep] = field(default_factory=list)
     clients: ClientList | None = None
+    damage: list[str] = field(default_factory=list)
+    files: int | None = None
     cache: dict[int, Any] = field(default_factory=dict, init=False)
 
     def committed_views(self) -> list[Observation]:

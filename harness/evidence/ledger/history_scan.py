@@ -127,6 +127,8 @@ class Scan:
     """The last transaction that each producer began, as a pair: number of the transaction, number of the
     line.
     """
+    begins: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Monotonic times at which transactions were begun."""
     rare: list[At] = field(default_factory=list)
     ends: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
     """Commits, aborts, abandons and sends; columns: producer, txn, op, kind (see ENDS), time, line."""
@@ -194,6 +196,7 @@ class _Columns:
         self.tables: dict[str, list[Ints]] = {
             name: [] for name in ("ends", "sent", "done", "acked", "failed")
         }
+        self.begins: list[int] = []
         self.widths = {"ends": 6, "sent": 4, "done": 4, "acked": 6, "failed": 4}
         self.rows = 0
 
@@ -242,10 +245,17 @@ def scan(history: HistoryFile) -> Scan:
     result, columns = Scan(history.name), _Columns()
     with _no_garbage_collection():
         for block in history.blocks():
-            _scan_block(history, block, _decode(history, block), result, columns)
+            try:
+                _scan_block(history, block, _decode(history, block), result, columns)
+            except OverflowError as error:
+                raise UsageError(
+                    f"{history.path}: a number after line {block.first_line} does not fit into 64 bits",
+                    "restore the file from a copy of the run directory",
+                ) from error
     result.lines, result.torn = history.lines, history.torn is not None
     for name in ("ends", "sent", "done", "acked", "failed"):
         setattr(result, name, columns.whole(name))
+    result.begins = _column(columns.begins)
     _check_opening(history, result)
     return result
 
@@ -255,17 +265,18 @@ _LOOSE: Final = msgspec.json.Decoder(_Loose)
 
 
 def _decode(history: HistoryFile, block: Block) -> Sequence[_Loose]:
-    try:
-        return _SLIM.decode_lines(block.data)
-    except msgspec.DecodeError:
-        pass  # an unusual operation or a damaged line: try the next decoder
-    try:
-        return _LOOSE.decode_lines(block.data)
-    except msgspec.DecodeError:
-        decoder = msgspec.json.Decoder(Line)
-        for number, data in enumerate(block.data.splitlines(), block.first_line):
-            decode_line(decoder, data, history.path, number)
-        raise
+    count = block.data.count(b"\n")
+    for decoder in (_SLIM, _LOOSE):  # the second one is for unusual operations
+        try:
+            slims = decoder.decode_lines(block.data)
+        except (ValueError, RecursionError):
+            continue
+        if len(slims) == count:  # the decoder skips empty lines and accepts a line break inside an object
+            return slims
+    lines = msgspec.json.Decoder(Line)
+    for number, data in enumerate(block.lines(), block.first_line):
+        decode_line(lines, data, history.path, number)
+    raise UsageError(f"{history.path}: not a history", "restore the file from a copy of the run directory")
 
 
 def _scan_block(
@@ -281,13 +292,14 @@ def _scan_block(
         columns.answered([slims[i] for i in answers.tolist()], codes[answers] & 3, lines[answers])
     for i in np.flatnonzero(codes == _BEGIN).tolist():
         result.begun[slims[i].producer] = (slims[i].txn, block.first_line + i)
+        columns.begins.append(slims[i].mono)
     rare = np.flatnonzero((codes & _RARE) > 0)
     if len(rare):
         _keep_rare(history, block, lines[rare].tolist(), result)
 
 
 def _keep_rare(history: HistoryFile, block: Block, numbers: list[int], result: Scan) -> None:
-    lines = block.data.splitlines()
+    lines = block.lines()
     decoder = msgspec.json.Decoder(Line)
     for number in numbers:
         line = decode_line(decoder, lines[number - block.first_line], history.path, number)
