@@ -200,6 +200,12 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             {"a": "p1:5-9"},
             SHARED,
         ),
+        "an error that the library can recover from": Tiny(
+            "p1 init ok\n p1 commit info!INVALID_PRODUCER_EPOCH!abortable a:0-4\n p1 commit ok a:5-9\n"
+            "p2 commit ok b:0-1",
+            {"a": "p1:5-9", "b": "p2:0-1"},
+            SHARED,
+        ),
         "an idempotent producer that got a new epoch by itself": Tiny(
             "p2 send info!INVALID_PRODUCER_EPOCH a:0-4 +a:0-4\n p2 send ok a:5-9\n p1 commit ok b:0-1\n"
             "p3 commit ok b:0-1",

@@ -1,4 +1,4 @@
-"""A scripted client library: it stands in for confluent_kafka's Producer and Consumer in tests of clients.
+"""A scripted client library that replaces confluent_kafka's Producer and Consumer in tests of clients.
 
 It returns what a test wrote into its script, and records the calls. It claims nothing about Kafka.
 """
