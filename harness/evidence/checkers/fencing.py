@@ -107,10 +107,16 @@ def _with_content(ledger: Ledger) -> Bools:
     groups = ledger.groups
     filled = np.zeros(len(groups.fate), np.bool_)
     filled[ledger.intervals.group] = True
-    for client in ledger.clients:
-        for _, line in client.invokes("send_offsets"):
-            if line.txn is not None and line.producer is not None:
-                filled |= (groups.producer == line.producer) & (groups.txn == line.txn)
+    moved = [
+        (line.producer, line.txn)
+        for client in ledger.clients
+        for _, line in client.invokes("send_offsets")
+        if line.txn is not None and line.producer is not None
+    ]
+    table = np.array(sorted(set(moved)), np.int64).reshape(-1, 2)
+    for producer in np.unique(table[:, 0]):
+        transactions = table[table[:, 0] == producer, 1]
+        filled |= (groups.producer == producer) & np.isin(groups.txn, transactions)
     return filled
 
 
