@@ -22,6 +22,12 @@ TESTS = (
     "tests/unit/test_ledger.py",
     "tests/unit/test_raw_log.py",
     "tests/unit/test_second_opinion.py",
+    "tests/unit/test_liveness.py",
+    "tests/unit/test_client_ends.py",
+    "tests/unit/test_transactor.py",
+    "tests/unit/test_burst_producer.py",
+    "tests/unit/test_pipeline_worker.py",
+    "tests/unit/test_run_shutdown.py",
 )
 LIMIT_S = 300
 

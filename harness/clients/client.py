@@ -36,22 +36,22 @@ class NeverReturnedError(KafkaException):
         super().__init__(KafkaError(KafkaError._TIMED_OUT, f"the call did not return within {limit:.0f} s"))
 
 
-def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception] = KafkaException) -> None:
+def bounded(call: Callable[[], object], limit: float) -> None:
     """Run a call in a thread, and raise NeverReturnedError if it exceeds the limit.
 
     Some library calls have no limit, or ignore the limit that they are given. After NeverReturnedError, do
-    not use the called object again, because the call still runs in its thread. An exception of the call is
-    raised without the stack frames of the thread. These frames would form a reference cycle, which would keep
-    the producer in memory until the next garbage collection. Nothing would poll the producer during that
+    not use the called object again, because the call still runs in its thread. Any exception of the call is
+    raised, without the stack frames of the thread. These frames would form a reference cycle, which would
+    keep the producer in memory until the next garbage collection. Nothing would poll the producer during that
     time.
     """
-    raised: list[Exception] = []
+    raised: list[BaseException] = []
 
     def run() -> None:
         try:
             call()
-        except handed_on as exception:
-            raised.append(exception.with_traceback(None))
+        except BaseException as exception:  # noqa: BLE001 - the caller must not take any of them for a success
+            raised.append(_without_frames(exception))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -60,6 +60,15 @@ def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception]
         raise NeverReturnedError(limit)
     if raised:
         raise raised.pop()
+
+
+def _without_frames(exception: BaseException) -> BaseException:
+    """Remove the stack frames of an exception and of those that led to it."""
+    chain: BaseException | None = exception
+    while chain is not None:
+        chain.__traceback__ = None
+        chain = chain.__cause__ or chain.__context__
+    return exception
 
 
 class Deadline:
@@ -132,6 +141,24 @@ def kafka_error(error: KafkaException) -> KafkaError:
     inside = error.args[0]
     assert isinstance(inside, KafkaError)
     return inside
+
+
+def library_error(exception: BaseException) -> KafkaError | None:
+    """Return the error that the client library reported with this exception; None if it reported none.
+
+    After a fatal error, confluent-kafka runs callbacks while an exception is already set. Python then raises
+    SystemError, whose cause is the exception of the library.
+    """
+    reported = exception.__cause__ if isinstance(exception, SystemError) else exception
+    return kafka_error(reported) if isinstance(reported, KafkaException) else None
+
+
+def exception_of(exception: BaseException) -> Error:
+    """Convert an exception into the form that a history stores."""
+    error = library_error(exception)
+    if error is not None:
+        return error_of(error)
+    return Error(code=0, name=type(exception).__name__, message=str(exception))
 
 
 def error_of(

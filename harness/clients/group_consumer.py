@@ -21,7 +21,9 @@ from harness.clients.client import (
     NeverReturnedError,
     bounded,
     error_of,
+    exception_of,
     kafka_error,
+    library_error,
 )
 from harness.clients.client_settings import (
     ATTEMPT_LIMIT_S,
@@ -174,9 +176,11 @@ class GroupConsumer(ClientPart[PipelineSpec]):
         )
         try:
             bounded(partial(self._commit, positions), ATTEMPT_LIMIT_S)
-        except KafkaException as exception:
-            error = kafka_error(exception)
-            self._history.info(op, error_of(error))
+        except BaseException as exception:
+            self._history.info(op, exception_of(exception))
+            error = library_error(exception)
+            if error is None:
+                raise
             self._log.error(error)
             return False
         self._history.ok(op)

@@ -18,6 +18,7 @@ operation that was requested at 3 s and answered at 5 s. The answers are ok, fai
     look a 10/12                  an observer saw last stable offset 10 and high watermark 12
     group i:7                     an observer saw that the group had committed offset 7 of input i
     fault f1 intent               a stage of fault f1; other stages are bite, no_bite, healed
+    p1 commit info!_STATE!fatal   the error of an answer, and its flags
     fault f1 intent crash_client p1    the same, with the kind of the fault and the client that is its target
     p1 close                      p1 ended normally
     p1 close gave up: fenced      the closing line of p1 has another reason than `done`
@@ -338,7 +339,8 @@ class _Writers:
             return
         done: dict[str, Any] = {"type": answer.split("!")[0], "f": what, "op": op}
         if "!" in answer:
-            done["error"] = {"code": 1, "name": answer.split("!")[1]}
+            _, name, *flags = answer.split("!")
+            done["error"] = {"code": 1, "name": name, "flags": flags}
         acked = [_interval(part[1:]) for part in parts if part[0] == "+"]
         acked += [row for row in sent if row[3] >= 0]
         failed = [_interval(part[1:])[:3] for part in parts if part[0] == "-"]
