@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import msgspec
+
 from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
@@ -27,6 +29,7 @@ from harness.witness.plain_consumer import (
     freeze,
     freeze_windows,
     group_positions,
+    limit_to,
     observe_topics,
     observe_totals,
 )
@@ -74,6 +77,8 @@ class Verification:
         self._run_id = run_id
         self._spark = spark
         self._topics = scenario.written_topics
+        self._frozen: list[Window] = []
+        """The ends that the first witness froze. All witnesses of whole topics read up to them."""
 
     def collect_and_judge(
         self,
@@ -120,7 +125,10 @@ class Verification:
             log(f"could not read {witness}: {error}")
 
     def _freeze(self) -> list[Window]:
-        return freeze(self._bootstrap, self._topics, self._security)
+        """Return the ends that all witnesses share. The first call requests them from the leaders."""
+        if not self._frozen:
+            self._frozen = freeze(self._bootstrap, self._topics, self._security)
+        return msgspec.convert(msgspec.to_builtins(self._frozen), list[Window])
 
     def _save(self, found: Observation, name: str) -> None:
         found.meta.run = self._run_id
@@ -131,6 +139,7 @@ class Verification:
         pipeline = expectation(self._scenario).pipeline
         if pipeline is None:
             return
+        asked = time.monotonic_ns()
         consumed = observe_topics(
             self._bootstrap,
             pipeline.inputs,
@@ -142,6 +151,7 @@ class Verification:
             security=self._security,
             as_group=self._as_group,
         )
+        consumed.meta.frozen = asked  # the group's positions were requested before the ends
         self._save(consumed, "consumed")
 
     def _collect_aggregates(self) -> None:
@@ -166,21 +176,29 @@ class Verification:
             self._run_id,
             witness="reader",
             limit_s=READ_LIMIT_S,
+            shared=self._freeze(),
             security=self._security,
             as_group=self._as_group,
         )
         self._save(records, "reader")
 
     def _collect_spark(self, should_stop_waiting: Callable[[], bool]) -> None:
+        asked = time.monotonic_ns()
         records = self._spark.finish(self._freeze, self._directory.path / "logs", should_stop_waiting)
         if records is not None:  # None: Spark was never started; the coverage check reports it
+            records.meta.frozen = records.meta.frozen or asked
             self._save(records, "spark")
 
     def _collect_raw_log(self) -> None:
-        def read() -> list[tuple[Window, list[Batch]]]:
+        shared = self._freeze()
+
+        def read() -> list[tuple[int, list[tuple[Window, list[Batch]]]]]:
             admin = admin_at(self._bootstrap, self._security, REQUEST_LIMIT_S)
-            return fetch_logs(admin, freeze_windows(admin, self._topics))
+            asked = time.monotonic_ns()
+            return [(asked, fetch_logs(admin, limit_to(shared, freeze_windows(admin, self._topics))))]
 
         # Metadata may name a new leader before that broker accepts fetches, so retry.
-        logs = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")
-        self._save(observe_raw(logs, self._run_id, finished=time.monotonic_ns()), "raw-log")
+        [(asked, logs)] = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")
+        records = observe_raw(logs, self._run_id, finished=time.monotonic_ns())
+        records.meta.frozen = asked
+        self._save(records, "raw-log")
