@@ -3,7 +3,7 @@
 A word has only the lowest and the highest offset of its records, so most offsets inside it are unknown. Two
 facts limit them further:
 
-- If every record of a word was acknowledged, the lowest and the highest of these offsets are those of the word.
+- If every record of a word was acknowledged, the word begins and ends at acknowledged offsets.
 - If the lane is in order, a record has at least as many offsets below it in its word as records.
 
 So the check finds wrong acknowledgements even if the only witness recorded no runs of consecutive records.
@@ -28,7 +28,8 @@ def check_acks_in_words(index: VisibilityIndex, out: Collector) -> None:
     acks, words = index.ledger.acks, index.words
     if not len(acks) or not len(words):
         return
-    lane, first, last, offset, line = _pieces(acks).T
+    pieces = _pieces(acks)
+    lane, first, last, offset, line, is_first, is_last = pieces.T
     key = (lane << (QUARTER_SHIFT - 2)) | (first // WORD_SEQS)
     keys = index.keys[::4] >> 2
     word = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
@@ -36,9 +37,10 @@ def check_acks_in_words(index: VisibilityIndex, out: Collector) -> None:
     distinct = popcount(words["bits"]) == words["n"]
     usable = (keys[word] == key) & (index.count(lane, first, last) == size) & distinct[word]
     low, high = words["lo"][word], words["hi"][word]
-    # Offsets outside of the word are found without this check.
-    usable &= (low <= offset) & (offset + size - 1 <= high)
-    wrong = np.zeros(len(lane), np.bool_)
+    # The first and the last offset of each acknowledgement are compared with their words without this check.
+    below, above = offset < low, offset + size - 1 > high
+    wrong = usable & ((below & (is_first == 0)) | (above & (is_last == 0)))
+    usable &= ~below & ~above
     if not index.observation.meta.late.count and not index.observation.meta.repeats.count:
         start = first // WORD_SEQS * WORD_SEQS
         before = index.count(lane, start, first) - 1
@@ -48,13 +50,16 @@ def check_acks_in_words(index: VisibilityIndex, out: Collector) -> None:
     durable = contract_of_lanes(index.ledger, "no_loss")[lane]
     for permitted in (False, True):
         chosen = np.flatnonzero(wrong & (durable != permitted))
-        pieces = np.column_stack([lane, first, last, offset, line])[chosen]
-        examples = [_example(index, *row) for row in pieces[:EXAMPLES].tolist()]
+        examples = [_example(index, row) for row in pieces[chosen[:EXAMPLES], :5].tolist()]
         out.add("inconsistent_offset", "offsets", int(size[chosen].sum()), examples, permitted=permitted)
 
 
 def _pieces(acks: Ints) -> Ints:
-    """Split the acknowledgements at the edges of words; drop repeated ones."""
+    """Split the acknowledgements at the edges of words; drop repeated ones.
+
+    The columns are: lane, first, last, offset, line, and whether the piece is the first and the last one of
+    its acknowledgement.
+    """
     first_word, last_word = acks[:, 1] // WORD_SEQS, acks[:, 2] // WORD_SEQS
     parts = last_word - first_word + 1
     rows = np.repeat(acks, parts, axis=0)
@@ -62,7 +67,8 @@ def _pieces(acks: Ints) -> Ints:
     word = np.repeat(first_word, parts) + step
     first = np.maximum(rows[:, 1], word * WORD_SEQS)
     last = np.minimum(rows[:, 2], (word + 1) * WORD_SEQS - 1)
-    pieces = np.column_stack([rows[:, 0], first, last, rows[:, 3] + first - rows[:, 1], rows[:, 4]])
+    offset, ends = rows[:, 3] + first - rows[:, 1], (first == rows[:, 1], last == rows[:, 2])
+    pieces = np.column_stack([rows[:, 0], first, last, offset, rows[:, 4], *ends])
     _, kept = np.unique(pieces[:, :4], axis=0, return_index=True)
     found: Ints = pieces[np.sort(kept)]
     return found
@@ -80,12 +86,12 @@ def _ends_differ(word: Ints, offset: Ints, size: Ints, index: VisibilityIndex, u
     return differ[word]
 
 
-def _example(index: VisibilityIndex, lane: int, first: int, last: int, offset: int, line: int) -> Example:
-    ledger = index.ledger
+def _example(index: VisibilityIndex, piece: list[int]) -> Example:
+    ledger, (lane, first, last, offset, line) = index.ledger, piece
     client = ledger.client_of(split_lane_key(int(ledger.lanes[lane]))[0])
     return Example(
-        what=f"{lane_name(ledger, lane)}: sequences {first}-{last} were acknowledged from offset {offset} on, "
-        "but the other records of their word leave no room for them there",
+        what=f"{lane_name(ledger, lane)}: sequences {first}-{last} were acknowledged from offset {offset} "
+        "on, but the other records of their word leave no room for them there",
         weight=last - first + 1,
         witness=index.observation.meta.witness,
         lines=[HistoryRef(client, line)],

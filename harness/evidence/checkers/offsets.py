@@ -20,6 +20,7 @@ import numpy as np
 
 from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Ints, split_lane_key
+from harness.evidence.checkers.ack_words import check_acks_in_words
 from harness.evidence.checkers.log_ends import check_log_ends
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
 from harness.evidence.checkers.positions import check_positions
@@ -47,6 +48,7 @@ def check(evidence: Evidence) -> Result:
     _claims(evidence, out)
     for observation in evidence.committed_views():
         _bounds(visibility_of(evidence, observation), out)
+        check_acks_in_words(visibility_of(evidence, observation), out)
     check_log_ends(evidence, out)
     if evidence.expect.pipeline is not None:
         check_positions(evidence, evidence.expect.pipeline, out)
