@@ -29,7 +29,7 @@ def check_acks_in_words(index: VisibilityIndex, out: Collector) -> None:
     if not len(acks) or not len(words):
         return
     pieces = _pieces(acks)
-    lane, first, last, offset, line, is_first, is_last = pieces.T
+    lane, first, last, offset, _, is_first, is_last = pieces.T
     key = (lane << (QUARTER_SHIFT - 2)) | (first // WORD_SEQS)
     keys = index.keys[::4] >> 2
     word = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
