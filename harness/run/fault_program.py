@@ -58,7 +58,8 @@ class FaultProgram:
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
         """Carry out the phases of the run. Even after an error, heal the faults and stop the clients."""
         run, fleet = self._run, self._fleet
-        monitor = Monitor(run.cluster, fleet, observer, run.events.emit, run.spark)
+        groups = [w.group for w in run.scenario.workload if w.kind == "pipeline"]
+        monitor = Monitor(run.cluster, fleet, observer, run.events.emit, run.spark, groups=groups)
         faults = FaultRunner(run.cluster, fleet, journal, monitor, run.events.emit)
         with ExitStack() as cleanup:
             cleanup.callback(monitor.stop)

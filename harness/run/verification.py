@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Final
+
+import msgspec
 
 from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.waits import wait_until
@@ -26,6 +29,7 @@ from harness.witness.plain_consumer import (
     freeze,
     freeze_windows,
     group_positions,
+    limit_to,
     observe_topics,
     observe_totals,
 )
@@ -78,6 +82,8 @@ class Verification:
         self._run_id = run_id
         self._spark = spark
         self._topics = scenario.written_topics
+        self._frozen: list[Window] = []
+        """The ends that the first witness froze. All witnesses of whole topics read up to them."""
 
     def collect_and_judge(
         self,
@@ -124,7 +130,10 @@ class Verification:
             log(f"could not read {witness}: {error}")
 
     def _freeze(self) -> list[Window]:
-        return freeze(self._bootstrap, self._topics, self._security)
+        """Return the ends that all witnesses share. The first call requests them from the leaders."""
+        if not self._frozen:
+            self._frozen = freeze(self._bootstrap, self._topics, self._security)
+        return msgspec.convert(msgspec.to_builtins(self._frozen), list[Window])
 
     def _save(self, found: Observation, name: str) -> None:
         found.meta.run = self._run_id
@@ -135,6 +144,7 @@ class Verification:
         pipeline = expectation(self._scenario).pipeline
         if pipeline is None:
             return
+        asked = time.monotonic_ns()
         consumed = observe_topics(
             self._bootstrap,
             pipeline.inputs,
@@ -146,6 +156,7 @@ class Verification:
             security=self._security,
             as_group=self._as_group,
         )
+        consumed.meta.frozen = asked  # the group's positions were requested before the ends
         self._save(consumed, "consumed")
 
     def _collect_aggregates(self) -> None:
@@ -170,20 +181,29 @@ class Verification:
             self._run_id,
             witness="reader",
             limit_s=READ_LIMIT_S,
+            shared=self._freeze(),
             security=self._security,
             as_group=self._as_group,
         )
         self._save(records, "reader")
 
     def _collect_spark(self, should_stop_waiting: Callable[[], bool]) -> None:
+        asked = time.monotonic_ns()
         # The list is empty if Spark was never started; the coverage check reports it.
         for records in self._spark.finish(self._freeze, self._directory.path / "logs", should_stop_waiting):
+            records.meta.frozen = records.meta.frozen or asked
             self._save(records, records.meta.witness)
 
     def _collect_raw_log(self) -> None:
+        shared = self._freeze()
+
         def read() -> Observation:
             admin = admin_at(self._bootstrap, self._security, REQUEST_LIMIT_S)
-            return observe_raw(fetch_logs(admin, freeze_windows(admin, self._topics)), self._run_id)
+            asked = time.monotonic_ns()
+            windows = limit_to(shared, freeze_windows(admin, self._topics))
+            records = observe_raw(fetch_logs(admin, windows), self._run_id)
+            records.meta.frozen = asked
+            return records
 
         # Metadata may name a new leader before that broker accepts fetches, so retry.
         records = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")

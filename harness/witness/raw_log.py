@@ -125,7 +125,7 @@ def observe_raw(
     meta = Meta(
         witness=witness,
         kind="raw",
-        complete=not reading.unread and all(w.start == 0 and w.read_to >= w.lso for w in reading.windows),
+        complete=not reading.unread and all(w.start == 0 for w in reading.windows),
         clock=clock_id(),
         # `logs` may fetch its batches while the loop above iterates, so the reading ends only at this point.
         finished=max(finished, time.monotonic_ns()),

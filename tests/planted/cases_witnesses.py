@@ -49,6 +49,17 @@ class Pair(Tiny):
         return Evidence(evidence.ledger, [*evidence.observations, spark], evidence.expect)
 
 
+@dataclass
+class Alone(Tiny):
+    """A case in which the only witness recorded no runs of consecutive records, as Spark in a large run."""
+
+    def evidence(self) -> Evidence:
+        evidence = super().evidence()
+        for view in evidence.observations:
+            view.runs = None
+        return evidence
+
+
 def meta(**fields: object) -> Change:
     """Return a change that sets fields of the observation's metadata."""
 
@@ -136,12 +147,32 @@ CAUGHT: dict[str, dict[str, Tiny | tuple[Tiny, set[str]]]] = {
             frozen=60,
             finished=61,
         ),
+        "a stream had read beyond the end that was frozen then": Pair(
+            "p1 commit ok a:0-4\n p1 commit info a:5-9",
+            FIVE,
+            spark={"a": "p1:0-4 . p1:5-9"},
+            changes=(lambda view: setattr(view.meta.windows[0], "lso", 6),),
+        ),
         "a sample before the witness froze its ends": Pair(
             SENT + "@5 look a 31/31", FIVE, frozen=60, finished=61, spark_finished=58
         ),
     }
 }
 
+CAUGHT["inconsistent_offset"] = {
+    "the whole word was acknowledged, but at another first offset": Alone(
+        "p2 send ok a:0-3>1", {"a": "p2:0 p2:1 p2:2 . p2:3"}, PLAIN
+    ),
+    "the halves of a word were acknowledged the wrong way round": Alone(
+        "p2 send ok a:0-4>5\n p2 send ok a:5-9>0", {"a": "p2:0-9"}, PLAIN
+    ),
+    "too near to the end for the records after it": Alone(
+        "p2 send ok a:0-4>3\n p2 send ok a:5-9", {"a": "p2:0-9"}, PLAIN
+    ),
+    "at the end of the first word of a long acknowledgement": Alone(
+        "p2 send ok a:0-299>1", {"a": "p2:0-255 . . p2:256-299 ."}, PLAIN
+    ),
+}
 CAUGHT["offset_drift"] = {
     "the group is far beyond the end of the input": piped(MORE + "@20 group i:1000"),
     "the group is one beyond the end of the input": piped(MORE + "@20 group i:12\n @21 group i:10"),
@@ -309,6 +340,20 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             OTHER_CLOCK,
             expect=pipeline(),
             consumed=10,
+        ),
+    },
+    "inconsistent_offset": {
+        "acknowledged where it is read": Alone(
+            "p2 send ok a:0-4>0\n p2 send ok a:5-9>6", {"a": "p2:0-4 . p2:5-9"}, PLAIN
+        ),
+        "acknowledged in part, with a gap inside the word": Alone(
+            "p2 send info a:0-9 +a:3-5>5 +a:8-9>10", {"a": "p2:0-2 . . p2:3-5 . . p2:8-9"}, PLAIN
+        ),
+        "acknowledged twice with the same offset": Alone(
+            "p2 send info a:0-4 +a:0-4>1 +a:0-4>1", {"a": ". p2:0-4"}, PLAIN
+        ),
+        "over the edge of a word": Alone(
+            "p2 send ok a:0-299>2\n p2 send ok a:300-301>303", {"a": ". . p2:0-299 . p2:300-301"}, PLAIN
         ),
     },
     "log_truncated": {

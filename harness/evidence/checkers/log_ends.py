@@ -94,6 +94,7 @@ def check(evidence: Evidence) -> Result:
     out.compared += sum(map(len, marks.values()))
     for view in frozen:
         for window in view.meta.windows:
+            _compare_own_end(window, view.meta, worst)
             for mark in marks.get((window.topic, window.partition), []):
                 _compare(mark, window, view.meta, worst)
     for view in evidence.committed_views():
@@ -167,6 +168,15 @@ def _add_finished(meta: Meta, marks: Marks) -> None:
         what = f"{meta.witness} read everything up to offset"
         mark = Mark(window.read_to, stable, True, what, meta.clock, meta.finished, [])
         marks.setdefault((window.topic, window.partition), []).append(mark)
+
+
+def _compare_own_end(window: Window, meta: Meta, worst: Worst) -> None:
+    """Find a stream that had read beyond the last stable offset before this offset was frozen."""
+    if meta.isolation == "read_committed" and window.read_to > window.lso:
+        text = f"{meta.witness} had read up to offset {window.read_to}, and then the last stable offset was "
+        text += f"frozen at {window.lso}"
+        place = (window.topic, window.partition)
+        worst.keep(place, text, (window.lso, window.read_to), [], meta.witness)
 
 
 def _compare(mark: Mark, window: Window, meta: Meta, worst: Worst) -> None:
