@@ -131,7 +131,7 @@ CAUGHT: dict[str, dict[str, Tiny | tuple[Tiny, set[str]]]] = {
         ),
         "a live reader got records beyond the end": (
             Tiny("p2 send ok a:0-4\n p2 send info a:5-9\n r1 read a@5 p2:5-9", {"a": "p2:0-4"}, PLAIN),
-            {"log_truncated"},
+            {"log_truncated", "lost"},
         ),
         "an acknowledged record of an unclear transaction is beyond the end": Tiny(
             "p1 commit ok a:0-4\n p1 commit info a:5-9>20", FIVE

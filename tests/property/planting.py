@@ -158,6 +158,14 @@ def wrong_transaction(world: World, place: int) -> bool:
     return True
 
 
+def log_truncated(world: World, place: int) -> bool:
+    """Let an observer sample a last stable offset that is higher than the end of the log."""
+    name = PARTITIONS[place % 2]
+    end = len(world.log[name]) + 1 + place % 9
+    world.history.append(f"look {name} {end}/{end}")
+    return True
+
+
 PLANTINGS = {
     "lost": Planting(lost, frozenset({"torn_transaction"})),
     "duplicate": Planting(duplicate),
@@ -171,6 +179,8 @@ PLANTINGS = {
     "wrong_transaction": Planting(wrong_transaction),
     "inconsistent_offset": Planting(inconsistent_offset),
     "zombie_write": Planting(zombie_write),
-    "hanging_transaction": Planting(hanging_transaction),
+    # The sampled ends may be behind the ends of the world's log.
+    "hanging_transaction": Planting(hanging_transaction, frozenset({"log_truncated"})),
+    "log_truncated": Planting(log_truncated),
     "stalled": Planting(stalled),
 }

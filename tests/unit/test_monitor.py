@@ -60,15 +60,18 @@ def test_the_end_offsets_of_every_partition_are_written_to_the_history() -> None
     ends = {"t": {0: EndOffsets(9, 7), 1: EndOffsets(4, 4)}, "u": {0: EndOffsets(0, 0)}}
     metadata = SimpleNamespace(partitions=[])
     cluster: Any = SimpleNamespace(
-        end_offsets=lambda topic: ends[topic], admin=SimpleNamespace(metadata=lambda _: metadata)
+        end_offsets=lambda topic: ends[topic],
+        admin=SimpleNamespace(
+            metadata=lambda _: metadata, list_offsets=lambda topic, _: dict.fromkeys(ends[topic], 3)
+        ),
     )
     spark: Any = SimpleNamespace(restart_if_dead=lambda: None, progress=lambda _: "", pids=[])
-    history: Any = SimpleNamespace(sample=written.append)
+    history: Any = SimpleNamespace(sample=lambda bounds, asked: written.append(bounds))
     monitor = Monitor(cluster, fleet, history, lambda _: None, spark)
 
     monitor.stop(last_sample=True)
 
-    assert written == [[("t", 0, 0, 7, 9), ("t", 1, 0, 4, 4), ("u", 0, 0, 0, 0)]]
+    assert written == [[("t", 0, 3, 7, 9), ("t", 1, 3, 4, 4), ("u", 0, 3, 0, 0)]]
 
 
 def test_the_memory_of_a_process_is_measured_with_or_without_its_children() -> None:

@@ -75,23 +75,18 @@ class Worst(dict[PartitionId, Example]):
 
 
 def applies(evidence: Evidence) -> bool:
-    """Return whether an observer sampled ends, or a live reader got records."""
-    sampled = any(sample.bounds for client in evidence.ledger.clients for _, sample in client.samples())
-    return sampled or bool(reads_of(evidence.ledger))
+    """Return whether any witness froze the ends of partitions."""
+    return any(view.meta.windows for view in evidence.observations if view.meta.kind != "client")
 
 
 def check(evidence: Evidence) -> Result:
     """Find partitions whose log went back: readable offsets that are gone when the witnesses read."""
     out = Collector("log_ends", "known ends of partitions")
-    marks: Marks = {}
-    for client in evidence.ledger.clients:
-        _add_samples(client, marks)
-    _add_reads(evidence.ledger, marks)
+    marks = _marks(evidence)
     frozen = [view for view in evidence.observations if view.meta.kind != "client"]
-    for view in frozen:
-        _add_finished(view.meta, marks)
+    covered = {(window.topic, window.partition) for view in frozen for window in view.meta.windows}
+    out.compared += sum(map(len, marks.values())) + len(evidence.ledger.acks) + len(covered)
     worst = Worst()
-    out.compared += sum(map(len, marks.values()))
     for view in frozen:
         for window in view.meta.windows:
             _compare_own_end(window, view.meta, worst)
@@ -100,7 +95,6 @@ def check(evidence: Evidence) -> Result:
     for view in evidence.committed_views():
         if view.meta.kind != "client":
             _compare_acks(evidence, view, worst)
-    covered = {(window.topic, window.partition) for view in frozen for window in view.meta.windows}
     for client in evidence.ledger.clients:
         _compare_samples(evidence.ledger, client, covered, worst)
     out.add("log_truncated", "partitions", len(worst), list(worst.values()))
@@ -108,6 +102,17 @@ def check(evidence: Evidence) -> Result:
         if place not in worst:
             out.reasons.append(f"{partition_name(place)}: {reason}")
     return out.result()
+
+
+def _marks(evidence: Evidence) -> Marks:
+    marks: Marks = {}
+    for client in evidence.ledger.clients:
+        _add_samples(client, marks)
+    _add_reads(evidence.ledger, marks)
+    for view in evidence.observations:
+        if view.meta.kind != "client":
+            _add_finished(view.meta, marks)
+    return marks
 
 
 def _clock(client: Scan) -> str:
