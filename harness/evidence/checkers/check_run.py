@@ -201,9 +201,7 @@ def describe(judgement: Judgement, recorded: str = "") -> str:
                 lines += [f"      {', '.join(proof)}"] if proof else []
             left = anomaly.count - sum(example.weight for example in anomaly.examples)
             lines += [f"    and {left} more"] if left > 0 else []
-        lines += [
-            f"  not counted: {anomaly.name}, {anomaly.counted}" for anomaly in result.not_counted
-        ]
+        lines += [f"  not counted: {anomaly.name}, {anomaly.counted}" for anomaly in result.not_counted]
     for limit in judgement.limits:
         held = "held" if limit.held else "breached"
         lines.append(f"limit {limit.name}: {held}, {limit.measured:g} of {limit.limit:g} {limit.unit}")
