@@ -90,8 +90,8 @@ def _is_covered(ledger: Ledger, covered: Bools) -> Bools:
         return np.zeros(len(groups.fate), np.bool_)
     records = np.bincount(intervals.group, minlength=len(groups.fate))
     uncovered = np.bincount(intervals.group, ~covered[intervals.lane], len(groups.fate))
-    mask: Bools = (groups.txn >= 0) & (records > 0) & (uncovered == 0)
-    return mask
+    checked: Bools = (groups.txn >= 0) & (records > 0) & (uncovered == 0)
+    return checked
 
 
 def _torn(evidence: Evidence, index: VisibilityIndex, mask: Bools, out: Collector) -> None:

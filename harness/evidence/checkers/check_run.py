@@ -134,6 +134,7 @@ def summarise(info: RunInfo, judgement: Judgement, observations: list[Observatio
         spark_rows=_spark_rows(observations),
         anomalies=_counts([anomaly for result in results for anomaly in result.anomalies]),
         permitted=_counts([anomaly for result in results for anomaly in result.permitted]),
+        seen_by=_witnesses([a for result in results for a in (*result.anomalies, *result.permitted)]),
         properties={
             r.property: PropertySummary(verdict=str(r.verdict), compared=r.compared, unit=r.unit)
             for r in results
@@ -158,6 +159,15 @@ def _spark_rows(observations: list[Observation]) -> dict[Literal["stream", "batc
     if not {"spark", "spark-batch"} <= rows.keys():
         return {}
     return {"stream": rows["spark"], "batch": rows["spark-batch"]}
+
+
+def _witnesses(anomalies: list[Anomaly]) -> dict[str, list[str]]:
+    """Return the witnesses that found each anomaly, if any witness did."""
+    names: dict[str, set[str]] = {}
+    for anomaly in anomalies:
+        if anomaly.witnesses:
+            names.setdefault(anomaly.name, set()).update(anomaly.witnesses)
+    return {name: sorted(witnesses) for name, witnesses in names.items()}
 
 
 def _counts(anomalies: list[Anomaly]) -> dict[str, int]:
@@ -191,9 +201,7 @@ def describe(judgement: Judgement, recorded: str = "") -> str:
                 lines += [f"      {', '.join(proof)}"] if proof else []
             left = anomaly.count - sum(example.weight for example in anomaly.examples)
             lines += [f"    and {left} more"] if left > 0 else []
-        lines += [
-            f"  not counted: {anomaly.name}, {anomaly.count} {anomaly.unit}" for anomaly in result.not_counted
-        ]
+        lines += [f"  not counted: {anomaly.name}, {anomaly.counted}" for anomaly in result.not_counted]
     for limit in judgement.limits:
         held = "held" if limit.held else "breached"
         lines.append(f"limit {limit.name}: {held}, {limit.measured:g} of {limit.limit:g} {limit.unit}")

@@ -196,17 +196,12 @@ def _compare(reader: Reader, index: VisibilityIndex) -> Gone:
     rows = _covered_part(reader, index)
     size = rows.last - rows.first + 1
     # Most runs lie within one run of the witness. Look at single records only where this is not so.
-    same = _is_inside(index, rows) if index.observation.runs is not None else _is_within_words(index, rows)
-    rows = rows.rows(~same | (index.count(rows.lane, rows.first, rows.last) < size))
+    rows = rows.rows(~_is_located(index, rows) | (index.count(rows.lane, rows.first, rows.last) < size))
     owner, step = expand(rows.last - rows.first + 1)
     lane, seq, offset = rows.lane[owner], rows.first[owner] + step, rows.offset[owner] + step
     absent = index.count(lane, seq, seq) == 0
     records = Rows(lane, seq, seq, offset, rows.line[owner])
-    located = (
-        _is_inside(index, records)
-        if index.observation.runs is not None
-        else (_is_within_words(index, records))
-    )
+    located = _is_located(index, records)
     gone = Gone(reader, index, lane, seq, offset, records.line, absent)
     return gone.rows(absent | ~located)
 
@@ -225,6 +220,13 @@ def _covered_part(reader: Reader, index: VisibilityIndex) -> Rows:
     behind = np.maximum(offset + last - first + 1 - end[lane], 0)
     rows = Rows(lane, first + before, last - behind, offset + before, line)
     return rows.rows(rows.first <= rows.last)
+
+
+def _is_located(index: VisibilityIndex, rows: Rows) -> Bools:
+    """Return whether the witness read each row at the same offsets, as far as it recorded offsets."""
+    runs, words = index.observation.runs, index.observation.words
+    whole = runs is not None and runs["count"].sum() == words["n"].sum()
+    return _is_inside(index, rows) if whole else _is_within_words(index, rows)
 
 
 def _is_inside(index: VisibilityIndex, rows: Rows) -> Bools:
