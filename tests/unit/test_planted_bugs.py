@@ -282,3 +282,9 @@ def test_a_bug_of_another_kind_of_client_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="reader clients have no planted bug 'double-sent'") as refused:
         load(path)
     assert "dropped-record, unrecorded-rewind" in refused.value.hint
+
+
+def test_the_page_on_workloads_lists_every_bug() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "workloads.md").read_text()
+    for name, bug in BUGS.items():
+        assert f"| `{name}` | {', '.join(bug.kinds)} | {bug.does} |" in page
