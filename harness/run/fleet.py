@@ -223,6 +223,7 @@ class Fleet:
             # Each client has a time limit, so that a killed harness does not leave clients running forever.
             "seconds": self.cluster.longest_s,
             "settings": workload.settings,
+            "planted_bug": workload.planted_bug,
             "security": self.cluster.security,
             "alone": f"{self.cluster.prefix}{ALONE}",
         }

@@ -180,6 +180,11 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "a successor whose init was unclear": Tiny(
             "@1 p1 init ok\n @2 p2 init info!_TIMED_OUT\n @3 p1 commit ok a:0-4", {"a": "p1:0-4"}, SHARED
         ),
+        "a commit that was requested while the successor's init was under way": Tiny(
+            "@1 p1 init ok\n @3-6 p2 init ok\n @4 p1 commit ok a:0-4\n @7 p2 commit ok a:0-4",
+            {"a": "p1:0-4 p2:0-4"},
+            SHARED,
+        ),
         "back and forth, each with its own init": Tiny(
             "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @3 p2 init ok\n @4 p2 commit ok a:0-4\n"
             "@5 p1 init ok\n @6 p1 commit ok a:5-9\n @7 p2 init ok\n @8 p2 commit ok a:5-9",

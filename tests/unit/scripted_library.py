@@ -56,8 +56,8 @@ class Script:
     def __init__(self, **steps: list[Step | None]) -> None:
         self.steps: dict[str, list[Step | None]] = defaultdict(list, steps)
         self.calls: list[str] = []
-        self.logs: dict[int, list[bytes]] = defaultdict(list)
-        """The records that the library delivered, by partition."""
+        self.logs: dict[int, list[bytes | None]] = defaultdict(list)
+        """The records that the library delivered, by partition; None is a record that was aborted."""
         self.positions: list[TopicPartition] = []
         self.inputs: list[list[Message]] = []
 
@@ -79,6 +79,7 @@ class ScriptedProducer:
     def __init__(self, config: dict[str, Any], script: Script) -> None:
         self.config, self.script = config, script
         self._queue: list[tuple[bytes, int, Callable[..., None] | None]] = []
+        self._open: list[tuple[int, int]] = []
         script.step("create")
 
     def init_transactions(self, _: float) -> None:
@@ -86,12 +87,15 @@ class ScriptedProducer:
 
     def begin_transaction(self) -> None:
         self.script.step("begin")
+        self._open.clear()
 
     def commit_transaction(self, _: float) -> None:
         self.script.step("commit")
 
     def abort_transaction(self, _: float) -> None:
         self.script.step("abort")
+        for partition, offset in self._open:
+            self.script.logs[partition][offset] = None
 
     def send_offsets_to_transaction(self, positions: list[TopicPartition], *_: object) -> None:
         self.script.step("send_offsets")
@@ -127,6 +131,7 @@ class ScriptedProducer:
             offset = len(log)
             if error is None:
                 log.append(value)
+                self._open.append((partition, offset))
             if on_delivery is not None:
                 on_delivery(error, Message(value, offset, partition=partition))
         return left or 0

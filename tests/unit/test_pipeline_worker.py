@@ -78,8 +78,8 @@ class Case:
 
     def origins(self) -> list[int]:
         """Return the input sequence of each output that was delivered."""
-        identities = [decode(value) for value in self.script.logs[0]]
-        return [identity.origin.seq for identity in identities if identity is not None and identity.origin]
+        identities = [decode(value) for value in self.script.logs[0] if value is not None]
+        return [identity.origin.seq for identity in identities if identity.origin is not None]
 
 
 @pytest.fixture
