@@ -20,6 +20,10 @@ TESTS = (
     "tests/unit/test_checker_witness.py",
     "tests/unit/test_walkthroughs.py",
     "tests/unit/test_ledger.py",
+    "tests/unit/test_log_ends.py",
+    "tests/unit/test_monitor.py",
+    "tests/unit/test_witness_agreement.py",
+    "tests/unit/test_witness_reading.py",
 )
 LIMIT_S = 300
 
