@@ -30,6 +30,10 @@ TESTS = (
     "tests/unit/test_burst_producer.py",
     "tests/unit/test_pipeline_worker.py",
     "tests/unit/test_run_shutdown.py",
+    "tests/unit/test_log_ends.py",
+    "tests/unit/test_monitor.py",
+    "tests/unit/test_witness_agreement.py",
+    "tests/unit/test_witness_reading.py",
 )
 LIMIT_S = 300
 
