@@ -13,7 +13,8 @@ from harness.evidence import manifest
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.checkers.verdict import Limit
-from harness.evidence.history import HistoryWriter
+from harness.evidence.client_list import ClientListWriter
+from harness.evidence.history import HistoryWriter, Producer, history_files
 from harness.evidence.log_line import clock_id
 from harness.evidence.manifest import Promises
 from harness.evidence.observation import Meta, Window, save
@@ -94,13 +95,15 @@ def _finish(run: RunDirectory, limits: list[Limit]) -> Path:
         run.histories / "observer.jsonl", run=info.run, client="observer", role="observer"
     ) as observer:
         observer.sample([("t", 0, 0, RECORDS, RECORDS)])
-    with HistoryWriter(
-        run.histories / "faults.jsonl", run=info.run, client="faults", role="faults"
-    ) as faults:
-        for _ in range(expect.faults):
-            ident = faults.fault_intent("jitter", "all", ["kafka-1"])
-            faults.fault_bite(ident, {"ms": 30})
-            faults.fault_healed(ident)
+    faults = run.histories / "faults.jsonl"
+    if not faults.exists():
+        HistoryWriter(faults, run=info.run, client="faults", role="faults").close()
+    clients = ClientListWriter(run, info.run)
+    for file in history_files(run.histories):
+        for _, line in file.read():
+            if isinstance(line, Producer):
+                clients.add(file.name, file.opening().role, line.producer)
+                clients.end(file.name, "stopped", exit_code=0)
     manifest.write(run, info.run, Promises(witnesses=expect.witnesses, faults=expect.faults))
     check_run(run.path, write=True)
     run.write("report.html", "<html></html>\n")
@@ -120,8 +123,14 @@ def _produce(run: RunDirectory, run_id: str, number: int, *, idempotent: bool = 
 
 def valid_run(root: Path, run_id: str = "valid001") -> Path:
     """Make a valid run: two idempotent producers, two witnesses, two faults."""
-    run = _directory(root, run_id, "jitter", Expect(witnesses=["spark", "reader"], faults=2))
-    log: Log = {("t", number - 1): _produce(run, run_id, number) for number in (1, 2)}
+    run = _directory(root, run_id, "jitter", Expect(clients=True, witnesses=["spark", "reader"], faults=2))
+    with HistoryWriter(run.histories / "faults.jsonl", run=run_id, client="faults", role="faults") as faults:
+        idents = [faults.fault_intent("jitter", "all", ["kafka-1"]) for _ in range(2)]
+        for ident in idents:
+            faults.fault_bite(ident, {"ms": 30})
+        log: Log = {("t", number - 1): _produce(run, run_id, number) for number in (1, 2)}
+        for ident in idents:
+            faults.fault_healed(ident)
     for witness in ("spark", "reader"):
         _observe(run, witness, log)
     return _finish(run, [Limit(name="recovery", measured=3.0, limit=60.0, unit="s")])
@@ -129,7 +138,7 @@ def valid_run(root: Path, run_id: str = "valid001") -> Path:
 
 def invalid_run(root: Path, run_id: str = "invalid1") -> Path:
     """Make an invalid run: its producer is not idempotent, and the log has duplicates."""
-    expect = Expect(hold_to="exactly_once", witnesses=["reader"])
+    expect = Expect(clients=True, hold_to="exactly_once", witnesses=["reader"])
     run = _directory(root, run_id, "without-idempotence", expect)
     identities = _produce(run, run_id, 1, idempotent=False)
     _observe(run, "reader", {("t", 0): [*identities, *identities[-5:]]})
@@ -139,7 +148,11 @@ def invalid_run(root: Path, run_id: str = "invalid1") -> Path:
 def walkthrough_run(root: Path, run_id: str = "steps001") -> Path:
     """Make a valid run of a walkthrough, with steps, frames and entries of the brokers' logs."""
     run = _directory(
-        root, run_id, "idempotent-walkthrough", Expect(witnesses=["reader"], walkthrough_steps=3), steps=3
+        root,
+        run_id,
+        "idempotent-walkthrough",
+        Expect(clients=True, witnesses=["reader"], walkthrough_steps=3),
+        steps=3,
     )
     _observe(run, "reader", {("t", 0): _produce(run, run_id, 1)})
     return _finish(run, [])
@@ -147,7 +160,7 @@ def walkthrough_run(root: Path, run_id: str = "steps001") -> Path:
 
 def pipeline_run(root: Path, run_id: str = "pipes001") -> Path:
     """Make a valid run of a pipeline that reads t-0 and writes its outputs to out-0."""
-    expect = Expect(witnesses=["reader"], pipeline=Pipeline(group="g", inputs=["t"]))
+    expect = Expect(clients=True, witnesses=["reader"], pipeline=Pipeline(group="g", inputs=["t"]))
     run = _directory(root, run_id, "rebalance-storm", expect)
     inputs = _produce(run, run_id, 1)
     with HistoryWriter(

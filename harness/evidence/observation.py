@@ -119,6 +119,7 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     complete: bool = False
     clock: str = ""
     finished: int = 0
+    frozen: int = 0
     records: int = 0
     windows: list[Window] = []
     group: str = ""

@@ -6,6 +6,7 @@
         plan.json           the timetable of faults, drawn from the seed
         names.json          prefix and run id that the names of topics and groups contain
         expect.json         the properties to check
+        clients.json        the clients that the run started, and how each of them ended
         limits.json         measured values and their limits
         history/*.jsonl     one file per client process
         observations/*/     one directory per witness

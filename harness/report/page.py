@@ -54,6 +54,8 @@ def write(path: Path) -> Path:
     summary = run.read("summary.json", Summary)
     events = read_events(run.path)
     histories = history_files(run.histories)
+    with readable(run.histories):
+        ledger = fold(histories)
     header = run.read("scenario.json", _Scenario, _Scenario()).scenario
     ending = next((event for event in events if isinstance(event, VerdictEvent)), None)
     faults = _fault_rows(events)
@@ -67,7 +69,7 @@ def write(path: Path) -> Path:
         f"{summary.operations} operations in {len(histories)} histories",
         "damage": manifest.problems_of(run)[:_DAMAGE_SHOWN],
         "anomalies": render_anomalies(run, judgement),
-        "timeline": draw_timeline(series_of(events, fold(histories))),
+        "timeline": draw_timeline(series_of(events, ledger)),
         "faults": faults[:_FAULTS_SHOWN],
         "faults_left_out": len(faults) - _FAULTS_SHOWN,
         "compared": _compared_rows(judgement),

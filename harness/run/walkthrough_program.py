@@ -20,7 +20,7 @@ from harness.evidence.step_report import FILE, WalkthroughStep
 from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
 from harness.report.diagram import diagram_file
 from harness.report.diagram.sequence import SequenceFilter
-from harness.run.program import RunContext, measure_recovery
+from harness.run.program import RunContext, measure_recovery, note_skipped_phases
 from harness.run.shutdown import FAILURES, InterruptedRun
 from harness.run.verification import expectation
 from harness.tap import coordinator_entries
@@ -75,12 +75,13 @@ class WalkthroughProgram:
             part.group,
             part.tries,
             part.libraries,
+            run.clients,
         )
         self._transactional_ids = stage.transactional_ids
         with ExitStack() as cleanup:
             cleanup.callback(run.shutdown.heal, stage.heal)
             cleanup.callback(run.shutdown.each, stage.close)
-            limits = self._take_steps(stage)
+            limits = self._take_steps(stage, observer)
         run.shutdown.each(
             lambda: self._sample(observer), self._stop_capture, lambda: run.shutdown.keep_logs([])
         )
@@ -115,7 +116,7 @@ class WalkthroughProgram:
             marked=[part.topic, OFFSETS_TOPIC] if part.group else [],
         )
 
-    def _take_steps(self, stage: Stage) -> list[Limit]:
+    def _take_steps(self, stage: Stage, observer: HistoryWriter) -> list[Limit]:
         run, part = self._run, self._part
         try:
             run.events.phase("settle", f"topic {part.topic}, the wire tap")
@@ -130,9 +131,11 @@ class WalkthroughProgram:
             run.events.phase("recover", "the cluster is healthy again")
             return measure_recovery(run)
         except InterruptedRun:
+            note_skipped_phases(observer, "it was interrupted")
             run.events.phase("interrupted", run.stop.describe())
         except _ENDED as error:
             problem = describe_error(error)
+            note_skipped_phases(observer, f"it was aborted: {problem}")
             run.events.phase("aborted", f"{problem}: healing, then checking what was recorded")
         return []
 

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from harness.base.errors import ExitCode, HarnessError, UsageError, describe_error
-from harness.evidence import manifest, observation, step_report
+from harness.evidence import client_list, manifest, observation, step_report
 from harness.evidence.checkers.consumer_reads import observation_of, reads_of
 from harness.evidence.checkers.model import Anomaly, Evidence, Expect
 from harness.evidence.checkers.verdict import Judgement, Limit, judge
+from harness.evidence.client_list import ClientList
 from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
 from harness.evidence.manifest import NAME
@@ -68,7 +69,10 @@ def _loaded(run: RunDirectory, damage: list[str], files: int, manifest_run: str 
     folders = sorted(path for path in run.observations.glob("*") if path.is_dir())
     loaded = [attempt(partial(observation.load, path), None) for path in folders]
     views = [view for view in loaded if view is not None]
-    owners = {NAME: manifest_run}
+    clients = None
+    if (run.path / client_list.FILE).exists():
+        clients = attempt(lambda: run.read(client_list.FILE, ClientList), None)
+    owners = {NAME: manifest_run, client_list.FILE: clients.run if clients else ""}
     owners |= {f"history/{c.name}.jsonl": c.opening.run for c in ledger.clients if c.opening}
     owners |= {f"observations/{v.meta.witness}": v.meta.run for v in views}
     damage += [
@@ -80,7 +84,7 @@ def _loaded(run: RunDirectory, damage: list[str], files: int, manifest_run: str 
     expect = attempt(lambda: run.read("expect.json", Expect), Expect())
     no_steps: list[WalkthroughStep] = []
     steps = attempt(lambda: run.read(step_report.FILE, list[WalkthroughStep], no_steps), no_steps)
-    return Evidence(ledger, views, expect, steps, damage=damage, files=files)
+    return Evidence(ledger, views, expect, steps, clients=clients, damage=damage, files=files)
 
 
 def check_run(path: Path, *, write: bool = False) -> tuple[ExitCode, Judgement]:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from harness.evidence.bit_words import EXAMPLES
+from harness.evidence.client_list import ClientList
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Spot
 from harness.evidence.step_report import WalkthroughStep
@@ -56,7 +57,7 @@ def worst(verdicts: list[Verdict]) -> Verdict:
     return max(verdicts, key=lambda verdict: _BADNESS[verdict], default=Verdict.UNKNOWN)
 
 
-# The checkers iterate over these numbers, so an absurd number in a file must not keep them busy for ever.
+# The checkers iterate over these numbers, so limit what a damaged file can contain.
 _MOST_OUTPUTS: Final = 1_000
 _MOST_STEPS: Final = 10_000
 
@@ -145,6 +146,8 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     walkthrough_steps: Annotated[int, msgspec.Meta(ge=0, le=_MOST_STEPS)] = msgspec.field(
         name="flow_steps", default=0
     )
+    # Whether the run writes clients.json. Runs of earlier releases did not.
+    clients: bool = False
     # Reasons why the verdict cannot be valid. They are known before the run starts.
     caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 
@@ -161,6 +164,7 @@ class Evidence:
     observations: list[Observation]
     expect: Expect = field(default_factory=Expect)
     walkthrough: list[WalkthroughStep] = field(default_factory=list)
+    clients: ClientList | None = None
     damage: list[str] = field(default_factory=list)
     files: int | None = None
     cache: dict[int, Any] = field(default_factory=dict, init=False)

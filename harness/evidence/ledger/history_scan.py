@@ -127,6 +127,8 @@ class Scan:
     """The last transaction that each producer began, as a pair: number of the transaction, number of the
     line.
     """
+    begins: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Monotonic times at which transactions were begun."""
     rare: list[At] = field(default_factory=list)
     ends: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
     """Commits, aborts, abandons and sends; columns: producer, txn, op, kind (see ENDS), time, line."""
@@ -192,6 +194,7 @@ class _Columns:
         self.tables: dict[str, list[Ints]] = {
             name: [] for name in ("ends", "sent", "done", "acked", "failed")
         }
+        self.begins: list[int] = []
         self.widths = {"ends": 6, "sent": 4, "done": 4, "acked": 6, "failed": 4}
         self.rows = 0
 
@@ -250,6 +253,7 @@ def scan(history: HistoryFile) -> Scan:
     result.lines, result.torn = history.lines, history.torn is not None
     for name in ("ends", "sent", "done", "acked", "failed"):
         setattr(result, name, columns.whole(name))
+    result.begins = _column(columns.begins)
     _check_opening(history, result)
     return result
 
@@ -286,6 +290,7 @@ def _scan_block(
         columns.answered([slims[i] for i in answers.tolist()], codes[answers] & 3, lines[answers])
     for i in np.flatnonzero(codes == _BEGIN).tolist():
         result.begun[slims[i].producer] = (slims[i].txn, block.first_line + i)
+        columns.begins.append(slims[i].mono)
     rare = np.flatnonzero((codes & _RARE) > 0)
     if len(rare):
         _keep_rare(history, block, lines[rare].tolist(), result)
