@@ -66,7 +66,7 @@ def write(path: Path) -> Path:
         "replay": ending.replay if ending else f"eos run {info.scenario} --seed {info.seed}",
         "shows": " ".join(header.shows.split()),
         "counts": f"{summary.records} records read back by {', '.join(summary.witnesses) or 'no witness'}; "
-        f"{summary.operations} operations in {len(histories)} histories",
+        f"{_format_spark_rows(summary)}{summary.operations} operations in {len(histories)} histories",
         "damage": manifest.problems_of(run)[:_DAMAGE_SHOWN],
         "anomalies": render_anomalies(run, judgement),
         "timeline": draw_timeline(series_of(events, ledger)),
@@ -83,6 +83,11 @@ def write(path: Path) -> Path:
     page = render("page.html", diagram=_diagram(run.path, MOST_BYTES - len(bare.encode())), **values)
     write_atomic(run.path / NAME, page.encode())
     return run.path / NAME
+
+
+def _format_spark_rows(summary: Summary) -> str:
+    rows = summary.spark_rows
+    return f"Spark: {rows['stream']} rows by the stream, {rows['batch']} by the batch job; " if rows else ""
 
 
 def _format_expectation(header: _Header, summary: Summary) -> str:
