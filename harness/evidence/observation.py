@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UsageError, describe_error
+from harness.base.unreadable import UNREADABLE
 
 FORMAT: Final = 1
 
@@ -261,7 +262,7 @@ def load(directory: Path) -> Observation:
             for name, dtype in _TABLES.items()
             if name in ("words", "origins") or (directory / f"{name}.jsonl").exists()
         }
-    except (OSError, ValueError, KeyError, OverflowError, RecursionError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"the observation {directory} is damaged: {describe_error(error)}", hint) from error
     if meta.format != FORMAT:
         raise UsageError(

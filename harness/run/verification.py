@@ -12,11 +12,11 @@ from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
-from harness.evidence import manifest, observation
+from harness.evidence import client_list, manifest, observation
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, Limit
-from harness.evidence.history import history_files
+from harness.evidence.client_list import ClientList
 from harness.evidence.manifest import Promises
 from harness.evidence.observation import Observation, Window
 from harness.evidence.run_directory import RunDirectory
@@ -112,9 +112,10 @@ class Verification:
 
     def _promises(self, limits: list[Limit]) -> Promises:
         expect = self._directory.read("expect.json", Expect)
-        clients = [history.name for history in history_files(self._directory.histories)]
+        no_clients = ClientList(run=self._run_id, clock="")
+        started = self._directory.read(client_list.FILE, ClientList, no_clients)
         return Promises(
-            clients=clients,
+            clients=[client.name for client in started.clients],
             witnesses=expect.witnesses,
             faults=expect.faults,
             limits=[limit.name for limit in limits],

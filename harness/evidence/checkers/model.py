@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -61,6 +61,11 @@ _BADNESS: Final = {Verdict.VALID: 0, Verdict.UNKNOWN: 1, Verdict.INVALID: 2}
 def worst(verdicts: list[Verdict]) -> Verdict:
     """Return the worst of the verdicts; unknown if the list is empty."""
     return max(verdicts, key=lambda verdict: _BADNESS[verdict], default=Verdict.UNKNOWN)
+
+
+# The checkers iterate over these numbers, so limit what a damaged file can contain.
+_MOST_OUTPUTS: Final = 1_000
+_MOST_STEPS: Final = 10_000
 
 
 class HistoryRef(msgspec.Struct, frozen=True):
@@ -138,7 +143,7 @@ class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     group: str
     inputs: list[str]
-    outputs: int = 1
+    outputs: Annotated[int, msgspec.Meta(ge=1, le=_MOST_OUTPUTS)] = 1
     changelog: str = ""
 
 
@@ -158,7 +163,9 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stall_ms: int = 60_000
     transaction_timeout_ms: int = 60_000
     faults: int = 0
-    walkthrough_steps: int = msgspec.field(name="flow_steps", default=0)
+    walkthrough_steps: Annotated[int, msgspec.Meta(ge=0, le=_MOST_STEPS)] = msgspec.field(
+        name="flow_steps", default=0
+    )
     # Whether the run writes clients.json. Runs of earlier releases did not.
     clients: bool = False
     # Reasons why the verdict cannot be valid. They are known before the run starts.
