@@ -16,6 +16,7 @@ from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers import (
     aggregates,
     atomicity,
+    consumers,
     coverage,
     exactly_once,
     fencing,
@@ -26,6 +27,7 @@ from harness.evidence.checkers import (
     step_coverage,
 )
 from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, worst
+from harness.evidence.checkers.reading_lag import reading_lags
 
 FORMAT: Final = 1
 
@@ -35,6 +37,7 @@ CHECKERS: Final[dict[str, Checker]] = {
     "exactly_once": exactly_once.check,
     "atomicity": atomicity.check,
     "order": order.check,
+    "consumers": consumers.check,
     "offsets": offsets.check,
     "pipeline": pipeline_outputs.check,
     "aggregates": aggregates.check,
@@ -92,6 +95,7 @@ def properties_of(evidence: Evidence) -> list[str]:
     ids = [transactional_id for transactional_id in declared if transactional_id is not None]
     wanted = {"exactly_once", "order", "offsets", "liveness", "coverage"}
     wanted |= {"atomicity"} if ids else set()
+    wanted |= {"consumers"} if consumers.has_consumers(evidence.ledger) else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
     wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()
     wanted |= {"walkthrough"} if evidence.expect.walkthrough_steps else set()
@@ -178,4 +182,4 @@ def _notes(evidence: Evidence) -> list[str]:
         for c in clients
         if not c.closing
     ]
-    return torn + killed
+    return torn + killed + reading_lags(evidence)
