@@ -15,12 +15,22 @@ _directory = click.argument("directory", type=click.Path(path_type=Path))
 
 @click.command(epilog="Example:  eos check runs/demo/latest")
 @_directory
-def check(directory: Path) -> None:
-    """Check a run again from its directory, without a cluster."""
-    from harness.evidence.checkers.check_run import check_run, describe
+@click.option("--write", is_flag=True, help="Replace the recorded verdict.")
+def check(directory: Path, *, write: bool) -> None:
+    """Check a run again from its directory, without a cluster.
 
-    code, judgement = check_run(directory)
-    click.echo(describe(judgement), nl=False)
+    The evidence is compared with the manifest of the run first. If a file is missing or was changed, the
+    verdict is unknown. The recorded verdict is shown beside the new one, and is kept without --write.
+    """
+    from harness.evidence.checkers.check_run import check_run, describe
+    from harness.evidence.checkers.recorded_verdict import RecordedVerdict
+    from harness.evidence.run_directory import RunDirectory
+
+    recorded = RecordedVerdict(RunDirectory.open(directory))
+    code, judgement = check_run(directory, write=write)
+    click.echo(describe(judgement, recorded.text), nl=False)
+    if difference := recorded.difference(judgement):
+        log(difference)
     sys.exit(code)
 
 

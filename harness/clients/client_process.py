@@ -64,11 +64,20 @@ class ClientProcess:
         )
         return self.exit_code() or 0
 
-    def kill(self) -> None:
-        """Kill the process, even if it is frozen. If the process has already ended, do nothing."""
-        if processes.send(self.pid, self.mark, signal.SIGKILL):
+    def kill(self) -> bool:
+        """Kill the process, even if it is frozen. Return False if the process had already ended."""
+        was_running = self.state() is not ProcessState.GONE
+        if was_running and processes.send(self.pid, self.mark, signal.SIGKILL):
             wait_until(lambda: self.state() is ProcessState.GONE, 5, f"client {self.spec.client} to be gone")
+        return was_running
 
     def log(self) -> str:
         """Return the output of the client."""
         return (self.folder / "log").read_text()
+
+    def last_line(self) -> str:
+        """Return the last line of the client's output; empty if there is none."""
+        try:
+            return "".join(self.log().strip().splitlines()[-1:])
+        except OSError:
+            return ""

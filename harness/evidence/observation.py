@@ -63,6 +63,7 @@ RUN: Final = np.dtype(
         ("count", "<i8"),
     ]
 )
+_TABLES: Final = {"words": WORD, "origins": ORIGIN, "runs": RUN, "aggregates": AGGREGATE}
 
 
 class Window(msgspec.Struct, forbid_unknown_fields=True):
@@ -111,11 +112,13 @@ class Meta(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     witness: str
     kind: Literal["reference", "spark", "raw", "client"]
     format: int = FORMAT
+    run: str = ""  # id of the run; empty in observations of versions that did not store it
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     purpose: Literal["all", "consumed", "aggregates"] = "all"
     complete: bool = False
     clock: str = ""
     finished: int = 0
+    frozen: int = 0
     records: int = 0
     windows: list[Window] = []
     group: str = ""
@@ -190,28 +193,65 @@ def save(observation: Observation, directory: Path) -> None:
 
 
 def load(directory: Path) -> Observation:
-    """Read an observation. Raise UsageError with the reason if meta.json is missing or a file is damaged."""
+    """Read an observation.
+
+    Raise UsageError with the reason if a file is missing, is damaged, or contradicts the numbers of records
+    in meta.json.
+    """
     meta_path = directory / "meta.json"
-    if not meta_path.exists():
-        raise UsageError(
-            f"the observation {directory} has no meta.json",
-            "the witness died before it finished: read the cluster again, or remove the directory",
-        )
+    hint = "read the cluster again, or restore the run directory"
     try:
+        if not meta_path.exists():
+            raise UsageError(
+                f"the observation {directory} has no meta.json",
+                "the witness died before it finished: read the cluster again, or remove the directory",
+            )
         meta = msgspec.json.decode(meta_path.read_bytes(), type=Meta)
-        runs, aggregates = directory / "runs.jsonl", directory / "aggregates.jsonl"
-        return Observation(
-            meta,
-            _decode_rows(directory / "words.jsonl", WORD),
-            _decode_rows(directory / "origins.jsonl", ORIGIN),
-            _decode_rows(runs, RUN) if runs.exists() else None,
-            _decode_rows(aggregates, AGGREGATE) if aggregates.exists() else None,
-        )
-    except (msgspec.DecodeError, KeyError) as error:
+        tables = {
+            name: _decode_rows(directory / f"{name}.jsonl", dtype)
+            for name, dtype in _TABLES.items()
+            if name in ("words", "origins") or (directory / f"{name}.jsonl").exists()
+        }
+    except (OSError, ValueError, KeyError, OverflowError, RecursionError) as error:
+        raise UsageError(f"the observation {directory} is damaged: {describe_error(error)}", hint) from error
+    if meta.format != FORMAT:
         raise UsageError(
-            f"the observation {directory} is damaged: {describe_error(error)}",
-            "read the cluster again, or restore the run directory",
-        ) from error
+            f"the observation {directory} has format {meta.format}, but this version reads {FORMAT}",
+            "read it with the version of the harness that wrote it",
+        )
+    observation = Observation(
+        meta, tables["words"], tables["origins"], tables.get("runs"), tables.get("aggregates")
+    )
+    if problem := _contradiction(observation):
+        raise UsageError(f"the observation {directory} is damaged: {problem}", hint)
+    return observation
+
+
+def _contradiction(observation: Observation) -> str:
+    """Return how the tables contradict meta.json or themselves, or "" if they do not.
+
+    `twice.compared` is the number of records that have an origin, so it must be the sum of the origins.
+    """
+    meta = observation.meta
+    sums = [("words", observation.words, "records", meta.records)]
+    sums.append(("origins", observation.origins, "records with an origin", meta.twice.compared))
+    if observation.runs is not None and len(observation.runs):
+        sums.append(("runs", observation.runs, "records", meta.records))
+    for name, rows, unit, promised in sums:
+        counts = rows["count" if name == "runs" else "n"]
+        if len(counts) and int(counts.min()) < 1:
+            return f"{name}.jsonl has a count below 1"
+        if (total := sum(counts.tolist())) != promised:
+            return f"{name}.jsonl contains {total} {unit}, but meta.json lists {promised}"
+    for name, table in (
+        ("words", observation.words),
+        ("runs", observation.runs),
+        ("aggregates", observation.aggregates),
+    ):
+        index = np.zeros(0) if table is None else table["partition"]
+        if len(index) and not 0 <= index.min() <= index.max() < len(meta.windows):
+            return f"{name}.jsonl names a window that meta.json does not list"
+    return ""
 
 
 def _encode_rows(rows: Rows) -> bytes:
@@ -223,10 +263,16 @@ def _encode_rows(rows: Rows) -> bytes:
 
 
 def _decode_rows(path: Path, dtype: np.dtype[np.void]) -> Rows:
+    """Decode a table. Raise ValueError, KeyError or OverflowError if a line does not fit into its columns."""
     lines = msgspec.json.Decoder(dict[str, int | list[int]]).decode_lines(path.read_bytes())
     rows = np.zeros(len(lines), dtype)
     for name in dtype.names or ():
+        if not lines:
+            break
         column = np.array([line[name] for line in lines], np.int64)
-        if len(lines):
-            rows[name] = column.astype(np.uint64) if name == "bits" else column
+        if column.shape != rows[name].shape:
+            raise ValueError(f"{path.name}: {name} has the wrong number of values")
+        rows[name] = column.astype(np.uint64) if name == "bits" else column
+        if name != "bits" and not np.array_equal(rows[name], column):
+            raise ValueError(f"{path.name}: {name} has a number that is too large")
     return rows

@@ -6,14 +6,21 @@
         plan.json           the timetable of faults, drawn from the seed
         names.json          prefix and run id that the names of topics and groups contain
         expect.json         the properties to check
+        clients.json        the clients that the run started, and how each of them ended
         limits.json         measured values and their limits
         history/*.jsonl     one file per client process
         observations/*/     one directory per witness
+        walkthrough.json    the steps of a walkthrough with their evidence
+        frames.jsonl        the frames that the wire tap relayed, if the clients used it
+        logsteps.jsonl      entries of the brokers' logs that no frame contains, such as transaction markers
+        manifest.json       every file above with size and SHA-256; written after the last witness has read
         verdict.json        the complete verdict, with its evidence
-        summary.json        the summary, with a published schema; written last
+        summary.json        the summary, with a published schema
     runs/<scenario>/latest  link to the newest run
 
-All files except histories are written atomically: to a temporary file, which is then renamed.
+All files except histories and logs are written atomically: to a temporary file, which is then renamed. The
+files down to logsteps.jsonl are the evidence, which only the run itself writes. A run directory without a
+manifest is that of a run that did not finish.
 """
 
 from __future__ import annotations
@@ -29,6 +36,12 @@ from harness.base.secrets import redact_bytes
 from harness.evidence import log_line
 
 FORMAT: Final = 1
+
+OUTPUTS: Final = ("verdict.json", "summary.json")
+"""Files that contain the recorded verdict. They are computed from the evidence and are no evidence."""
+
+UNREADABLE: Final = (OSError, ValueError, OverflowError, RecursionError)
+"""Exceptions of reading and decoding a file that is missing, damaged or no regular file."""
 
 T = TypeVar("T")
 
@@ -91,10 +104,15 @@ def schema_text() -> str:
 
 
 def write_atomic(path: Path, data: bytes) -> None:
+    """Replace a file atomically, with secrets redacted."""
+    replace_file(path, redact_bytes(data))
+
+
+def replace_file(path: Path, data: bytes) -> None:
     """Replace a file atomically. A reader finds either the old content or the new one, even after a crash."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     with temporary.open("wb") as file:
-        file.write(redact_bytes(data))
+        file.write(data)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
@@ -128,8 +146,11 @@ class RunDirectory:
 
     @classmethod
     def open(cls, path: Path) -> RunDirectory:
-        """Open the directory of an existing run; `path` may also be a link to it."""
-        if not (path / "run.json").exists():
+        """Open the directory of an existing run; `path` may also be a link to it.
+
+        A directory that has lost its run.json is recognised by its manifest.
+        """
+        if not any((path / name).exists() for name in ("run.json", "manifest.json")):
             raise UsageError(
                 f"{path} is not the directory of a run: it has no run.json",
                 "name a directory such as runs/<scenario>/latest",
@@ -156,11 +177,11 @@ class RunDirectory:
     def read(self, name: str, kind: type[T], default: T | None = None) -> T:
         """Decode one JSON file of the run as type `kind`; return the default if the file does not exist."""
         path = self.path / name
-        if not path.exists() and default is not None:
-            return default
         try:
+            if default is not None and not path.exists():
+                return default
             return msgspec.json.decode(path.read_bytes(), type=kind)
-        except (OSError, msgspec.DecodeError) as error:
+        except UNREADABLE as error:
             raise UsageError(
                 f"{path} cannot be read: {error}",
                 "the run ended before it wrote the file, or the file was changed afterwards",

@@ -153,6 +153,8 @@ class Injection:
         self.names: list[str] = []
         self.bite: Measured = {}
         self.health: Measured = {}
+        self.ident = ""
+        """Id of the injection's lines in the journal; empty before the intent is written."""
         self._process = process
         self._rng = random.Random(seed)
         self._journal = journal
@@ -227,7 +229,7 @@ class Injection:
         journal = self._journal = self._journal or open_journal(self.cluster.state)
         process = {"pid": self._process.pid, "mark": self._process.mark} if self._process else {}
         self._undo_steps = self.fault.undo_steps(self.context)
-        self._intent_id = journal.fault_intent(
+        self.ident = self._intent_id = journal.fault_intent(
             self.fault.name,
             str(self.target),
             self.names,

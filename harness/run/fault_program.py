@@ -15,7 +15,7 @@ from harness.run.fault_runner import FaultRunner
 from harness.run.fleet import Fleet
 from harness.run.frame_capture import FrameCapture
 from harness.run.monitor import Monitor
-from harness.run.program import RunContext, measure_recovery
+from harness.run.program import RunContext, measure_recovery, note_skipped_phases
 from harness.run.shutdown import FAILURES, InterruptedRun
 from harness.run.verification import expectation
 
@@ -40,6 +40,7 @@ class FaultProgram:
             run.plan.seed,
             run.directory.histories,
             run.cluster.state.path / "clients" / run.run_id,
+            run.clients,
         )
 
     def expectation(self) -> Expect:
@@ -64,7 +65,7 @@ class FaultProgram:
             cleanup.callback(fleet.kill)
             with ExitStack() as healing:
                 healing.callback(run.shutdown.heal, faults.heal_all)
-                limits = self._phases(monitor, faults)
+                limits = self._phases(monitor, faults, observer)
             self._enter(monitor, "drain", "clients finish what is in flight")
             run.shutdown.each(
                 self._drain,
@@ -87,7 +88,7 @@ class FaultProgram:
     def write_documents(self) -> None:
         """Write nothing: this kind of run has no documents besides the report."""
 
-    def _phases(self, monitor: Monitor, faults: FaultRunner) -> list[Limit]:
+    def _phases(self, monitor: Monitor, faults: FaultRunner, observer: HistoryWriter) -> list[Limit]:
         run, fleet = self._run, self._fleet
         try:
             self._enter(monitor, "settle", "topics, clients, first records")
@@ -106,11 +107,13 @@ class FaultProgram:
             self._enter(monitor, "recover", "every client makes progress again")
             return measure_recovery(run, lambda limit: fleet.wait_progress(run.stop.is_set, limit))
         except InterruptedRun:
+            note_skipped_phases(observer, f"it was interrupted in phase {monitor.phase}")
             self._enter(monitor, "interrupted", run.stop.describe())
         except FAILURES as error:
             if not fleet.clients and not isinstance(error, HarnessError):
                 raise  # no client has started: there is nothing to heal and nothing to check
             problem = describe_error(error)
+            note_skipped_phases(observer, f"it was aborted in phase {monitor.phase}: {problem}")
             self._enter(monitor, "aborted", f"{problem}: healing, then checking what was recorded")
         return []
 

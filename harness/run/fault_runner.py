@@ -88,6 +88,8 @@ class FaultRunner:
             self._emit(NoBite(fault=step.entry.fault, reason=error.message))
             return None
         self._active.append((injection, client))
+        if client is not None and isinstance(injection.fault, EndedClient):
+            self._fleet.note_fault(client, injection.ident)
         self._update_monitor()
         took = time.monotonic() - started
         self._emit(Injected(fault=step.entry.fault, names=injection.names, bite=injection.bite, took_s=took))

@@ -26,6 +26,7 @@ from harness.clients.client_spec import (
 )
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
+from harness.evidence.client_list import ClientListWriter, End
 from harness.run.run_names import transactional_id
 from harness.scenario import Scenario, Workload
 
@@ -53,6 +54,7 @@ class Fleet:
     seed: int
     histories: Path
     folder: Path
+    client_list: ClientListWriter
     listener: BrokerListener = BrokerListener.PROXIED
     clients: list[ClientProcess] = field(default_factory=list)
     _replaced: set[str] = field(default_factory=set)
@@ -134,6 +136,10 @@ class Fleet:
             raise UsageError(f"no running client matches {pattern!r}", f"the clients are {names}")
         return random.Random(seed).choice(sorted(running, key=lambda client: client.spec.client))
 
+    def note_fault(self, client: ClientProcess, fault_id: str) -> None:
+        """Record that a fault of the run has ended a client."""
+        self._note_end(client, "by a fault", fault_id)
+
     def replace(self, crashed: ClientProcess) -> None:
         """Start a successor of a crashed client: a new process with the same transactional id or group."""
         self._replaced.add(crashed.spec.client)
@@ -150,7 +156,7 @@ class Fleet:
         )
 
     def stop(self) -> list[ClientProcess]:
-        """Ask all clients in parallel to finish and stop.
+        """Ask all clients in parallel to finish and stop. Kill a client that does not stop in time.
 
         Return the clients that did not exit with code 0.
         """
@@ -158,14 +164,39 @@ class Fleet:
         if not active:
             return []
         with ThreadPoolExecutor(len(active)) as pool:
-            return [client for client, code in zip(active, pool.map(_stop, active), strict=True) if code != 0]
+            return [
+                client for client, code in zip(active, pool.map(self._stop, active), strict=True) if code != 0
+            ]
 
     def kill(self) -> None:
         """Kill every client of the run that is still running."""
         for client in self.clients:
+            self._note_end(client, "killed" if client.kill() else "by itself")
+
+    def _stop(self, client: ClientProcess) -> int | None:
+        if client.exit_code() is not None:
+            self._note_end(client, "by itself")
+            return client.exit_code()
+        try:
+            code = client.stop()
+        except WaitTimeoutError:
             client.kill()
+            self._note_end(client, "killed")
+            return None
+        self._note_end(client, "stopped")
+        return code
+
+    def _note_end(self, client: ClientProcess, how: End, fault_id: str = "") -> None:
+        self.client_list.end(
+            client.spec.client,
+            how,
+            exit_code=client.exit_code(),
+            fault=fault_id,
+            last_line=client.last_line(),
+        )
 
     def _start(self, spec: BaseSpec) -> None:
+        self.client_list.add(spec.client, spec.kind, spec.number)
         client = ClientProcess(spec, self.folder / spec.client)
         client.start()
         self.clients.append(client)
@@ -201,13 +232,6 @@ class Fleet:
         return _SPECS[workload.kind](
             workload, common, transactional_id(workload.topic, index), self.seed + number
         )
-
-
-def _stop(client: ClientProcess) -> int | None:
-    try:
-        return client.stop()
-    except WaitTimeoutError:
-        return None  # the caller then kills the client; its history shows the unfinished operations
 
 
 def _done(client: ClientProcess) -> int:

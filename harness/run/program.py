@@ -10,9 +10,11 @@ from typing import Protocol
 from harness.base.errors import WaitTimeoutError
 from harness.base.events import EventStream
 from harness.cluster.cluster import Cluster
+from harness.evidence.checkers.client_ends import PHASES
 from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
-from harness.evidence.history import HistoryWriter
+from harness.evidence.client_list import ClientListWriter
+from harness.evidence.history import Error, HistoryWriter
 from harness.evidence.run_directory import RunDirectory
 from harness.run.shutdown import Shutdown, StopRequest
 from harness.run.spark_stream import SparkStream
@@ -33,6 +35,7 @@ class RunContext:
     stop: StopRequest
     spark: SparkStream
     shutdown: Shutdown
+    clients: ClientListWriter
 
 
 class Program(Protocol):
@@ -59,7 +62,10 @@ class Program(Protocol):
 
 
 def measure_recovery(run: RunContext, wait_resumed: Callable[[float], None] | None = None) -> list[Limit]:
-    """Measure the time until the cluster is healthy and all clients make progress again."""
+    """Measure the time until the cluster is healthy and all clients make progress again.
+
+    Raise InterruptedRun if the run was asked to stop, because it may not have waited to the end.
+    """
     start = time.monotonic()
     limit = float(run.scenario.limits.recovery)
     try:
@@ -68,5 +74,14 @@ def measure_recovery(run: RunContext, wait_resumed: Callable[[float], None] | No
             wait_resumed(limit)
     except WaitTimeoutError as error:
         run.events.phase("recover", f"not recovered: {error.message}")
+    run.stop.pause(0)
     took = round(time.monotonic() - start, 2)
     return [Limit(name="recovery", measured=took, limit=limit, unit="s")]
+
+
+def note_skipped_phases(observer: HistoryWriter, problem: str) -> None:
+    """Record in the observer's history why the run does not carry out its remaining phases.
+
+    The coverage check then lists the problem as a reason, so that the run cannot be valid.
+    """
+    observer.info(observer.invoke(PHASES), Error(code=0, name="SKIPPED", message=problem))

@@ -22,6 +22,7 @@ from harness.base.units import plain
 from harness.cluster.cluster import Cluster
 from harness.evidence.checkers.check_run import describe
 from harness.evidence.checkers.verdict import Judgement, Limit
+from harness.evidence.client_list import ClientListWriter
 from harness.evidence.history import HistoryWriter
 from harness.evidence.run_directory import RunDirectory, RunInfo
 from harness.faults.intents import journal_in
@@ -139,6 +140,7 @@ class Run:
             stop=self._stop,
             spark=SparkStream(self._cluster, self.scenario, self.run_id),
             shutdown=Shutdown(self._cluster, directory, events.phase),
+            clients=ClientListWriter(directory, self.run_id),
         )
         with self._cluster.locked(f"run {self.scenario.name}"), interruptible(self._stop):
             events.phase("doctor", "check that the cluster is healthy")

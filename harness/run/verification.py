@@ -9,10 +9,12 @@ from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
-from harness.evidence import observation
+from harness.evidence import manifest, observation
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, Limit
+from harness.evidence.history import history_files
+from harness.evidence.manifest import Promises
 from harness.evidence.observation import Observation, Window
 from harness.evidence.run_directory import RunDirectory
 from harness.kafka.admin import admin_at
@@ -50,6 +52,7 @@ def expectation(scenario: Scenario) -> Expect:
     timeouts += [scenario.walkthrough.transaction_timeout] if scenario.walkthrough else []
     return Expect(
         hold_to="exactly_once",
+        clients=True,
         witnesses=list(scenario.verify.witnesses),
         pipeline=pipelines[0] if pipelines else None,
         stall_ms=round(scenario.limits.recovery * 1000),
@@ -78,7 +81,7 @@ class Verification:
         log: Callable[[str], None],
         should_stop_waiting: Callable[[], bool] = lambda: False,
     ) -> tuple[ExitCode, Judgement]:
-        """Let every witness read the topics, store the observations, and check the run.
+        """Let every witness read the topics, store the observations and the manifest, and check the run.
 
         Once `should_stop_waiting` returns True, Spark gets only a short time to finish. `eos check` repeats
         the check offline.
@@ -94,7 +97,18 @@ class Verification:
         self._collect("the group", self._collect_consumed, log)
         self._collect("the changelog", self._collect_aggregates, log)
         self._directory.write("limits.json", limits)
-        return check_run(self._directory.path)
+        manifest.write(self._directory, self._run_id, self._promises(limits))
+        return check_run(self._directory.path, write=True)
+
+    def _promises(self, limits: list[Limit]) -> Promises:
+        expect = self._directory.read("expect.json", Expect)
+        clients = [history.name for history in history_files(self._directory.histories)]
+        return Promises(
+            clients=clients,
+            witnesses=expect.witnesses,
+            faults=expect.faults,
+            limits=[limit.name for limit in limits],
+        )
 
     def _collect(self, witness: str, read: Callable[[], None], log: Callable[[str], None]) -> None:
         """Let one witness read. If it fails, the other witnesses still read, and the verdict is unknown."""
@@ -109,6 +123,7 @@ class Verification:
         return freeze(self._bootstrap, self._topics, self._security)
 
     def _save(self, found: Observation, name: str) -> None:
+        found.meta.run = self._run_id
         observation.save(found, self._directory.observations / name)
 
     def _collect_consumed(self) -> None:

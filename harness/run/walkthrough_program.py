@@ -20,7 +20,7 @@ from harness.evidence.step_report import FILE, WalkthroughStep
 from harness.kafka.log.coordinator_log import OFFSETS_TOPIC
 from harness.report.diagram import diagram_file
 from harness.report.diagram.sequence import SequenceFilter
-from harness.run.program import RunContext, measure_recovery
+from harness.run.program import RunContext, measure_recovery, note_skipped_phases
 from harness.run.shutdown import FAILURES, InterruptedRun
 from harness.run.verification import expectation
 from harness.tap import coordinator_entries
@@ -75,13 +75,16 @@ class WalkthroughProgram:
             part.group,
             part.tries,
             part.libraries,
+            run.clients,
         )
         self._transactional_ids = stage.transactional_ids
         with ExitStack() as cleanup:
             cleanup.callback(run.shutdown.heal, stage.heal)
             cleanup.callback(run.shutdown.each, stage.close)
-            limits = self._take_steps(stage)
-        run.shutdown.each(lambda: self._sample(observer), lambda: run.shutdown.keep_logs([]))
+            limits = self._take_steps(stage, observer)
+        run.shutdown.each(
+            lambda: self._sample(observer), self._stop_capture, lambda: run.shutdown.keep_logs([])
+        )
         return limits
 
     def is_complete(self) -> bool:
@@ -90,18 +93,9 @@ class WalkthroughProgram:
 
     def write_documents(self) -> None:
         """Draw the sequence diagram, then write the page of the walkthrough, which contains the verdict."""
-        run, part = self._run, self._part
+        run = self._run
         path = run.directory.path
         try:
-            ensure_tap(run.cluster).stop_log()
-            coordinator_entries.collect(
-                run.cluster,
-                path,
-                topics=[],
-                transactional_ids=self._transactional_ids,
-                since=self._since,
-                marked=[part.topic, OFFSETS_TOPIC] if part.group else [],
-            )
             drawn_clients = frozenset(self._walkthrough.drawn)
             diagram_file.write(path, SequenceFilter(clients=drawn_clients, most=MOST_DRAWN))
         except FAILURES as error:
@@ -109,7 +103,20 @@ class WalkthroughProgram:
             run.events.phase("diagram", describe_error(error))
         run.directory.write(walkthrough_page.NAME, walkthrough_page.document(path))
 
-    def _take_steps(self, stage: Stage) -> list[Limit]:
+    def _stop_capture(self) -> None:
+        """Stop the frame log, and collect what no frame contains, before the manifest lists these files."""
+        run, part = self._run, self._part
+        ensure_tap(run.cluster).stop_log()
+        coordinator_entries.collect(
+            run.cluster,
+            run.directory.path,
+            topics=[],
+            transactional_ids=self._transactional_ids,
+            since=self._since,
+            marked=[part.topic, OFFSETS_TOPIC] if part.group else [],
+        )
+
+    def _take_steps(self, stage: Stage, observer: HistoryWriter) -> list[Limit]:
         run, part = self._run, self._part
         try:
             run.events.phase("settle", f"topic {part.topic}, the wire tap")
@@ -124,9 +131,11 @@ class WalkthroughProgram:
             run.events.phase("recover", "the cluster is healthy again")
             return measure_recovery(run)
         except InterruptedRun:
+            note_skipped_phases(observer, "it was interrupted")
             run.events.phase("interrupted", run.stop.describe())
         except _ENDED as error:
             problem = describe_error(error)
+            note_skipped_phases(observer, f"it was aborted: {problem}")
             run.events.phase("aborted", f"{problem}: healing, then checking what was recorded")
         return []
 

@@ -25,6 +25,10 @@ class OpenTransactionReader:
     """
 
     def __init__(self, stage: Stage, name: str, partition_id: PartitionId, producer: int) -> None:
+        self.name = name
+        if stage.client_list is not None:
+            stage.client_list.add(name, "reader", 0)
+        self._client_list = stage.client_list
         self._history = HistoryWriter(
             stage.directory / "history" / f"{name}.jsonl", run=stage.run, client=name, role="reader"
         )
@@ -62,3 +66,5 @@ class OpenTransactionReader:
     def close(self) -> None:
         """Close the history."""
         self._history.close()
+        if self._client_list is not None:
+            self._client_list.end(self.name, "stopped", exit_code=0)

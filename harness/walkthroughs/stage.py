@@ -11,6 +11,7 @@ from harness.clients.client_settings import Value
 from harness.clients.scripted.idempotent_producer import IdempotentProducer
 from harness.clients.scripted.scripted_clients import ScriptedClients
 from harness.cluster.cluster import Cluster
+from harness.evidence.client_list import ClientListWriter
 from harness.evidence.history import HistoryWriter
 from harness.evidence.step_report import WalkthroughStep
 from harness.faults import ArmedFrameFault, Fault, Injection
@@ -53,13 +54,17 @@ class Stage:
     """Number of attempts per case, for walkthroughs that repeat cases."""
     libraries: list[str] = field(default_factory=list)
     """The client libraries that a walkthrough compares."""
+    client_list: ClientListWriter | None = None
+    """The file of the run that lists all clients and their ends."""
     transactional_ids: list[str] = field(default_factory=list)
     """The transactional ids whose coordinator decisions the sequence diagram shows."""
     _injections: list[Injection] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         # Clients use the TAPPED listener, so that every frame passes through the wire tap, which logs it.
-        self.clients = ScriptedClients(self.run, self.cluster.bootstrap("TAPPED"), self.histories)
+        self.clients = ScriptedClients(
+            self.run, self.cluster.bootstrap("TAPPED"), self.histories, client_list=self.client_list
+        )
 
     @property
     def histories(self) -> Path:

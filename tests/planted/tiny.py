@@ -23,7 +23,13 @@ operation that was requested at 3 s and answered at 5 s. The answers are ok, fai
     look a 10/12                  an observer saw last stable offset 10 and high watermark 12
     group i:7                     an observer saw that the group had committed offset 7 of input i
     fault f1 intent               a stage of fault f1; other stages are bite, no_bite, healed
+    fault f1 intent crash_client p1    the same, with the kind of the fault and the client that is its target
     p1 close                      p1 ended normally
+    p1 close gave up: fenced      the closing line of p1 has another reason than `done`
+    client p1 stopped             the run's list of clients: p1 ended after a stop request; other ends are
+                                  started (no end recorded), exit 1 (by itself), crash f1, retire f1, killed
+                                  (a case with such a line promises the list, and has the run's own histories)
+    skipped aborted: no broker    the run skipped phases for this reason
 
 A log lists the readable records of each partition, offset by offset:
 
@@ -54,12 +60,21 @@ import numpy as np
 from harness.evidence.checkers.consumer_reads import observation_of, reads_of
 from harness.evidence.checkers.model import Evidence, Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, judge
+from harness.evidence.client_list import ClientList, ClientRecord, End
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import fold
 from harness.evidence.observation import AGGREGATE, Findings, Meta, Observation, Spot, Window
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity, Origin
 
+_ENDS: dict[str, End] = {
+    "started": "",
+    "stopped": "stopped",
+    "exit": "by itself",
+    "crash": "by a fault",
+    "retire": "by a fault",
+    "killed": "killed",
+}
 LANES = {"a": ("t", 0), "b": ("t", 1), "i": ("in", 0), "o": ("out", 0), "c": ("log", 0)}
 NAMES = list(LANES)
 SECOND = 1_000_000_000
@@ -85,13 +100,17 @@ class Tiny:
         writers = _Writers(self.settings, [LANES[n] for n in NAMES if n != "c" or n in self.log])
         for n, line in enumerate(filter(None, map(str.strip, self.history.splitlines())), start=1):
             writers.event(n, line)
+        writers.finish()
         ledger = fold([HistoryFile(Path(f"{name}.jsonl"), data) for name, data in writers.files()])
         observations = [self._observe("all", None), *map(observation_of, reads_of(ledger))]
         if self.consumed is not None:
             observations.append(self._observe("consumed", self.consumed))
         if "c" in self.log:
             observations.append(self._observe("aggregates", None))
-        return Evidence(ledger, observations, self.expect)
+        expect = self.expect
+        if writers.clients is not None:
+            expect = msgspec.structs.replace(expect, clients=True)
+        return Evidence(ledger, observations, expect, clients=writers.clients)
 
     def judge(self) -> Judgement:
         """Return the verdict on this case."""
@@ -176,6 +195,7 @@ class _Writers:
         self.txn: dict[str, int] = {}
         self.polls: dict[str, int] = {}
         self.settings = settings
+        self.clients: ClientList | None = None
 
     def files(self) -> list[tuple[str, bytes]]:
         encode = msgspec.json.Encoder().encode_lines
@@ -185,7 +205,8 @@ class _Writers:
         clocks = {"mono": int(at * SECOND), "wall": int(at * SECOND)}
         if who not in self.lines:
             settings = self.settings.get(who, {})
-            opening = {"type": "open", "format": 1, "run": "r7k2m9qa", "client": who, "role": "producer"}
+            role = {"oracle": "observer", "faults": "faults"}.get(who, "producer")
+            opening = {"type": "open", "format": 1, "run": "r7k2m9qa", "client": who, "role": role}
             opening |= {"host": "h", "pid": 1, "clock": settings.get("clock", "clock")}
             self.lines[who] = [{**opening, "mono": 0, "wall": 0}]
             if who.startswith("p"):
@@ -208,9 +229,15 @@ class _Writers:
             positions = [(*LANES[w[0]], int(w[2:])) for w in words[1:]]
             self.write("oracle", at, type="sample", group="g", positions=positions)
         elif who == "fault":
-            self.write("oracle", at, type="fault", id=what, stage=rest[0], fault="kill", target="one")
+            kind, target = (rest[1], f"client({rest[2]})") if rest[1:] else ("kill", "one")
+            self.write("oracle", at, type="fault", id=what, stage=rest[0], fault=kind, target=target)
+        elif who == "client":
+            self._client(what, rest, at)
+        elif who == "skipped":
+            error = {"code": 0, "name": "SKIPPED", "message": " ".join([what, *rest])}
+            self.write("oracle", at, type="info", f="phases", op=0, error=error)
         elif what == "close":
-            self.write(who, at, type="close", reason="done")
+            self.write(who, at, type="close", reason=" ".join(rest) or "done")
         elif what == "poll":
             self._poll(who, at)
         elif what == "read":
@@ -219,6 +246,26 @@ class _Writers:
             self._move(who, at, what.replace("-", "_"), rest)
         else:
             self._operation(who, what, rest, at, until)
+
+    def _client(self, name: str, words: list[str], at: float) -> None:
+        """Add a client to the run's list of clients."""
+        if self.clients is None:
+            self.clients = ClientList(run="r7k2m9qa", clock="clock")
+        how, detail = words[0], "".join(words[1:])
+        end = _ENDS[how]
+        number = int(name[1:]) if name.startswith("p") else 0
+        record = ClientRecord(name=name, kind="test", producer=number, started=0, ended=end)
+        record.at = int(at * SECOND)
+        record.exit_code = int(detail) if how == "exit" else 0 if end == "stopped" else None
+        record.fault = detail if end == "by a fault" else ""
+        self.clients.clients.append(record)
+
+    def finish(self) -> None:
+        """Add and close the histories of the run itself, if the case has a list of clients."""
+        if self.clients is not None:
+            for who in ("oracle", "faults"):
+                last = self.lines[who][-1]["mono"] / SECOND if who in self.lines else 0
+                self.write(who, last, type="close", reason="done")
 
     def _operation(self, who: str, what: str, rest: list[str], at: float, until: float) -> None:
         op = self.ops[who] = self.ops.get(who, -1) + 1

@@ -31,7 +31,7 @@ def test_records_in_flight_of_a_crashed_client_do_not_count() -> None:
         progress = SimpleNamespace(acknowledged=9, committed=1, aborted=0, unknown=0, in_flight=5)
         return SimpleNamespace(spec=SimpleNamespace(client=name), progress=lambda: progress)
 
-    fleet: Any = Fleet(cast(Any, None), cast(Any, None), "r", 1, Path(), Path())
+    fleet: Any = Fleet(cast(Any, None), cast(Any, None), "r", 1, Path(), Path(), cast(Any, None))
     fleet.clients = [client("p-1"), client("p-1~1")]
     fleet._replaced = {"p-1"}
 

@@ -13,10 +13,12 @@ import jsonschema
 import pytest
 
 from harness.base.errors import ExitCode, UsageError
+from harness.evidence import manifest
 from harness.evidence.checkers.check_run import check_run, describe
 from harness.evidence.checkers.model import Expect
 from harness.evidence.checkers.verdict import Limit
 from harness.evidence.history import HistoryWriter
+from harness.evidence.manifest import Promises
 from harness.evidence.observation import Meta, Window, load, save
 from harness.evidence.observation_builder import Records, observe
 from harness.evidence.record import Identity
@@ -39,7 +41,12 @@ def make_run(root: Path, shown: int = 10, limits: list[Limit] | None = None) -> 
     run.write("expect.json", Expect(witnesses=["reader"]))
     if limits:
         run.write("limits.json", limits)
+    seal(run)
     return run
+
+
+def seal(run: RunDirectory) -> None:
+    manifest.write(run, "r7k2m9qa", Promises(clients=["p-1"], witnesses=["reader"]))
 
 
 def test_checking_a_run_again_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -47,7 +54,7 @@ def test_checking_a_run_again_gives_the_same_bytes(tmp_path: Path) -> None:
     code, judgement = check_run(run.path)
     first = {name: (run.path / name).read_bytes() for name in ("verdict.json", "summary.json")}
 
-    again, _ = check_run(tmp_path / "demo" / "latest")
+    again, _ = check_run(tmp_path / "demo" / "latest", write=True)
 
     assert code is again is ExitCode.ANOMALY
     assert judgement.names() == ["lost"]
@@ -58,7 +65,7 @@ def test_another_process_with_another_hash_seed_writes_the_same_bytes(tmp_path: 
     run = make_run(tmp_path, shown=9)
     script = (
         "import sys; from pathlib import Path; from harness.evidence.checkers.check_run import check_run\n"
-        "check_run(Path(sys.argv[1]))"
+        "check_run(Path(sys.argv[1]), write=True)"
     )
     seen = set()
     for seed in ("1", "2"):
@@ -99,23 +106,29 @@ def test_the_text_names_lines_and_offsets(tmp_path: Path) -> None:
     assert text.endswith("verdict: invalid\n")
 
 
-def test_a_witness_that_died_half_way_is_reported(tmp_path: Path) -> None:
+def test_a_witness_that_died_half_way_is_unknown(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     (run.observations / "reader" / "meta.json").unlink()
+    seal(run)
 
-    with pytest.raises(UsageError, match="no meta"):
-        check_run(run.path)
+    code, judgement = check_run(run.path)
+
+    assert code is ExitCode.UNKNOWN
+    assert "observations/reader has no meta.json" in judgement.results[0].reasons[0]
 
 
-def test_a_run_that_crashed_before_its_end_can_still_be_checked(tmp_path: Path) -> None:
+def test_a_run_that_crashed_before_its_end_is_unknown(tmp_path: Path) -> None:
+    # A run that crashed has no manifest, so nothing proves that its evidence is complete.
     run = make_run(tmp_path)
     path = run.histories / "p-1.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
     (run.path / "expect.json").unlink()
+    (run.path / manifest.NAME).unlink()
 
     code, judgement = check_run(run.path)
 
-    assert code is ExitCode.VALID
+    assert code is ExitCode.UNKNOWN
+    assert judgement.results[0].reasons[0] == "the run did not finish: it has no manifest.json"
     assert any("incomplete" in note for note in judgement.notes)
 
 
@@ -131,12 +144,17 @@ def test_two_runs_never_share_a_directory_and_latest_points_to_the_newest(tmp_pa
         RunDirectory.open(tmp_path)
 
 
-def test_a_missing_file_is_named(tmp_path: Path) -> None:
+def test_a_file_of_the_run_that_cannot_be_decoded_is_named(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     (run.path / "limits.json").write_text("[{")
 
     with pytest.raises(UsageError, match=r"limits\.json cannot be read"):
-        check_run(run.path)
+        run.read("limits.json", list[Limit])
+    seal(run)
+    code, judgement = check_run(run.path)
+
+    assert code is ExitCode.UNKNOWN
+    assert "limits.json cannot be read" in judgement.results[0].reasons[0]
 
 
 def test_an_observation_is_read_back_as_it_was(tmp_path: Path) -> None:

@@ -14,6 +14,10 @@ from harness.base import secrets
 from harness.base.errors import ExitCode, HarnessError, HealError, RefusedError, UsageError
 from harness.base.events import EventHandler
 from harness.cluster.state_directory import State
+from harness.evidence.checkers.client_ends import check_phases
+from harness.evidence.checkers.model import Collector, Evidence
+from harness.evidence.history import HistoryFile, HistoryWriter
+from harness.evidence.ledger import fold
 from harness.faults import heal as healing
 from harness.report import results
 from harness.run import fault_program, make_run, shutdown, verification
@@ -170,7 +174,7 @@ def test_a_witness_that_fails_is_reported_and_the_others_still_read(
     lines: list[str] = []
     verified = make_verification(tmp_path, error=error)
     verified._collect_reader = lambda: read.append("reader")  # type: ignore[method-assign]
-    monkeypatch.setattr(verification, "check_run", lambda _: (ExitCode.UNKNOWN, "judged"))
+    monkeypatch.setattr(verification, "check_run", lambda _, **__: (ExitCode.UNKNOWN, "judged"))
 
     _, judgement = verified.collect_and_judge([], lines.append)
 
@@ -376,6 +380,7 @@ def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
     monitor = SimpleNamespace(
         start=lambda: None,
         stop=lambda **_: None,
+        phase="steady",
         enter=lambda _: None,
         usage=SimpleNamespace(describe=str),
         acknowledged_in={},
@@ -383,7 +388,12 @@ def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
     for name, made in (
         ("Fleet", Crew),
         ("Monitor", lambda *_: monitor),
-        ("FaultRunner", lambda *_: SimpleNamespace(heal_all=lambda: lines.append(("healed", "")))),
+        (
+            "FaultRunner",
+            lambda *_: SimpleNamespace(
+                carry_out=lambda *_: None, heal_all=lambda: lines.append(("healed", ""))
+            ),
+        ),
         ("FrameCapture", lambda *_: SimpleNamespace(start=lambda _: None, stop=lambda _: None)),
     ):
         monkeypatch.setattr(fault_program, name, made)
@@ -395,6 +405,7 @@ def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
         plan=SimpleNamespace(seed=7, steps=[], throughout=[], injections=[]),
         directory=SimpleNamespace(path=Path(), histories=Path(), write=lambda *_: None),
         spark=SimpleNamespace(start=lambda *_: None),
+        clients=None,
         events=SimpleNamespace(
             phase=lambda name, detail="": lines.append((name, detail)), emit=lambda _: None
         ),
@@ -405,12 +416,62 @@ def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
     return FaultProgram(run)
 
 
-def test_a_broker_that_goes_away_ends_the_phases_and_not_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+def observed_reasons(path: Path) -> list[str]:
+    """Return why the observer's history makes the run unknown."""
+    out = Collector("coverage", "things")
+    check_phases(Evidence(fold([HistoryFile(path)]), []), out)
+    return out.reasons
+
+
+def test_a_broker_that_goes_away_ends_the_phases_and_makes_the_run_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lines: Lines = []
-    limits = a_program(monkeypatch, lines).carry_out(None, None)
+    path = tmp_path / "observer.jsonl"
+    with HistoryWriter(path, run="r", client="observer", role="observer") as observer:
+        limits = a_program(monkeypatch, lines).carry_out(None, observer)
+    [reason] = observed_reasons(path)
+    assert "aborted in phase steady" in reason
+    assert "the broker is gone" in reason
     assert lines.count(("healed", "")) == 1
     assert any(name == "aborted" and "the broker is gone" in detail for name, detail in lines)
     assert [limit.name for limit in limits] == ["phases without progress"]
+
+
+@pytest.mark.parametrize("where", ["settle", "recover"])
+def test_an_interrupted_run_records_the_phase_in_which_it_was_interrupted(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = a_program(monkeypatch, [])
+    interrupted_calls = {"settle": 1, "recover": 2}[where]
+    calls: list[int] = []
+
+    def wait_progress(*_: object) -> None:
+        calls.append(1)
+        if len(calls) == interrupted_calls:
+            program._run.stop.make()
+
+    monkeypatch.setattr(Crew, "wait_progress", wait_progress)
+    program._run.scenario = SimpleNamespace(
+        plan=SimpleNamespace(steady=0.0), limits=SimpleNamespace(recovery=60.0)
+    )
+    program._run.cluster.wait_healthy = lambda *_, **__: None
+    program._capture = SimpleNamespace(start=lambda _: None, stop=lambda _: None)
+    path = tmp_path / "observer.jsonl"
+    with HistoryWriter(path, run="r", client="observer", role="observer") as observer:
+        program.carry_out(None, observer)
+    [reason] = observed_reasons(path)
+    assert "interrupted" in reason
+
+
+def test_a_run_expects_every_planned_fault_and_the_list_of_its_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = a_program(monkeypatch, [])
+    program._planned = [SimpleNamespace(entry=SimpleNamespace(capability="links"))] * 3
+    expect = program.expectation()
+    assert (expect.faults, expect.clients, expect.hold_to) == (3, True, "exactly_once")
+    assert expect.witnesses == ["spark", "reader"]
 
 
 def test_a_broker_that_refuses_before_any_client_is_an_error_of_its_own(

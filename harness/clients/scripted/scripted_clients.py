@@ -15,6 +15,7 @@ from harness.clients.scripted.idempotent_producer import IdempotentProducer
 from harness.clients.scripted.library_producer import LibraryProducer
 from harness.clients.scripted.producer_process import ProducerProcess
 from harness.clients.scripted.transactional_producer import TransactionalProducer
+from harness.evidence.client_list import ClientListWriter
 
 LIFE_S: Final = 600.0
 LIBRARY_TIMEOUT_MS: Final = 30_000
@@ -25,6 +26,8 @@ OFTEN: Final[dict[str, Value]] = {"statistics.interval.ms": 100}
 
 class Closable(Protocol):
     """Interface of a client that the factory closes at the end."""
+
+    name: str
 
     def close(self) -> None:
         """Close the client and its history; closing twice is harmless."""
@@ -40,12 +43,21 @@ class ScriptedClients:
     The methods pass their keyword arguments to the client's spec as fields.
     """
 
-    def __init__(self, run_id: str, bootstrap: str, histories: Path, first_number: int = 1) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        bootstrap: str,
+        histories: Path,
+        first_number: int = 1,
+        *,
+        client_list: ClientListWriter | None = None,
+    ) -> None:
         self.run_id = run_id
         self.bootstrap = bootstrap
         self.histories = histories
         self._numbers = itertools.count(first_number)
         self._open = ExitStack()
+        self._client_list = client_list
 
     def idempotent(self, name: str, topic: str, partitions: int = 1, **fields: Any) -> IdempotentProducer:
         """Return an idempotent producer; keys in `settings` may have underscores instead of dots."""
@@ -93,12 +105,20 @@ class ScriptedClients:
         }
         if "number" not in fields:
             defaults["number"] = next(self._numbers)
-        return kind(**(defaults | fields))
+        spec = kind(**(defaults | fields))
+        if self._client_list is not None:
+            self._client_list.add(name, spec.kind, spec.number)
+        return spec
 
     def keep(self, client: Client) -> Client:
         """Register a client to be closed with the other clients, and return it."""
-        self._open.callback(client.close)
+        self._open.callback(self._close, client)
         return client
+
+    def _close(self, client: Closable) -> None:
+        client.close()
+        if self._client_list is not None:
+            self._client_list.end(client.name, "stopped", exit_code=0)
 
     def close(self) -> None:
         """Close every client, the newest first."""

@@ -30,7 +30,7 @@ class BitSet:
     @classmethod
     def of(cls, rows: Rows) -> BitSet:
         """Return the set of all records in the given words, whatever their partition and part number."""
-        keys = _keys(rows)
+        keys = word_keys(rows)
         order = np.argsort(keys, kind="stable")
         keys, bits = keys[order], rows["bits"][order].reshape(-1, 4)
         starts = group_starts(keys)
@@ -60,7 +60,8 @@ _WORDS = 10**7
 """Maximum number of words per lane. With this limit, producer, lane and word fit into one 63-bit key."""
 
 
-def _keys(rows: Rows) -> Ints:
+def word_keys(rows: Rows) -> Ints:
+    """Return one number for each word, which contains its producer, lane and word number."""
     if len(rows) and int(rows["word"].max()) >= _WORDS:
         raise OverflowError("a lane has more than 2.56 billion records: use more lanes")
     keys: Ints = lane_key(rows["producer"].astype(np.int64), rows["lane"]) * _WORDS + rows["word"]

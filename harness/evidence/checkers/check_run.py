@@ -1,43 +1,120 @@
-"""`eos check RUN`: compute the verdict of a run from its directory, without a cluster and without Java."""
+"""`eos check RUN`: compute the verdict of a run from its directory, without a cluster and without Java.
+
+The files of the run are compared with its manifest first. Damage never raises an error and never causes an
+anomaly: it makes the verdict unknown, and the reasons name the files.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import TypeVar
 
-from harness.base.errors import ExitCode
-from harness.evidence import observation, step_report
+from harness.base.errors import ExitCode, HarnessError, UsageError, describe_error
+from harness.evidence import client_list, manifest, observation, step_report
 from harness.evidence.checkers.consumer_reads import observation_of, reads_of
 from harness.evidence.checkers.model import Anomaly, Evidence, Expect
 from harness.evidence.checkers.verdict import Judgement, Limit, judge
+from harness.evidence.client_list import ClientList
 from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
+from harness.evidence.manifest import NAME
 from harness.evidence.observation import Observation
-from harness.evidence.run_directory import LimitSummary, PropertySummary, RunDirectory, RunInfo, Summary
+from harness.evidence.run_directory import (
+    OUTPUTS,
+    LimitSummary,
+    PropertySummary,
+    RunDirectory,
+    RunInfo,
+    Summary,
+)
 from harness.evidence.step_report import WalkthroughStep
+
+T = TypeVar("T")
 
 
 def evidence_of(run: RunDirectory) -> Evidence:
-    """Compute the ledger from the run's histories, and load the run's observations and expectations."""
-    ledger = fold(history_files(run.histories))
-    witnesses = sorted(path for path in run.observations.glob("*") if path.is_dir())
-    observations = [observation.load(path) for path in witnesses]
-    observations += [observation_of(reads) for reads in reads_of(ledger)]
-    expect = run.read("expect.json", Expect, Expect())
-    return Evidence(ledger, observations, expect, run.read(step_report.FILE, list[WalkthroughStep], []))
+    """Compute the ledger from the run's histories, and load the run's observations and expectations.
+
+    The attribute `damage` of the result lists what is missing, changed or unreadable. If a file differs from
+    the manifest, nothing is loaded: the file could contain anything.
+    """
+    try:
+        listed = manifest.read(run)
+    except manifest.MissingManifestError as error:
+        return _loaded(run, [error.message], 0)
+    except HarnessError as error:
+        return Evidence(fold([]), [], damage=[error.message])
+    if damage := manifest.find_damage(run, listed):
+        return Evidence(fold([]), [], damage=damage, files=len(listed.files))
+    return _loaded(run, [], len(listed.files), listed.run)
 
 
-def check_run(path: Path) -> tuple[ExitCode, Judgement]:
-    """Check a run from its directory, and write verdict.json and summary.json.
+def _loaded(run: RunDirectory, damage: list[str], files: int, manifest_run: str = "") -> Evidence:
+    """Load the evidence of a run, and add what cannot be loaded to `damage`."""
 
-    Return the exit code, and the judgement, which is the verdict with its details.
+    def attempt(load: Callable[[], T], otherwise: T) -> T:
+        try:
+            return load()
+        except HarnessError as error:
+            problem = error.message
+        except Exception as error:  # noqa: BLE001 - whatever unreadable files cause, the verdict is unknown
+            problem = f"the evidence cannot be read: {describe_error(error)}"
+        damage.append(problem.replace(f"{run.path}/", ""))
+        return otherwise
+
+    info = attempt(lambda: run.read("run.json", RunInfo).run, "")
+    ledger = attempt(lambda: fold(history_files(run.histories)), fold([]))
+    folders = sorted(path for path in run.observations.glob("*") if path.is_dir())
+    loaded = [attempt(partial(observation.load, path), None) for path in folders]
+    views = [view for view in loaded if view is not None]
+    owners = {NAME: manifest_run}
+    owners |= {f"history/{c.name}.jsonl": c.opening.run for c in ledger.clients if c.opening}
+    owners |= {f"observations/{v.meta.witness}": v.meta.run for v in views}
+    damage += [
+        f"{name} belongs to run {owner}, but run.json names run {info}"
+        for name, owner in owners.items()
+        if owner and info and owner != info
+    ]
+    views += attempt(lambda: [observation_of(reads) for reads in reads_of(ledger)], [])
+    expect = attempt(lambda: run.read("expect.json", Expect), Expect())
+    no_steps: list[WalkthroughStep] = []
+    steps = attempt(lambda: run.read(step_report.FILE, list[WalkthroughStep], no_steps), no_steps)
+    evidence = Evidence(ledger, views, expect, steps, damage=damage, files=files)
+    if (run.path / client_list.FILE).exists():
+        evidence.clients = attempt(lambda: run.read(client_list.FILE, ClientList), None)
+    return evidence
+
+
+def check_run(path: Path, *, write: bool = False) -> tuple[ExitCode, Judgement]:
+    """Check a run from its directory.
+
+    Return the exit code, and the judgement, which is the verdict with its details. Write verdict.json and
+    summary.json only if `write` is true, or if the run has neither of them and its directory can be written.
     """
     run = RunDirectory.open(path)
-    info = run.read("run.json", RunInfo)
     evidence = evidence_of(run)
-    judgement = judge(evidence, run.read("limits.json", list[Limit], []))
-    run.write("verdict.json", judgement.encode())
-    run.write("summary.json", summarise(info, judgement, evidence.observations))
+    limits: list[Limit] = []
+    if not evidence.damage:
+        try:
+            limits = run.read("limits.json", list[Limit], [])
+        except UsageError as error:
+            evidence.damage.append(error.message.replace(f"{run.path}/", ""))
+    judgement = judge(evidence, limits)
+    if write or not any((run.path / name).exists() for name in OUTPUTS):
+        try:
+            _write(run, evidence, judgement)
+        except (OSError, UsageError):
+            if write:
+                raise
     return ExitCode(judgement.exit_code), judgement
+
+
+def _write(run: RunDirectory, evidence: Evidence, judgement: Judgement) -> None:
+    summary = summarise(run.read("run.json", RunInfo), judgement, evidence.observations)
+    run.write("verdict.json", judgement.encode())
+    run.write("summary.json", summary)
 
 
 def summarise(info: RunInfo, judgement: Judgement, observations: list[Observation]) -> Summary:
@@ -80,8 +157,11 @@ def _counts(anomalies: list[Anomaly]) -> dict[str, int]:
     return counts
 
 
-def describe(judgement: Judgement) -> str:
-    """Return the judgement as text: how much was compared, and which anomalies were found."""
+def describe(judgement: Judgement, recorded: str = "") -> str:
+    """Return the judgement as text: how much was compared, and which anomalies were found.
+
+    `recorded` is the recorded verdict, which is listed beside the new one.
+    """
     lines = [f"{judgement.operations} operations"]
     lines += [f"note: {note}" for note in judgement.notes]
     for result in judgement.results:
@@ -101,7 +181,11 @@ def describe(judgement: Judgement) -> str:
                 lines += [f"      {', '.join(proof)}"] if proof else []
             left = anomaly.count - sum(example.weight for example in anomaly.examples)
             lines += [f"    and {left} more"] if left > 0 else []
+        lines += [
+            f"  not counted: {anomaly.name}, {anomaly.count} {anomaly.unit}" for anomaly in result.not_counted
+        ]
     for limit in judgement.limits:
         held = "held" if limit.held else "breached"
         lines.append(f"limit {limit.name}: {held}, {limit.measured:g} of {limit.limit:g} {limit.unit}")
+    lines += [f"recorded verdict: {recorded}"] if recorded else []
     return "\n".join([*lines, f"verdict: {judgement.verdict}"]) + "\n"

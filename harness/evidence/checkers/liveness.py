@@ -6,7 +6,8 @@ Anomalies:
     than any transaction may stay open
     an operation got no answer within the limit                            stalled
 
-Time while a fault is active does not count, because brokers may be unavailable then.
+Time while a fault is active does not count, because brokers may be unavailable then. An operation of a client
+that did not stop, so that the run had to kill it, waited until the run killed the client.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def check(evidence: Evidence) -> Result:
     limit = evidence.expect.stall_ms * 1_000_000
     _slow_answers(ledger, healed, limit, out)
     for client in ledger.clients:
-        _unanswered(client, healed, limit, out)
+        _unanswered(client, _end_of(client, evidence), healed, limit, out)
     return out.result()
 
 
@@ -128,8 +129,19 @@ def _slow_answers(ledger: Ledger, healed: int, limit: int, out: Collector) -> No
     out.add("stalled", "operations", len(slow), examples)
 
 
-def _unanswered(client: Scan, healed: int, limit: int, out: Collector) -> None:
-    """Find operations that succeeded too late, and operations that got no answer.
+def _end_of(client: Scan, evidence: Evidence) -> int | None:
+    """Return the time until which a client waited for answers; None if it died earlier, or if unknown."""
+    if client.closing is not None:
+        return client.closing.mono
+    record = evidence.clients.get(client.name) if evidence.clients else None
+    if record is None or record.ended != "killed" or client.opening is None:
+        return None
+    assert evidence.clients is not None
+    return record.at if client.opening.clock == evidence.clients.clock else None
+
+
+def _unanswered(client: Scan, end: int | None, healed: int, limit: int, out: Collector) -> None:
+    """Find operations that succeeded too late, and operations that got no answer until the client's end.
 
     An operation without an answer is reported if the client stayed open for longer than the limit after the
     request. The waiting time starts at the last heal if the request was earlier.
@@ -141,12 +153,12 @@ def _unanswered(client: Scan, healed: int, limit: int, out: Collector) -> None:
         out.compared += 1
         if took > limit and isinstance(done, Ok):
             _stalled(client, f, took, [request_line, number], out)
-    if client.closing is None:
-        return  # the process was killed, so its missing answers do not count as stalled
+    if end is None:
+        return  # a fault may have ended the process, so its missing answers do not count as stalled
     waiting = [(mono, line, "the end of a transaction") for *_, mono, line in client.waiting.tolist()]
     for requested, line, f in [*waiting, *requests.values()]:
         out.compared += 1
-        took = client.closing.mono - max(requested, healed)
+        took = end - max(requested, healed)
         if took > limit:
             _stalled(client, f, took, [line], out)
 

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from harness.evidence.bit_words import EXAMPLES
+from harness.evidence.client_list import ClientList
 from harness.evidence.ledger import Ledger
 from harness.evidence.observation import Observation, Spot
 from harness.evidence.step_report import WalkthroughStep
@@ -100,6 +101,7 @@ class Result(msgspec.Struct, kw_only=True):
     """The result of the checker of one property.
 
     `compared` is the number of items that the checker compared, and `unit` is the kind of these items.
+    `not_counted` are anomalies in damaged evidence: the damage may have caused them.
     """
 
     property: str
@@ -109,6 +111,7 @@ class Result(msgspec.Struct, kw_only=True):
     anomalies: list[Anomaly] = []
     permitted: list[Anomaly] = []
     reasons: list[str] = []
+    not_counted: list[Anomaly] = []
 
 
 class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
@@ -141,18 +144,27 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     transaction_timeout_ms: int = 60_000
     faults: int = 0
     walkthrough_steps: int = msgspec.field(name="flow_steps", default=0)
+    # Whether the run writes clients.json. Runs of earlier releases did not.
+    clients: bool = False
     # Reasons why the verdict cannot be valid. They are known before the run starts.
     caveats: list[str] = msgspec.field(name="doubts", default_factory=list)
 
 
 @dataclass
 class Evidence:
-    """All data that a checker gets as input."""
+    """All data that a checker gets as input.
+
+    `damage` lists evidence that is missing, changed, or from another run. If there is any, the verdict is
+    unknown. `files` is the number of files in the run's manifest; it is None for evidence without files.
+    """
 
     ledger: Ledger
     observations: list[Observation]
     expect: Expect = field(default_factory=Expect)
     walkthrough: list[WalkthroughStep] = field(default_factory=list)
+    clients: ClientList | None = None
+    damage: list[str] = field(default_factory=list)
+    files: int | None = None
     cache: dict[int, Any] = field(default_factory=dict, init=False)
 
     def committed_views(self) -> list[Observation]:

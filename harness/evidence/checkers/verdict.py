@@ -109,6 +109,8 @@ def judge(evidence: Evidence, limits: list[Limit] | None = None) -> Judgement:
     results = [_run(name, CHECKERS[name], evidence) for name in properties_of(evidence)]
     missing = [name for name in evidence.expect.properties if name not in CHECKERS]
     results += [_unknown(name, "no checker has this name") for name in missing]
+    if evidence.files is not None or evidence.damage:
+        results = [_completeness(evidence), *(_set_aside(results) if evidence.damage else results)]
     verdict = worst([result.verdict for result in results])
     limits = limits or []
     breached = [limit.name for limit in limits if not limit.held]
@@ -129,6 +131,31 @@ def _run(name: str, checker: Checker, evidence: Evidence) -> Result:
         return held_to_exactly_once(result) if evidence.expect.hold_to == "exactly_once" else result
     except Exception as error:  # noqa: BLE001 - any crash of a checker makes its result unknown
         return _unknown(name, f"the checker crashed: {describe_error(error)}")
+
+
+def _completeness(evidence: Evidence) -> Result:
+    """Return the result of the comparison of the evidence files with the run's manifest."""
+    return Result(
+        property="evidence",
+        verdict=Verdict.UNKNOWN if evidence.damage else Verdict.VALID,
+        compared=evidence.files or 0,
+        unit="files with the manifest",
+        reasons=evidence.damage,
+    )
+
+
+def _set_aside(results: list[Result]) -> list[Result]:
+    """Return the results that compared anything, as unknown: they are based on damaged evidence.
+
+    Their anomalies do not count. For example, each record of a missing history looks like a phantom.
+    """
+    return [
+        msgspec.structs.replace(
+            result, verdict=Verdict.UNKNOWN, anomalies=[], permitted=[], not_counted=result.anomalies
+        )
+        for result in results
+        if result.compared or result.anomalies
+    ]
 
 
 def held_to_exactly_once(result: Result) -> Result:

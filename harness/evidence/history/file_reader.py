@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import BinaryIO, Final, NamedTuple
 
 import msgspec
 
@@ -25,6 +26,10 @@ class Block(NamedTuple):
 
     first_line: int
     data: bytes
+
+    def lines(self) -> list[bytes]:
+        """Return the lines without their newlines."""
+        return self.data.split(b"\n")[:-1]
 
 
 class HistoryFile:
@@ -49,13 +54,16 @@ class HistoryFile:
     @property
     def size(self) -> int:
         """Size of the history in bytes."""
-        return self.path.stat().st_size if self._data is None else len(self._data)
+        if self._data is not None:
+            return len(self._data)
+        with _readable(self.path):
+            return self.path.stat().st_size
 
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[Block]:
         """Yield the complete lines in blocks, and store an incomplete last line in `torn`."""
         self.lines, self.torn = 0, None
         rest = b""
-        with self.path.open("rb") if self._data is None else BytesIO(self._data) as file:
+        with _readable(self.path), self._open() as file:
             while data := file.read(size):
                 data = rest + data
                 end = data.rfind(b"\n") + 1
@@ -69,11 +77,14 @@ class HistoryFile:
             # the writer was killed during that call.
             self.torn = rest
 
+    def _open(self) -> BinaryIO:
+        return self.path.open("rb") if self._data is None else BytesIO(self._data)
+
     def read(self) -> Iterator[tuple[int, Line]]:
         """Decode every complete line; yield it with its line number."""
         decoder = msgspec.json.Decoder(Line)
         for block in self.blocks():
-            for number, data in enumerate(block.data.splitlines(), block.first_line):
+            for number, data in enumerate(block.lines(), block.first_line):
                 yield number, decode_line(decoder, data, self.path, number)
 
     def opening(self) -> HistoryOpened:
@@ -93,11 +104,21 @@ class HistoryFile:
         )
 
 
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror}", "restore the file from a copy of the run directory"
+        ) from error
+
+
 def decode_line(decoder: msgspec.json.Decoder[Line], data: bytes, path: Path, number: int) -> Line:
     """Decode one line. Raise UsageError with the file and the line number if the line is damaged."""
     try:
         return decoder.decode(data)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             f"{path}:{number}: not a history line: {error}",
             "only the last line of a history may be incomplete; this one was changed after it was written",

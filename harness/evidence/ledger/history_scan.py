@@ -264,7 +264,13 @@ def scan(history: HistoryFile) -> Scan:
     result, columns = Scan(history.name), _Columns()
     with _no_garbage_collection():
         for block in history.blocks():
-            _scan_block(history, block, _decode(history, block), result, columns)
+            try:
+                _scan_block(history, block, _decode(history, block), result, columns)
+            except OverflowError as error:
+                raise UsageError(
+                    f"{history.path}: a number after line {block.first_line} does not fit into 64 bits",
+                    "restore the file from a copy of the run directory",
+                ) from error
     result.lines, result.torn = history.lines, history.torn is not None
     for name in ("begins", "ends", "sent", "done", "acked", "failed"):
         setattr(result, name, columns.whole(name))
@@ -277,17 +283,18 @@ _LOOSE: Final = msgspec.json.Decoder(_Loose)
 
 
 def _decode(history: HistoryFile, block: Block) -> Sequence[_Loose]:
-    try:
-        return _SLIM.decode_lines(block.data)
-    except msgspec.DecodeError:
-        pass  # an unusual operation or a damaged line: try the next decoder
-    try:
-        return _LOOSE.decode_lines(block.data)
-    except msgspec.DecodeError:
-        decoder = msgspec.json.Decoder(Line)
-        for number, data in enumerate(block.data.splitlines(), block.first_line):
-            decode_line(decoder, data, history.path, number)
-        raise
+    count = block.data.count(b"\n")
+    for decoder in (_SLIM, _LOOSE):  # the second one is for unusual operations
+        try:
+            slims = decoder.decode_lines(block.data)
+        except (ValueError, RecursionError):
+            continue
+        if len(slims) == count:  # the decoder skips empty lines and accepts a line break inside an object
+            return slims
+    lines = msgspec.json.Decoder(Line)
+    for number, data in enumerate(block.lines(), block.first_line):
+        decode_line(lines, data, history.path, number)
+    raise UsageError(f"{history.path}: not a history", "restore the file from a copy of the run directory")
 
 
 def _scan_block(
@@ -312,7 +319,7 @@ def _scan_block(
 
 
 def _keep_rare(history: HistoryFile, block: Block, numbers: list[int], result: Scan) -> None:
-    lines = block.data.splitlines()
+    lines = block.lines()
     decoder = msgspec.json.Decoder(Line)
     for number in numbers:
         line = decode_line(decoder, lines[number - block.first_line], history.path, number)

@@ -1,0 +1,129 @@
+"""Ends of clients: every client that the run started left a whole history, and ended as the run intended.
+
+These checks belong to the property `coverage`. They never report an anomaly. A client that died, or whose
+history is missing, did work that no history records, so the result is unknown.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harness.evidence.checkers.model import Collector, Evidence
+from harness.evidence.client_list import FILE, ClientList, ClientRecord
+from harness.evidence.history import FaultLine
+from harness.evidence.ledger import Ledger, Scan
+
+OBSERVER: Final = "observer"
+HARNESS_ROLES: Final = (OBSERVER, "faults")
+"""Roles of the histories that the run itself writes. They are not in the list of clients."""
+PHASES: Final = "phases"
+"""Operation in the observer's history whose unclear result is the reason why the run skipped phases."""
+CRASHES: Final = ("crash_client",)
+ENDING_FAULTS: Final = (*CRASHES, "retire_client")
+DONE: Final = "done"
+
+
+def check_clients(evidence: Evidence, out: Collector) -> None:
+    """Compare the histories with the list of clients, and check how every client ended."""
+    ledger, listed = evidence.ledger, evidence.clients
+    for client in ledger.clients:
+        if client.closing is not None and client.closing.reason != DONE:
+            out.reasons.append(
+                f"client {client.name} did not finish: its history ends with {_closing(client)}"
+            )
+    if listed is None:
+        if evidence.expect.clients:
+            out.reasons.append(f"{FILE} is missing, so a client without a history would not be noticed")
+        return
+    _check_list(ledger, listed, out)
+    histories = {client.name: client for client in ledger.clients}
+    faults = _ending_faults(ledger)
+    for record in listed.clients:
+        out.compared += 1
+        history = histories.get(record.name)
+        if history is None:
+            out.reasons.append(f"client {record.name} was started, but its history is missing")
+        elif foreign := sorted(set(history.producers) - {record.producer}):
+            out.reasons.append(
+                f"the history of client {record.name} declares producer {foreign[0]}, but the client is "
+                f"producer {record.producer}"
+            )
+        if problem := _problem(record, history, faults):
+            out.reasons.append(f"client {record.name} {problem}{_traces(record, history)}")
+
+
+def check_phases(evidence: Evidence, out: Collector) -> None:
+    """Find phases that the run did not carry out, because it was aborted or interrupted."""
+    for client in evidence.ledger.clients:
+        if client.opening is not None and client.opening.role == OBSERVER:
+            for _, done in client.completions(PHASES):
+                text = done.error.message if done.error else "no reason was recorded"
+                out.reasons.append(f"the run did not carry out all its phases: {text}")
+
+
+def _check_list(ledger: Ledger, listed: ClientList, out: Collector) -> None:
+    """Check the list as a whole: it belongs to this run, and every history belongs to a client in it."""
+    names = [record.name for record in listed.clients]
+    out.reasons += [
+        f"{FILE} lists client {name} twice" for name in sorted({n for n in names if names.count(n) > 1})
+    ]
+    roles = set()
+    for client in ledger.clients:
+        if client.opening is None:
+            continue  # the coverage check reports a history without a complete line
+        roles.add(client.opening.role)
+        if client.opening.run != listed.run:
+            out.reasons.append(
+                f"{FILE} belongs to run {listed.run}, but the history of {client.name} to run "
+                f"{client.opening.run}"
+            )
+        if client.opening.role not in HARNESS_ROLES:
+            if client.name not in names:
+                out.reasons.append(f"the history of {client.name} belongs to no client that the run started")
+        elif client.closing is None:
+            out.reasons.append(
+                f"the history of {client.name} has no closing line, so the process of the run was killed"
+            )
+    out.reasons += [f"the history of the {role} is missing" for role in HARNESS_ROLES if role not in roles]
+
+
+def _ending_faults(ledger: Ledger) -> dict[str, FaultLine]:
+    """Return the intents of the faults that end a client and took effect, by their ids."""
+    lines = [fault for client in ledger.clients for _, fault in client.faults()]
+    effective = {fault.id for fault in lines if fault.stage == "bite"}
+    return {
+        fault.id: fault
+        for fault in lines
+        if fault.stage == "intent" and fault.id in effective and fault.fault in ENDING_FAULTS
+    }
+
+
+def _problem(record: ClientRecord, history: Scan | None, faults: dict[str, FaultLine]) -> str:
+    """Return why the end of a client leaves its work in doubt; empty if it does not."""
+    if not record.ended:
+        return "has no recorded end, so the run itself was killed"
+    if record.ended == "killed":
+        return "did not end after the run had asked it to stop, so the run killed it"
+    fault = faults.get(record.fault)
+    if record.ended == "by a fault" and (fault is None or fault.target != f"client({record.name})"):
+        return f"is recorded as ended by fault {record.fault!r}, but no such fault took effect on it"
+    if fault is not None and fault.fault in CRASHES:
+        return ""  # the crash explains the exit code and the missing closing line
+    if record.exit_code:
+        return f"ended {_HOW[record.ended]} with exit code {record.exit_code}"
+    has_end = history is None or history.closing is not None
+    return "" if has_end else f"ended {_HOW[record.ended]}, but its history has no closing line"
+
+
+_HOW: Final = {"stopped": "after a stop request", "by itself": "by itself", "by a fault": "after a fault"}
+
+
+def _traces(record: ClientRecord, history: Scan | None) -> str:
+    """Return what the client left behind: its closing line and the last line of its log."""
+    traces = [f"its history ends with {_closing(history)}"] if history and history.closing else []
+    traces += [f"the last line of its log is {record.last_line!r}"] if record.last_line else []
+    return f"; {', '.join(traces)}" if traces else ""
+
+
+def _closing(history: Scan) -> str:
+    return f"the closing line {history.closing.reason!r}" if history.closing else "no closing line"
