@@ -13,21 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import Ints
-from harness.evidence.history import Completion, Invoke, Ok
+from harness.evidence.history import COMMITTED_POSITION, Completion, Invoke, Ok
 from harness.evidence.ledger import ABORTED, Ledger
 from harness.evidence.ledger.history_scan import Scan
-
-COMMITTED_POSITION: Final = -1
-"""Offset of an assignment that starts at the group's committed position.
-
-If the group has committed no position yet, it starts at the beginning of the partition.
-"""
 
 
 class Jump(NamedTuple):
@@ -124,14 +118,17 @@ class _Walk:
     """Partitions whose position was moved since the current poll was requested."""
     group: str | None = None
 
-    def move(self, line: Invoke) -> None:
-        """Apply an assignment, a revocation or a seek."""
+    def move(self, line: Invoke, *, known: bool = True) -> None:
+        """Apply an assignment, a revocation or a seek.
+
+        If `known` is False, the partitions may or may not have been moved.
+        """
         for topic, partition, offset in line.offsets:
             place = (topic, partition)
             first = line.f == "assign" and place not in self.positions and place not in self.moved
             if not first:
                 self.moved.add(place)
-            if line.f == "revoke":
+            if line.f == "revoke" or not known:
                 self.positions.pop(place, None)
             elif offset == COMMITTED_POSITION:
                 self.positions[place] = _Position(COMMITTED_POSITION, COMMITTED_POSITION, exact=False)
@@ -196,13 +193,18 @@ def jumps(ledger: Ledger) -> Iterator[Jump]:
         lists_moves = any(True for _ in client.invokes("assign"))
         clock = client.opening.clock if client.opening else ""
         walk = _Walk(client, commits, clock, lists_moves)
-        polls = set()
+        requests: dict[int, Invoke] = {}
         for number, line in client.rare:
             if isinstance(line, Invoke):
+                requests[line.op] = line
                 if line.f == "poll":
-                    polls.add(line.op)
                     walk.request(line)
                 elif line.f in ("assign", "revoke", "seek"):
-                    walk.move(line)
-            elif isinstance(line, Completion) and line.f == "poll" and line.op in polls:
-                yield from walk.poll(number, line)
+                    # A seek can fail, so its positions are valid only when it has succeeded.
+                    walk.move(line, known=line.f != "seek")
+            elif isinstance(line, Completion) and line.op in requests:
+                request = requests.pop(line.op)
+                if line.f == "seek" and isinstance(line, Ok):
+                    walk.move(request)
+                elif line.f == "poll":
+                    yield from walk.poll(number, line)
