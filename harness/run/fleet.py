@@ -156,9 +156,9 @@ class Fleet:
         )
 
     def stop(self, *, readers: bool) -> list[ClientProcess]:
-        """Ask all readers, or all other clients, to finish and stop. Kill a client that does not stop in time.
+        """Ask all readers, or all other clients, in parallel to finish and stop.
 
-        They stop in parallel. Return the clients that did not exit with code 0.
+        Kill a client that does not stop in time. Return the clients that did not exit with code 0.
         """
         active = [client for client in self.active() if (client.spec.kind == "reader") is readers]
         if not active:
