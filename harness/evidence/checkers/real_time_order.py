@@ -179,8 +179,7 @@ def _inversions(stretch: _Stretch) -> list[tuple[int, int, int, int]]:
     first = inverted[np.sort(starts)]
     ends = holder[first + 1]
     columns = (stretch.group[first], stretch.offset[first], stretch.group[ends], stretch.offset[ends])
-    pairs = list(zip(*(column.tolist() for column in columns), strict=True))
-    return pairs
+    return list(zip(*(column.tolist() for column in columns), strict=True))
 
 
 def _inversion(
