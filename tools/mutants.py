@@ -20,6 +20,8 @@ TESTS = (
     "tests/unit/test_checker_witness.py",
     "tests/unit/test_walkthroughs.py",
     "tests/unit/test_ledger.py",
+    "tests/unit/test_consumer_checks.py",
+    "tests/unit/test_consumer_recording.py",
 )
 LIMIT_S = 300
 

@@ -19,6 +19,15 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
     "poll_skip": {
         "between two polls": (Tiny(TEN + "\n r1 read a@0 p1:0-2\n r1 read a@5 p1:5-9", LOG), {"poll_skip"}),
         "inside one poll": (Tiny(TEN + "\n r1 read a@0 p1:0-2 a@4 p1:4-9", LOG), {"poll_skip"}),
+        "behind a revocation that gave the partition to another member": (
+            Tiny(
+                TEN + "\n r1 assign a\n r1 read a@0 p1:0-4\n r1 revoke a\n r1 poll\n r1 assign a\n"
+                "r1 read a@7 p1:7-9",
+                LOG,
+                MEMBER,
+            ),
+            {"poll_skip"},
+        ),
         "one record behind a marker": (
             Tiny(
                 "p1 commit ok a:0-4\n p1 commit ok a:5-9\n r1 read a@0 p1:0-4\n r1 read a@7 p1:6-9",
@@ -61,6 +70,10 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
                 {"i": "p1:0-9 ."},
                 {"p9": {"group": "g"}},
             ),
+            {"poll_skip"},
+        ),
+        "behind a seek with an unclear result": (
+            Tiny(TEN + "\n r1 read a@0 p1:0-4\n r1 seek info a@2\n r1 read a@2 p1:2 a@6 p1:6-9", LOG),
             {"poll_skip"},
         ),
         "in one of two partitions": (
@@ -185,6 +198,12 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             {"g1c_realtime"},
         ),
     },
+    "duplicate": {
+        "a copy behind a later send, which does not make the later send early": (
+            Tiny("@1-2 p2 send ok a:0-4\n @3-4 p3 send ok a:0-4", {"a": "p2:0-4 p3:0-4 p2:0"}, PLAIN),
+            {"duplicate"},
+        )
+    },
     "early_read": {
         "a send, by a live reader": (
             Tiny("@1 r1 read a@0 p2:0-4\n @2 p2 send ok a:0-4", {"a": "p2:0-4"}, PLAIN),
@@ -278,6 +297,19 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             MEMBER,
         ),
         "back by a seek": Tiny(TEN + "\n r1 read a@0 p1:0-6\n r1 seek a@4\n r1 read a@4 p1:4-9", LOG),
+        "after a seek with an unclear result, which did not move the reader": Tiny(
+            TEN + "\n r1 read a@0 p1:0-4\n r1 seek info a@2\n r1 read a@5 p1:5-9", LOG
+        ),
+        "after a seek with an unclear result, which moved the reader": Tiny(
+            TEN + "\n r1 read a@0 p1:0-4\n r1 seek info a@2\n r1 read a@2 p1:2-9", LOG
+        ),
+        "after an unclear poll": Tiny(TEN + "\n r1 read a@0 p1:0-4\n r1 poll info\n r1 read a@3 p1:3-9", LOG),
+        "a poll that was requested before the partition came back": Tiny(
+            TEN + "\n r1 assign a\n r1 read a@0 p1:0-4\n r1 revoke a\n r1 poll\n r1 assign a\n"
+            "r1 read a@2 p1:2-9",
+            LOG,
+            MEMBER,
+        ),
         "two readers read the same": Tiny(TEN + "\n r1 read a@0 p1:0-9\n r2 read a@0 p1:0-9", LOG),
         "a member without a list of its rebalances": Tiny(
             TEN + "\n r1 read a@0 p1:0-6\n r1 read a@4 p1:4-9", LOG, MEMBER

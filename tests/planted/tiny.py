@@ -15,10 +15,10 @@ operation that was requested at 3 s and answered at 5 s. The answers are ok, fai
     p1 offsets i:7                p1 adds offset 7 of input i to the transaction that it ends next
     r1 read a@100 p1:0-4          during the run, reader r1 got sequences 0-4 of p1, the first at offset 100
     r1 read a@5 p1:5 b@3 p1:3     one poll with records of two partitions, or of two places of one partition
-    r1 poll                       r1 begins the poll that its next read answers
+    r1 poll                       r1 begins the poll that its next read answers; `poll info` ends it unclearly
     r1 assign a@0 b               r1 got a, to read it from offset 0, and b, from the group's position
     r1 revoke a                   r1 no longer has partition a
-    r1 seek a@5                   r1 moves its own position
+    r1 seek a@5                   r1 moves its own position; `seek info a@5` has an unclear result
     r1 caught-up a@10             r1 was given all readable records of partition a below offset 10
     look a 10/12                  an observer saw last stable offset 10 and high watermark 12
     group i:7                     an observer saw that the group had committed offset 7 of input i
@@ -240,6 +240,8 @@ class _Writers:
             self.write(who, at, type="close", reason=" ".join(rest) or "done")
         elif what == "poll":
             self._poll(who, at)
+            if rest and rest[0] != "none":
+                self.write(who, until, type=rest[0], f="poll", op=self.polls.pop(who))
         elif what == "read":
             self._read(who, at, rest)
         elif what in ("assign", "revoke", "seek", "caught-up"):
@@ -324,9 +326,10 @@ class _Writers:
 
     def _move(self, who: str, at: float, what: str, rest: list[str]) -> None:
         op = self.ops[who] = self.ops.get(who, -1) + 1
+        answer, *rest = rest if rest[0] == "info" else ["ok", *rest]
         offsets = [(*LANES[word[0]], int(word[2:] or -1)) for word in rest]
         self.write(who, at, type="invoke", f=what, op=op, offsets=offsets, **self._group(who))
-        self.write(who, at, type="ok", f=what, op=op)
+        self.write(who, at, type=answer, f=what, op=op)
 
 
 def _interval(text: str) -> tuple[int, int, int, int]:
