@@ -25,9 +25,11 @@ from harness.evidence.checkers.model import Collector, Evidence, Example, Histor
 from harness.evidence.checkers.offset_ranges import OffsetRanges
 from harness.evidence.checkers.poll_order import Jump, jumps
 from harness.evidence.ledger import Ledger
-from harness.evidence.ledger.history_scan import MOVES, Scan
+from harness.evidence.ledger.history_scan import MOVES
 
 Readable = dict[PartitionId, OffsetRanges]
+_Reading = tuple[str, PartitionId]
+"""Reader and partition."""
 
 
 def check(evidence: Evidence) -> Result:
@@ -110,7 +112,7 @@ def _skip(jump: Jump, skipped: OffsetRanges) -> Example:
 class _Claim:
     """A consumer's record that it was given all readable records of a partition before an offset."""
 
-    client: Scan
+    client: str
     line: int
     group: str | None
     place: PartitionId
@@ -123,67 +125,59 @@ def _check_caught_up(ledger: Ledger, readable: Readable, out: Collector) -> None
     The members of a group share the partitions, so what one of them was given counts for all of them.
     """
     claims = [
-        _Claim(client, number, line.group, (topic, partition), end)
+        _Claim(client.name, number, line.group, (topic, partition), end)
         for client in ledger.clients
         for number, line in client.invokes("caught_up")
         for topic, partition, end in line.offsets
     ]
+    given, starts = _given(ledger) if claims else ({}, {})
     unseen: dict[PartitionId, list[tuple[int, int]]] = defaultdict(list)
     examples: list[Example] = []
     for claim in claims:
-        members = [claim.client] if claim.group is None else _members(ledger, claim.group)
-        given = _given(members, claim.place)
-        start = _start(members, claim.place, given)
+        key = (_reader(claim.client, claim.group), claim.place)
+        ranges = OffsetRanges.of(given.get(key, []))
+        # Without an assignment in the history, consider only what follows the first record of the reader.
+        start = starts.get(key, int(ranges.first[0]) if len(ranges) else claim.end)
         out.compared += 1
-        records = readable.get(claim.place, OffsetRanges.of([])).within(start, claim.end).minus(given)
+        records = readable.get(claim.place, OffsetRanges.of([])).within(start, claim.end).minus(ranges)
         if len(records):
             unseen[claim.place] += records.pairs()
             examples = sorted([*examples, _unseen(claim, records)], key=lambda e: -e.weight)[:EXAMPLES]
     out.add("unseen", "records", sum(len(OffsetRanges.of(pairs)) for pairs in unseen.values()), examples)
 
 
-def _members(ledger: Ledger, group: str) -> list[Scan]:
-    return [
-        client
-        for client in ledger.clients
-        if any(line.group == group for _, line in client.invokes("poll", "assign"))
-    ]
+def _reader(client: str, group: str | None) -> str:
+    """Return the name of a reader. The members of a group are one reader."""
+    return f"client {client}" if group is None else f"group {group}"
 
 
-def _given(members: list[Scan], place: PartitionId) -> OffsetRanges:
-    return OffsetRanges.of(
-        (offset, offset + count)
-        for client in members
-        for _, done in client.completions("poll")
-        for topic, partition, offset, _, _, _, count in done.read
-        if (topic, partition) == place
-    )
-
-
-def _start(members: list[Scan], place: PartitionId, given: OffsetRanges) -> int:
-    """Return the offset at which the reader or group began to read a partition."""
-    starts = [
-        max(0, offset)  # a group without a committed position begins at the first offset
-        for client in members
-        for _, line in client.invokes("assign")
-        for topic, partition, offset in line.offsets
-        if (topic, partition) == place
-    ]
-    lowest = int(given.first[0]) if len(given) else None
-    if not starts:
-        # The history does not list where the reader began, so consider only what follows its first record.
-        return np.iinfo(np.int64).max if lowest is None else lowest
-    return min(starts)
+def _given(ledger: Ledger) -> tuple[dict[_Reading, list[tuple[int, int]]], dict[_Reading, int]]:
+    """Return the offsets that each reader was given in each partition, and where it began to read."""
+    given: dict[_Reading, list[tuple[int, int]]] = defaultdict(list)
+    starts: dict[_Reading, int] = {}
+    for client in ledger.clients:
+        groups = {line.op: line.group for _, line in client.invokes("poll")}
+        for _, line in client.invokes("assign"):
+            for topic, partition, offset in line.offsets:
+                key = (_reader(client.name, line.group), (topic, partition))
+                # A group that has committed no position begins at the first offset.
+                start = max(0, offset)
+                starts[key] = min(start, starts.get(key, start))
+        for _, done in client.completions("poll"):
+            reader = _reader(client.name, groups.get(done.op))
+            for topic, partition, offset, _, _, _, count in done.read:
+                given[reader, (topic, partition)].append((offset, offset + count))
+    return given, starts
 
 
 def _unseen(claim: _Claim, records: OffsetRanges) -> Example:
-    reader = claim.client.name if claim.group is None else f"no member of group {claim.group}"
+    reader = claim.client if claim.group is None else f"no member of group {claim.group}"
     verb = "was not given" if claim.group is None else "was given"
     return Example(
         what=f"{reader} {verb} {len(records)} readable records of {partition_name(claim.place)}, although "
-        f"{claim.client.name} read it to offset {claim.end}",
+        f"{claim.client} read it to offset {claim.end}",
         weight=len(records),
-        witness=claim.client.name,
-        lines=[HistoryRef(claim.client.name, claim.line)],
+        witness=claim.client,
+        lines=[HistoryRef(claim.client, claim.line)],
         offsets=[OffsetRef(*claim.place, first, end - 1) for first, end in records.pairs()[:EXAMPLES]],
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -22,6 +22,8 @@ from harness.evidence.bit_words import Ints
 from harness.evidence.history import COMMITTED_POSITION, Completion, Invoke, Ok
 from harness.evidence.ledger import ABORTED, Ledger
 from harness.evidence.ledger.history_scan import Scan
+
+CONSUMER_OPERATIONS: Final = ("poll", "assign", "revoke", "seek")
 
 
 class Jump(NamedTuple):
@@ -107,16 +109,16 @@ def _commits(client: Scan, fates: dict[tuple[int, int], int]) -> Iterator[tuple[
 
 @dataclass
 class _Walk:
-    """One pass over a client's history, with the positions of its consumer."""
+    """One pass over a client's history, with the positions of its consumer in one group or without any."""
 
-    client: Scan
+    client: str
+    group: str | None
     commits: CommittedPositions
     clock: str
     lists_moves: bool
     positions: dict[PartitionId, _Position] = field(default_factory=dict)
     moved: set[PartitionId] = field(default_factory=set)
     """Partitions whose position was moved since the current poll was requested."""
-    group: str | None = None
 
     def move(self, line: Invoke, *, known: bool = True) -> None:
         """Apply an assignment, a revocation or a seek.
@@ -135,11 +137,10 @@ class _Walk:
             else:
                 self.positions[place] = _Position(offset, offset)
 
-    def request(self, line: Invoke) -> None:
+    def request(self) -> None:
         """Begin a poll."""
-        self.group = line.group
         self.moved.clear()
-        if line.group is not None and not self.lists_moves:
+        if self.group is not None and not self.lists_moves:
             self.positions.clear()
 
     def poll(self, number: int, done: Completion) -> Iterator[Jump]:
@@ -158,7 +159,7 @@ class _Walk:
                     offset > position.high or (offset < position.next and position.exact)
                 ):
                     expected = position.high if offset > position.high else position.next
-                    yield Jump(self.client.name, number, place, expected, offset, inside, ranges, rebalanced)
+                    yield Jump(self.client, number, place, expected, offset, inside, ranges, rebalanced)
                 high = max(end, position.high) if position is not None and position.exact else end
                 self.positions[place] = _Position(end, high)
                 inside = True
@@ -190,21 +191,24 @@ def jumps(ledger: Ledger) -> Iterator[Jump]:
     """
     commits = CommittedPositions(ledger)
     for client in ledger.clients:
-        lists_moves = any(True for _ in client.invokes("assign"))
+        lists_moves = {line.group for _, line in client.invokes("assign")}
         clock = client.opening.clock if client.opening else ""
-        walk = _Walk(client, commits, clock, lists_moves)
+        walks: dict[str | None, _Walk] = {}
         requests: dict[int, Invoke] = {}
         for number, line in client.rare:
-            if isinstance(line, Invoke):
+            if isinstance(line, Invoke) and line.f in CONSUMER_OPERATIONS:
                 requests[line.op] = line
+                walk = walks.setdefault(
+                    line.group, _Walk(client.name, line.group, commits, clock, line.group in lists_moves)
+                )
                 if line.f == "poll":
-                    walk.request(line)
-                elif line.f in ("assign", "revoke", "seek"):
+                    walk.request()
+                else:
                     # A seek can fail, so its positions are valid only when it has succeeded.
                     walk.move(line, known=line.f != "seek")
             elif isinstance(line, Completion) and line.op in requests:
                 request = requests.pop(line.op)
-                if line.f == "seek" and isinstance(line, Ok):
-                    walk.move(request)
-                elif line.f == "poll":
-                    yield from walk.poll(number, line)
+                if request.f == "poll":
+                    yield from walks[request.group].poll(number, line)
+                elif request.f == "seek" and isinstance(line, Ok):
+                    walks[request.group].move(request)
