@@ -72,7 +72,9 @@ def _check_order(ledger: Ledger, readable: Readable, out: Collector) -> None:
             steps_back += 1
             back = sorted([*back, _back(jump)], key=lambda e: e.what)[:EXAMPLES]
             continue
-        records = readable.get(jump.place, OffsetRanges.of([])).within(jump.expected, jump.offset)
+        if jump.place not in readable or not readable[jump.place].count(jump.expected, jump.offset):
+            continue  # most jumps pass over a transaction marker
+        records = readable[jump.place].within(jump.expected, jump.offset)
         # A poll that returned its records in the wrong order skipped none of them.
         skipped = records.minus(OffsetRanges.of(jump.returned))
         if len(skipped):
