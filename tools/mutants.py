@@ -34,6 +34,8 @@ TESTS = (
     "tests/unit/test_monitor.py",
     "tests/unit/test_witness_agreement.py",
     "tests/unit/test_witness_reading.py",
+    "tests/unit/test_consumer_checks.py",
+    "tests/unit/test_consumer_recording.py",
 )
 """Tests that run against a mutant, unless the file of the mutant names its own tests."""
 LIMIT_S = 300

@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from harness.base.partition_id import PartitionId
 from harness.clients.client_settings import FINISH_LIMIT_S
 from harness.clients.progress import ClientProgress
-from harness.evidence.history import Error, HistoryWriter
+from harness.evidence.history import COMMITTED_POSITION, Error, HistoryWriter, Position
 
 S = TypeVar("S")
 LEAST_LIMIT_S: Final = 0.5
@@ -183,6 +185,44 @@ def note(history: HistoryWriter, what: str, number: int, why: str) -> None:
     """Record an action that the client took by itself, such as `reinit`, and the reason for it."""
     op = history.invoke(what, producer=number)
     history.info(op, Error(code=0, name=what.upper(), message=why))
+
+
+class PositionLog:
+    """Notes of a consumer in its history: partitions that it got, lost, moved to, or read to the end."""
+
+    def __init__(self, history: HistoryWriter, group: str | None) -> None:
+        self._history = history
+        self._group = group
+
+    def assigned(self, places: Iterable[PartitionId], offset: int = COMMITTED_POSITION) -> None:
+        """Record that the consumer reads these partitions from now on.
+
+        It starts at `offset`, or at the group's committed position.
+        """
+        self._note("assign", [(*place, offset) for place in places])
+
+    def revoked(self, places: Iterable[PartitionId]) -> None:
+        """Record that the consumer no longer reads these partitions."""
+        self._note("revoke", [(*place, COMMITTED_POSITION) for place in places])
+
+    @contextmanager
+    def moving(self, positions: Iterable[Position]) -> Iterator[None]:
+        """Record that the client moves the consumer to these positions, and whether it succeeded."""
+        op = self._history.invoke("seek", group=self._group, offsets=sorted(positions))
+        try:
+            yield
+        except KafkaException as exception:
+            self._history.info(op, error_of(kafka_error(exception)))
+            raise
+        self._history.ok(op)
+
+    def caught_up(self, ends: Iterable[Position]) -> None:
+        """Record that the consumer was given all readable records before these offsets."""
+        self._note("caught_up", list(ends))
+
+    def _note(self, what: str, offsets: list[Position]) -> None:
+        if offsets:
+            self._history.ok(self._history.invoke(what, group=self._group, offsets=sorted(offsets)))
 
 
 class ClientPart(Generic[S]):

@@ -36,6 +36,12 @@ the sequence grow by one from record to record.
 Position = tuple[str, int, int]
 """Position of a group: (topic, partition, next offset that the group will read)."""
 
+COMMITTED_POSITION: Final = -1
+"""Offset of an assignment that starts at the group's committed position.
+
+If the group has committed no position yet, it starts at the beginning of the partition.
+"""
+
 Bounds = tuple[str, int, int, int, int]
 """Bounds of a partition: (topic, partition, log start, last stable offset, high watermark)."""
 
