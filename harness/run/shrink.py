@@ -28,7 +28,7 @@ from harness.faults.heal import heal
 from harness.run.factory import format_replay_command, make_run
 from harness.run.run_names import Names, rename_plan, rename_scenario
 from harness.scenario import FaultEntry, Scenario
-from harness.scenario.model import Header, PlanRules
+from harness.scenario.model import Header, PlanRules, Workload
 from harness.scenario.plan import Plan, PlannedFault, draw
 from harness.scenario.toml_writer import text_of
 
@@ -104,6 +104,13 @@ def _stored(run: RunDirectory, name: str, kind: type[T]) -> T:
         return msgspec.json.decode((run.path / name).read_bytes(), type=kind, dec_hook=parsed)
 
 
+def _is_readable(workloads: list[Workload]) -> bool:
+    """Return whether every topic that a reader or a pipeline reads is written by another workload."""
+    written = {workload.topic for workload in workloads if workload.kind != "reader"}
+    read = {workload.topic if workload.kind == "reader" else workload.source for workload in workloads}
+    return read - {""} <= written
+
+
 def _with_plan(scenario: Scenario, plan: Plan, anomalies: list[str]) -> Scenario:
     """Return the scenario with the plan's injections as its faults.
 
@@ -169,9 +176,9 @@ def smaller(scenario: Scenario) -> Iterator[Scenario]:
     replace = msgspec.structs.replace
     for fault in _parts(scenario.fault):
         yield _fitted(replace(scenario, fault=fault))
-    for index, workload in enumerate(scenario.workload):
+    for index in range(len(scenario.workload)):
         left = [*scenario.workload[:index], *scenario.workload[index + 1 :]]
-        if left and not any(other.source == workload.topic for other in left):
+        if left and _is_readable(left):
             yield replace(scenario, workload=left)
     for index, workload in enumerate(scenario.workload):
         for clients in sorted({1, workload.clients // 2} - {0, workload.clients}):
