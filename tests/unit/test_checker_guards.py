@@ -187,3 +187,10 @@ def test_the_share_of_unknown_records_is_reported_if_it_is_large(certain: int) -
     assert (sentence in reasons_of(judgement)) is (certain == 0)
     assert judgement.verdict is (Verdict.VALID if certain else Verdict.UNKNOWN)
     assert next(r.compared for r in judgement.results if r.property == "exactly_once") == certain
+
+
+def test_records_that_no_witness_read_to_the_end_are_not_compared() -> None:
+    log = {"a": "p2:0-4", "b": "p2:0-4"}
+    judgement = Tiny("p2 send ok a:0-4 b:0-4", log, PLAIN, hw={"b": 40}).judge()
+
+    assert next(r.compared for r in judgement.results if r.property == "exactly_once") == 5
