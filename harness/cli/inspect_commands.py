@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from harness.base.errors import ExitCode
+from harness.base.errors import ExitCode, HarnessError
 from harness.cli.options import bootstrap_option, log, state_of, state_option
 
 _directory = click.argument("directory", type=click.Path(path_type=Path))
@@ -159,6 +159,7 @@ def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master:
     records alone: holes, duplicates, order, and records whose intended outcome is abort. It also lists what
     it could not check, such as topics of the run that were not named.
     """
+    from harness.evidence import manifest
     from harness.evidence.checkers.model import Expect
     from harness.evidence.run_directory import RunDirectory, RunInfo
     from harness.witness.spark.spark_session import DEFAULT_MASTER
@@ -166,6 +167,11 @@ def verify(bootstrap: str, topics: tuple[str, ...], ledger: Path | None, master:
     from harness.witness.spark.verify_report import exit_code_of, format_verification
 
     run = RunDirectory.open(ledger) if ledger else None
+    if run and (problems := manifest.problems_of(run)):
+        raise HarnessError(
+            f"the evidence of {ledger} is incomplete: {problems[0]}",
+            "`eos check` lists everything that is missing or was changed",
+        )
     info = run.read("run.json", RunInfo) if run else None
     verified = verify_topics(
         bootstrap,

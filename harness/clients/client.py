@@ -5,14 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Final, Generic, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
+from harness.base.partition_id import PartitionId
 from harness.clients.client_settings import FINISH_LIMIT_S
 from harness.clients.progress import ClientProgress
-from harness.evidence.history import Error, HistoryWriter
+from harness.evidence.history import COMMITTED_POSITION, Error, HistoryWriter, Position
 
 S = TypeVar("S")
 LEAST_LIMIT_S: Final = 0.5
@@ -36,22 +38,22 @@ class NeverReturnedError(KafkaException):
         super().__init__(KafkaError(KafkaError._TIMED_OUT, f"the call did not return within {limit:.0f} s"))
 
 
-def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception] = KafkaException) -> None:
+def bounded(call: Callable[[], object], limit: float) -> None:
     """Run a call in a thread, and raise NeverReturnedError if it exceeds the limit.
 
     Some library calls have no limit, or ignore the limit that they are given. After NeverReturnedError, do
-    not use the called object again, because the call still runs in its thread. An exception of the call is
-    raised without the stack frames of the thread. These frames would form a reference cycle, which would keep
-    the producer in memory until the next garbage collection. Nothing would poll the producer during that
+    not use the called object again, because the call still runs in its thread. Any exception of the call is
+    raised, without the stack frames of the thread. These frames would form a reference cycle, which would
+    keep the producer in memory until the next garbage collection. Nothing would poll the producer during that
     time.
     """
-    raised: list[Exception] = []
+    raised: list[BaseException] = []
 
     def run() -> None:
         try:
             call()
-        except handed_on as exception:
-            raised.append(exception.with_traceback(None))
+        except BaseException as exception:  # noqa: BLE001 - the caller must not take any of them for a success
+            raised.append(_without_frames(exception))
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
@@ -60,6 +62,15 @@ def bounded(call: Callable[[], object], limit: float, handed_on: type[Exception]
         raise NeverReturnedError(limit)
     if raised:
         raise raised.pop()
+
+
+def _without_frames(exception: BaseException) -> BaseException:
+    """Remove the stack frames of an exception and of those that led to it."""
+    chain: BaseException | None = exception
+    while chain is not None:
+        chain.__traceback__ = None
+        chain = chain.__cause__ or chain.__context__
+    return exception
 
 
 class Deadline:
@@ -134,6 +145,24 @@ def kafka_error(error: KafkaException) -> KafkaError:
     return inside
 
 
+def library_error(exception: BaseException) -> KafkaError | None:
+    """Return the error that the client library reported with this exception; None if it reported none.
+
+    After a fatal error, confluent-kafka runs callbacks while an exception is already set. Python then raises
+    SystemError, whose cause is the exception of the library.
+    """
+    reported = exception.__cause__ if isinstance(exception, SystemError) else exception
+    return kafka_error(reported) if isinstance(reported, KafkaException) else None
+
+
+def exception_of(exception: BaseException) -> Error:
+    """Convert an exception into the form that a history stores."""
+    error = library_error(exception)
+    if error is not None:
+        return error_of(error)
+    return Error(code=0, name=type(exception).__name__, message=str(exception))
+
+
 def error_of(
     error: KafkaError | None, otherwise: str = "the client was closed before the result arrived"
 ) -> Error:
@@ -156,6 +185,44 @@ def note(history: HistoryWriter, what: str, number: int, why: str) -> None:
     """Record an action that the client took by itself, such as `reinit`, and the reason for it."""
     op = history.invoke(what, producer=number)
     history.info(op, Error(code=0, name=what.upper(), message=why))
+
+
+class PositionLog:
+    """Notes of a consumer in its history: partitions that it got, lost, moved to, or read to the end."""
+
+    def __init__(self, history: HistoryWriter, group: str | None) -> None:
+        self._history = history
+        self._group = group
+
+    def assigned(self, places: Iterable[PartitionId], offset: int = COMMITTED_POSITION) -> None:
+        """Record that the consumer reads these partitions from now on.
+
+        It starts at `offset`, or at the group's committed position.
+        """
+        self._note("assign", [(*place, offset) for place in places])
+
+    def revoked(self, places: Iterable[PartitionId]) -> None:
+        """Record that the consumer no longer reads these partitions."""
+        self._note("revoke", [(*place, COMMITTED_POSITION) for place in places])
+
+    @contextmanager
+    def moving(self, positions: Iterable[Position]) -> Iterator[None]:
+        """Record that the client moves the consumer to these positions, and whether it succeeded."""
+        op = self._history.invoke("seek", group=self._group, offsets=sorted(positions))
+        try:
+            yield
+        except KafkaException as exception:
+            self._history.info(op, error_of(kafka_error(exception)))
+            raise
+        self._history.ok(op)
+
+    def caught_up(self, ends: Iterable[Position]) -> None:
+        """Record that the consumer was given all readable records before these offsets."""
+        self._note("caught_up", list(ends))
+
+    def _note(self, what: str, offsets: list[Position]) -> None:
+        if offsets:
+            self._history.ok(self._history.invoke(what, group=self._group, offsets=sorted(offsets)))
 
 
 class ClientPart(Generic[S]):

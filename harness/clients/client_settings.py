@@ -28,6 +28,8 @@ GRACE_S: Final = 1.0
 """Extra time, after a call's limit, for the call to return by itself."""
 END_LIMIT_S: Final = TRANSACTION_LIMIT_S + ATTEMPT_LIMIT_S
 INIT_LIMIT_S: Final = DELIVERY_LIMIT_S
+CATCH_UP_LIMIT_S: Final = END_LIMIT_S
+"""Time in which a reader reads to the end of its partitions after a stop request."""
 SESSION_LIMIT_S: Final = 6.0
 POLL_LIMIT_S: Final = 2 * END_LIMIT_S + INIT_LIMIT_S
 RETRY_BACKOFF_S: Final = 0.1

@@ -35,6 +35,7 @@ class BaseSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     settings: dict[str, Value] = {}  # confluent-kafka settings that override the harness's defaults
     security: Security = PLAINTEXT
     alone: str = ALONE
+    planted_bug: str = ""  # bug that the client has on purpose; see planted_bugs.py
 
     @property
     def kind(self) -> str:

@@ -14,14 +14,18 @@ from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+from harness.base.partition_id import PartitionId
 from harness.clients.client import (
     CannotGoOnError,
     ClientPart,
     Deadline,
     NeverReturnedError,
+    PositionLog,
     bounded,
     error_of,
+    exception_of,
     kafka_error,
+    library_error,
 )
 from harness.clients.client_settings import (
     ATTEMPT_LIMIT_S,
@@ -50,6 +54,7 @@ class GroupConsumer(ClientPart[PipelineSpec]):
         self._member: Consumer | None = None
         self._stranger: Consumer | None = None
         self._metadata: object = None
+        self._moves = PositionLog(history, spec.group)
         self.disturbed = False
 
     def open(self) -> None:
@@ -82,9 +87,11 @@ class GroupConsumer(ClientPart[PipelineSpec]):
         return self._member
 
     def _assigned(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._moves.assigned(map(partition_id_of, partitions))
         self._log.write(f"assigned {sorted(tp.partition for tp in partitions)}")
 
     def _revoked(self, _: Consumer, partitions: list[TopicPartition]) -> None:
+        self._moves.revoked(map(partition_id_of, partitions))
         self._log.write(f"revoked {sorted(tp.partition for tp in partitions)}")
         self.disturbed = self.disturbed or bool(partitions)
 
@@ -130,7 +137,7 @@ class GroupConsumer(ClientPart[PipelineSpec]):
         deadline = time.monotonic() + self._stop.limit(END_LIMIT_S)
         while True:
             try:
-                bounded(self._seek, ATTEMPT_LIMIT_S)
+                self._return_to_committed()
             except KafkaException as exception:
                 error = kafka_error(exception)
                 self._log.error(error)
@@ -147,12 +154,24 @@ class GroupConsumer(ClientPart[PipelineSpec]):
             else:
                 return
 
-    def _seek(self) -> None:
+    def _return_to_committed(self) -> None:
+        places: list[TopicPartition] = []
+        bounded(lambda: places.extend(self._committed()), ATTEMPT_LIMIT_S)
+        if not places:
+            return
+        with self._moves.moving((*partition_id_of(place), max(0, place.offset)) for place in places):
+            bounded(lambda: self._seek(places), ATTEMPT_LIMIT_S)
+
+    def _committed(self) -> list[TopicPartition]:
+        """Return the group's committed position of each assigned partition."""
         assignment = self.consumer.assignment()
         if not assignment:
-            return
+            return []
         places = self.consumer.committed(assignment, timeout=self._stop.limit(REQUEST_LIMIT_S))
         _raise_first(places)
+        return places
+
+    def _seek(self, places: list[TopicPartition]) -> None:
         for place in places:
             if place.offset < 0:
                 place.offset = OFFSET_BEGINNING
@@ -174,9 +193,11 @@ class GroupConsumer(ClientPart[PipelineSpec]):
         )
         try:
             bounded(partial(self._commit, positions), ATTEMPT_LIMIT_S)
-        except KafkaException as exception:
-            error = kafka_error(exception)
-            self._history.info(op, error_of(error))
+        except BaseException as exception:
+            self._history.info(op, exception_of(exception))
+            error = library_error(exception)
+            if error is None:
+                raise
             self._log.error(error)
             return False
         self._history.ok(op)
@@ -195,6 +216,11 @@ class GroupConsumer(ClientPart[PipelineSpec]):
                 bounded(consumer.close, ATTEMPT_LIMIT_S)
             except KafkaException as exception:
                 self._log.error(kafka_error(exception))
+
+
+def partition_id_of(place: TopicPartition) -> PartitionId:
+    """Return the topic and number of a partition."""
+    return place.topic, place.partition
 
 
 def _raise_first(places: list[TopicPartition]) -> None:

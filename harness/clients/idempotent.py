@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from harness.clients.client import CannotGoOnError, ClientLog, Deadline, Pace, error_of, kafka_error, note
+from harness.clients.client import CannotGoOnError, ClientLog, Deadline, Pace, error_of, library_error, note
 from harness.clients.client_settings import CALL_LIMIT_S, PRODUCER, STATISTICS_LIMIT_S, settings
 from harness.clients.client_spec import IdempotentSpec, PipelineSpec
 from harness.clients.poll_decoding import identify
@@ -45,12 +45,13 @@ class Burst:
 
     def delivered(self, error: KafkaError | None, message: Message) -> None:
         """Add the delivery report of one record."""
-        self.waiting -= 1
         if error is None:
             offset = message.offset()
             self._offsets.append(UNKNOWN_OFFSET if offset is None or offset < 0 else offset)
         else:
             self._failed(error, message)
+        # Only now: if an exception interrupts this callback, the burst must stay unfinished.
+        self.waiting -= 1
 
     def _failed(self, error: KafkaError, message: Message) -> None:
         self.error = error
@@ -184,14 +185,11 @@ class BurstProducer:
         """
         try:
             call(seconds)
-        except KafkaException as exception:
-            self._log.error(kafka_error(exception))
-        except SystemError as error:
-            # After a fatal error, confluent-kafka runs callbacks while an exception is already set. Python
-            # then raises SystemError.
-            if not isinstance(error.__cause__, KafkaException):
+        except (KafkaException, SystemError) as exception:
+            error = library_error(exception)
+            if error is None:
                 raise
-            self._log.error(kafka_error(error.__cause__))
+            self._log.error(error)
 
     def note_resent(self) -> None:
         """Record in the history how many records were sent more than once.

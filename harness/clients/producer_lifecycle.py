@@ -9,13 +9,22 @@ client library.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from harness.clients.client import CannotGoOnError, ClientLog, Deadline, bounded, error_of, kafka_error, note
+from harness.clients.client import (
+    CannotGoOnError,
+    ClientLog,
+    Deadline,
+    bounded,
+    exception_of,
+    library_error,
+    note,
+)
 from harness.clients.client_settings import (
     ATTEMPT_LIMIT_S,
     GRACE_S,
@@ -45,6 +54,18 @@ class BrokenTransactionError(Exception):
     def __init__(self, error: KafkaError) -> None:
         super().__init__(error.str())
         self.error = error
+
+
+@contextmanager
+def breaking_transaction() -> Iterator[None]:
+    """Raise an error of the client library as BrokenTransactionError."""
+    try:
+        yield
+    except (KafkaException, SystemError) as exception:
+        error = library_error(exception)
+        if error is None:
+            raise
+        raise BrokenTransactionError(error) from exception
 
 
 class ProducerLife:
@@ -145,12 +166,17 @@ class ProducerLife:
     def attempt(
         self, op: int, call: Callable[[], object], acked: Callable[[], Any] = tuple
     ) -> KafkaError | None:
-        """Make one call of the transactional interface and record the result."""
+        """Make one call of the transactional interface and record the result.
+
+        Raise an exception that is not an error of the client library: its result is unclear as well.
+        """
         try:
             call()
-        except KafkaException as exception:
-            error = kafka_error(exception)
-            self._history.info(op, error_of(error))
+        except BaseException as exception:
+            self._history.info(op, exception_of(exception))
+            error = library_error(exception)
+            if error is None:
+                raise
             self._log.error(error)
             return error
         self._history.ok(op, acked=acked())
@@ -170,17 +196,16 @@ class ProducerLife:
 
     def serve(self, seconds: float) -> None:
         """Wait up to this time and serve the library's callbacks."""
-        try:
+        with breaking_transaction():
             self.producer.poll(seconds)
-        except KafkaException as exception:
-            raise BrokenTransactionError(kafka_error(exception)) from exception
 
     def serve_quietly(self, seconds: float = 0.0) -> None:
         """Serve callbacks like `serve`, but only log errors; the next other call handles a fatal one."""
         try:
-            self.producer.poll(seconds)
-        except KafkaException as exception:
-            self._on_error(kafka_error(exception))
+            with breaking_transaction():
+                self.producer.poll(seconds)
+        except BrokenTransactionError as broken:
+            self._on_error(broken.error)
 
     def judge_end(self, took: float) -> None:
         """Find out whether the EndTxn of the last commit or abort call may have been sent twice.

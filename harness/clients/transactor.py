@@ -12,14 +12,19 @@ from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from functools import partial
 
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, Producer, TopicPartition
 
 from harness.clients import fencing_check
-from harness.clients.client import CannotGoOnError, Deadline, kafka_error
+from harness.clients.client import CannotGoOnError, Deadline
 from harness.clients.client_settings import ATTEMPT_LIMIT_S, END_LIMIT_S
 from harness.clients.client_spec import PipelineSpec, TransactionalSpec
 from harness.clients.lane_sequences import Lanes
-from harness.clients.producer_lifecycle import FENCED, BrokenTransactionError, ProducerLife
+from harness.clients.producer_lifecycle import (
+    FENCED,
+    BrokenTransactionError,
+    ProducerLife,
+    breaking_transaction,
+)
 from harness.clients.progress import ClientProgress
 from harness.evidence.history import HistoryWriter, Position
 
@@ -95,20 +100,20 @@ class Transactor:
         first = self._lanes.take(lane, len(values))
         last = len(values) - 1
         produce, (topic, partition) = self._life.producer.produce, self._places[lane]
-        for i, value in enumerate(values):
-            key = keys[i] if keys else None
-            try:
-                if 0 < i < last:
-                    produce(topic, value, key, partition=partition)
-                else:
-                    # Callbacks for the first and the last record are enough. If the difference of their
-                    # offsets matches the number of records, `Lanes.acked` derives the offsets between them.
-                    on_delivery = self._lanes.on_delivery(lane, first + i)
-                    produce(topic, value, key, partition=partition, on_delivery=on_delivery)
-            except BufferError:
-                self._produce_later(lane, value, key)
-            except KafkaException as exception:
-                raise BrokenTransactionError(kafka_error(exception)) from exception
+        with breaking_transaction():
+            for i, value in enumerate(values):
+                key = keys[i] if keys else None
+                try:
+                    if 0 < i < last:
+                        produce(topic, value, key, partition=partition)
+                    else:
+                        # Callbacks for the first and the last record are enough. If the difference of their
+                        # offsets matches the number of records, `Lanes.acked` derives the offsets between
+                        # them.
+                        on_delivery = self._lanes.on_delivery(lane, first + i)
+                        produce(topic, value, key, partition=partition, on_delivery=on_delivery)
+                except BufferError:
+                    self._produce_later(lane, value, key)
         self._progress.sent += len(values)
         self._progress.in_flight = self._lanes.records
 
@@ -118,11 +123,10 @@ class Transactor:
         while True:
             self.serve(0.1)
             try:
-                self._life.producer.produce(topic, value, key, partition=partition)
+                with breaking_transaction():
+                    self._life.producer.produce(topic, value, key, partition=partition)
             except BufferError:
                 continue
-            except KafkaException as exception:
-                raise BrokenTransactionError(kafka_error(exception)) from exception
             return
 
     def send_offsets(self, group: str, positions: Iterable[Position], metadata: object) -> None:
@@ -176,10 +180,8 @@ class Transactor:
 
     def flush(self) -> None:
         """Wait until every produced record is delivered."""
-        try:
+        with breaking_transaction():
             left = self._life.producer.flush(self._stop.limit(END_LIMIT_S))
-        except KafkaException as exception:
-            raise BrokenTransactionError(kafka_error(exception)) from exception
         if left:
             raise BrokenTransactionError(
                 KafkaError(KafkaError._TIMED_OUT, f"{left} records were not delivered")

@@ -18,6 +18,7 @@ from typing import Final
 import msgspec
 
 from harness.base.errors import HarnessError, describe_error
+from harness.base.unreadable import UNREADABLE
 from harness.evidence.run_directory import OUTPUTS, RunDirectory, replace_file
 
 NAME: Final = "manifest.json"
@@ -107,7 +108,7 @@ def read(run: RunDirectory) -> Manifest:
         if digest != _digest(body) + b'"\n}\n':
             raise DamagedManifestError(f"{NAME} was changed after the run wrote it", hint)
         manifest = msgspec.json.decode(body, type=Manifest)
-    except (OSError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise DamagedManifestError(f"{NAME} cannot be read: {describe_error(error)}", hint) from error
     if manifest.format != FORMAT:
         raise DamagedManifestError(
@@ -123,6 +124,14 @@ def find_damage(run: RunDirectory, manifest: Manifest) -> list[str]:
     extra = [name for name in evidence_files(run.path) if name not in manifest.files]
     damage += [f"{name} is not in {NAME}: it is not evidence of this run" for name in extra]
     return [problem for problem in damage if problem]
+
+
+def problems_of(run: RunDirectory) -> list[str]:
+    """Return why the evidence of a run is incomplete: the problem of its manifest, or each damaged file."""
+    try:
+        return find_damage(run, read(run))
+    except HarnessError as error:
+        return [error.message]
 
 
 def evidence_files(directory: Path) -> list[str]:

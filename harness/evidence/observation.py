@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.base.errors import UsageError, describe_error
+from harness.base.unreadable import UNREADABLE
 
 FORMAT: Final = 1
 
@@ -261,7 +262,7 @@ def load(directory: Path) -> Observation:
             for name, dtype in _TABLES.items()
             if name in ("words", "origins") or (directory / f"{name}.jsonl").exists()
         }
-    except (OSError, ValueError, KeyError, OverflowError, RecursionError) as error:
+    except UNREADABLE as error:
         raise UsageError(f"the observation {directory} is damaged: {describe_error(error)}", hint) from error
     if meta.format != FORMAT:
         raise UsageError(
@@ -284,6 +285,8 @@ def _contradiction(observation: Observation) -> str:
     sums.append(("origins", observation.origins, "records with an origin", meta.twice.compared))
     if observation.runs is not None and len(observation.runs):
         sums.append(("runs", observation.runs, "records", meta.records))
+    if observation.labels is not None:
+        sums.append(("labels", observation.labels, "records", meta.records))
     for name, rows, unit, promised in sums:
         counts = rows["count" if name == "runs" else "n"]
         if len(counts) and int(counts.min()) < 1:

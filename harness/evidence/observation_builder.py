@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -44,8 +43,39 @@ _COLUMNS = (
 _INTENT = {outcome: index for index, outcome in enumerate(INTENTS)}
 
 
-@dataclass
-class Records:
+class RowTable:
+    """Rows of integers that a witness collects, which need little memory.
+
+    A million tuples need several hundred megabytes. So every CHUNK rows become one array.
+    """
+
+    CHUNK = 1 << 16
+
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = names
+        self.rows: list[tuple[int, ...]] = []
+        self._arrays: list[Ints] = []
+
+    def append(self, row: tuple[int, ...]) -> None:
+        self.rows.append(row)
+        if len(self.rows) >= self.CHUNK:
+            self._pack()
+
+    def columns(self) -> dict[str, Ints]:
+        """Return the rows as columns: each column name with an array of one value per row."""
+        self._pack()
+        table = np.concatenate(self._arrays)
+        return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(self.names)}
+
+    def _pack(self) -> None:
+        self._arrays.append(np.array(self.rows, np.int64).reshape(-1, len(self.names)))
+        self.rows = []
+
+    def __len__(self) -> int:
+        return len(self.rows) + sum(map(len, self._arrays))
+
+
+class Records(RowTable):
     """Records that one witness read, in the order of reading.
 
     The columns that begin with `o_` describe the input from which a pipeline output was made. They are -1 for
@@ -53,7 +83,8 @@ class Records:
     value that an output carries; -1 if it is not known.
     """
 
-    rows: list[tuple[int, ...]] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__(_COLUMNS)
 
     def add(self, partition: int, offset: int, identity: Identity, value: bytes | None = None) -> None:
         """Add one record; its checksums are computed from `value`.
@@ -68,12 +99,7 @@ class Records:
         else:
             carried = -1 if value is None else input_checksum(value)
             tail = (*origin[:4], txn, _INTENT[outcome], checksum, carried)
-        self.rows.append((partition, offset, producer, lane, seq, *tail))
-
-    def columns(self) -> dict[str, Ints]:
-        """Return the records as columns: each column name with an array of one value per record."""
-        table = np.array(self.rows, np.int64).reshape(-1, len(_COLUMNS))
-        return {name: np.ascontiguousarray(table[:, i]) for i, name in enumerate(_COLUMNS)}
+        self.append((partition, offset, producer, lane, seq, *tail))
 
 
 def observe(meta: Meta, records: Records, *, with_runs: bool = True) -> Observation:

@@ -33,15 +33,13 @@ import msgspec
 
 from harness.base.errors import UsageError
 from harness.base.secrets import redact_bytes
+from harness.base.unreadable import readable
 from harness.evidence import log_line
 
 FORMAT: Final = 1
 
 OUTPUTS: Final = ("verdict.json", "summary.json")
 """Files that contain the recorded verdict. They are computed from the evidence and are no evidence."""
-
-UNREADABLE: Final = (OSError, ValueError, OverflowError, RecursionError)
-"""Exceptions of reading and decoding a file that is missing, damaged or no regular file."""
 
 T = TypeVar("T")
 
@@ -184,12 +182,7 @@ class RunDirectory:
     def read(self, name: str, kind: type[T], default: T | None = None) -> T:
         """Decode one JSON file of the run as type `kind`; return the default if the file does not exist."""
         path = self.path / name
-        try:
+        with readable(path, "the run ended before it wrote the file, or the file was changed afterwards"):
             if default is not None and not path.exists():
                 return default
             return msgspec.json.decode(path.read_bytes(), type=kind)
-        except UNREADABLE as error:
-            raise UsageError(
-                f"{path} cannot be read: {error}",
-                "the run ended before it wrote the file, or the file was changed afterwards",
-            ) from error

@@ -6,6 +6,7 @@ a name server that never answers delays the result beyond LIMIT_S.
 
 from __future__ import annotations
 
+import importlib
 import queue
 import socket
 import threading
@@ -52,6 +53,9 @@ def reach_cluster(bootstrap: str, security: Security = PLAINTEXT, limit_s: float
         except ConnectionError as error:
             raise error.__cause__ or error from error
 
+    # Import these now: the first import takes a while, which must not count as time without an answer.
+    importlib.import_module("kafka.protocol.metadata")
+    importlib.import_module("kafka.protocol.api_header")
     found, problems = _first_answer(servers, metadata, limit_s)
     if found is None:
         if all(isinstance(problems.get(server), socket.gaierror) for server in servers):

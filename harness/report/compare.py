@@ -5,8 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
 from harness.report.text_format import format_table, format_value
+
+
+class _Plan(msgspec.Struct):
+    steps: list[Any] = []
+    throughout: list[Any] = []
 
 
 def compare_runs(first: Path, second: Path) -> list[str]:
@@ -20,11 +27,11 @@ def compare_runs(first: Path, second: Path) -> list[str]:
 def _facts(run: RunDirectory) -> dict[str, str]:
     info = run.read("run.json", RunInfo)
     summary = run.read("summary.json", Summary)
-    plan = run.read("plan.json", dict[str, Any], {})
+    plan = run.read("plan.json", _Plan, _Plan())
     facts = {"run": info.run, "scenario": info.scenario, "seed": str(info.seed), "verdict": summary.verdict}
     facts |= {f"anomaly {name}": str(count) for name, count in summary.anomalies.items()}
     facts |= {f"compared for {n}": f"{p.compared} {p.unit}" for n, p in summary.properties.items()}
     facts |= {f"limit {n}": f"{limit.measured:g} {limit.unit}" for n, limit in summary.limits.items()}
     facts |= {"records": str(summary.records), "operations": str(summary.operations)}
-    facts["faults planned"] = str(len(plan.get("steps", [])) + len(plan.get("throughout", [])))
+    facts["faults planned"] = str(len(plan.steps) + len(plan.throughout))
     return facts | {name: format_value(value) for name, value in info.environment.items() if value}

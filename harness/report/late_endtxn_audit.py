@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from harness.base.errors import UsageError
+from harness.base.errors import HarnessError, UsageError
 from harness.evidence.checkers.check_run import evidence_of
 from harness.evidence.checkers.model import Evidence
 from harness.evidence.checkers.visibility_index import visibility_of
@@ -79,7 +79,13 @@ class TransactionSpan(NamedTuple):
 def find_broken_transactions(run: Path) -> tuple[list[BrokenTransaction], int]:
     """Return the broken transactions of a run, and the number of all transactions that were checked."""
     directory = RunDirectory.open(run)
-    groups, compared = _broken_groups(run, evidence_of(directory))
+    evidence = evidence_of(directory)
+    if evidence.damage:
+        raise HarnessError(
+            f"the evidence of {run} is incomplete: {evidence.damage[0]}",
+            "`eos check` lists everything that is missing or was changed",
+        )
+    groups, compared = _broken_groups(run, evidence)
     spans, ids, clients = _spans(directory)
     decisions = defaultdict(list)
     for entry in read(run):

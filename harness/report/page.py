@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+import msgspec
 from markupsafe import Markup
 
 from harness.base.events import Event, NoBite, VerdictEvent
+from harness.base.unreadable import readable
+from harness.evidence import manifest
 from harness.evidence.checkers.verdict import Judgement
 from harness.evidence.history import history_files
 from harness.evidence.ledger import fold
@@ -26,8 +29,21 @@ MOST_BYTES: Final = 400_000
 _DIAGRAM_BYTES: Final = 150_000
 _FAULTS_SHOWN: Final = 200
 _CELL_LENGTH: Final = 300
+_DAMAGE_SHOWN: Final = 20
 
 Rows = list[tuple[str, ...]]
+
+
+class _Header(msgspec.Struct):
+    """The part of a scenario that the report shows."""
+
+    shows: str = ""
+    expect: str = ""
+    anomalies: list[str] = []
+
+
+class _Scenario(msgspec.Struct):
+    scenario: _Header = msgspec.field(default_factory=_Header)
 
 
 def write(path: Path) -> Path:
@@ -38,7 +54,9 @@ def write(path: Path) -> Path:
     summary = run.read("summary.json", Summary)
     events = read_events(run.path)
     histories = history_files(run.histories)
-    header = run.read("scenario.json", dict[str, Any], {}).get("scenario", {})
+    with readable(run.histories):
+        ledger = fold(histories)
+    header = run.read("scenario.json", _Scenario, _Scenario()).scenario
     ending = next((event for event in events if isinstance(event, VerdictEvent)), None)
     faults = _fault_rows(events)
     values = {
@@ -46,11 +64,12 @@ def write(path: Path) -> Path:
         "verdict": summary.verdict,
         "expectation": _format_expectation(header, summary),
         "replay": ending.replay if ending else f"eos run {info.scenario} --seed {info.seed}",
-        "shows": " ".join(str(header.get("shows", "")).split()),
+        "shows": " ".join(header.shows.split()),
         "counts": f"{summary.records} records read back by {', '.join(summary.witnesses) or 'no witness'}; "
         f"{_format_spark_rows(summary)}{summary.operations} operations in {len(histories)} histories",
+        "damage": manifest.problems_of(run)[:_DAMAGE_SHOWN],
         "anomalies": render_anomalies(run, judgement),
-        "timeline": draw_timeline(series_of(events, fold(histories))),
+        "timeline": draw_timeline(series_of(events, ledger)),
         "faults": faults[:_FAULTS_SHOWN],
         "faults_left_out": len(faults) - _FAULTS_SHOWN,
         "compared": _compared_rows(judgement),
@@ -71,8 +90,8 @@ def _format_spark_rows(summary: Summary) -> str:
     return f"Spark: {rows['stream']} rows by the stream, {rows['batch']} by the batch job; " if rows else ""
 
 
-def _format_expectation(header: dict[str, Any], summary: Summary) -> str:
-    verdict, anomalies = str(header.get("expect", "")), header.get("anomalies", [])
+def _format_expectation(header: _Header, summary: Summary) -> str:
+    verdict, anomalies = header.expect, header.anomalies
     if not verdict:
         return ""
     with_anomalies = f" with {', '.join(anomalies)}" if anomalies else ""
@@ -114,7 +133,8 @@ def _log_rows(path: Path) -> Rows:
     captured = path / "logs.json"
     if not captured.exists():
         return []
-    logs = json.loads(captured.read_text())
+    with readable(captured):
+        logs = json.loads(captured.read_text())
     return [(kind.replace("_", " "), line) for kind in ("shown", "not_shown") for line in logs[kind]]
 
 
@@ -125,9 +145,11 @@ def _diagram(path: Path, room: int) -> Markup | None:
     or than `room`, the number of bytes that are left in the page.
     """
     drawing = path / "diagram.svg"
-    if not drawing.exists():
+    if not drawing.is_file():
         return None
     if drawing.stat().st_size > min(_DIAGRAM_BYTES, room):
         return Markup()
-    text = drawing.read_text()
+    text = drawing.read_text(errors="replace")
+    if "<svg" not in text:
+        return None
     return Markup(text[text.index("<svg") :])  # noqa: S704 - the harness drew it, with every text escaped

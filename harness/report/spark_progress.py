@@ -9,6 +9,8 @@ from typing import Final
 
 import msgspec
 
+from harness.base.unreadable import UNREADABLE
+
 FILE: Final = "logs/spark-progress.jsonl"
 _REASONS_SHOWN: Final = 5
 
@@ -36,7 +38,7 @@ def rows_of(run: Path) -> list[tuple[str, ...]]:
     There are no rows if Spark did not read during the run.
     """
     path = run / FILE
-    texts = path.read_bytes().splitlines() if path.exists() else []
+    texts = path.read_bytes().splitlines() if path.is_file() else []
     lines = [line for text in texts if (line := _decoded(text)) is not None]
     if not lines:
         return []
@@ -66,5 +68,5 @@ def rows_of(run: Path) -> list[tuple[str, ...]]:
 def _decoded(line: bytes) -> _ProgressLine | None:
     try:
         return msgspec.json.decode(line, type=_ProgressLine)
-    except msgspec.DecodeError:  # the line is incomplete because the driver was killed
+    except UNREADABLE:  # the line is incomplete because the driver was killed
         return None

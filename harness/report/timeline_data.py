@@ -21,6 +21,7 @@ from harness.base.events import (
     Started,
     VerdictEvent,
 )
+from harness.base.unreadable import UNREADABLE
 from harness.evidence.bit_words import Ints
 from harness.evidence.ledger import ABORTED, COMMITTED, UNKNOWN, Ledger
 
@@ -61,14 +62,14 @@ class TimelineData:
 
 
 def read_events(directory: Path) -> list[Event]:
-    """Read the events of a run. Skip event types that no report uses, and an incomplete last line."""
+    """Read the events of a run. Skip event types that no report uses, and lines that cannot be decoded."""
     path = directory / "events.jsonl"
-    lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
+    lines = path.read_bytes().split(b"\n")[:-1] if path.is_file() else []
     events: list[Event] = []
     for line in lines:
         try:
             events.append(msgspec.json.decode(line, type=_EVENTS))
-        except msgspec.ValidationError:
+        except UNREADABLE:
             continue
     return events
 

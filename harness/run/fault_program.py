@@ -58,7 +58,8 @@ class FaultProgram:
     def carry_out(self, journal: HistoryWriter, observer: HistoryWriter) -> list[Limit]:
         """Carry out the phases of the run. Even after an error, heal the faults and stop the clients."""
         run, fleet = self._run, self._fleet
-        monitor = Monitor(run.cluster, fleet, observer, run.events.emit, run.spark)
+        groups = [w.group for w in run.scenario.workload if w.kind == "pipeline"]
+        monitor = Monitor(run.cluster, fleet, observer, run.events.emit, run.spark, groups=groups)
         faults = FaultRunner(run.cluster, fleet, journal, monitor, run.events.emit)
         with ExitStack() as cleanup:
             cleanup.callback(monitor.stop)
@@ -123,9 +124,7 @@ class FaultProgram:
 
     def _drain(self) -> None:
         run, fleet = self._run, self._fleet
-        for client in fleet.stop():
-            run.events.phase("drain", f"client {client.spec.client} ended with {client.exit_code()}")
-        fleet.kill()
+        self._stop_clients(readers=False)
         limit = expectation(run.scenario).transaction_timeout_ms / 1000 + DRAIN_EXTRA_S
         try:
             wait_until(self._all_stable, limit, "every transaction to end", every=0.2)
@@ -133,6 +132,13 @@ class FaultProgram:
             # Report the time-out without raising an error, because the verdict covers this case. The monitor
             # has recorded the end offsets, so the checkers find a last stable offset that does not advance.
             run.events.phase("drain", error.message)
+        # Readers stop last, so that they can read to the end of what the others wrote.
+        self._stop_clients(readers=True)
+        fleet.kill()
+
+    def _stop_clients(self, *, readers: bool) -> None:
+        for client in self._fleet.stop(readers=readers):
+            self._run.events.phase("drain", f"client {client.spec.client} ended with {client.exit_code()}")
 
     def _all_stable(self) -> bool:
         return all(

@@ -155,12 +155,12 @@ class Fleet:
             )
         )
 
-    def stop(self) -> list[ClientProcess]:
-        """Ask all clients in parallel to finish and stop. Kill a client that does not stop in time.
+    def stop(self, *, readers: bool) -> list[ClientProcess]:
+        """Ask all readers, or all other clients, in parallel to finish and stop.
 
-        Return the clients that did not exit with code 0.
+        Kill a client that does not stop in time. Return the clients that did not exit with code 0.
         """
-        active = self.active()
+        active = [client for client in self.active() if (client.spec.kind == "reader") is readers]
         if not active:
             return []
         with ThreadPoolExecutor(len(active)) as pool:
@@ -223,6 +223,7 @@ class Fleet:
             # Each client has a time limit, so that a killed harness does not leave clients running forever.
             "seconds": self.cluster.longest_s,
             "settings": workload.settings,
+            "planted_bug": workload.planted_bug,
             "security": self.cluster.security,
             "alone": f"{self.cluster.prefix}{ALONE}",
         }

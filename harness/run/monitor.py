@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from harness.base.events import ClientEnded, Event, ProgressEvent
 from harness.cluster.cluster import Cluster
 from harness.evidence.history import HistoryWriter
 from harness.evidence.observation import Window
+from harness.kafka.admin import EARLIEST
+from harness.kafka.group_offsets import stable_offsets
 from harness.run.fleet import Fleet
 from harness.run.resource_usage import ResourceUsage
 from harness.run.spark_stream import SparkStream
@@ -20,8 +22,8 @@ EVERY_S = 1.0
 class Monitor:
     """Sampler that runs once a second during a run.
 
-    It writes the end offsets to the observer's history file. It emits the progress of the clients, and each
-    client that ended unexpectedly, as events.
+    It writes the bounds of the partitions and the positions of the groups to the observer's history file. It
+    emits the progress of the clients, and each client that ended unexpectedly, as events.
     """
 
     def __init__(
@@ -31,6 +33,8 @@ class Monitor:
         history: HistoryWriter,
         emit: Callable[[Event], None],
         spark: SparkStream,
+        *,
+        groups: Sequence[str] = (),
     ) -> None:
         self.phase = ""
         self.usage = ResourceUsage()
@@ -43,6 +47,7 @@ class Monitor:
         self._history = history
         self._emit = emit
         self._spark = spark
+        self._groups = groups
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._loop, name="monitor", daemon=True)
         self._acknowledged = 0
@@ -124,13 +129,32 @@ class Monitor:
         return min((len(partition.isr) for partition in partitions), default=None)
 
     def _sample_offsets(self) -> list[Window] | None:
-        """Record and return the end offsets of every partition; return None if a leader does not answer."""
+        """Record and return the bounds of every partition; return None if a leader does not answer."""
+        asked = time.monotonic_ns()
         bounds = []
         try:
             for topic in self._fleet.topics:
+                starts = self._cluster.admin.list_offsets(topic, EARLIEST)
                 ends = self._cluster.end_offsets(topic)
-                bounds += [(topic, p, 0, end.last_stable, end.high_watermark) for p, end in ends.items()]
+                bounds += [
+                    (topic, p, starts[p], end.last_stable, end.high_watermark)
+                    for p, end in ends.items()
+                    if p in starts
+                ]
         except (OSError, EOFError):
             return None
-        self._history.sample(bounds)
+        self._history.sample(bounds, asked=asked)
+        self._sample_groups()
         return [Window(topic, p, start, lso, hw, lso) for topic, p, start, lso, hw in bounds]
+
+    def _sample_groups(self) -> None:
+        """Record the committed positions of every group, unless an open transaction has pending positions."""
+        for group in self._groups:
+            asked = time.monotonic_ns()
+            try:
+                offsets = stable_offsets(self._cluster.admin, group)
+            except (OSError, EOFError):
+                continue
+            if offsets:
+                positions = [(*place, offset) for place, offset in sorted(offsets.items())]
+                self._history.sample(group=group, positions=positions, asked=asked)

@@ -20,6 +20,7 @@ import msgspec
 
 from harness.base.errors import ExitCode, HarnessError, UsageError
 from harness.base.units import Duration, Span
+from harness.base.unreadable import readable
 from harness.cluster.cluster import Cluster
 from harness.cluster.targets import Target
 from harness.evidence.run_directory import RunDirectory, RunInfo, Summary, write_atomic
@@ -99,7 +100,8 @@ def _stored(run: RunDirectory, name: str, kind: type[T]) -> T:
             return Target.parse(value)
         return kind(*value) if issubclass(kind, Span) else kind(value)
 
-    return msgspec.json.decode((run.path / name).read_bytes(), type=kind, dec_hook=parsed)
+    with readable(run.path / name):
+        return msgspec.json.decode((run.path / name).read_bytes(), type=kind, dec_hook=parsed)
 
 
 def _with_plan(scenario: Scenario, plan: Plan, anomalies: list[str]) -> Scenario:

@@ -6,20 +6,21 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+import msgspec
+
 from harness.base.errors import ExitCode, HarnessError, RefusedError
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.cluster.layout import BrokerListener
-from harness.evidence import manifest, observation
+from harness.evidence import client_list, manifest, observation
 from harness.evidence.checkers.check_run import check_run
 from harness.evidence.checkers.model import Expect, Pipeline
 from harness.evidence.checkers.verdict import Judgement, Limit
-from harness.evidence.history import history_files
+from harness.evidence.client_list import ClientList
 from harness.evidence.manifest import Promises
 from harness.evidence.observation import Observation, Window
 from harness.evidence.run_directory import RunDirectory
 from harness.kafka.admin import admin_at
-from harness.kafka.log.batches import Batch
 from harness.run.spark_stream import SparkStream
 from harness.scenario import Scenario
 from harness.witness.plain_consumer import (
@@ -28,6 +29,7 @@ from harness.witness.plain_consumer import (
     freeze,
     freeze_windows,
     group_positions,
+    limit_to,
     observe_topics,
     observe_totals,
 )
@@ -80,6 +82,8 @@ class Verification:
         self._run_id = run_id
         self._spark = spark
         self._topics = scenario.written_topics
+        self._frozen: list[Window] = []
+        """The ends that the first witness froze. All witnesses of whole topics read up to them."""
 
     def collect_and_judge(
         self,
@@ -108,9 +112,10 @@ class Verification:
 
     def _promises(self, limits: list[Limit]) -> Promises:
         expect = self._directory.read("expect.json", Expect)
-        clients = [history.name for history in history_files(self._directory.histories)]
+        no_clients = ClientList(run=self._run_id, clock="")
+        started = self._directory.read(client_list.FILE, ClientList, no_clients)
         return Promises(
-            clients=clients,
+            clients=[client.name for client in started.clients],
             witnesses=expect.witnesses,
             faults=expect.faults,
             limits=[limit.name for limit in limits],
@@ -126,7 +131,10 @@ class Verification:
             log(f"could not read {witness}: {error}")
 
     def _freeze(self) -> list[Window]:
-        return freeze(self._bootstrap, self._topics, self._security)
+        """Return the ends that all witnesses share. The first call requests them from the leaders."""
+        if not self._frozen:
+            self._frozen = freeze(self._bootstrap, self._topics, self._security)
+        return msgspec.convert(msgspec.to_builtins(self._frozen), list[Window])
 
     def _save(self, found: Observation, name: str) -> None:
         found.meta.run = self._run_id
@@ -137,6 +145,7 @@ class Verification:
         pipeline = expectation(self._scenario).pipeline
         if pipeline is None:
             return
+        asked = time.monotonic_ns()
         consumed = observe_topics(
             self._bootstrap,
             pipeline.inputs,
@@ -148,6 +157,7 @@ class Verification:
             security=self._security,
             as_group=self._as_group,
         )
+        consumed.meta.frozen = asked  # the group's positions were requested before the ends
         self._save(consumed, "consumed")
 
     def _collect_aggregates(self) -> None:
@@ -172,21 +182,30 @@ class Verification:
             self._run_id,
             witness="reader",
             limit_s=READ_LIMIT_S,
+            shared=self._freeze(),
             security=self._security,
             as_group=self._as_group,
         )
         self._save(records, "reader")
 
     def _collect_spark(self, should_stop_waiting: Callable[[], bool]) -> None:
+        asked = time.monotonic_ns()
         # The list is empty if Spark was never started; the coverage check reports it.
         for records in self._spark.finish(self._freeze, self._directory.path / "logs", should_stop_waiting):
+            records.meta.frozen = records.meta.frozen or asked
             self._save(records, records.meta.witness)
 
     def _collect_raw_log(self) -> None:
-        def read() -> list[tuple[Window, list[Batch]]]:
+        shared = self._freeze()
+
+        def read() -> Observation:
             admin = admin_at(self._bootstrap, self._security, REQUEST_LIMIT_S)
-            return fetch_logs(admin, freeze_windows(admin, self._topics))
+            asked = time.monotonic_ns()
+            windows = limit_to(shared, freeze_windows(admin, self._topics))
+            records = observe_raw(fetch_logs(admin, windows), self._run_id)
+            records.meta.frozen = asked
+            return records
 
         # Metadata may name a new leader before that broker accepts fetches, so retry.
-        logs = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")
-        self._save(observe_raw(logs, self._run_id, finished=time.monotonic_ns()), "raw-log")
+        records = wait_until(read, READ_LIMIT_S, "the batches of every partition from its leader")
+        self._save(records, "raw-log")

@@ -152,5 +152,8 @@ class WalkthroughProgram:
         )
         observer.sample([(topic, p, 0, end.last_stable, end.high_watermark) for p, end in ends.items()])
         if group:
+            asked = time.monotonic_ns()
             positions = group_positions(cluster.bootstrap(BrokerListener.DIRECT), group)
-            observer.sample(group=group, positions=[(*place, at) for place, at in positions.items()])
+            observer.sample(
+                group=group, positions=[(*place, at) for place, at in positions.items()], asked=asked
+            )

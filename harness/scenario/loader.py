@@ -11,6 +11,7 @@ import msgspec
 
 from harness.base.errors import HarnessError, UsageError
 from harness.base.strict_toml import StrictFile, nearest, parse, text_in
+from harness.clients.planted_bugs import BUGS
 from harness.cluster.targets import Target
 from harness.evidence.checkers.model import ANOMALIES
 from harness.faults.catalogue import fault_class
@@ -187,6 +188,13 @@ class _Loader:
                 raise self._fail(
                     f"{place}.{key}", f"{getattr(workload, key)!r} is not allowed", f"allowed: {allowed}"
                 )
+        bugs = [name for name, bug in BUGS.items() if workload.kind in bug.kinds]
+        if workload.planted_bug and workload.planted_bug not in bugs:
+            raise self._fail(
+                f"{place}.planted_bug",
+                f"{workload.kind} clients have no planted bug {workload.planted_bug!r}",
+                nearest(workload.planted_bug, bugs, "their bugs are"),
+            )
         if workload.kind == "pipeline" and not (workload.source and workload.group):
             raise self._fail(
                 place, "a pipeline needs source and group", 'add source = "orders", group = "workers"'

@@ -58,6 +58,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     protocol: Literal["classic", "consumer"] = "classic"
     isolation: Literal["read_committed", "read_uncommitted"] = "read_committed"
     settings: dict[str, str | int | float | bool] = {}
+    planted_bug: str = ""  # bug that the clients have on purpose, to show that the checkers notice it
 
 
 USED_BY = {
@@ -90,7 +91,7 @@ USED_BY = {
     },
     "reader": {"topic", "isolation", "group"},
 }
-USED_BY_ALL = {"kind", "clients", "settings"}
+USED_BY_ALL = {"kind", "clients", "settings", "planted_bug"}
 
 
 class FaultEntry(msgspec.Struct, frozen=True, kw_only=True):

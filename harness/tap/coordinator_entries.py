@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from harness.base.partition_id import PartitionId, partition_name
+from harness.base.unreadable import readable
 from harness.base.waits import wait_until
 from harness.cluster.cluster import Cluster
 from harness.kafka.coordinators import java_hash
@@ -100,11 +101,16 @@ def collect(
 
 
 def read(directory: Path) -> list[CoordinatorEntry]:
-    """Return the entries that `collect` wrote into a directory, or an empty list if there are none."""
+    """Return the entries that `collect` wrote into a directory, or an empty list if there are none.
+
+    Skip an incomplete last line, which a run leaves that was killed while it wrote the file.
+    """
     path = directory / LOG_NAME
     if not path.exists():
         return []
-    return [msgspec.json.decode(line, type=CoordinatorEntry) for line in path.read_bytes().splitlines()]
+    with readable(path):
+        lines = path.read_bytes().split(b"\n")[:-1]
+        return [msgspec.json.decode(line, type=CoordinatorEntry) for line in lines]
 
 
 def copies(cluster: Cluster, topic: str, since: int) -> Iterator[CoordinatorEntry]:

@@ -6,6 +6,7 @@ import time
 from typing import Any, Final
 
 from harness.base.partition_id import PartitionId, partition_name
+from harness.clients.client import PositionLog
 from harness.clients.client_spec import ALONE
 from harness.clients.poll_decoding import given, runs
 from harness.evidence.history import HistoryWriter
@@ -33,15 +34,16 @@ class OpenTransactionReader:
             stage.directory / "history" / f"{name}.jsonl", run=stage.run, client=name, role="reader"
         )
         self.path = stage.directory / "history" / f"{name}.jsonl"
+        self._moves = PositionLog(self._history, None)
         self._run = stage.run
         self._bootstrap = stage.cluster.bootstrap("DIRECT")
         self._partition_id = partition_id
         self._producer = producer
 
     def look(self) -> int:
-        """Read the partition from its beginning, and write the records of one producer to the history.
+        """Read the partition from its beginning, and write its records to the history.
 
-        The producer is the one that was passed to the constructor. Return the number of its records.
+        Return the number of records of one producer, which was passed to the constructor.
         """
         config = {
             "bootstrap.servers": self._bootstrap,
@@ -49,19 +51,17 @@ class OpenTransactionReader:
             "isolation.level": "read_committed",
         }
         messages: list[Any] = []
+        self._moves.assigned([self._partition_id], 0)
         op = self._history.invoke("poll")
         deadline = time.monotonic() + LOOK_S
         if read_to_end(
             config, {self._partition_id: 0}, lambda _, message: messages.append(message), deadline
         ):
             raise TimeoutError(f"no end of {partition_name(self._partition_id)} within {LOOK_S:.0f} s")
-        records = [
-            record
-            for record in given(messages, self._run)
-            if record.identity is not None and record.identity.producer == self._producer
-        ]
+        records = list(given(messages, self._run))
         self._history.ok(op, read=runs(records))
-        return len(records)
+        identities = [record.identity for record in records if record.identity is not None]
+        return sum(identity.producer == self._producer for identity in identities)
 
     def close(self) -> None:
         """Close the history."""

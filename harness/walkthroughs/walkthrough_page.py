@@ -44,9 +44,9 @@ def document(directory: Path) -> str:
         lines += [f"{json.dumps(name)}: {json.dumps(value)}" for name, value in step.evidence.items()]
         lines += ["```"]
     diagram = directory / "diagram.mmd"
-    if diagram.exists():
+    if diagram.is_file():
         lines += ["", "## Requests between clients and brokers", "", "```mermaid"]
-        lines += [diagram.read_text().rstrip(), "```"]
+        lines += [diagram.read_text(errors="replace").rstrip(), "```"]
     return "\n".join(lines) + "\n"
 
 

@@ -10,15 +10,15 @@ partition was read completely.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 from confluent_kafka import KafkaException, Message
 
 from harness.base.errors import HarnessError
-from harness.base.partition_id import PartitionId
+from harness.base.partition_id import PartitionId, partition_name
 from harness.base.waits import wait_until
 from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.changelog_record import totals_in
@@ -84,6 +84,7 @@ def observe_topics(
     witness: str = "reader",
     limit_s: float = 120.0,
     ends: Mapping[PartitionId, int] | None = None,
+    shared: Iterable[Window] = (),
     group: str = "",
     where: Where = "value",
     security: Security = PLAINTEXT,
@@ -93,57 +94,96 @@ def observe_topics(
     """Read topics from their start to the frozen last stable offsets, or to `ends` where these are lower.
 
     `ends` contains the committed offsets of a group. With `ends`, the observation covers the records that the
-    group has consumed. If the time limit passes before all ends are reached, the observation is marked
-    incomplete.
+    group has consumed. `shared` are the windows that another witness froze; with them, both witnesses read to
+    the same ends. If the time limit passes before all ends are reached, or if a partition is shorter than the
+    group's offset, the observation is marked incomplete.
     """
-    windows = freeze(bootstrap, topics, security)
+    frozen_at = time.monotonic_ns()
+    windows = limit_to(shared, freeze(bootstrap, topics, security))
     if ends is not None:
         windows = [w for w in windows if (w.topic, w.partition) in ends]
         for window in windows:
             window.read_to = min(window.read_to, ends[window.topic, window.partition])
     index = {(w.topic, w.partition): i for i, w in enumerate(windows)}
     reading = _Reading(run, where, index, totals={} if totals else None)
-    config = {
-        "bootstrap.servers": bootstrap,
-        **security.client(),
-        "group.id": as_group,
-        "isolation.level": "read_committed",
-        "check.crcs": True,
-    }
-    try:
-        unread = read_to_end(
-            config,
-            {partition_id: windows[i].start for partition_id, i in index.items()},
-            reading.take,
-            time.monotonic() + limit_s,
-            ends={partition_id: windows[i].read_to for partition_id, i in index.items()},
-        )
-    except KafkaException as error:
-        raise HarnessError(
-            f"the {witness} could not read: {error.args[0].str()}", "look at the nodes' logs with `eos logs`"
-        ) from error
+    config = {"bootstrap.servers": bootstrap, **security.client(), "group.id": as_group}
+    unread = _read(witness, config, windows, reading.take, limit_s)
     for partition_id in unread:
         # The consumer did not read this partition to its end. Records may be missing anywhere in it, so do
         # not count any part of it as read.
         windows[index[partition_id]].read_to = windows[index[partition_id]].start
+    obstacles = list(_obstacles(windows, unread, ends or {}))
     meta = Meta(
         witness=witness,
         kind="reference",
         purpose="aggregates" if totals else "all" if ends is None else "consumed",
-        complete=not unread and all(w.start == 0 for w in windows),
+        complete=not obstacles,
         clock=clock_id(),
+        frozen=frozen_at,
         finished=time.monotonic_ns(),
         windows=windows,
         group=group,
         positions=[(t, p, offset) for (t, p), offset in sorted((ends or {}).items())],
         foreign=reading.foreign,
-        detail=f"not read to the end: {unread}" if unread else "",
+        detail="; ".join(obstacles),
     )
     observation = observe(meta, reading.records)
     if reading.totals is not None:
         rows = [(*key, *totals_and_offset) for key, totals_and_offset in sorted(reading.totals.items())]
         observation.aggregates = np.array(rows, AGGREGATE)
     return observation
+
+
+def _read(
+    witness: str,
+    config: Mapping[str, Any],
+    windows: list[Window],
+    take: Callable[[PartitionId, Message], None],
+    limit_s: float,
+) -> list[PartitionId]:
+    """Read every window from its start to its end; return the partitions that were not read to their end."""
+    committed = {**config, "isolation.level": "read_committed", "check.crcs": True}
+    try:
+        return read_to_end(
+            committed,
+            {(w.topic, w.partition): w.start for w in windows},
+            take,
+            time.monotonic() + limit_s,
+            ends={(w.topic, w.partition): w.read_to for w in windows},
+        )
+    except KafkaException as error:
+        raise HarnessError(
+            f"the {witness} could not read: {error.args[0].str()}", "look at the nodes' logs with `eos logs`"
+        ) from error
+
+
+def _obstacles(
+    windows: Iterable[Window], unread: Iterable[PartitionId], ends: Mapping[PartitionId, int]
+) -> Iterator[str]:
+    """Yield the reasons why the witness did not read all that it had to read."""
+    if names := [partition_name(partition_id) for partition_id in unread]:
+        yield f"not read to the end in time: {', '.join(names)}"
+    for window in windows:
+        place = (window.topic, window.partition)
+        if window.start > 0:
+            yield f"{partition_name(place)} begins at offset {window.start}: earlier records were deleted"
+        if ends.get(place, 0) > window.lso:
+            yield (
+                f"{partition_name(place)}: the group's offset {ends[place]} is after the last stable offset "
+                f"{window.lso}"
+            )
+
+
+def limit_to(shared: Iterable[Window], windows: list[Window]) -> list[Window]:
+    """Let the windows end where the `shared` windows of the same partitions end, if they reach that far.
+
+    Each window keeps its own last stable offset and high watermark. A window that does not reach the shared
+    end shows that the log went back.
+    """
+    limits = {(window.topic, window.partition): window.read_to for window in shared}
+    for window in windows:
+        window.read_to = min(window.read_to, limits.get((window.topic, window.partition), window.read_to))
+    return windows
 
 
 def observe_totals(

@@ -139,6 +139,15 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             {"a": "p1:0-4 p2:0-4"},
             SHARED,
         ),
+        "an unanswered commit of a client that closed soon after the heal": Tiny(
+            "@1 fault f1 intent\n @2 fault f1 bite\n @3 p1 commit ok a:0-4\n @4 p1 commit none a:5-9\n"
+            "@199 fault f1 healed\n @200 p1 close",
+            ONE,
+        ),
+        "an init that was slow only while a fault was active": hung(
+            "@2 fault f1 intent\n @3 fault f1 bite\n @4-200 p1 init ok\n @199 fault f1 healed"
+        ),
+        "a slow init whose answer was an error": hung("@4-200 p1 init info!_TIMED_OUT\n @201 p1 init ok"),
         "a frozen client that gave up when it found its successor": Tiny(
             "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @3 p2 init ok\n @4 p1 commit info!_FENCED a:5-9\n"
             "@5 p1 close gave up: a successor has the id\n @6 client p1 exit 1\n @6 p2 commit ok a:0-4\n"
@@ -171,6 +180,11 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
         "a successor whose init was unclear": Tiny(
             "@1 p1 init ok\n @2 p2 init info!_TIMED_OUT\n @3 p1 commit ok a:0-4", {"a": "p1:0-4"}, SHARED
         ),
+        "a commit that was requested while the successor's init was under way": Tiny(
+            "@1 p1 init ok\n @3-6 p2 init ok\n @4 p1 commit ok a:0-4\n @7 p2 commit ok a:0-4",
+            {"a": "p1:0-4 p2:0-4"},
+            SHARED,
+        ),
         "back and forth, each with its own init": Tiny(
             "@1 p1 init ok\n @2 p1 commit ok a:0-4\n @3 p2 init ok\n @4 p2 commit ok a:0-4\n"
             "@5 p1 init ok\n @6 p1 commit ok a:5-9\n @7 p2 init ok\n @8 p2 commit ok a:5-9",
@@ -189,6 +203,12 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             "@1 p1 init ok\n @2-5 p1 commit info!PRODUCER_FENCED a:0-4\n @3-4 p1 init ok\n"
             "@6 p1 commit ok a:5-9",
             {"a": "p1:5-9"},
+            SHARED,
+        ),
+        "an error that the library can recover from": Tiny(
+            "p1 init ok\n p1 commit info!INVALID_PRODUCER_EPOCH!abortable a:0-4\n p1 commit ok a:5-9\n"
+            "p2 commit ok b:0-1",
+            {"a": "p1:5-9", "b": "p2:0-1"},
             SHARED,
         ),
         "an idempotent producer that got a new epoch by itself": Tiny(
@@ -212,6 +232,16 @@ UNKNOWN: dict[str, Tiny] = {
     "a killed client that waited only while a fault was active": hung(
         "@5 fault f1 intent\n @6 fault f1 bite\n @7 p1 commit none a:5-9\n @690 fault f1 healed\n"
         "@700 client p1 killed"
+    ),
+    "an end that stopped behind a transaction of a producer with a long time-out": Tiny(
+        "p1 commit ok b:0-1\n @2 look a 5/9\n @200 look a 5/9",
+        {"b": "p1:0-1"},
+        {"p1": {"timeout_ms": 300_000}},
+    ),
+    "an end that has not advanced since a heal a moment ago": Tiny(
+        "p1 commit ok b:0-1\n @2 fault f1 intent\n @3 fault f1 bite\n @4 look a 5/9\n"
+        "@198 fault f1 healed\n @200 look a 5/9",
+        {"b": "p1:0-1"},
     ),
     "a killed client without an open operation": hung("@700 client p1 killed"),
     "a client without a history": Tiny(WHOLE + "client p3 stopped", ONE),

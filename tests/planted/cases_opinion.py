@@ -96,6 +96,10 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             ),
             {"wrong_transaction"},
         ),
+        "written under a producer id that only another client reported": (
+            Tiny("p2 identity 8\n p1 commit ok a:0-4", {"a": "p1:0-4 ."}, raw={"a": "p1:0-4#8 C8"}),
+            {"wrong_transaction"},
+        ),
         "written under a producer id that another client reported": (
             Tiny(
                 "p1 identity 7\n p1 commit ok a:0-4\n p2 identity 8\n p2 commit ok b:0-4",

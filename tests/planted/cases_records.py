@@ -85,7 +85,13 @@ NEAR_MISSES = {
             "p2 send info a:0-4 +a:0-4>0 +a:0-4>0", {"a": "p2:0-4"}, PLAIN
         ),
         "read again after a rewind": Tiny(
-            "p1 commit ok a:0-4\n r1 read a@0 p1:0-4\n r1 read a@2 p1:2-4", {"a": "p1:0-4 ."}
+            "p1 commit ok a:0-4\n r1 read a@0 p1:0-4\n r1 seek a@2\n r1 read a@2 p1:2-4", {"a": "p1:0-4 ."}
+        ),
+        "read again after a rebalance": Tiny(
+            "p1 commit ok a:0-4\n r1 assign a\n r1 read a@0 p1:0-4\n r1 revoke a\n r1 assign a\n"
+            "r1 read a@2 p1:2-4",
+            {"a": "p1:0-4 ."},
+            {"r1": {"group": "g"}},
         ),
         "the same sequence in two lanes": Tiny(
             "p1 commit ok a:0-4 b:0-4", {"a": "p1:0-4 .", "b": "p1:0-4 ."}
@@ -106,7 +112,7 @@ NEAR_MISSES = {
     },
     "reordered": {
         "two producers interleaved": Tiny(
-            "p2 send ok a:0-4\n p3 send ok a:0-4",
+            "@1-3 p2 send ok a:0-4\n @2-4 p3 send ok a:0-4",
             {"a": "p3:0 p2:0-1 p3:1-3 p2:2-4 p3:4"},
             {**PLAIN, "p3": PLAIN["p2"]},
         ),
@@ -116,7 +122,7 @@ NEAR_MISSES = {
             {"a": ". . . p1:0-1 . p1:2-3 .", "b": "p1:0-3 ."},
         ),
         "a rewind of a reader": Tiny(
-            "p1 commit ok a:0-4\n r1 read a@3 p1:3-4\n r1 read a@0 p1:0-2", {"a": "p1:0-4 ."}
+            "p1 commit ok a:0-4\n r1 read a@3 p1:3-4\n r1 seek a@0\n r1 read a@0 p1:0-2", {"a": "p1:0-4 ."}
         ),
         "an unknown record missing in the middle": Tiny(
             "p2 send info a:0-4 +a:0-1 +a:3-4", {"a": "p2:0-1 p2:3-4"}, PLAIN

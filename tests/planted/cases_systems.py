@@ -327,7 +327,7 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
     },
     "hanging_transaction": {
         "the last stable offset moves on": Tiny(
-            "p1 commit ok a:0-4\n @2 look a 2/5\n @90 look a 4/6\n @190 look a 6/6", {"a": "p1:0-4"}
+            "p1 commit ok a:0-4\n @2 look a 2/5\n @90 look a 4/6\n @190 look a 6/6", {"a": "p1:0-4 ."}
         ),
         "stuck while the fault was active, then free": Tiny(
             "p1 commit ok a:0-4\n @2 fault f1 intent\n @3 fault f1 bite\n @4 look a 2/5\n @190 look a 2/5\n"

@@ -111,7 +111,7 @@ CAUGHT: dict[str, dict[str, tuple[Tiny, set[str]]]] = {
             {"inconsistent_offset"},
         ),
         "one reader, twice": (
-            Tiny("p1 commit ok a:0-4\n r1 read a@1 p1:1\n r1 read a@1 p1:2", {"a": "p1:0-4"}),
+            Tiny("p1 commit ok a:0-4\n r1 read a@1 p1:1\n r1 seek a@1\n r1 read a@1 p1:2", {"a": "p1:0-4"}),
             {"inconsistent_offset"},
         ),
     },

@@ -10,7 +10,7 @@ import numpy as np
 from harness.evidence.checkers.model import Evidence, Expect
 from harness.evidence.observation import Observation
 from tests.planted.cases_records import PLAIN, THREE
-from tests.planted.tiny import SECOND, Tiny
+from tests.planted.tiny import SECOND, Tiny, pipeline
 
 Change = Callable[[Observation], None]
 BOTH = Expect(witnesses=["reader-all", "spark"])
@@ -47,6 +47,17 @@ class Pair(Tiny):
         for change in self.changes:
             change(spark)
         return Evidence(evidence.ledger, [*evidence.observations, spark], evidence.expect)
+
+
+@dataclass
+class Alone(Tiny):
+    """A case in which the only witness recorded no runs of consecutive records, as Spark in a large run."""
+
+    def evidence(self) -> Evidence:
+        evidence = super().evidence()
+        for view in evidence.observations:
+            view.runs = None
+        return evidence
 
 
 def meta(**fields: object) -> Change:
@@ -91,7 +102,119 @@ TWO = {"a": "p1:0-4 .", "b": "p1:0-4 ."}
 IN_TWO = "p1 commit ok a:0-4 b:0-4"
 LONG = "p2 send ok a:0-599"
 
+FIVE_OF_TEN = "p9:0<p1:0 p9:1<p1:1 p9:2<p1:2 p9:3<p1:3 p9:4<p1:4 ."
+TEN_OF_TEN = FIVE_OF_TEN + " p9:5<p1:5 p9:6<p1:6 p9:7<p1:7 p9:8<p1:8 p9:9<p1:9 ."
+STEPS = "@1-2 p1 commit ok i:0-9\n @3 p9 offsets i:5\n @4-5 p9 commit ok o:0-4\n "
+MORE = "@10 p9 offsets i:10\n @11-12 p9 commit ok o:5-9\n "
+
+
+def piped(history: str, outputs: str = TEN_OF_TEN, consumed: int = 10) -> Tiny:
+    """Return a case of a pipeline with ten inputs, whose group has the position `consumed` at the end."""
+    log = {"i": "p1:0-9 .", "o": outputs}
+    return Tiny(STEPS + history, log, expect=pipeline(), consumed=consumed)
+
+
+FIVE = {"a": "p1:0-4 ."}
+SENT = "@1-2 p1 commit ok a:0-4\n "
+FAULT = "@20 fault f1 intent\n @21 fault f1 bite\n @21-22 p1 commit info a:5-9\n @30 fault f1 healed\n "
+OTHER_CLOCK = {"oracle": {"clock": "elsewhere"}}
+
+CAUGHT: dict[str, dict[str, Tiny | tuple[Tiny, set[str]]]] = {
+    "log_truncated": {
+        "the frozen end is below an earlier sample": Tiny(SENT + "@5 look a 31/31", FIVE),
+        "by one offset": Tiny(SENT + "@5 look a 7/7", FIVE),
+        "in the second partition only": Tiny(
+            IN_TWO + "\n @5 look a 6/6\n @6 look b 9/9\n @7 look b 3/9", {"a": "p1:0-4 .", "b": "p1:0-4 ."}
+        ),
+        "between two samples of a partition that no witness read": Tiny(
+            SENT + "@5 look b 100/100\n @9 look b 6/6", FIVE
+        ),
+        "a live reader got records beyond the end": (
+            Tiny("p2 send ok a:0-4\n p2 send info a:5-9\n r1 read a@5 p2:5-9", {"a": "p2:0-4"}, PLAIN),
+            {"log_truncated", "lost"},
+        ),
+        "an acknowledged record of an unclear transaction is beyond the end": Tiny(
+            "p1 commit ok a:0-4\n p1 commit info a:5-9>20", FIVE
+        ),
+        "an acknowledged record is gone, and the witness did not finish": Tiny(
+            "p2 send ok a:0-9>0", {"a": "p2:0-4"}, PLAIN, complete=False
+        ),
+        "a witness had read further before the other one froze its ends": Pair(
+            "p1 commit ok a:0-4\n p1 commit info a:5-9",
+            FIVE,
+            spark={"a": "p1:0-4 . p1:5-9"},
+            spark_finished=50,
+            frozen=60,
+            finished=61,
+        ),
+        "a stream had read beyond the end that was frozen then": Pair(
+            "p1 commit ok a:0-4\n p1 commit info a:5-9",
+            FIVE,
+            spark={"a": "p1:0-4 . p1:5-9"},
+            changes=(lambda view: setattr(view.meta.windows[0], "lso", 6),),
+        ),
+        "a sample before the witness froze its ends": Pair(
+            SENT + "@5 look a 31/31", FIVE, frozen=60, finished=61, spark_finished=58
+        ),
+    }
+}
+
+CAUGHT["inconsistent_offset"] = {
+    "the whole word was acknowledged, but at another first offset": Alone(
+        "p2 send ok a:0-3>1", {"a": "p2:0 p2:1 p2:2 . p2:3"}, PLAIN
+    ),
+    "the halves of a word were acknowledged the wrong way round": Alone(
+        "p2 send ok a:0-4>5\n p2 send ok a:5-9>0", {"a": "p2:0-9"}, PLAIN
+    ),
+    "too near to the end for the records after it": Alone(
+        "p2 send ok a:0-4>3\n p2 send ok a:5-9", {"a": "p2:0-9"}, PLAIN
+    ),
+    "at the end of the first word of a long acknowledgement": Alone(
+        "p2 send ok a:0-299>1", {"a": "p2:0-255 . . p2:256-299 ."}, PLAIN
+    ),
+}
+CAUGHT["offset_drift"] = {
+    "the group is far beyond the end of the input": piped(MORE + "@20 group i:1000"),
+    "the group is one beyond the end of the input": piped(MORE + "@20 group i:12\n @21 group i:10"),
+    "moved by an outsider to a position that no client wrote": piped(
+        "@6 group i:5\n @7 group i:7\n" + MORE + "@20 group i:10"
+    ),
+    "back to a position that was written long before": piped(
+        "@6 group i:5\n" + MORE + "@20 group i:10\n @21 group i:5\n @22 group i:10"
+    ),
+    "behind what a committed transaction wrote": piped(MORE + "@20 group i:5"),
+    "behind what a sample showed, and not written after it": piped(
+        MORE.replace("ok", "info") + "@20 group i:10\n @21 group i:5"
+    ),
+    "a position before its commit was requested": piped("@6 group i:5\n @9 group i:10\n" + MORE),
+    "a position of an aborted transaction": piped(
+        "@6 p9 offsets i:8\n @7 p9 abort ok o:10-12\n @9 group i:8\n" + MORE
+    ),
+    "moved in a fault, and it stays": piped(
+        MORE + "@13 fault f1 intent\n @14 fault f1 bite\n @14-15 p9 abort ok o:10-11\n @16 fault f1 healed\n"
+        "@20 group i:10\n @21 group i:5",
+        consumed=5,
+    ),
+}
+
 UNKNOWN: dict[str, Tiny] = {
+    # Ends that went back
+    "only the sampled high watermark is above the frozen one": Tiny(
+        SENT + "@5 look a 6/9\n @6 look a 6/6", FIVE
+    ),
+    "a lower end, but the sample has another clock": Tiny(
+        SENT + "@5 look a 31/31", FIVE, OTHER_CLOCK, finished=60
+    ),
+    "a dip although no fault was injected": Tiny(
+        SENT + "@5 look a 6/6\n @6 look a 4/4\n @7 look a 6/6", FIVE
+    ),
+    "the log went back and grew again": Tiny(
+        SENT + FAULT + "@31 look a 9/9\n @32 look a 2/2\n @33 look a 5/5\n @34 look a 12/12",
+        {"a": "p1:0-4 . . . . . . ."},
+    ),
+    "the high watermark of an unread partition stays low": Tiny(
+        SENT + "@5 look b 0/0\n @6 look b 4/9\n @7 look b 4/4", FIVE
+    ),
     # Frozen ends
     "one witness read further than the other": Pair(
         "p1 commit ok a:0-4\n p1 commit info a:5-9", {"a": "p1:0-4"}, spark={"a": "p1:0-9"}
@@ -187,6 +310,68 @@ UNKNOWN: dict[str, Tiny] = {
     ),
 }
 NEAR_MISSES: dict[str, dict[str, Tiny]] = {
+    "offset_drift": {
+        "every position that was written, in its order": piped(
+            "@6 group i:5\n @7 group i:5\n" + MORE + "@20 group i:10"
+        ),
+        "a rewind that the history explains": piped(
+            MORE.replace("ok o:5-9", "ok") + "@20 group i:10\n @21 p9 offsets i:5\n @22-23 p9 commit ok\n"
+            "@24 group i:5\n @25 p9 offsets i:10\n @26-27 p9 commit ok o:5-9\n @30 group i:10"
+        ),
+        "an unclear transaction rewound the group later": piped(
+            "@5 p9 offsets i:10\n @6-7 p9 commit ok\n @8 group i:10\n @9 p9 offsets i:5\n "
+            "@10-11 p9 commit info\n @14 group i:5",
+            FIVE_OF_TEN,
+            5,
+        ),
+        "between the request of a commit and its answer": piped(
+            "@6 group i:5\n" + MORE.replace("@11-12", "@11-16") + "@13 group i:5\n @14 group i:10"
+        ),
+        "an old coordinator in a fail-over": piped(
+            MORE + "@13 fault f1 intent\n @14 fault f1 bite\n @14-15 p9 abort ok o:10-11\n"
+            "@16 fault f1 healed\n @20 group i:10\n @21 group i:5\n @22 group i:10"
+        ),
+        "past the marker at the end of the input": piped(
+            MORE.replace("i:10", "i:11") + "@20 group i:11", consumed=11
+        ),
+        "samples of an observer with another clock": Tiny(
+            STEPS + MORE + "@3 group i:5\n @4 group i:10",
+            {"i": "p1:0-9 .", "o": TEN_OF_TEN},
+            OTHER_CLOCK,
+            expect=pipeline(),
+            consumed=10,
+        ),
+    },
+    "inconsistent_offset": {
+        "acknowledged where it is read": Alone(
+            "p2 send ok a:0-4>0\n p2 send ok a:5-9>6", {"a": "p2:0-4 . p2:5-9"}, PLAIN
+        ),
+        "acknowledged in part, with a gap inside the word": Alone(
+            "p2 send info a:0-9 +a:3-5>5 +a:8-9>10", {"a": "p2:0-2 . . p2:3-5 . . p2:8-9"}, PLAIN
+        ),
+        "acknowledged twice with the same offset": Alone(
+            "p2 send info a:0-4 +a:0-4>1 +a:0-4>1", {"a": ". p2:0-4"}, PLAIN
+        ),
+        "over the edge of a word": Alone(
+            "p2 send ok a:0-299>2\n p2 send ok a:300-301>303", {"a": ". . p2:0-299 . p2:300-301"}, PLAIN
+        ),
+    },
+    "log_truncated": {
+        "the log only grows": Tiny(SENT + "@5 look a 2/4\n @6 look a 4/6\n @7 look a 6/6", FIVE),
+        "a dip in a fail-over": Tiny(
+            SENT + FAULT + "@31 look a 6/6\n @32 look a 4/4\n @33 look a 4/4\n @34 look a 6/6",
+            {"a": "p1:0-4 ."},
+        ),
+        "the last sample is from an old leader": Tiny(
+            SENT + FAULT + "@31 look a 6/6\n @32 look a 4/4", {"a": "p1:0-4 ."}
+        ),
+        "sampled after the witness had frozen its ends": Pair(
+            SENT + "@70 look a 9/9", FIVE, frozen=60, finished=61, spark_finished=65
+        ),
+        "sampled after the witness had finished": Tiny(SENT + "@70 look a 9/9", FIVE, finished=60),
+        "a reader got the last record": Tiny("p1 commit ok a:0-4\n r1 read a@4 p1:4", FIVE),
+        "acknowledged at the last offset": Tiny("p2 send ok a:0-4>0", {"a": "p2:0-4"}, PLAIN),
+    },
     "witnesses and faults": {
         "two equal witnesses": Pair(THREE, TEN),
         "two equal witnesses of two partitions": Pair(IN_TWO, TWO),
@@ -217,6 +402,6 @@ NEAR_MISSES: dict[str, dict[str, Tiny]] = {
             "@6 fault f1 healed",
             {"a": "p1:0-4 ."},
         ),
-    }
+    },
 }
 """Near misses of disagreement and of idle faults: their verdict is valid."""

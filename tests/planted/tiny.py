@@ -15,9 +15,16 @@ operation that was requested at 3 s and answered at 5 s. The answers are ok, fai
     p1 offsets i:7                p1 adds offset 7 of input i to the transaction that it ends next
     r1 read a@100 p1:0-4          during the run, reader r1 got sequences 0-4 of p1, the first at offset 100
                                   (with read_uncommitted if the settings of r1 have this isolation)
+    r1 read a@5 p1:5 b@3 p1:3     one poll with records of two partitions, or of two places of one partition
+    r1 poll                       r1 begins the poll that its next read answers; `poll info` ends it unclearly
+    r1 assign a@0 b               r1 got a, to read it from offset 0, and b, from the group's position
+    r1 revoke a                   r1 no longer has partition a
+    r1 seek a@5                   r1 moves its own position; `seek info a@5` has an unclear result
+    r1 caught-up a@10             r1 was given all readable records of partition a below offset 10
     look a 10/12                  an observer saw last stable offset 10 and high watermark 12
     group i:7                     an observer saw that the group had committed offset 7 of input i
     fault f1 intent               a stage of fault f1; other stages are bite, no_bite, healed
+    p1 commit info!_STATE!fatal   the error of an answer, and its flags
     fault f1 intent crash_client p1    the same, with the kind of the fault and the client that is its target
     p1 close                      p1 ended normally
     p1 close gave up: fenced      the closing line of p1 has another reason than `done`
@@ -44,6 +51,8 @@ A raw log lists everything in a partition, offset by offset. It has the tokens o
     p1:0-4#7        records that were written under producer id 7; their markers are C7 and A7
 
 The history line `p1 identity 7` means that p1 reported the producer id 7.
+
+A reader is a member of a group if its settings name one: {"r1": {"group": "g"}}.
 
 Partitions: a and b are t-0 and t-1, i is in-0 (a pipeline's input), o is out-0 (its output), c is log-0 (its
 changelog).
@@ -156,7 +165,7 @@ class Tiny:
             Spot(topic=LANES[n][0], partition=LANES[n][1], offset=o, other_offset=b)
             for n, o, b in self.epochs
         ]
-        meta.epochs = Findings(compared=len(records.rows), count=len(spots), examples=spots)
+        meta.epochs = Findings(compared=len(records), count=len(spots), examples=spots)
         return observation
 
     def _value(self, name: str, token: str) -> bytes:
@@ -240,6 +249,7 @@ class _Writers:
         self.lines: dict[str, list[dict[str, Any]]] = {}
         self.ops: dict[str, int] = {}
         self.txn: dict[str, int] = {}
+        self.polls: dict[str, int] = {}
         self.settings = settings
         self.clients: ClientList | None = None
 
@@ -258,7 +268,7 @@ class _Writers:
             if who.startswith("p"):
                 declared = {"type": "producer", "producer": int(who[1:]), "lanes": self.lanes}
                 declared |= {"transactional_id": f"id-{who}", "mono": 0, "wall": 0}
-                declared |= {key: value for key, value in settings.items() if key != "clock"}
+                declared |= {key: value for key, value in settings.items() if key not in ("clock", "group")}
                 self.lines[who].append(declared)
         self.lines[who].append({**line, **clocks})
 
@@ -288,10 +298,21 @@ class _Writers:
             op = self.ops[who] = self.ops.get(who, -1) + 1
             self.write(who, at, type="invoke", f="identity", op=op, producer=int(who[1:]))
             self.write(who, at, type="ok", f="identity", op=op, pid=int(rest[0]), epoch=0)
+        elif what in ("poll", "read", "assign", "revoke", "seek", "caught-up"):
+            self._consumer(who, what.replace("-", "_"), rest, (at, until))
+        else:
+            self._operation(who, what, rest, at, until)
+
+    def _consumer(self, who: str, what: str, rest: list[str], times: tuple[float, float]) -> None:
+        at, until = times
+        if what == "poll":
+            self._poll(who, at)
+            if rest and rest[0] != "none":
+                self.write(who, until, type=rest[0], f="poll", op=self.polls.pop(who))
         elif what == "read":
             self._read(who, at, rest)
         else:
-            self._operation(who, what, rest, at, until)
+            self._move(who, at, what, rest)
 
     def _client(self, name: str, words: list[str], at: float) -> None:
         """Add a client to the run's list of clients."""
@@ -338,7 +359,8 @@ class _Writers:
             return
         done: dict[str, Any] = {"type": answer.split("!")[0], "f": what, "op": op}
         if "!" in answer:
-            done["error"] = {"code": 1, "name": answer.split("!")[1]}
+            _, name, *flags = answer.split("!")
+            done["error"] = {"code": 1, "name": name, "flags": flags}
         acked = [_interval(part[1:]) for part in parts if part[0] == "+"]
         acked += [row for row in sent if row[3] >= 0]
         failed = [_interval(part[1:])[:3] for part in parts if part[0] == "-"]
@@ -346,17 +368,35 @@ class _Writers:
         done |= {"failed": failed} if failed else {}
         self.write(who, until, **done)
 
+    def _group(self, who: str) -> dict[str, str]:
+        group = self.settings.get(who, {}).get("group")
+        return {"group": group} if group else {}
+
+    def _poll(self, who: str, at: float) -> None:
+        op = self.ops[who] = self.polls[who] = self.ops.get(who, -1) + 1
+        isolation = {k: v for k, v in self.settings.get(who, {}).items() if k == "isolation"}
+        self.write(who, at, type="invoke", f="poll", op=op, **self._group(who), **isolation)
+
     def _read(self, who: str, at: float, rest: list[str]) -> None:
-        op = self.ops[who] = self.ops.get(who, -1) + 1
-        partition, _, offset = rest[0].partition("@")
-        runs, place = [], int(offset)
-        for token in _offsets(" ".join(rest[1:])):
+        if who not in self.polls:
+            self._poll(who, at)
+        runs, partition, place = [], "", 0
+        for token in _offsets(" ".join(rest)):
+            if "@" in token:
+                partition, _, offset = token.partition("@")
+                place = int(offset)
+                continue
             identity = _identity(partition, token)
             runs.append((*LANES[partition], place, identity.producer, identity.lane, identity.seq, 1))
             place += 1
-        isolation = {k: v for k, v in self.settings.get(who, {}).items() if k == "isolation"}
-        self.write(who, at, type="invoke", f="poll", op=op, **isolation)
-        self.write(who, at, type="ok", f="poll", op=op, read=runs)
+        self.write(who, at, type="ok", f="poll", op=self.polls.pop(who), read=runs)
+
+    def _move(self, who: str, at: float, what: str, rest: list[str]) -> None:
+        op = self.ops[who] = self.ops.get(who, -1) + 1
+        answer, *rest = rest if rest[0] == "info" else ["ok", *rest]
+        offsets = [(*LANES[word[0]], int(word[2:] or -1)) for word in rest]
+        self.write(who, at, type="invoke", f=what, op=op, offsets=offsets, **self._group(who))
+        self.write(who, at, type=answer, f=what, op=op)
 
 
 def _interval(text: str) -> tuple[int, int, int, int]:

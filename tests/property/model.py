@@ -196,7 +196,7 @@ def _send(world: World, deed: Deed) -> None:
 def _read(world: World, start: int) -> None:
     """Add one read of each partition by reader r1, from offset `start` on.
 
-    If r1 has read these offsets before, it reads them again.
+    Before each read, r1 seeks to its first offset, so it may read some offsets again and leave others out.
     """
     for name, entries in world.log.items():
         low = min(start, len(entries))
@@ -210,4 +210,5 @@ def _read(world: World, start: int) -> None:
             elif runs:
                 break
         if runs:
+            world.history.append(f"r1 seek {name}@{at}")
             world.history.append(f"r1 read {name}@{at} {' '.join(runs)}")

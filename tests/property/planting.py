@@ -158,6 +158,73 @@ def wrong_transaction(world: World, place: int) -> bool:
     return True
 
 
+def log_truncated(world: World, place: int) -> bool:
+    """Let an observer sample a last stable offset that is higher than the end of the log."""
+    name = PARTITIONS[place % 2]
+    end = len(world.log[name]) + 1 + place % 9
+    world.history.append(f"look {name} {end}/{end}")
+    return True
+
+
+def poll_skip(world: World, place: int) -> bool:
+    """Let a reader begin at the first offset, and give it a later record at once."""
+    later = [
+        (name, offset, entry.token)
+        for name, entries in world.log.items()
+        for offset, entry in enumerate(entries)
+        if entry.shown and any(e.shown for e in entries[:offset])
+    ]
+    if not later:
+        return False
+    name, offset, token = later[place % len(later)]
+    world.history += [f"r3 assign {name}@0", f"r3 read {name}@{offset} {token}"]
+    return True
+
+
+def nonmonotonic_poll(world: World, place: int) -> bool:
+    """Give a reader the same record in two polls."""
+    shown = [one for one in world.entries() if one[2].shown]
+    name, offset, entry = shown[place % len(shown)]
+    world.history += [f"r3 read {name}@{offset} {entry.token}"] * 2
+    return True
+
+
+def unseen(world: World, place: int) -> bool:
+    """Let a reader record that it read a partition to the end, although it got nothing."""
+    names = [name for name, entries in world.log.items() if any(e.shown for e in entries)]
+    name = names[place % len(names)]
+    world.history += [f"r3 assign {name}@0", f"r3 caught-up {name}@{len(world.log[name])}"]
+    return True
+
+
+def _crossing(world: World, place: int, *, through: int) -> None:
+    """Let producer 60 read a record of producer 61, and 61 a record of `through`, before it is written."""
+    name, other = PARTITIONS if place % 2 else PARTITIONS[::-1]
+    offsets = {60: len(world.log[name]), 61: len(world.log[other])}
+    world.log[name].append(Entry("p60:0", shown=True))
+    world.log[other].append(Entry("p61:0", shown=True))
+    world.history += [f"p60 read {other}@{offsets[61]} p61:0", f"p60 commit ok {name}:0-0"]
+    if through != 60:
+        offsets[through] = len(world.log[name])
+        world.log[name].append(Entry(f"p{through}:0", shown=True))
+        world.history.append(f"p{through} commit ok {name}:0-0")
+    world.history += [f"p61 read {name}@{offsets[through]} p{through}:0", f"p61 commit ok {other}:0-0"]
+    world.settings["p61"] = {"clock": "other"}
+
+
+def g1c(world: World, place: int) -> bool:
+    """Let two transactions on two clocks read each other's records."""
+    _crossing(world, place, through=60)
+    return True
+
+
+def g1c_realtime(world: World, place: int) -> bool:
+    """Let a transaction read a record of a transaction that began after a reader of its own records."""
+    _crossing(world, place, through=62)
+
+    return True
+
+
 PLANTINGS = {
     "lost": Planting(lost, frozenset({"torn_transaction"})),
     "duplicate": Planting(duplicate),
@@ -171,6 +238,13 @@ PLANTINGS = {
     "wrong_transaction": Planting(wrong_transaction),
     "inconsistent_offset": Planting(inconsistent_offset),
     "zombie_write": Planting(zombie_write),
-    "hanging_transaction": Planting(hanging_transaction),
+    # The sampled ends may be behind the ends of the world's log.
+    "hanging_transaction": Planting(hanging_transaction, frozenset({"log_truncated"})),
+    "log_truncated": Planting(log_truncated),
     "stalled": Planting(stalled),
+    "poll_skip": Planting(poll_skip),
+    "nonmonotonic_poll": Planting(nonmonotonic_poll),
+    "unseen": Planting(unseen),
+    "g1c": Planting(g1c),
+    "g1c_realtime": Planting(g1c_realtime),
 }

@@ -147,7 +147,7 @@ class TransactionalCase(ClientCase):
 
     def _logs(self, *topics: str) -> list[tuple[Window, list[Batch]]]:
         admin = self.cluster.admin
-        return fetch_logs(admin, freeze_windows(admin, topics or self.topics))
+        return list(fetch_logs(admin, freeze_windows(admin, topics or self.topics)))
 
     def log(self, topic: str, partition: int = 0) -> list[Batch]:
         """Return the leader's log of one partition."""

@@ -191,7 +191,7 @@ def test_a_fleet_records_how_each_of_its_clients_ended(tmp_path: Path) -> None:
     fleet = fleet_of(run, crashed, died, good, bad, hung)
 
     fleet.note_fault(cast(Any, crashed), "faults-0001")
-    failed = fleet.stop()
+    failed = fleet.stop(readers=True)
     fleet.kill()
 
     assert [client.spec.client for client in failed] == ["r-1", "r-2", "r-4", "r-5"]

@@ -138,6 +138,17 @@ def test_a_call_that_never_returns_is_abandoned() -> None:
     bounded(lambda: None, 5)
 
 
+@pytest.mark.parametrize(
+    "exception", [OSError(28, "disk full"), SystemError("a callback"), SystemExit(3), KeyboardInterrupt()]
+)
+def test_every_exception_of_a_bounded_call_is_raised(exception: BaseException) -> None:
+    def fails() -> None:
+        raise exception
+
+    with pytest.raises(type(exception)):
+        bounded(fails, 5)
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["within its limit", "after it"])
 def test_the_object_of_a_failed_call_is_released_with_the_call(late: bool) -> None:
     go_on, ended = threading.Event(), threading.Event()

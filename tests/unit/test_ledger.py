@@ -13,7 +13,7 @@ from harness.base.errors import UsageError
 from harness.evidence.bit_words import split_lane_key
 from harness.evidence.history import HistoryFile
 from harness.evidence.ledger import FATE_NAMES, OPEN_END, Ledger, fold
-from tests.planted.tiny import Tiny
+from tests.planted.tiny import SECOND, Tiny
 
 PLAIN = {"p2": {"transactional_id": None}}
 
@@ -229,3 +229,21 @@ def test_files_read_in_parallel_give_the_same_ledger(monkeypatch: pytest.MonkeyP
     with pytest.raises(UsageError, match=r"p3\.jsonl:3: not a history line") as caught:
         fold([*files, history({"type": "thought"}, name="p3")])
     assert "changed" in caught.value.hint
+
+
+def test_a_transaction_began_at_its_first_begin_line() -> None:
+    case = Tiny(
+        "@3 p1 begin\n @5 p1 commit ok a:0-4\n @7 p1 commit ok a:5-9\n @8 p2 send ok a:0-1", {"a": ""}
+    )
+    case.settings["p2"] = {"transactional_id": None}
+
+    groups = case.evidence().ledger.groups
+
+    began = dict(
+        zip(
+            zip(groups.producer.tolist(), groups.txn.tolist(), strict=True),
+            groups.begun.tolist(),
+            strict=True,
+        )
+    )
+    assert began == {(1, 1): 3 * SECOND, (1, 2): 0, (2, -1): 8 * SECOND}

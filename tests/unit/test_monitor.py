@@ -6,9 +6,12 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
+
+import pytest
 
 from harness.base.processes import memory_of
 from harness.kafka.admin import EndOffsets
@@ -54,21 +57,67 @@ def test_a_phase_shorter_than_a_sample_is_credited_with_its_progress() -> None:
     assert not monitor.acknowledged_in.get("faults")
 
 
-def test_the_end_offsets_of_every_partition_are_written_to_the_history() -> None:
-    written: list[Any] = []
-    fleet: Any = SimpleNamespace(topics={"t": 2, "u": 1}, totals=FleetTotals, active=list, ended=list)
-    ends = {"t": {0: EndOffsets(9, 7), 1: EndOffsets(4, 4)}, "u": {0: EndOffsets(0, 0)}}
-    metadata = SimpleNamespace(partitions=[])
-    cluster: Any = SimpleNamespace(
-        end_offsets=lambda topic: ends[topic], admin=SimpleNamespace(metadata=lambda _: metadata)
-    )
-    spark: Any = SimpleNamespace(restart_if_dead=lambda: None, progress=lambda _: "", pids=[])
-    history: Any = SimpleNamespace(sample=written.append)
-    monitor = Monitor(cluster, fleet, history, lambda _: None, spark)
+class Sampled:
+    """Stub of a cluster with two topics and the positions of one group, and of the history."""
 
-    monitor.stop(last_sample=True)
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.written: list[dict[str, Any]] = []
+        self.ends: dict[str, Any] = {
+            "t": {0: EndOffsets(9, 7), 1: EndOffsets(4, 4)},
+            "u": {0: EndOffsets(0, 0)},
+        }
+        self.positions: dict[Any, int] | OSError = {("t", 1): 3, ("t", 0): 6}
+        self.asked: list[str] = []
+        starts = {"t": {0: 2, 1: 0}, "u": {0: 0}}
+        admin = SimpleNamespace(
+            metadata=lambda _: SimpleNamespace(partitions=[]), list_offsets=lambda topic, _: starts[topic]
+        )
+        monkeypatch.setattr("harness.run.monitor.stable_offsets", self._stable_offsets)
+        fleet: Any = SimpleNamespace(topics={"t": 2, "u": 1}, totals=FleetTotals, active=list, ended=list)
+        cluster: Any = SimpleNamespace(end_offsets=self._end_offsets, admin=admin)
+        spark: Any = SimpleNamespace(restart_if_dead=lambda: None, progress=lambda _: "", pids=[])
+        history: Any = SimpleNamespace(sample=self._sample)
+        self.monitor = Monitor(cluster, fleet, history, lambda _: None, spark, groups=["g"])
 
-    assert written == [[("t", 0, 0, 7, 9), ("t", 1, 0, 4, 4), ("u", 0, 0, 0, 0)]]
+    def _sample(self, bounds: Any = (), **more: Any) -> None:
+        self.written.append({"bounds": bounds, **more})
+
+    def _end_offsets(self, topic: str) -> Any:
+        if isinstance(self.ends[topic], OSError):
+            raise self.ends[topic]
+        return self.ends[topic]
+
+    def _stable_offsets(self, _: object, group: str) -> Any:
+        self.asked.append(group)
+        if isinstance(self.positions, OSError):
+            raise self.positions
+        return self.positions
+
+
+def test_the_bounds_of_every_partition_and_the_positions_of_groups_are_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sampled = Sampled(monkeypatch)
+    before = time.monotonic_ns()
+
+    sampled.monitor.stop(last_sample=True)
+
+    bounds, positions = sampled.written
+    assert bounds["bounds"] == [("t", 0, 2, 7, 9), ("t", 1, 0, 4, 4), ("u", 0, 0, 0, 0)]
+    assert (positions["group"], positions["positions"]) == ("g", [("t", 0, 6), ("t", 1, 3)])
+    assert before <= bounds["asked"] <= positions["asked"] <= time.monotonic_ns()
+
+
+def test_pending_positions_and_unreachable_leaders_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    sampled = Sampled(monkeypatch)
+    sampled.positions = OSError("pending")
+    sampled.monitor.stop(last_sample=True)
+    assert [line["bounds"][0] for line in sampled.written] == [("t", 0, 2, 7, 9)]
+
+    sampled = Sampled(monkeypatch)
+    sampled.ends["u"] = ConnectionError("u-0 has no leader")
+    sampled.monitor.stop(last_sample=True)
+    assert (sampled.written, sampled.asked) == ([], [])
 
 
 def test_the_memory_of_a_process_is_measured_with_or_without_its_children() -> None:

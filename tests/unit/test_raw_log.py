@@ -51,6 +51,7 @@ def raw(*logs: tuple[Window, list[Batch]]) -> Observation:
         (window(5), [plain(0, 5)], True),
         (window(0), [], True),
         (window(5), [plain(0, 3)], False),
+        (window(5), [plain(0, 4)], False),
         (window(5), [], False),
         (window(5), [plain(0, 2), plain(3, 2)], False),
         (window(5), [plain(1, 4)], False),
@@ -63,6 +64,7 @@ def raw(*logs: tuple[Window, list[Batch]]) -> Observation:
         "whole",
         "empty log",
         "its end is missing",
+        "its last record is missing",
         "nothing arrived",
         "a gap",
         "its start is missing",
@@ -200,7 +202,7 @@ def test_a_partition_without_a_leader_is_asked_again_later() -> None:
     broker.leader = -1
 
     with pytest.raises(ConnectionError, match="t-0 has no leader"):
-        fetch_logs(broker, [window(5)])
+        list(fetch_logs(broker, [window(5)]))
 
 
 def test_a_batch_that_cannot_be_decompressed_is_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 from harness.base.events import Event, Healed, Injected, ProgressEvent, Started
-from harness.evidence.checkers.check_run import check_run
+from harness.evidence.checkers.check_run import check_run, summarise
 from harness.evidence.checkers.model import ANOMALIES, SEVERITY, Anomaly, Example, HistoryRef, Result
 from harness.evidence.checkers.model import Verdict as Found
 from harness.evidence.checkers.verdict import Judgement
-from harness.evidence.run_directory import RunDirectory
+from harness.evidence.observation import Findings, Meta, Observation
+from harness.evidence.run_directory import RunDirectory, RunInfo, Summary
 from harness.report import page, spark_progress
 from harness.report.evidence_view import render_anomalies
 from harness.report.timeline_data import PIECES, Bar, TimelineData, thinned
@@ -143,6 +144,19 @@ def test_a_thinned_curve_keeps_its_extremes() -> None:
     assert {(20_000.0, 99.0), (30_000.0, 0.0)} <= set(few)
     assert few == sorted(few)
     assert thinned(line[: 2 * PIECES], 36_000.0) == line[: 2 * PIECES]
+
+
+def test_the_summary_and_the_report_show_the_rows_of_the_stream_and_of_the_batch_job(tmp_path: Path) -> None:
+    run = judged(tmp_path)
+    assert run.read("summary.json", Summary).spark_rows == {}
+    judgement = run.read("verdict.json", Judgement)
+    views = []
+    for witness, records in (("spark", 300), ("spark-batch", 299)):
+        meta = Meta(witness=witness, kind="spark", records=records, complete=True, foreign=Findings(count=1))
+        views.append(Observation(meta))
+        run.write("summary.json", summarise(run.read("run.json", RunInfo), judgement, views))
+    assert run.read("summary.json", Summary).spark_rows == {"stream": 301, "batch": 300}
+    assert "301 rows by the stream, 300 by the batch job" in page.write(run.path).read_text()
 
 
 def test_the_report_shows_batches_restarts_and_silences_of_spark(tmp_path: Path) -> None:

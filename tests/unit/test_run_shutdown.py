@@ -397,7 +397,7 @@ def a_program(monkeypatch: pytest.MonkeyPatch, lines: Lines) -> Any:
     )
     for name, made in (
         ("Fleet", Crew),
-        ("Monitor", lambda *_: monitor),
+        ("Monitor", lambda *_, **__: monitor),
         (
             "FaultRunner",
             lambda *_: SimpleNamespace(
@@ -463,7 +463,7 @@ def test_an_interrupted_run_records_the_phase_in_which_it_was_interrupted(
 
     monkeypatch.setattr(Crew, "wait_progress", wait_progress)
     program._run.scenario = SimpleNamespace(
-        plan=SimpleNamespace(steady=0.0), limits=SimpleNamespace(recovery=60.0)
+        workload=[], plan=SimpleNamespace(steady=0.0), limits=SimpleNamespace(recovery=60.0)
     )
     program._run.cluster.wait_healthy = lambda *_, **__: None
     program._capture = SimpleNamespace(start=lambda _: None, stop=lambda _: None)

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from harness.base.errors import UsageError
-from harness.clients.client import NeverReturnedError, bounded
+from harness.clients.client import NeverReturnedError, bounded, library_error
 from harness.evidence.history import Error
 
 CALL_S: Final = 30.0
@@ -114,12 +114,10 @@ class ConfluentClient:
         try:
             call()
         except (KafkaException, SystemError) as exception:
-            # After a fatal error, confluent-kafka runs callbacks while an exception is already set. Python
-            # then raises SystemError.
-            cause = exception if isinstance(exception, KafkaException) else exception.__cause__
-            if not isinstance(cause, KafkaException):
+            error = library_error(exception)
+            if error is None:
                 raise
-            raise _refused(self._fatal or cause.args[0]) from exception
+            raise _refused(self._fatal or error) from exception
 
     def _on_error(self, error: Any) -> None:
         # Keep the first fatal error, because later calls only raise a generic _FATAL.
@@ -183,7 +181,7 @@ class KafkaPythonClient:
     def _within(self, call: Callable[[], object]) -> None:
         """Make a call that has no time limit of its own, and abandon it after CALL_S seconds."""
         try:
-            bounded(partial(self._call, call), CALL_S, Exception)
+            bounded(partial(self._call, call), CALL_S)
         except NeverReturnedError as error:
             raise RefusedCallError(NEVER_RETURNED, str(error)) from None
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
-from harness.clients.client import error_of, kafka_error
+from harness.clients.client import error_of, exception_of, kafka_error, library_error
 from harness.clients.client_settings import CLASSIC, settings, transaction_settings
 from harness.clients.client_spec import TransactionalSpec
 from harness.clients.pipeline import output_of
@@ -90,10 +90,11 @@ class TransactionalProducer(TransactionHistory):
         started = time.monotonic()
         try:
             self.producer.flush(LIMIT_S)
-        except KafkaException as exception:
-            return _answer(kafka_error(exception), started)
-        except SystemError as error:  # raised if a callback runs after a fatal error
-            return _answer(kafka_error(cast(KafkaException, error.__cause__)), started)
+        except (KafkaException, SystemError) as exception:
+            error = library_error(exception)
+            if error is None:
+                raise
+            return _answer(error, started)
         undelivered, self._undelivered = self._undelivered, []
         return _answer(next(iter(undelivered), None), started)
 
@@ -174,9 +175,11 @@ class TransactionalProducer(TransactionHistory):
         started = time.monotonic()
         try:
             call()
-        except KafkaException as exception:
-            error = kafka_error(exception)
-            self._history.info(op, error_of(error))
+        except BaseException as exception:
+            self._history.info(op, exception_of(exception))
+            error = library_error(exception)
+            if error is None:
+                raise
             return _answer(error, started)
         self._history.ok(op, acked=acked())
         return _answer(None, started)

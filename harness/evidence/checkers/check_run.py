@@ -69,7 +69,10 @@ def _loaded(run: RunDirectory, damage: list[str], files: int, manifest_run: str 
     folders = sorted(path for path in run.observations.glob("*") if path.is_dir())
     loaded = [attempt(partial(observation.load, path), None) for path in folders]
     views = [view for view in loaded if view is not None]
-    owners = {NAME: manifest_run}
+    clients = None
+    if (run.path / client_list.FILE).exists():
+        clients = attempt(lambda: run.read(client_list.FILE, ClientList), None)
+    owners = {NAME: manifest_run, client_list.FILE: clients.run if clients else ""}
     owners |= {f"history/{c.name}.jsonl": c.opening.run for c in ledger.clients if c.opening}
     owners |= {f"observations/{v.meta.witness}": v.meta.run for v in views}
     damage += [
@@ -81,10 +84,7 @@ def _loaded(run: RunDirectory, damage: list[str], files: int, manifest_run: str 
     expect = attempt(lambda: run.read("expect.json", Expect), Expect())
     no_steps: list[WalkthroughStep] = []
     steps = attempt(lambda: run.read(step_report.FILE, list[WalkthroughStep], no_steps), no_steps)
-    evidence = Evidence(ledger, views, expect, steps, damage=damage, files=files)
-    if (run.path / client_list.FILE).exists():
-        evidence.clients = attempt(lambda: run.read(client_list.FILE, ClientList), None)
-    return evidence
+    return Evidence(ledger, views, expect, steps, clients=clients, damage=damage, files=files)
 
 
 def check_run(path: Path, *, write: bool = False) -> tuple[ExitCode, Judgement]:

@@ -29,13 +29,12 @@ def check_clients(evidence: Evidence, out: Collector) -> None:
     """Compare the histories with the list of clients, and check how every client ended."""
     ledger, listed = evidence.ledger, evidence.clients
     superseded = _superseded(ledger)
-    for client in ledger.clients:
-        if client.closing is None or client.name in superseded:
-            continue
-        if client.closing.reason != DONE:
-            out.reasons.append(
-                f"client {client.name} did not finish: its history ends with {_closing(client)}"
-            )
+    known = superseded | {record.name for record in (listed.clients if listed else [])}
+    out.reasons += [
+        f"client {client.name} did not finish: its history ends with {_closing(client)}"
+        for client in ledger.clients
+        if client.closing is not None and client.closing.reason != DONE and client.name not in known
+    ]
     if listed is None:
         if evidence.expect.clients:
             out.reasons.append(f"{FILE} is missing, so a client without a history would not be noticed")
@@ -128,10 +127,11 @@ def _problem(record: ClientRecord, history: Scan | None, faults: dict[str, Fault
         return f"is recorded as ended by fault {record.fault!r}, but no such fault took effect on it"
     if fault is not None and fault.fault in CRASHES:
         return ""  # the crash explains the exit code and the missing closing line
-    if record.exit_code:
-        return f"ended {_HOW[record.ended]} with exit code {record.exit_code}"
-    has_end = history is None or history.closing is not None
-    return "" if has_end else f"ended {_HOW[record.ended]}, but its history has no closing line"
+    finished = history is None or (history.closing is not None and history.closing.reason == DONE)
+    if finished and not record.exit_code:
+        return ""
+    detail = f"with exit code {record.exit_code}" if record.exit_code else "but did not finish"
+    return f"ended {_HOW[record.ended]} {detail}"
 
 
 _HOW: Final = {"stopped": "after a stop request", "by itself": "by itself", "by a fault": "after a fault"}
@@ -139,7 +139,7 @@ _HOW: Final = {"stopped": "after a stop request", "by itself": "by itself", "by 
 
 def _traces(record: ClientRecord, history: Scan | None) -> str:
     """Return what the client left behind: its closing line and the last line of its log."""
-    traces = [f"its history ends with {_closing(history)}"] if history and history.closing else []
+    traces = [f"its history ends with {_closing(history)}"] if history else []
     traces += [f"the last line of its log is {record.last_line!r}"] if record.last_line else []
     return f"; {', '.join(traces)}" if traces else ""
 

@@ -95,8 +95,9 @@ def _operations(ledger: Ledger, limit: int) -> dict[str, Ints]:
 
 def _transactions(client: Scan, answered: Ints) -> Ints:
     """Return the time of each begin, and the time of the first answer to an end of a transaction after it."""
-    at = np.searchsorted(answered, client.begins)
-    return np.column_stack([client.begins, np.append(answered, _NEVER)[at]])
+    begins = client.begins[:, 2]
+    at = np.searchsorted(answered, begins)
+    return np.column_stack([begins, np.append(answered, _NEVER)[at]])
 
 
 def _line_operations(client: Scan) -> Iterator[tuple[int, int]]:

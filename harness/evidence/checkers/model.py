@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -18,12 +18,15 @@ from harness.evidence.step_report import WalkthroughStep
 
 ANOMALIES: Final = {
     "lost": "a committed record cannot be read",
+    "log_truncated": "a partition's end went back: offsets that were readable are gone",
     "torn_transaction": "a transaction can be read in part",
     "fate_mismatch": "a marker in the log contradicts what the client of the transaction recorded",
     "wrong_transaction": "a record is in a transaction to which it does not belong",
     "zombie_write": "a write of a fenced producer was accepted",
     "aborted_read": "a record of an aborted transaction can be read",
     "duplicate": "a record can be read more than once",
+    "poll_skip": "a poll passed over a readable record",
+    "unseen": "a reader read to the end but was not given a readable record",
     "never_processed": "an input before the group's position has no output",
     "processed_twice": "an input has more outputs than the pipeline makes of it",
     "corrupted_output": "an output carries the checksum of another value than that of its input",
@@ -31,8 +34,11 @@ ANOMALIES: Final = {
     "offset_drift": "a group's position disagrees with its committed transactions or outputs",
     "phantom": "a record can be read that no client of the run sent",
     "inconsistent_offset": "one offset is reported with two different records",
-    "early_read": "a record was read before the commit of its transaction was requested",
-    "reordered": "records of one lane are out of order within a partition",
+    "early_read": "a record was read before its send, or the commit of its transaction, was requested",
+    "g1c": "clients read each other's records in a cycle",
+    "g1c_realtime": "clients read each other's records in a cycle, given the order of each clock",
+    "reordered": "records of a partition are not in the order in which they were sent",
+    "nonmonotonic_poll": "a poll returned an offset again, or offsets out of order",
     "hanging_transaction": "a partition's last stable offset stopped behind its high watermark",
     "stalled": "an operation got no answer in time after the last fault was healed",
 }
@@ -60,6 +66,11 @@ _BADNESS: Final = {Verdict.VALID: 0, Verdict.UNKNOWN: 1, Verdict.INVALID: 2}
 def worst(verdicts: list[Verdict]) -> Verdict:
     """Return the worst of the verdicts; unknown if the list is empty."""
     return max(verdicts, key=lambda verdict: _BADNESS[verdict], default=Verdict.UNKNOWN)
+
+
+# The checkers iterate over these numbers, so limit what a damaged file can contain.
+_MOST_OUTPUTS: Final = 1_000
+_MOST_STEPS: Final = 10_000
 
 
 class HistoryRef(msgspec.Struct, frozen=True):
@@ -137,7 +148,7 @@ class Pipeline(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
     group: str
     inputs: list[str]
-    outputs: int = 1
+    outputs: Annotated[int, msgspec.Meta(ge=1, le=_MOST_OUTPUTS)] = 1
     changelog: str = ""
 
 
@@ -157,7 +168,9 @@ class Expect(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
     stall_ms: int = 60_000
     transaction_timeout_ms: int = 60_000
     faults: int = 0
-    walkthrough_steps: int = msgspec.field(name="flow_steps", default=0)
+    walkthrough_steps: Annotated[int, msgspec.Meta(ge=0, le=_MOST_STEPS)] = msgspec.field(
+        name="flow_steps", default=0
+    )
     # Whether the run writes clients.json. Runs of earlier releases did not.
     clients: bool = False
     # Reasons why the verdict cannot be valid. They are known before the run starts.

@@ -21,6 +21,7 @@ import numpy as np
 
 from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS, Bools, Ints, split_lane_key
+from harness.evidence.checkers.ack_words import check_acks_in_words
 from harness.evidence.checkers.distinct import RecordSet, Tally
 from harness.evidence.checkers.given_records import Gone, gone_records
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Result, place
@@ -48,6 +49,8 @@ def check(evidence: Evidence) -> Result:
     # Both checks may look at the same offset, which counts once. So take the larger number.
     out.compared = max(_claims(evidence, out), _bounds(evidence, out))
     _moved(evidence, out)
+    for view in evidence.committed_views():
+        check_acks_in_words(visibility_of(evidence, view), _homes(evidence.ledger), out)
     if evidence.expect.pipeline is not None:
         check_positions(evidence, evidence.expect.pipeline, out)
     return out.result()

@@ -1,4 +1,7 @@
-"""Order: within a partition, the records of each lane are in the order in which they were sent.
+"""Order: records are in the order in which they were sent, as far as one clock or one producer shows it.
+
+Within a partition, the records of each lane are in the order of their sequences. Records of different lanes
+are in the order of real time; `real_time_order` checks them.
 
 If a record can be read several times, only its first copy counts here, the one with the lowest offset. A
 record is late if its first copy has a higher offset than the first copy of a record that was sent later.
@@ -16,12 +19,14 @@ from collections.abc import Hashable
 
 from harness.evidence.checkers.distinct import Tally
 from harness.evidence.checkers.model import Collector, Evidence, Example, Result, place
+from harness.evidence.checkers.real_time_order import check_real_time
 from harness.evidence.observation import Spot
 
 
 def check(evidence: Evidence) -> Result:
     """Report the late records that the read_committed witnesses found."""
     out = Collector("order", "neighbouring records")
+    check_real_time(evidence, out)
     producers = evidence.ledger.producers
     for observation in evidence.committed_views():
         late, witness = observation.meta.late, observation.meta.witness

@@ -1,4 +1,4 @@
-"""Comparison of a consumer group's position with the pipeline's outputs and committed transactions.
+"""Comparison of a consumer group's position with the outputs of its pipeline and with the histories.
 
 The checker of the property `offsets` uses it.
 """
@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from harness.base.partition_id import PartitionId
 from harness.evidence.bit_words import EXAMPLES, WORD_SEQS
 from harness.evidence.checkers.bitsets import BitSet
 from harness.evidence.checkers.distinct import RecordSet
-from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Pipeline
-from harness.evidence.checkers.promotion import promote
+from harness.evidence.checkers.group_samples import check_group_samples
+from harness.evidence.checkers.model import Collector, Evidence, Example, OffsetRef, Pipeline
 from harness.evidence.checkers.visibility_index import ranges
-from harness.evidence.ledger import COMMITTED, UNKNOWN, Ledger
 from harness.evidence.observation import Observation, Rows
 
 
@@ -58,7 +56,7 @@ def input_offsets(consumed: Observation, producer: int, lane: int, sequences: li
 
 
 def check_positions(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
-    """Compare the group's position with the inputs that have outputs, and with the committed transactions."""
+    """Compare the group's position with the inputs that have outputs, and its samples with the histories."""
     compared = RecordSet()
     for consumed in consumed_by(evidence, pipeline):
         inputs = BitSet.of(inputs_of(consumed, pipeline))
@@ -68,7 +66,7 @@ def check_positions(evidence: Evidence, pipeline: Pipeline, out: Collector) -> N
                 _compare(inputs, outputs, view.meta.witness, consumed, out)
                 compared |= RecordSet(inputs.keys, inputs.bits) | RecordSet(outputs.keys, outputs.bits)
     out.compared += len(compared)
-    _compare_history(evidence, pipeline, out)
+    check_group_samples(evidence, pipeline, out)
 
 
 def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observation, out: Collector) -> None:
@@ -87,54 +85,3 @@ def _compare(inputs: BitSet, outputs: BitSet, witness: str, consumed: Observatio
             for producer, lane, sequences in drift.first(EXAMPLES)
         ]
         out.add("offset_drift", "inputs", RecordSet(drift.keys, drift.bits), examples, witness=witness)
-
-
-def _compare_history(evidence: Evidence, pipeline: Pipeline, out: Collector) -> None:
-    """Compare the group's last recorded position with the offsets that its committed transactions contain."""
-    last = _last_positions(evidence.ledger, pipeline.group)
-    groups = evidence.ledger.groups
-    transactions = zip(groups.producer.tolist(), groups.txn.tolist(), strict=True)
-    fates = dict(zip(transactions, promote(evidence).groups.tolist(), strict=True))
-    least: dict[PartitionId, tuple[int, HistoryRef]] = {}
-    most: dict[PartitionId, int] = {}
-    for client in evidence.ledger.clients:
-        for number, line in client.invokes("send_offsets"):
-            if line.group != pipeline.group or line.producer is None or line.txn is None:
-                continue
-            fate = fates.get((line.producer, line.txn), UNKNOWN)
-            for topic, partition, offset in line.offsets:
-                key = (topic, partition)
-                if fate == COMMITTED and offset > least.get(key, (-1, None))[0]:
-                    least[key] = (offset, HistoryRef(client.name, number))
-                if fate in (COMMITTED, UNKNOWN):
-                    most[key] = max(offset, most.get(key, -1))
-    for key, (position, ref) in sorted(last.items()):
-        topic, partition = key
-        if key not in most:
-            continue
-        out.compared += 1
-        low, low_ref = least.get(key, (-1, ref))
-        if low <= position <= most[key]:
-            continue
-        example = Example(
-            what=f"group {pipeline.group} is at position {position} of {topic}-{partition}, but its "
-            f"transactions certainly committed {low}, and at most {most[key]}",
-            weight=abs(position - low),
-            lines=[ref, low_ref],
-            offsets=[OffsetRef(topic, partition, position, position)],
-        )
-        out.add("offset_drift", "positions", 1, [example])
-
-
-def _last_positions(ledger: Ledger, group: str) -> dict[PartitionId, tuple[int, HistoryRef]]:
-    samples = sorted(
-        (sample.mono, client.name, number, sample)
-        for client in ledger.clients
-        for number, sample in client.samples()
-        if sample.group == group
-    )
-    last = {}
-    for _, name, number, sample in samples:
-        for topic, partition, offset in sample.positions:
-            last[topic, partition] = (offset, HistoryRef(name, number))
-    return last

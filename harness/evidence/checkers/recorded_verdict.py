@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+from harness.base.unreadable import UNREADABLE
 from harness.evidence.checkers.verdict import Judgement
-from harness.evidence.run_directory import UNREADABLE, RunDirectory
+from harness.evidence.run_directory import RunDirectory
 
 NONE = "none"
 UNREADABLE_TEXT = "unreadable, because verdict.json was changed or is incomplete"

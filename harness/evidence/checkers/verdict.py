@@ -16,10 +16,12 @@ from harness.evidence.bit_words import EXAMPLES
 from harness.evidence.checkers import (
     aggregates,
     atomicity,
+    consumers,
     coverage,
     exactly_once,
     fencing,
     liveness,
+    log_ends,
     offsets,
     order,
     pipeline_outputs,
@@ -27,6 +29,7 @@ from harness.evidence.checkers import (
     step_coverage,
 )
 from harness.evidence.checkers.model import SEVERITY, Evidence, Result, Verdict, nothing_compared, worst
+from harness.evidence.checkers.reading_lag import reading_lags
 
 FORMAT: Final = 1
 
@@ -37,7 +40,9 @@ CHECKERS: Final[dict[str, Checker]] = {
     "atomicity": atomicity.check,
     "second_opinion": second_opinion.check,
     "order": order.check,
+    "consumers": consumers.check,
     "offsets": offsets.check,
+    "log_ends": log_ends.check,
     "pipeline": pipeline_outputs.check,
     "aggregates": aggregates.check,
     "fencing": fencing.check,
@@ -93,7 +98,9 @@ def properties_of(evidence: Evidence) -> list[str]:
     declared = [producer.producer.transactional_id for producer in evidence.ledger.producers.values()]
     ids = [transactional_id for transactional_id in declared if transactional_id is not None]
     wanted = {"exactly_once", "order", "offsets", "liveness", "coverage"}
+    wanted |= {"log_ends"} if log_ends.applies(evidence) else set()
     wanted |= {"atomicity"} if ids else set()
+    wanted |= {"consumers"} if consumers.has_consumers(evidence.ledger) else set()
     wanted |= {"pipeline"} if evidence.expect.pipeline else set()
     wanted |= {"aggregates"} if evidence.expect.pipeline and evidence.expect.pipeline.changelog else set()
     wanted |= {"walkthrough"} if evidence.expect.walkthrough_steps else set()
@@ -220,4 +227,4 @@ def _notes(evidence: Evidence) -> list[str]:
         for c in clients
         if not c.closing
     ]
-    return torn + killed + exactly_once.unknown_share(evidence.ledger)
+    return torn + killed + exactly_once.unknown_share(evidence.ledger) + reading_lags(evidence)

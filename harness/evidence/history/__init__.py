@@ -5,6 +5,7 @@ docs/history-format.md describes the format.
 
 from harness.evidence.history.file_reader import Block, HistoryFile, history_files
 from harness.evidence.history.lines import (
+    COMMITTED_POSITION,
     FORMAT,
     Acked,
     Bounds,
@@ -28,6 +29,7 @@ from harness.evidence.history.lines import (
 from harness.evidence.history.writer import HistoryWriter
 
 __all__ = [
+    "COMMITTED_POSITION",
     "FORMAT",
     "Acked",
     "Block",

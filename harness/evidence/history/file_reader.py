@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
@@ -11,6 +10,7 @@ from typing import BinaryIO, Final, NamedTuple
 import msgspec
 
 from harness.base.errors import UsageError
+from harness.base.unreadable import readable
 from harness.evidence.history.lines import FORMAT, HistoryOpened, Line
 
 BLOCK_BYTES: Final = 1 << 18
@@ -56,14 +56,14 @@ class HistoryFile:
         """Size of the history in bytes."""
         if self._data is not None:
             return len(self._data)
-        with _readable(self.path):
+        with readable(self.path):
             return self.path.stat().st_size
 
     def blocks(self, size: int = BLOCK_BYTES) -> Iterator[Block]:
         """Yield the complete lines in blocks, and store an incomplete last line in `torn`."""
         self.lines, self.torn = 0, None
         rest = b""
-        with _readable(self.path), self._open() as file:
+        with readable(self.path), self._open() as file:
             while data := file.read(size):
                 data = rest + data
                 end = data.rfind(b"\n") + 1
@@ -102,16 +102,6 @@ class HistoryFile:
             f"{self.path}: the first line is not an opening line",
             "the client died before its first line was complete: remove the file",
         )
-
-
-@contextmanager
-def _readable(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise UsageError(
-            f"{path} cannot be read: {error.strerror}", "restore the file from a copy of the run directory"
-        ) from error
 
 
 def decode_line(decoder: msgspec.json.Decoder[Line], data: bytes, path: Path, number: int) -> Line:

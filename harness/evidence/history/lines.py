@@ -36,6 +36,12 @@ the sequence grow by one from record to record.
 Position = tuple[str, int, int]
 """Position of a group: (topic, partition, next offset that the group will read)."""
 
+COMMITTED_POSITION: Final = -1
+"""Offset of an assignment that starts at the group's committed position.
+
+If the group has committed no position yet, it starts at the beginning of the partition.
+"""
+
 Bounds = tuple[str, int, int, int, int]
 """Bounds of a partition: (topic, partition, log start, last stable offset, high watermark)."""
 
@@ -126,12 +132,14 @@ class Info(_Done, tag="info"):
 class Sample(LogLine, tag="sample"):
     """Offsets that an observer read from the brokers: bounds of partitions, or positions of a group.
 
-    The harness injects no fault into the observer or its connections.
+    The harness injects no fault into the observer or its connections. `asked` is the monotonic time at which
+    the first of the requests was sent; 0 means that it is the time of the line.
     """
 
     bounds: list[Bounds] = []
     group: str | None = None
     positions: list[Position] = []
+    asked: int = 0
 
 
 class FaultLine(LogLine, tag="fault"):

@@ -187,10 +187,21 @@ class HistoryWriter:
         self._complete(Info, op, fields)
 
     def sample(
-        self, bounds: Iterable[Bounds] = (), *, group: str | None = None, positions: Iterable[Position] = ()
+        self,
+        bounds: Iterable[Bounds] = (),
+        *,
+        group: str | None = None,
+        positions: Iterable[Position] = (),
+        asked: int = 0,
     ) -> None:
-        """Record the bounds of partitions, or a group's committed positions, as the brokers returned them."""
-        self._write(Sample(bounds=list(bounds), group=group, positions=list(positions), **timestamps()))
+        """Record the bounds of partitions, or a group's committed positions, as the brokers returned them.
+
+        `asked` is the monotonic time in nanoseconds at which the first request was sent.
+        """
+        line = Sample(
+            bounds=list(bounds), group=group, positions=list(positions), asked=asked, **timestamps()
+        )
+        self._write(line)
 
     def fault_intent(
         self,

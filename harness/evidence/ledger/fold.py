@@ -81,6 +81,7 @@ def _fold_file(ledger: Ledger, scanned: Scan) -> None:
             ask_line=ends[sends, 5],
             answer_line=answers.line[sends],
             committing=np.ones(len(sends), np.bool_),
+            begun=ends[sends, 4],
         )
     )
     rows = scanned.sent
@@ -100,7 +101,7 @@ def _default_producer(ledger: Ledger, scanned: Scan) -> None:
 
     This is possible only if the client declared exactly one producer.
     """
-    missing = scanned.ends[:, 0] == -1
+    missing, unnamed = scanned.ends[:, 0] == -1, scanned.begins[:, 0] == -1
     if -1 in scanned.begun or missing.any():
         if len(scanned.producers) != 1:
             ledger.problem(
@@ -109,7 +110,7 @@ def _default_producer(ledger: Ledger, scanned: Scan) -> None:
             )
             return
         only = next(iter(scanned.producers))
-        scanned.ends[missing, 0] = only
+        scanned.ends[missing, 0] = scanned.begins[unnamed, 0] = only
         if -1 in scanned.begun:
             scanned.begun[only] = scanned.begun.pop(-1)
 
@@ -158,11 +159,30 @@ def _fold_transactions(ledger: Ledger, scanned: Scan, rows: Ints, answers: _Answ
             ask_line=ends[starts, 5],
             answer_line=np.maximum.reduceat(answer_line, starts),
             committing=asks_commit,
+            begun=_begun(scanned, ends[starts]),
         )
     )
     owner = np.empty(len(rows), np.int64)
     owner[order] = first[np.cumsum(new) - 1]
     return owner
+
+
+def _begun(scanned: Scan, transactions: Ints) -> Ints:
+    """Return the time at which each transaction first began, or 0 if the history does not list this.
+
+    The first two columns of `transactions` are the producer and the number of the transaction.
+    """
+    asked = np.column_stack([transactions[:, :2], np.full(len(transactions), -1)])
+    rows = np.concatenate([scanned.begins, asked])
+    # Sort each transaction directly behind the earliest of its beginnings.
+    order = np.lexsort((-rows[:, 2], rows[:, 1], rows[:, 0]))
+    rows = rows[order]
+    began = np.zeros(len(rows), np.int64)
+    same = np.all(rows[1:, :2] == rows[:-1, :2], axis=1)
+    began[1:] = np.where(same, np.maximum(rows[:-1, 2], 0), 0)
+    result = np.empty(len(rows), np.int64)
+    result[order] = began
+    return result[len(scanned.begins) :]
 
 
 def _fold_unclear_sends(ledger: Ledger, scanned: Scan, rows: Ints, owner: Ints) -> None:
@@ -229,6 +249,7 @@ def _fold_tails(ledger: Ledger, scanned: Scan) -> None:
                 ask_line=one * line,
                 answer_line=one * 0,
                 committing=np.zeros(1, np.bool_),
+                begun=one * 0,
             )
         )
         declared = cast(Producer, scanned.producers[producer].line)

@@ -46,7 +46,10 @@ ENDS: Final = {"commit": COMMIT, "abort": ABORT, "send": SEND, "abandon": ABANDO
 With `abandon`, the client gives up a transaction. It sends no request, so it gets no answer.
 """
 
-LINE_OPERATIONS: Final = ("init", "send_offsets", "poll")
+MOVES: Final = ("assign", "revoke", "seek", "caught_up")
+"""Notes of a consumer about its positions; each lists partitions with an offset."""
+
+LINE_OPERATIONS: Final = ("init", "send_offsets", "commit_offsets", "poll", *MOVES)
 """Operations whose history lines the scan keeps as objects. The operations in ENDS are stored as columns."""
 
 _KEPT: Final = (*LINE_OPERATIONS, "identity")
@@ -106,7 +109,21 @@ class _Slim(_Loose, gc=False):
     # for each line.
     type: Literal["open", "producer", "invoke", "ok", "fail", "info", "sample", "fault", "close"]
     f: Literal[
-        "", "init", "identity", "begin", "commit", "abort", "abandon", "send", "send_offsets", "poll"
+        "",
+        "init",
+        "identity",
+        "begin",
+        "commit",
+        "abort",
+        "abandon",
+        "send",
+        "send_offsets",
+        "commit_offsets",
+        "poll",
+        "assign",
+        "revoke",
+        "seek",
+        "caught_up",
     ] = ""
 
 
@@ -131,8 +148,8 @@ class Scan:
     """The last transaction that each producer began, as a pair: number of the transaction, number of the
     line.
     """
-    begins: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Monotonic times at which transactions were begun."""
+    begins: Ints = field(default_factory=lambda: np.zeros((0, 3), np.int64))
+    """Beginnings of transactions; columns: producer, txn, time."""
     rare: list[At] = field(default_factory=list)
     ends: Ints = field(default_factory=lambda: np.zeros((0, 6), np.int64))
     """Commits, aborts, abandons and sends; columns: producer, txn, op, kind (see ENDS), time, line."""
@@ -198,10 +215,9 @@ class _Columns:
 
     def __init__(self) -> None:
         self.tables: dict[str, list[Ints]] = {
-            name: [] for name in ("ends", "sent", "done", "acked", "failed")
+            name: [] for name in ("begins", "ends", "sent", "done", "acked", "failed")
         }
-        self.begins: list[int] = []
-        self.widths = {"ends": 6, "sent": 4, "done": 4, "acked": 6, "failed": 4}
+        self.widths = {"begins": 3, "ends": 6, "sent": 4, "done": 4, "acked": 6, "failed": 4}
         self.rows = 0
 
     def asked(self, asks: Sequence[_Loose], lines: Ints) -> None:
@@ -225,6 +241,10 @@ class _Columns:
         )
         self.tables["sent"].append(np.column_stack([owners, triples]))
         self.rows += len(asks)
+
+    def began(self, begins: Sequence[_Loose]) -> None:
+        columns = ([x.producer for x in begins], [x.txn for x in begins], [x.mono for x in begins])
+        self._add("begins", [_column(column) for column in columns])
 
     def answered(self, answers: Sequence[_Loose], kinds: Ints, lines: Ints) -> None:
         self._add(
@@ -257,9 +277,8 @@ def scan(history: HistoryFile) -> Scan:
                     "restore the file from a copy of the run directory",
                 ) from error
     result.lines, result.torn = history.lines, history.torn is not None
-    for name in ("ends", "sent", "done", "acked", "failed"):
+    for name in ("begins", "ends", "sent", "done", "acked", "failed"):
         setattr(result, name, columns.whole(name))
-    result.begins = _column(columns.begins)
     _check_opening(history, result)
     return result
 
@@ -294,9 +313,11 @@ def _scan_block(
     answers = np.flatnonzero((codes & _ANSWER) > 0)
     if len(answers):
         columns.answered([slims[i] for i in answers.tolist()], codes[answers] & 3, lines[answers])
-    for i in np.flatnonzero(codes == _BEGIN).tolist():
-        result.begun[slims[i].producer] = (slims[i].txn, block.first_line + i)
-        columns.begins.append(slims[i].mono)
+    begins = np.flatnonzero(codes == _BEGIN).tolist()
+    if begins:
+        columns.began([slims[i] for i in begins])
+        for i in begins:
+            result.begun[slims[i].producer] = (slims[i].txn, block.first_line + i)
     rare = np.flatnonzero((codes & _RARE) > 0)
     if len(rare):
         _keep_rare(history, block, lines[rare].tolist(), result)

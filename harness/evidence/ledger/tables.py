@@ -77,6 +77,11 @@ class Ownership(NamedTuple):
     answer_line: Ints
     committing: Bools
     """Whether a commit was requested; always True if the group is a send."""
+    begun: Ints
+    """Monotonic time in ns before which none of the records was sent; 0 if the history does not list it.
+
+    It is the beginning of the transaction, or the intent of the send.
+    """
 
 
 _NARROW: Final[dict[str, Any]] = {
@@ -88,6 +93,7 @@ _NARROW: Final[dict[str, Any]] = {
     "ask_line": np.int32,
     "answer_line": np.int32,
     "committing": np.bool_,
+    "begun": np.int64,
 }
 
 

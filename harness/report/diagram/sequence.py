@@ -14,6 +14,7 @@ from typing import Literal
 import msgspec
 
 from harness.base.errors import UsageError
+from harness.base.unreadable import readable
 from harness.report.diagram.message_text import request_text, response_text
 from harness.report.diagram.operation_join import Operations
 from harness.tap.coordinator_entries import CoordinatorEntry
@@ -77,15 +78,15 @@ class SequenceFilter:
 
 def read_log(path: Path) -> list[Line]:
     """Read every complete line of a frame log. Skip an incomplete last line."""
-    try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+    if not path.exists():
         raise UsageError(
             f"{path} does not exist: the run wrote no frame log",
             "run a scenario with verify.frames: its clients then use the TAPPED listener",
-        ) from None
-    whole = data[: data.rfind(b"\n") + 1]
-    return [msgspec.json.decode(line, type=Line) for line in whole.splitlines()]
+        )
+    with readable(path):
+        data = path.read_bytes()
+        whole = data[: data.rfind(b"\n") + 1]
+        return [msgspec.json.decode(line, type=Line) for line in whole.splitlines()]
 
 
 def build_sequence(

@@ -1,0 +1,197 @@
+"""Real time: the log's order and the times of reads agree with the clock of the producers' host.
+
+If a record was acknowledged before another one was sent, its offset in the same partition is lower. A record
+of a producer without transactions cannot be read before it was sent. Times are compared only within one
+monotonic clock.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from harness.base.partition_id import PartitionId, partition_name
+from harness.evidence.bit_words import EXAMPLES, Bools, Ints
+from harness.evidence.checkers.consumer_reads import Reads, reads_of
+from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef
+from harness.evidence.checkers.offset_ranges import OffsetRanges
+from harness.evidence.checkers.record_pieces import clocks_of_groups, pieces_of
+from harness.evidence.checkers.visibility_index import (
+    VisibilityIndex,
+    contract_of_lanes,
+    group_lines,
+    group_name,
+    visibility_of,
+)
+from harness.evidence.ledger import COMMITTED, Ledger
+from harness.evidence.observation import Observation
+
+_LAST: Final = np.iinfo(np.int64).max
+
+
+def check_real_time(evidence: Evidence, out: Collector) -> None:
+    """Find records that are in the wrong order, and records that were read before they were sent."""
+    ledger = evidence.ledger
+    clocks, clock_of = clocks_of_groups(ledger)
+    early = _EarlyReads(ledger)
+    inversions: dict[bool, dict[int, Example]] = {False: {}, True: {}}
+    for reads in reads_of(ledger):
+        early.add_polls(reads, clock_of == clocks.index(reads.clock))
+    for view in evidence.committed_views():
+        if view.meta.finished and view.meta.clock in clocks:
+            early.add_view(visibility_of(evidence, view), clock_of == clocks.index(view.meta.clock))
+        if view.runs is not None:
+            _log_order(ledger, view, clock_of, inversions)
+    early.report(out)
+    # Several witnesses may show the same inversion, which counts once. One that involves only guaranteed
+    # records is an anomaly, even if others are permitted.
+    for permitted, found in inversions.items():
+        examples = [e for group, e in found.items() if not permitted or group not in inversions[False]]
+        examples.sort(key=lambda example: (-example.weight, example.what))
+        out.add("reordered", "sends", len(examples), examples[:EXAMPLES], permitted=permitted)
+
+
+class _EarlyReads:
+    """Records of sends that were read before the producer requested the send. Each record counts once."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._sequences: dict[int, list[tuple[int, int]]] = defaultdict(list)
+        self._examples: dict[int, Example] = {}
+
+    def add_polls(self, reads: Reads, same_clock: Bools) -> None:
+        """Add the early records among those that a live reader was given."""
+        pieces, groups = pieces_of(self._ledger, reads.rows), self._ledger.groups
+        ahead = groups.asked[pieces.group] - reads.rows["mono"][pieces.run]
+        sends = (groups.txn[pieces.group] < 0) & same_clock[pieces.group]
+        for i in np.flatnonzero(sends & (ahead > 0)).tolist():
+            row, group, offset = reads.rows[pieces.run[i]], int(pieces.group[i]), int(pieces.offset[i])
+            count = int(pieces.records[i])
+            example = Example(
+                what=f"{group_name(self._ledger, group)} was read by {reads.client} {ahead[i] / 1e6:.3f} ms "
+                "before it was requested",
+                weight=count,
+                witness=reads.client,
+                lines=[*group_lines(self._ledger, group), HistoryRef(reads.client, int(row["line"]))],
+                offsets=[OffsetRef(*reads.places[int(row["place"])], offset, offset + count - 1)],
+            )
+            self._add(int(pieces.interval[i]), int(pieces.first[i]), count, example)
+
+    def add_view(self, index: VisibilityIndex, same_clock: Bools) -> None:
+        """Add the early records among those that a witness had read when it finished."""
+        intervals, groups = self._ledger.intervals, self._ledger.groups
+        finished, witness = index.observation.meta.finished, index.observation.meta.witness
+        late = (groups.txn < 0) & same_clock & (groups.asked > finished)
+        for i in np.flatnonzero(late[intervals.group] & (index.visible > 0)).tolist():
+            lane, group = int(intervals.lane[i]), int(intervals.group[i])
+            first, last = int(intervals.first[i]), int(intervals.last[i])
+            ahead = (int(groups.asked[group]) - finished) / 1e6
+            example = Example(
+                what=f"{group_name(self._ledger, group)} was read by {witness} {ahead:.3f} ms before it was "
+                "requested",
+                weight=int(index.visible[i]),
+                witness=witness,
+                lines=group_lines(self._ledger, group),
+                offsets=index.offsets(lane, first, last),
+            )
+            for seq in index.sequences(lane, first, last):
+                self._add(i, seq, 1, example)
+
+    def _add(self, interval: int, first: int, count: int, example: Example) -> None:
+        group = int(self._ledger.intervals.group[interval])
+        self._sequences[int(self._ledger.intervals.lane[interval])].append((first, first + count))
+        if group not in self._examples or example.weight > self._examples[group].weight:
+            self._examples[group] = example
+
+    def report(self, out: Collector) -> None:
+        """Add the early records to the result."""
+        examples = sorted(self._examples.values(), key=lambda example: (-example.weight, example.what))
+        count = sum(len(OffsetRanges.of(pairs)) for pairs in self._sequences.values())
+        out.add("early_read", "records", count, examples[:EXAMPLES])
+
+
+class _Stretch(NamedTuple):
+    """Pieces of one partition on one clock, sorted by offset. The columns have one value per piece."""
+
+    group: Ints
+    offset: Ints
+    begun: Ints
+    acked: Ints
+    """Time of the acknowledgement, or _LAST without one."""
+
+
+def _log_order(
+    ledger: Ledger, view: Observation, clock_of: Ints, found: dict[bool, dict[int, Example]]
+) -> None:
+    """Find sends that are at a lower offset than a record that was acknowledged before them.
+
+    `found` gets an example for each such send, by whether Kafka permits the inversion.
+    """
+    assert view.runs is not None
+    pieces, groups, intervals = pieces_of(ledger, view.runs), ledger.groups, ledger.intervals
+    durable = contract_of_lanes(ledger, "no_loss")[intervals.lane[pieces.interval]]
+    acked = np.where(intervals.fate[pieces.interval] == COMMITTED, groups.answered[pieces.group], 0)
+    acked[(acked == 0) | _repeated(pieces.interval, pieces.first, pieces.records)] = _LAST
+    window = view.runs["partition"][pieces.run].astype(np.int64)
+    begun, clock = groups.begun[pieces.group], clock_of[pieces.group]
+    for key in np.unique(np.column_stack([window, clock]), axis=0).tolist():
+        here = np.flatnonzero((window == key[0]) & (clock == key[1]) & (clock >= 0))
+        here = here[np.argsort(pieces.offset[here], kind="stable")]
+        place = (view.meta.windows[key[0]].topic, view.meta.windows[key[0]].partition)
+        # Kafka may lose an acknowledged record of a producer without acks=all.
+        for permitted, chosen in ((False, here[durable[here]]), (True, here)):
+            stretch = _Stretch(pieces.group[chosen], pieces.offset[chosen], begun[chosen], acked[chosen])
+            for pair in _inversions(stretch):
+                found[permitted].setdefault(pair[0], _inversion(ledger, view, place, pair))
+
+
+def _repeated(interval: Ints, first: Ints, count: Ints) -> Bools:
+    """Return which pieces belong to intervals of which a record was read twice.
+
+    The acknowledgement of a record belongs to its first copy, so the second copy proves no order.
+    """
+    order = np.lexsort((first, interval))
+    again = np.zeros(len(order), np.bool_)
+    again[1:] = (interval[order][1:] == interval[order][:-1]) & (
+        first[order][1:] < (first + count)[order][:-1]
+    )
+    return np.isin(interval, interval[order][again])
+
+
+def _inversions(stretch: _Stretch) -> list[tuple[int, int, int, int]]:
+    """Return the sends that are before a record that was acknowledged before the send was requested.
+
+    Each item has four fields: the group of the send, its offset, the group of the acknowledged record, and
+    the offset of that record.
+    """
+    if len(stretch.group) < 2:
+        return []
+    # For each piece, the earliest acknowledgement among it and all pieces that follow it in the log, and the
+    # index of the piece that has it.
+    backward = stretch.acked[::-1]
+    earliest = np.minimum.accumulate(backward)
+    holder = np.maximum.accumulate(np.where(backward == earliest, np.arange(len(backward)), 0))
+    earliest, holder = earliest[::-1], len(backward) - 1 - holder[::-1]
+    inverted = np.flatnonzero((stretch.begun[:-1] > earliest[1:]) & (stretch.begun[:-1] > 0))
+    _, starts = np.unique(stretch.group[inverted], return_index=True)
+    first = inverted[np.sort(starts)]
+    ends = holder[first + 1]
+    columns = (stretch.group[first], stretch.offset[first], stretch.group[ends], stretch.offset[ends])
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def _inversion(
+    ledger: Ledger, view: Observation, place: PartitionId, pair: tuple[int, int, int, int]
+) -> Example:
+    later, low, earlier, high = pair
+    ahead = (int(ledger.groups.begun[later]) - int(ledger.groups.answered[earlier])) / 1e6
+    return Example(
+        what=f"{group_name(ledger, later)} began {ahead:.3f} ms after {group_name(ledger, earlier)} was "
+        f"acknowledged, but is at offset {low} of {partition_name(place)}, before offset {high}",
+        weight=high - low,
+        witness=view.meta.witness,
+        lines=[*group_lines(ledger, earlier), *group_lines(ledger, later)],
+        offsets=[OffsetRef(*place, low, low), OffsetRef(*place, high, high)],
+    )

@@ -1,0 +1,158 @@
+"""Ends of partitions and positions of groups, checked from plain history lines of several observers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from harness.evidence.checkers import offsets
+from harness.evidence.checkers.model import Evidence, Expect, Pipeline, Result, Verdict
+from harness.evidence.history import HistoryFile
+from harness.evidence.ledger import fold
+from harness.evidence.observation import Meta, Observation, Window
+
+SECOND = 1_000_000_000
+LATE = 100
+
+
+def observer(name: str, *samples: dict[str, Any], clock: str = "c") -> HistoryFile:
+    """Return the history of an observer; each sample has its second in `at`."""
+    opening = {"type": "open", "format": 1, "run": "r", "client": name, "role": "observer"}
+    opening |= {"host": "h", "pid": 1, "clock": clock, "mono": 0, "wall": 0}
+    lines = [
+        {"type": "sample", "mono": line.pop("at") * SECOND, "wall": 0, **line} for line in map(dict, samples)
+    ]
+    return HistoryFile(Path(f"{name}.jsonl"), msgspec.json.Encoder().encode_lines([opening, *lines]))
+
+
+def ends(at: int, *bounds: int, partition: int = 0) -> dict[str, Any]:
+    """Return a sample of log start, last stable offset and high watermark."""
+    return {"at": at, "bounds": [("t", partition, *bounds)]}
+
+
+def witness(
+    name: str, stable: int, high: int, *, frozen: int = LATE, clock: str = "c", partition: int = 0
+) -> Observation:
+    window = Window("t", partition, 0, stable, high, stable)
+    meta = Meta(witness=name, kind="reference", complete=True, clock=clock, windows=[window])
+    meta.frozen, meta.finished = frozen * SECOND, (frozen + 1) * SECOND
+    return Observation(meta)
+
+
+def check(*histories: HistoryFile, views: list[Observation], expect: Expect | None = None) -> Result:
+    return offsets.check(Evidence(fold(histories), views, expect or Expect()))
+
+
+def found(result: Result) -> dict[str, int]:
+    return {anomaly.name: anomaly.count for anomaly in result.anomalies}
+
+
+def test_the_samples_of_every_observer_are_compared_with_every_witness() -> None:
+    first, second = observer("first", ends(1, 0, 5, 5)), observer("second", ends(2, 0, 9, 9))
+
+    result = check(first, second, views=[witness("a", 9, 9), witness("b", 7, 8)])
+
+    assert found(result) == {"log_truncated": 1}
+    [anomaly] = result.anomalies
+    assert "second sampled the last stable offset 9, but b later froze" in anomaly.examples[0].what
+    assert (anomaly.examples[0].offsets[0].first, anomaly.examples[0].offsets[0].last) == (7, 8)
+
+
+def test_partitions_are_counted_once_and_kept_apart() -> None:
+    samples = observer("o", ends(1, 0, 9, 9), ends(2, 0, 9, 9, partition=1), ends(3, 0, 8, 8, partition=2))
+    views = [witness("a", 4, 4), witness("b", 4, 4, partition=1), witness("c", 9, 9, partition=2)]
+
+    assert found(check(samples, views=[*views, witness("d", 3, 3)])) == {"log_truncated": 2}
+
+
+def test_two_observers_are_not_compared_with_each_other() -> None:
+    # The answers of two observers may be recorded in another order than they were given.
+    result = check(observer("x", ends(5, 0, 9, 9)), observer("y", ends(6, 0, 8, 8)), views=[])
+
+    assert (found(result), result.reasons[:-1]) == ({}, [])
+
+
+def test_a_log_start_that_goes_back_is_a_reason() -> None:
+    result = check(observer("o", ends(1, 4, 6, 6), ends(2, 0, 6, 6)), views=[witness("a", 6, 6)])
+
+    assert found(result) == {}
+    assert "t-0: the log start went back from 4 to 0" in result.reasons[0]
+
+
+def test_deleted_records_move_the_log_start_forward() -> None:
+    result = check(observer("o", ends(1, 0, 6, 6), ends(2, 4, 6, 6)), views=[witness("a", 6, 6)])
+
+    assert result.reasons == ["nothing was compared: no offsets reported by two sources"]
+
+
+def test_a_witness_is_compared_only_with_ends_that_were_frozen_after_it_had_finished() -> None:
+    early, late = witness("early", 9, 9, frozen=10), witness("late", 7, 7, frozen=20)
+    assert found(check(views=[early, late])) == {"log_truncated": 1}
+
+    growing = [witness("early", 7, 7, frozen=10), witness("late", 9, 9, frozen=20)]
+    assert found(check(views=growing)) == {}
+
+    overlapping = [witness("a", 9, 9, frozen=20), witness("b", 7, 7, frozen=20)]
+    assert found(check(views=overlapping)) == {}
+
+
+def test_witnesses_on_two_clocks_are_not_ordered() -> None:
+    result = check(views=[witness("a", 9, 9, frozen=10, clock="x"), witness("b", 7, 7, frozen=20)])
+
+    assert result.verdict is Verdict.UNKNOWN
+    assert "their clocks differ" in result.reasons[0]
+
+
+def test_the_observation_of_a_live_reader_has_no_frozen_ends() -> None:
+    reader = witness("r", 3, 3)
+    reader.meta.kind = "client"
+
+    assert found(check(observer("o", ends(1, 0, 9, 9)), views=[reader, witness("a", 9, 9)])) == {}
+
+
+def test_a_position_beyond_every_known_end_is_a_drift() -> None:
+    pipeline = Expect(pipeline=Pipeline(group="g", inputs=["t"]))
+
+    def at(position: int, group: str = "g") -> dict[str, int]:
+        samples = observer(
+            "o", {"at": 1, "group": group, "positions": [("t", 0, position)]}, ends(2, 0, 3, 8)
+        )
+        return found(check(samples, views=[witness("a", 6, 6)], expect=pipeline))
+
+    assert at(9) == {"offset_drift": 1}
+    assert at(8) == {}
+    assert at(9, group="other") == {}
+
+
+def test_a_sample_that_was_requested_before_a_commit_may_miss_it() -> None:
+    lines = [
+        {"type": "open", "format": 1, "run": "r", "client": "p", "role": "producer", "host": "h", "pid": 1}
+        | {"clock": "c", "mono": 0, "wall": 0},
+        {
+            "type": "producer",
+            "producer": 1,
+            "lanes": [("t", 0)],
+            "transactional_id": "i",
+            "mono": 0,
+            "wall": 0,
+        },
+    ]
+    for op, (txn, position, asked) in enumerate([(1, 4, 10), (2, 8, 20)]):
+        common = {"producer": 1, "txn": txn, "type": "invoke"}
+        lines += [
+            {**common, "f": "send_offsets", "op": 2 * op, "group": "g", "offsets": [("t", 0, position)]}
+            | {"mono": asked * SECOND, "wall": 0},
+            {**common, "f": "commit", "op": 2 * op + 1, "mono": (asked + 1) * SECOND, "wall": 0},
+            {"type": "ok", "f": "commit", "op": 2 * op + 1, "mono": (asked + 2) * SECOND, "wall": 0},
+        ]
+    worker = HistoryFile(Path("p.jsonl"), msgspec.json.Encoder().encode_lines(lines))
+    pipeline = Expect(pipeline=Pipeline(group="g", inputs=["t"]))
+
+    def sampled(asked: int, at: int) -> dict[str, int]:
+        sample = {"at": at, "asked": asked * SECOND, "group": "g", "positions": [("t", 0, 4)]}
+        return found(check(worker, observer("o", sample), views=[witness("a", 9, 9)], expect=pipeline))
+
+    assert sampled(21, 23) == {}
+    assert sampled(23, 24) == {"offset_drift": 1}

@@ -1,0 +1,400 @@
+"""The manifest of a run: what it lists, what it notices, and what `eos check` shows and writes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from harness.base import secrets
+from harness.base.errors import ExitCode, UsageError
+from harness.cli.inspect_commands import check, late, verify
+from harness.evidence import manifest, observation
+from harness.evidence.checkers.check_run import check_run, evidence_of
+from harness.evidence.checkers.model import Evidence, Expect, Verdict
+from harness.evidence.checkers.verdict import judge
+from harness.evidence.history import HistoryFile
+from harness.evidence.ledger import scan
+from harness.evidence.manifest import DamagedManifestError, MissingManifestError, Promises
+from harness.evidence.observation import Meta, Observation, Window
+from harness.evidence.run_directory import RunDirectory
+from harness.report.outputs import write_report
+from tests.finished_runs import invalid_run, pipeline_run, valid_run
+from tests.planted.tiny import Tiny
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(valid_run(tmp_path))
+
+
+def seal(run: RunDirectory) -> None:
+    manifest.write(run, "valid001", Promises())
+
+
+def rewrite(path: Path, **changes: Any) -> None:
+    """Change fields of a JSON file."""
+    path.write_text(json.dumps(json.loads(path.read_bytes()) | changes))
+
+
+def reasons(run: RunDirectory) -> list[str]:
+    """Check a run that must be unknown, and return the reasons of its first result."""
+    code, judgement = check_run(run.path)
+    assert (code, judgement.verdict) == (ExitCode.UNKNOWN, Verdict.UNKNOWN)
+    assert judgement.results[0].property == "evidence"
+    return judgement.results[0].reasons
+
+
+def test_the_manifest_lists_every_evidence_file_and_no_output(run: RunDirectory) -> None:
+    listed = manifest.read(run)
+
+    assert {"run.json", "plan.json", "names.json", "scenario.json", "expect.json", "limits.json"} <= set(
+        listed.files
+    )
+    assert {"clients.json", "history/producer-1.jsonl", "history/faults.jsonl"} <= set(listed.files)
+    assert {f"observations/spark/{name}" for name in ("meta.json", "words.jsonl", "origins.jsonl")} <= set(
+        listed.files
+    )
+    assert not {"verdict.json", "summary.json", "report.html", "events.jsonl"} & set(listed.files)
+    assert listed.files["run.json"].size == (run.path / "run.json").stat().st_size
+    assert listed.run == "valid001"
+    assert (listed.promised.witnesses, listed.promised.faults) == (["spark", "reader"], 2)
+    assert manifest.find_damage(run, listed) == []
+
+
+def test_a_checked_run_lists_how_many_files_were_compared(run: RunDirectory) -> None:
+    result = check_run(run.path)[1].results[0]
+
+    assert (result.property, result.verdict) == ("evidence", Verdict.VALID)
+    assert result.compared == len(manifest.read(run).files) > 10
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda data: data.replace(b'"run": "valid001"', b'"run": "valid002"'),
+        lambda data: data.replace(b'  "format": 1,\n', b'  "format": 1,\n  "format": 1,\n'),
+        lambda data: data.replace(b'"faults": 2', b'"faults": 0'),
+        lambda data: data[:-1],
+        lambda data: data + b"\n",
+        lambda data: data[:-9] + b"0" + data[-8:],
+        lambda data: data.replace(b"\n", b"\r\n"),
+        lambda _: b"{}",
+        lambda _: b"",
+    ],
+    ids=["run", "line twice", "promise", "no newline", "newline", "digest", "line ends", "braces", "empty"],
+)
+def test_a_change_of_the_manifest_itself_is_noticed(run: RunDirectory, change: Any) -> None:
+    path = run.path / manifest.NAME
+    path.write_bytes(change(path.read_bytes()))
+
+    with pytest.raises(DamagedManifestError):
+        manifest.read(run)
+    assert "manifest.json" in reasons(run)[0]
+
+
+def test_a_manifest_of_another_format_is_refused(run: RunDirectory) -> None:
+    listed = msgspec.structs.replace(manifest.read(run), format=9)
+    (run.path / manifest.NAME).write_bytes(listed.encode())
+
+    assert reasons(run) == ["manifest.json has format 9, but this version reads 1"]
+
+
+def test_a_short_secret_does_not_change_the_manifest(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = manifest.read(run).files["run.json"].sha256
+    monkeypatch.setattr(secrets, "_known", {digest[:4]})
+    secrets._wary.set()
+    try:
+        seal(run)
+    finally:
+        secrets._wary.clear()
+
+    assert manifest.find_damage(run, manifest.read(run)) == []
+
+
+def test_a_run_without_a_manifest_is_unknown_and_its_findings_do_not_count(tmp_path: Path) -> None:
+    run = RunDirectory(invalid_run(tmp_path))
+    (run.path / manifest.NAME).unlink()
+
+    with pytest.raises(MissingManifestError):
+        manifest.read(run)
+    code, judgement = check_run(run.path)
+    assert code is ExitCode.UNKNOWN
+    assert "the run has a verdict but no manifest.json" in judgement.results[0].reasons[0]
+    assert judgement.names() == []
+    assert [(a.name, a.count) for r in judgement.results for a in r.not_counted] == [("duplicate", 5)]
+
+    for name in ("verdict.json", "summary.json"):
+        (run.path / name).unlink()
+    assert reasons(run)[0] == "the run did not finish: it has no manifest.json"
+
+
+def test_a_size_that_differs_is_named_before_the_digest(run: RunDirectory) -> None:
+    path = run.histories / "producer-1.jsonl"
+    size = path.stat().st_size
+    path.write_bytes(path.read_bytes()[:-1])
+    assert reasons(run) == [f"history/producer-1.jsonl has {size - 1} bytes, but manifest.json lists {size}"]
+    path.write_bytes(b"x" * size)
+    assert reasons(run) == ["history/producer-1.jsonl was changed: its SHA-256 differs from manifest.json"]
+
+
+def test_every_damaged_file_is_named(run: RunDirectory) -> None:
+    (run.path / "expect.json").unlink()
+    (run.histories / "producer-2.jsonl").unlink()
+
+    assert reasons(run) == ["expect.json is missing", "history/producer-2.jsonl is missing"]
+
+
+def test_a_file_that_may_not_be_read_is_named(run: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: Path) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(manifest, "_entry", refuse)
+
+    assert "expect.json cannot be read: Permission denied" in reasons(run)
+
+
+def test_expectations_are_required_even_if_the_manifest_does_not_list_them(run: RunDirectory) -> None:
+    (run.path / "expect.json").unlink()
+    seal(run)
+
+    assert "expect.json cannot be read" in reasons(run)[0]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("history/producer-1.jsonl", "history/producer-1.jsonl belongs to run other001, but run.json names"),
+        ("observations/reader/meta.json", "observations/reader belongs to run other001"),
+        ("clients.json", "clients.json belongs to run other001"),
+    ],
+)
+def test_evidence_of_another_run_is_named(run: RunDirectory, tmp_path: Path, name: str, reason: str) -> None:
+    other = valid_run(tmp_path / "other", run_id="other001")
+    (run.path / name).write_bytes((other / name).read_bytes())
+    seal(run)
+
+    assert any(text.startswith(reason) for text in reasons(run))
+
+
+def test_a_manifest_of_another_run_is_named(run: RunDirectory) -> None:
+    manifest.write(run, "other001", Promises())
+
+    assert reasons(run) == ["manifest.json belongs to run other001, but run.json names run valid001"]
+
+
+def test_a_directory_that_lost_its_run_json_is_still_a_run(run: RunDirectory) -> None:
+    (run.path / "run.json").unlink()
+
+    assert "run.json is missing" in reasons(RunDirectory.open(run.path))
+    with pytest.raises(UsageError, match=r"run\.json cannot be read"):
+        check_run(run.path, write=True)
+
+
+def test_damage_outweighs_an_anomaly() -> None:
+    bad = Tiny("p1 commit ok a:0-4", {"a": "p1:0-3 ."})
+    assert judge(bad.evidence()).verdict is Verdict.INVALID
+    evidence = bad.evidence()
+    evidence.damage = ["history/p2.jsonl is missing"]
+
+    judgement = judge(evidence)
+
+    assert (judgement.verdict, judgement.exit_code, judgement.names()) == (Verdict.UNKNOWN, 2, [])
+    assert "lost" in {a.name for r in judgement.results for a in r.not_counted}
+
+
+def test_live_reads_are_part_of_the_evidence_of_a_run(tmp_path: Path) -> None:
+    evidence = evidence_of(RunDirectory(pipeline_run(tmp_path)))
+
+    assert {view.meta.witness for view in evidence.observations} == {"reader", "consumed", "pipeline-1"}
+    assert evidence.expect.pipeline is not None
+    assert evidence.damage == []
+
+
+def invoke(command: Any, *arguments: object) -> tuple[int, str, str]:
+    result = CliRunner().invoke(command, [str(argument) for argument in arguments])
+    assert result.exception is None or isinstance(result.exception, SystemExit)
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_check_shows_the_recorded_verdict_and_keeps_it(tmp_path: Path) -> None:
+    run = RunDirectory(invalid_run(tmp_path))
+    recorded = {name: (run.path / name).read_bytes() for name in ("verdict.json", "summary.json")}
+    assert invoke(check, run.path)[:2][0] == ExitCode.ANOMALY
+    (run.path / "expect.json").unlink()
+
+    code, out, err = invoke(check, run.path)
+
+    assert code == ExitCode.UNKNOWN
+    assert out.endswith("recorded verdict: invalid\nverdict: unknown\n")
+    assert "because expect.json is missing" in out
+    assert "cannot be confirmed" in err
+    assert recorded == {name: (run.path / name).read_bytes() for name in recorded}
+
+
+def test_check_write_replaces_the_recorded_verdict(run: RunDirectory) -> None:
+    rewrite(run.path / "verdict.json", verdict="invalid")
+    code, out, err = invoke(check, run.path)
+    assert (code, "recorded verdict: invalid\nverdict: valid\n" in out) == (ExitCode.VALID, True)
+    assert "the evidence is intact, but its verdict differs" in err
+
+    invoke(check, "--write", run.path)
+
+    code, out, err = invoke(check, run.path)
+    assert out.endswith("recorded verdict: valid\nverdict: valid\n")
+    assert err == ""
+
+
+def test_a_recorded_verdict_with_other_anomalies_differs(tmp_path: Path) -> None:
+    run = RunDirectory(invalid_run(tmp_path))
+    assert invoke(check, run.path)[2] == ""
+    recorded = json.loads((run.path / "verdict.json").read_bytes())
+    for result in recorded["results"]:
+        result["anomalies"] = []
+    (run.path / "verdict.json").write_text(json.dumps(recorded))
+
+    assert "its verdict differs from the recorded one" in invoke(check, run.path)[2]
+
+
+def test_a_recorded_verdict_that_cannot_be_read_is_named(run: RunDirectory) -> None:
+    (run.path / "verdict.json").write_bytes(b"\xff{")
+
+    code, out, _ = invoke(check, run.path)
+
+    assert code == ExitCode.VALID
+    assert "recorded verdict: unreadable, because verdict.json was changed or is incomplete\n" in out
+
+
+def test_check_records_a_verdict_where_there_is_none(run: RunDirectory) -> None:
+    for name in ("verdict.json", "summary.json"):
+        (run.path / name).unlink()
+
+    assert "recorded verdict: none\nverdict: valid\n" in invoke(check, run.path)[1]
+    assert "recorded verdict: valid\nverdict: valid\n" in invoke(check, run.path)[1]
+
+
+def test_check_works_in_a_directory_that_cannot_be_written(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(30, "Read-only file system")
+
+    monkeypatch.setattr(RunDirectory, "write", refuse)
+    for name in ("verdict.json", "summary.json"):
+        (run.path / name).unlink()
+
+    assert check_run(run.path)[0] is ExitCode.VALID
+    with pytest.raises(OSError, match="Read-only"):
+        check_run(run.path, write=True)
+
+
+def test_the_report_shows_whether_the_evidence_is_intact(run: RunDirectory) -> None:
+    assert "files with the manifest" in write_report(run.path).read_text()
+    assert "EVIDENCE INCOMPLETE" not in write_report(run.path).read_text()
+    (run.path / "limits.json").unlink()
+
+    page = write_report(run.path).read_text()
+
+    assert "EVIDENCE INCOMPLETE OR CHANGED" in page
+    assert "limits.json is missing" in page
+
+
+def test_commands_that_judge_refuse_damaged_evidence(run: RunDirectory) -> None:
+    (run.histories / "producer-1.jsonl").unlink()
+
+    for command, arguments in (
+        (late, [run.path]),
+        (verify, ["--bootstrap", "127.0.0.1:1", "--topic", "t", "--ledger", run.path]),
+    ):
+        result = CliRunner().invoke(command, [str(argument) for argument in arguments])
+        assert "producer-1.jsonl is missing" in str(result.exception)
+        assert getattr(result.exception, "exit_code", None) == ExitCode.UNKNOWN
+
+
+def saved(tmp_path: Path, view: Observation) -> Path:
+    observation.save(view, tmp_path / "w")
+    return tmp_path / "w"
+
+
+@pytest.mark.parametrize("table", ["words", "origins", "runs"])
+def test_a_table_with_fewer_records_than_promised_is_damaged(tmp_path: Path, table: str) -> None:
+    run = pipeline_run(tmp_path)
+    path = run / "observations" / "reader"
+    lines = (path / f"{table}.jsonl").read_bytes().splitlines(keepends=True)
+    assert observation.load(path).meta.records == 600
+    for damaged in (lines[:-1], [*lines, lines[0]], [] if table != "runs" else lines[1:]):
+        (path / f"{table}.jsonl").write_bytes(b"".join(damaged))
+        with pytest.raises(UsageError, match=rf"{table}\.jsonl contains \d+ records.*, but meta\.json lists"):
+            observation.load(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"partition": 9}, "names a window that meta.json does not list"),
+        ({"partition": -1}, "names a window that meta.json does not list"),
+        ({"n": -5}, "has a count below 1"),
+        ({"producer": 2**31}, "has a number that is too large"),
+        ({"lo": 2**63}, "OverflowError"),
+        ({"lane": [1]}, "is damaged"),
+        ({"bits": [1, 2, 3]}, "wrong number of values"),
+    ],
+)
+def test_a_row_that_does_not_fit_is_damaged(run: RunDirectory, change: dict[str, Any], problem: str) -> None:
+    path = run.observations / "reader" / "words.jsonl"
+    lines = [json.loads(line) | change for line in path.read_bytes().splitlines()]
+    path.write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in lines))
+
+    with pytest.raises(UsageError, match=problem):
+        observation.load(path.parent)
+
+
+def test_an_observation_of_another_format_is_refused(tmp_path: Path) -> None:
+    view = Observation(Meta(witness="w", kind="raw", windows=[Window("t", 0, 0, 0, 0, 0)]))
+    path = saved(tmp_path, view)
+    assert observation.load(path).meta.windows == view.meta.windows
+    rewrite(path / "meta.json", format=2)
+
+    with pytest.raises(UsageError, match="has format 2, but this version reads 1"):
+        observation.load(path)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xfe\n",
+        b'{"type":"invoke","f":"send","op":0,"mono":1,"wall":1,"sent":[[0,0,%d]]}\n' % 10**30,
+        b"[" * 50_000 + b"\n",
+        b"\n",
+        b'{"type":\n"close","reason":"done","mono":1,"wall":1}\n',
+        b'{"type":"close","reason":"done","mono":1,"wall":1}\r{"type":"clo\n',
+    ],
+    ids=["not UTF-8", "huge number", "deep", "empty line", "break in an object", "carriage return"],
+)
+def test_a_line_that_cannot_be_decoded_is_named(run: RunDirectory, data: bytes) -> None:
+    path = run.histories / "producer-1.jsonl"
+    path.write_bytes(path.read_bytes() + data)
+
+    with pytest.raises(UsageError, match=r"producer-1\.jsonl"):
+        scan(HistoryFile(path))
+
+
+def test_a_history_that_is_no_file_is_named(run: RunDirectory) -> None:
+    path = run.histories / "producer-9.jsonl"
+    path.symlink_to("nowhere")
+    with pytest.raises(UsageError, match="producer-9"):
+        scan(HistoryFile(path))
+    with pytest.raises(UsageError, match="producer-9"):
+        _ = HistoryFile(path).size
+
+
+def test_evidence_without_files_has_no_result_about_files() -> None:
+    evidence: Evidence = Tiny("p1 commit ok a:0-4", {"a": "p1:0-4 ."}, expect=Expect()).evidence()
+
+    assert "evidence" not in {result.property for result in judge(evidence).results}
