@@ -53,7 +53,7 @@ def test_no_neighbours_to_compare_leave_the_order_unknown() -> None:
 
 def test_a_witness_with_read_uncommitted_proves_nothing_about_committed_records() -> None:
     history = "p1 commit ok a:0-4\n p1 abort ok a:5-9\n p1 commit info a:10-14"
-    committed, dirty = {"a": "p1:0-4 . . . . . . ."}, {"a": "p1:0-4 . p1:5-9 . p1:10-14"}
+    committed, dirty = {"a": "p1:0-4" + " ." * 12}, {"a": "p1:0-4 . p1:5-9 . p1:10-14"}
     other = Tiny(history, dirty).evidence().observations[0]
     evidence = with_view(
         Tiny(history, committed).evidence(), other, witness="dirty", isolation="read_uncommitted"
@@ -85,6 +85,15 @@ def test_an_acknowledged_offset_is_compared_with_the_words_of_a_witness(acked: s
     evidence = without_runs(Tiny(f"p2 send ok {acked}", {"a": log}, PLAIN))
 
     assert judge(evidence).names() == ["inconsistent_offset"]
+
+
+def test_a_witness_that_kept_the_runs_of_a_part_of_its_records_is_compared_by_words() -> None:
+    evidence = Tiny("p2 send ok a:0-9\n r1 read a@2 p2:2-8", {"a": "p2:0-9"}, PLAIN).evidence()
+    runs = evidence.observations[0].runs
+    assert runs is not None
+    evidence.observations[0].runs = runs[:0]
+
+    assert judge(evidence).names() == []
 
 
 def test_offsets_that_only_one_source_reports_are_not_compared() -> None:
@@ -171,3 +180,10 @@ def test_the_share_of_unknown_records_is_reported_if_it_is_large(certain: int) -
     assert (sentence in reasons_of(judgement)) is (certain == 0)
     assert judgement.verdict is (Verdict.VALID if certain else Verdict.UNKNOWN)
     assert next(r.compared for r in judgement.results if r.property == "exactly_once") == certain
+
+
+def test_records_that_no_witness_read_to_the_end_are_not_compared() -> None:
+    log = {"a": "p2:0-4", "b": "p2:0-4"}
+    judgement = Tiny("p2 send ok a:0-4 b:0-4", log, PLAIN, hw={"b": 40}).judge()
+
+    assert next(r.compared for r in judgement.results if r.property == "exactly_once") == 5

@@ -171,7 +171,7 @@ def _gone_examples(evidence: Evidence, gone: Gone) -> dict[Hashable, Example]:
             f"offsets {ranges(offsets.tolist())}, but these records cannot be read any more",
             weight=len(sequences),
             witness=index.name,
-            lines=[*([HistoryRef(name, line)] if gone.reader.live else []), *group_lines(ledger, group)],
+            lines=[*([HistoryRef(name, line)] if line else []), *group_lines(ledger, group)],
             offsets=[OffsetRef(topic, partition, int(offsets.min()), int(offsets.max()))],
         )
         # Several readers that were given the same records are one case.

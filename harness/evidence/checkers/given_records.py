@@ -34,7 +34,7 @@ class Rows(NamedTuple):
     offset: Ints
     """Offset of the first record."""
     line: Ints
-    """Line of the poll in the reader's history; 0 for a witness."""
+    """Line of the poll in the reader's history; 0 if it is unknown."""
 
     def rows(self, chosen: Bools | Ints) -> Rows:
         """Return the chosen rows."""
@@ -52,7 +52,7 @@ class Reader:
     live: bool = False
 
     @property
-    def meta_complete(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the reader is a witness that read all its partitions to their ends."""
         return self.index.observation.meta.complete and self.index.observation.meta.purpose == "all"
 
@@ -100,7 +100,8 @@ def readers_of(evidence: Evidence) -> list[Reader]:
                 reads = by_client.get(meta.witness) if meta.kind == "client" else None
                 if reads is None:
                     index = visibility_of(evidence, observation)
-                    readers.append(Reader(meta.witness, index, _rows_of_runs(index)))
+                    live = meta.kind == "client"
+                    readers.append(Reader(meta.witness, index, _rows_of_runs(index), meta.clock, live))
                 elif reads.isolation == "read_committed":
                     readers.append(_live_reader(evidence, observation, reads))
         evidence.cache["readers"] = readers
@@ -163,7 +164,7 @@ def gone_records(evidence: Evidence) -> list[Gone]:
             _compare(reader, index)
             for index in witnesses
             for reader in readers_of(evidence)
-            if not reader.meta_complete and len(reader.rows.lane)
+            if not reader.is_complete and len(reader.rows.lane)
         ]
         evidence.cache["gone"] = gone
     return gone

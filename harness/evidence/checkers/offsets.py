@@ -116,7 +116,7 @@ def _moved_example(moved: Gone, i: int) -> Example:
         what=f"{lane_name(moved.index.ledger, lane)}: {name} was given sequence {seq} at offset {offset}, "
         "but it can be read only at another offset",
         witness=moved.index.name,
-        lines=[HistoryRef(name, int(moved.line[i]))] if moved.reader.live else [],
+        lines=[HistoryRef(name, int(moved.line[i]))] if moved.line[i] else [],
         offsets=[OffsetRef(topic, partition, offset, offset), *moved.index.offsets(lane, seq, seq)],
     )
 

@@ -91,7 +91,7 @@ def _is_comparable(reader: Reader, index: VisibilityIndex) -> Bools:
 
     If two complete witnesses read a partition to different ends, one may have read later than the other.
     """
-    if not reader.meta_complete:
+    if not reader.is_complete:
         return np.ones(len(index.homes), np.bool_)
     ends = [
         np.array([*(w.read_to for w in each.observation.meta.windows), -1], np.int64)[each.homes]
@@ -109,15 +109,14 @@ def proof_of(evidence: Evidence, group: int) -> tuple[list[str], list[HistoryRef
     for reader in readers_of(evidence):
         if np.any(reader.index.visible[mine] > 0):
             names.append(reader.name)
-            row = _first_row(reader, ledger, mine)
-            lines += [HistoryRef(reader.name, int(reader.rows.line[row]))] if row >= 0 and reader.live else []
+            lines += _first_poll(reader, ledger, mine)
     return names, lines
 
 
-def _first_row(reader: Reader, ledger: Ledger, intervals: Ints) -> int:
+def _first_poll(reader: Reader, ledger: Ledger, intervals: Ints) -> list[HistoryRef]:
     rows = reader.rows
-    overlap = np.zeros(len(rows.lane), np.bool_)
+    overlap = rows.line < 0
     columns = (ledger.intervals.lane, ledger.intervals.first, ledger.intervals.last)
     for lane, first, last in zip(*(column[intervals].tolist() for column in columns), strict=True):
         overlap |= (rows.lane == lane) & (rows.first <= last) & (rows.last >= first)
-    return int(np.argmax(overlap)) if overlap.any() else -1
+    return [HistoryRef(reader.name, line) for line in rows.line[overlap][:1].tolist() if line]
