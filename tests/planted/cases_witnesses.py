@@ -173,6 +173,12 @@ CAUGHT["inconsistent_offset"] = {
         "p2 send ok a:0-299>1", {"a": "p2:0-255 . . p2:256-299 ."}, PLAIN
     ),
 }
+CAUGHT["lost"] = {
+    "acknowledged at the end of the log, and gone": (
+        Tiny("p2 send ok a:0-9>0", {"a": "p2:0-4"}, PLAIN),
+        {"lost"},
+    )
+}
 CAUGHT["offset_drift"] = {
     "the group is far beyond the end of the input": piped(MORE + "@20 group i:1000"),
     "the group is one beyond the end of the input": piped(MORE + "@20 group i:12\n @21 group i:10"),
@@ -238,6 +244,9 @@ UNKNOWN: dict[str, Tiny] = {
     ),
     # Agreement
     "the same records at other offsets": Pair(THREE, TEN, changes=(words(lo=3, hi=3),)),
+    "the same records at other offsets in the second partition": Pair(
+        IN_TWO, TWO, changes=(lambda view: view.words["lo"].__setitem__(1, 1),)
+    ),
     "one end of a word differs": Pair(THREE, TEN, changes=(words(hi=-1),)),
     "a record in one partition, and in the other one for the other witness": Pair(
         "p2 send info a:0-4\n p1 commit ok a:0-0 b:0-0",

@@ -99,6 +99,10 @@ def test_a_witness_is_compared_only_with_ends_that_were_frozen_after_it_had_fini
     growing = [witness("early", 7, 7, frozen=10), witness("late", 9, 9, frozen=20)]
     assert found(check(views=growing)) == {}
 
+    unknown = [witness("early", 9, 9, frozen=10), witness("late", 7, 7, frozen=20)]
+    unknown[1].meta.frozen = 0
+    assert found(check(views=unknown)) == {}, "it may have frozen its ends before the other one finished"
+
     overlapping = [witness("a", 9, 9, frozen=20), witness("b", 7, 7, frozen=20)]
     assert found(check(views=overlapping)) == {}
 

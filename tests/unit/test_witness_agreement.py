@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from harness.evidence.checkers import coverage
+from harness.evidence.checkers.model import Expect
 from tests.planted.cases_records import PLAIN
 from tests.planted.cases_witnesses import Pair, finding, meta, words
+from tests.planted.tiny import Tiny
 
 HISTORY = "p2 send info a:0-599 b:0-9"
 
@@ -119,3 +121,8 @@ def test_a_promised_witness_that_is_complete_in_one_observation_keeps_its_promis
 def test_words_that_do_not_add_up_to_the_reported_records_are_named() -> None:
     [reason] = reasons(pair(WHOLE, WHOLE, changes=(meta(records=7),)))
     assert reason == "witness spark reports 7 records, but its words contain 610"
+
+
+def test_a_live_reader_is_no_promised_witness() -> None:
+    case = Tiny("p1 commit ok a:0-4\n r1 read a@0 p1:0-4", {"a": "p1:0-4 ."}, expect=Expect(witnesses=["r1"]))
+    assert coverage.check(case.evidence()).reasons == ["witness r1 left no observation"]

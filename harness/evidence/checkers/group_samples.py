@@ -19,6 +19,7 @@ import numpy as np
 
 from harness.base.partition_id import PartitionId, partition_name
 from harness.evidence.checkers.model import Collector, Evidence, Example, HistoryRef, OffsetRef, Pipeline
+from harness.evidence.history import Ok
 from harness.evidence.ledger import COMMITTED, UNKNOWN, Ledger, Scan
 
 _LAST: Final = int(np.iinfo(np.int64).max)
@@ -170,7 +171,7 @@ def _add_written(
     fates: dict[tuple[int, int], tuple[int, int, int]],
     places: dict[PartitionId, _Place],
 ) -> None:
-    answers = {done.op: done.mono for _, done in client.completions("commit_offsets")}
+    answers = {d.op: d.mono for _, d in client.completions("commit_offsets") if isinstance(d, Ok)}
     for _, line in client.invokes("send_offsets", "commit_offsets"):
         if line.group != group:
             continue
